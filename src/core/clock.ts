@@ -1,0 +1,97 @@
+/**
+ * The only door to time and to chance.
+ *
+ * Leases are counted in monotonic time, which no administrator and no NTP step can move. But the monotonic clock of Linux and macOS stops
+ * while a laptop or a virtual machine sleeps, and the server's clock does not: a lease could be over without our noticing. So, when
+ * wall time has outrun monotonic time, the boot clock (which counts sleep, and which nobody can set) is asked, and the larger of the two counts.
+ */
+import { randomFillSync } from 'node:crypto'
+import { uptime } from 'node:os'
+
+export interface Timer {
+  /** Forget it. No effect once it has fired. */
+  cancel(): void
+}
+
+export interface Clock {
+  /** Milliseconds, with fractions, that never go back and count the time asleep. The origin means nothing. */
+  now(): number
+  /** Call `fire` once, `delayMs` from now or a little later. Never keeps the process alive. */
+  timer(delayMs: number, fire: () => void): Timer
+}
+
+/** Where jitter and ids come from; seeded in the simulator. */
+export interface Chance {
+  /** From 0 up to, not including, 1. */
+  fraction(): number
+  /** 128 random bits in hexadecimal. */
+  id(): string
+}
+
+/** The three clocks of a machine. */
+export interface Sources {
+  /** Milliseconds; stops in sleep; never steps. */
+  monotonicMs(): number
+  /** Milliseconds; counts sleep; can be set to anything by anybody. */
+  wallMs(): number
+  /** Milliseconds since boot; counts sleep; never steps; coarse (10 ms) and slow to read. */
+  bootMs(): number
+}
+
+/** Wall time has to outrun monotonic time by this much before we look at the boot clock: far below any ttl margin that matters after a sleep. */
+const SUSPICIOUS_MS = 100
+/** The boot clock is read in steps of 10 ms; a smaller difference is rounding, not sleep. */
+const BOOT_STEP_MS = 20
+
+/** Monotonic time that goes on during sleep. */
+export function sleeplessNow(sources: Sources): () => number {
+  let wallAhead = sources.wallMs() - sources.monotonicMs()
+  const bootAhead = sources.bootMs() - sources.monotonicMs()
+  let asleepMs = 0
+  return () => {
+    const monotonic = sources.monotonicMs()
+    const ahead = sources.wallMs() - monotonic
+    if (ahead - wallAhead > SUSPICIOUS_MS) {
+      const slept = sources.bootMs() - sources.monotonicMs() - bootAhead
+      if (slept > asleepMs + BOOT_STEP_MS) asleepMs = slept
+      wallAhead = ahead
+    } else if (ahead < wallAhead) {
+      // Set back: forget, or a later sleep of less than the step would go unseen.
+      wallAhead = ahead
+    }
+    return monotonic + asleepMs
+  }
+}
+
+/** The longest delay a Node timer takes; a longer one would fire at once. */
+const LONGEST_DELAY_MS = 2 ** 31 - 1
+
+export const systemClock: Clock = {
+  now: sleeplessNow({
+    monotonicMs: () => performance.now(),
+    wallMs: () => Date.now(),
+    bootMs: () => uptime() * 1000,
+  }),
+  timer(delayMs, fire) {
+    const handle = setTimeout(fire, Math.min(Math.max(delayMs, 0), LONGEST_DELAY_MS))
+    handle.unref()
+    return { cancel: () => clearTimeout(handle) }
+  },
+}
+
+const ID_BYTES = 16
+const pool = Buffer.alloc(ID_BYTES * 256)
+let used = pool.length
+
+export const systemChance: Chance = {
+  fraction: () => Math.random(),
+  id() {
+    if (used === pool.length) {
+      randomFillSync(pool)
+      used = 0
+    }
+    const id = pool.toString('hex', used, used + ID_BYTES)
+    used += ID_BYTES
+    return id
+  },
+}

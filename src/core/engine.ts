@@ -1,0 +1,159 @@
+/**
+ * The contract between the core and an engine: types only.
+ *
+ * An engine keeps **lines**. Three verbs change lines (`enter`, `renew`, `leave`), two look at them (`inspect`, `list`), and one
+ * subscription wakes waiters. The core does everything else, once for all engines: waiting, deadlines, heartbeats,
+ * batching, unknown outcomes, cancellation. An engine never waits, never retries and never keeps a timer for a lease.
+ *
+ * The nine duties of every engine are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`.
+ * Read `engines/memory.ts` next: it is the reference.
+ */
+import type { EngineError, LineFullError } from './errors.ts'
+
+/** The limit of a reader: so large that it never binds. Also the largest limit an engine has to store (a signed 32-bit integer). */
+export const UNLIMITED = 2147483647
+
+/** A request to enter the line of `key`. */
+export interface Claim {
+  /** What is protected: 1 to 512 bytes of well-formed UTF-8 without NUL, compared bytewise. */
+  readonly key: string
+  /** 128 random bits in hexadecimal, chosen by the core. Entering twice with one id is entering once. */
+  readonly id: string
+  /** Who asks, for people to read; at most 512 bytes. Never used to decide anything. */
+  readonly holder: string
+  /** How much of the limit this entry takes: 1 or more, never above `limit`. */
+  readonly weight: number
+  /** How much weight may be held at once, as far as this entry is concerned. */
+  readonly limit: number
+  /** How long the entry lives without renewal, on the engine's clock. A whole number of milliseconds. */
+  readonly ttlMs: number
+  /** `false`: hold at once or leave no trace (`busy`). */
+  readonly wait: boolean
+}
+
+/** An entry that was asked for earlier. */
+export interface Place {
+  readonly key: string
+  readonly id: string
+  readonly ttlMs: number
+}
+
+/** Where an entry stands, in the engine's word. */
+export type Standing =
+  /**
+   * It holds. `heldForMs` is expiry minus now, on the engine's clock, at the moment it answered. `token` is null where the engine
+   * has no fencing.
+   */
+  | { readonly state: 'held'; readonly token: bigint | null; readonly heldForMs: number }
+  /** It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line. */
+  | { readonly state: 'waiting'; readonly ahead: number | null }
+  /** Only for `wait: false`: it could not hold at once. Nothing of it remains. */
+  | { readonly state: 'busy'; readonly ahead: number | null }
+  /** It is in no line, and never will be again under this id. */
+  | { readonly state: 'gone'; readonly why: GoneReason }
+  /** This item failed and the others of its batch did not. */
+  | { readonly state: 'failed'; readonly error: EngineError | LineFullError }
+
+/**
+ * Why an entry is gone. `expired`: it was not renewed in time. `evicted`: somebody removed it on purpose; a waiter does not come back.
+ * `unknown`: the engine has no memory of it; the core treats it as expired.
+ */
+export type GoneReason = 'expired' | 'evicted' | 'unknown'
+
+/**
+ * What wakes the core. A hint: waking early is harmless, and not waking costs only time, because every renewal of a waiter is also its poll.
+ * An engine that knows the new standing sends it along; then a hand-off costs one message and no further round trip.
+ * `gap` says that news may have been missed (a reconnect): the core then renews all its waiters.
+ */
+export type News = { readonly key: string; readonly id: string; readonly standing?: Standing } | { readonly gap: true }
+
+/** One entry, for people to look at. */
+export interface LineEntry {
+  readonly id: string
+  readonly holder: string
+  readonly state: 'held' | 'waiting'
+  /** The fencing token; null where the engine has none, or mints it later than the entry. */
+  readonly token: bigint | null
+  readonly weight: number
+  readonly limit: number
+  readonly ttlMs: number
+  /** Time until it expires unless renewed. */
+  readonly remainingMs: number
+  /** Time since it entered the line; null where the engine does not store it. */
+  readonly ageMs: number | null
+}
+
+/** A line as it stands: held entries first, then the waiting ones, in order. Empty when nobody is in it. */
+export interface Line {
+  readonly key: string
+  readonly entries: readonly LineEntry[]
+}
+
+/** A line in a listing. */
+export interface LineSummary {
+  readonly key: string
+  readonly held: number
+  readonly waiting: number
+}
+
+/** What an engine can and cannot promise. Every member says what follows from it for a user. */
+export interface Traits {
+  /** `fifo`: first come, first served, across processes. `none`: whoever is lucky; a waiter can starve under heavy contention. */
+  readonly order: 'fifo' | 'none'
+  /** Whether grants carry a token. Without one a guard cannot refuse a stale holder, and `lease.token` is null. */
+  readonly fencing: boolean
+  /**
+   * Whether limits above 1 are served. Without it semaphores above 1 and read locks are refused when they are created.
+   * `shared`: limit 1 and unlimited only (read-write locks, no semaphores).
+   */
+  readonly sharing: boolean | 'shared'
+  /**
+   * What a ttl belongs to. `entry`: each entry has its own. `class`: entries of one ttl and one process live and die together. `session`: all
+   * entries of a process do, and the ttl is that of the session.
+   */
+  readonly ttl: 'entry' | 'class' | 'session'
+  /** The shortest ttl the engine keeps. A lock with a shorter one is refused when it is created. */
+  readonly minTtlMs: number
+  /**
+   * Whether a holder that watches its deadline always knows of its loss before the next one is let in. `false` for session locks that
+   * a server can free at any moment: there, only a guard protects the resource.
+   */
+  readonly lossBeforeNext: boolean
+  /** How many entries one line takes before `LineFullError`. */
+  readonly lineBound: number
+  /** How many items one call takes; the core splits larger batches. */
+  readonly batchLimit: number
+  /** In one sentence: what tokens survive, and what they assume. */
+  readonly tokensSurvive: string
+  /** In one sentence: which faults the engine survives with its promises intact. */
+  readonly survives: string
+}
+
+/** What keeps lines. One engine object is one client of it. */
+export interface Engine extends AsyncDisposable {
+  /** The engine's name as in the URL, the docs and the folder: `redis`, `sqlite`. */
+  readonly name: string
+  readonly traits: Traits
+  /**
+   * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the whole batch:
+   * `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else counts as unknown.
+   * `signal` aborts at the core's deadline: drop what has not been sent.
+   */
+  enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
+  /** Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone. */
+  renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]>
+  /** Release or cancel. Answers whether the entry was in the line. Settles the line. Has no signal: it is never cancelled. */
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
+  /**
+   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse its renewals, so that it learns of its end
+   * before the next one is let in. `now`: free the line at once, though the holder may still be working.
+   */
+  evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
+  inspect(key: string): Promise<Line>
+  /** Lines with somebody in them whose key starts with `prefix`, bytewise. In no promised order. */
+  list(prefix: string): AsyncIterable<LineSummary>
+  /** News for entries of this engine object. Called at most once, and ready before the first enter is sent: else a wake-up can be lost. */
+  subscribe?(listener: (news: News) => void): Promise<AsyncDisposable>
+  /** Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news. */
+  watch?(key: string, listener: () => void): Promise<AsyncDisposable>
+}

@@ -1,0 +1,164 @@
+/**
+ * Everything Holdfast throws besides `TypeError` and `RangeError` for wrong arguments. One class and one code each; docs/errors.md has
+ * the same rows, and a test keeps them equal.
+ *
+ * `instanceof` works across two installed copies of the package: it looks for a registered symbol, not for the prototype.
+ */
+import { formatDuration } from './duration.ts'
+import type { LineEntry } from './engine.ts'
+
+export type ErrorCode =
+  | 'ACQUIRE_TIMEOUT'
+  | 'LEASE_LOST'
+  | 'STALE_TOKEN'
+  | 'ENGINE'
+  | 'DEADLOCK'
+  | 'LINE_FULL'
+  | 'UNSUPPORTED'
+
+const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
+
+/** The common parent: `error instanceof HoldfastError` is true for all of them. */
+export abstract class HoldfastError extends Error {
+  abstract readonly code: ErrorCode
+  static readonly code: ErrorCode | undefined = undefined
+
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    if (typeof value !== 'object' || value === null) return false
+    // biome-ignore lint/complexity/noThisInStatic: the subclass that `instanceof` names is the point.
+    const { code } = this
+    if (code !== undefined) return brandOf(code) in value
+    return 'code' in value && typeof value.code === 'string' && brandOf(value.code as ErrorCode) in value
+  }
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.name = new.target.name
+    Object.defineProperty(this, brandOf(code), { value: true })
+  }
+}
+
+/** `wait` ran out before the lock was held. Nothing of the attempt remains in the line. */
+export class AcquireTimeoutError extends HoldfastError {
+  static override readonly code = 'ACQUIRE_TIMEOUT'
+  override readonly code = 'ACQUIRE_TIMEOUT'
+  readonly key: string
+  readonly waitedMs: number
+  /** How many entries were ahead when last heard of; null where the engine does not count. */
+  readonly ahead: number | null
+  /** Who held it when the wait ran out, as far as could be learned in a moment. */
+  readonly holders: readonly LineEntry[]
+
+  constructor(key: string, waitedMs: number, ahead: number | null, holders: readonly LineEntry[]) {
+    const by = holders.length === 0 ? '' : `; held by ${holders.map((entry) => entry.holder).join(', ')}`
+    const line = ahead === null || ahead < 1 ? '' : `, ${ahead} ahead in line`
+    super('ACQUIRE_TIMEOUT', `did not get '${key}' within ${formatDuration(waitedMs)}${line}${by}`)
+    this.key = key
+    this.waitedMs = waitedMs
+    this.ahead = ahead
+    this.holders = holders
+  }
+}
+
+/**
+ * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it expire.
+ * `evicted`: somebody removed it. `closed`: `locks.close()` gave it back.
+ */
+export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed'
+
+const LOSS: Readonly<Record<LossReason, string>> = {
+  deadline: 'no renewal was confirmed before its deadline',
+  expired: 'the engine let it expire',
+  evicted: 'it was evicted',
+  closed: 'the locks were closed',
+}
+
+/** The lease ended before the work did. Whatever the work did after that moment may have met another holder: check tokens at the resource. */
+export class LeaseLostError extends HoldfastError {
+  static override readonly code = 'LEASE_LOST'
+  override readonly code = 'LEASE_LOST'
+  readonly key: string
+  readonly token: bigint | null
+  readonly why: LossReason
+
+  constructor(key: string, token: bigint | null, why: LossReason, options?: ErrorOptions) {
+    super('LEASE_LOST', `lost '${key}'${token === null ? '' : ` (token ${token})`}: ${LOSS[why]}`, options)
+    this.key = key
+    this.token = token
+    this.why = why
+  }
+}
+
+/** A guard saw a higher token before: the holder that offered this one has been replaced. */
+export class StaleTokenError extends HoldfastError {
+  static override readonly code = 'STALE_TOKEN'
+  override readonly code = 'STALE_TOKEN'
+  readonly resource: string
+  readonly offered: bigint
+  readonly seen: bigint
+
+  constructor(resource: string, offered: bigint, seen: bigint) {
+    super('STALE_TOKEN', `token ${offered} for '${resource}' is stale: ${seen} was seen before`)
+    this.resource = resource
+    this.offered = offered
+    this.seen = seen
+  }
+}
+
+/** Whether a failed call changed anything: surely not, or nobody can tell. */
+export type CallOutcome = 'not-applied' | 'unknown'
+
+/** The engine, or the way to it, failed. `cause` has what the client said. */
+export class EngineError extends HoldfastError {
+  static override readonly code = 'ENGINE'
+  override readonly code = 'ENGINE'
+  readonly engine: string
+  readonly outcome: CallOutcome
+  /** Whether the same call may succeed later. False: a wrong password, a file from a newer version; the core does not try again. */
+  readonly transient: boolean
+
+  constructor(engine: string, message: string, options: { outcome: CallOutcome; transient?: boolean; cause?: unknown }) {
+    super('ENGINE', `${engine}: ${message}`, 'cause' in options ? { cause: options.cause } : undefined)
+    this.engine = engine
+    this.outcome = options.outcome
+    this.transient = options.transient ?? true
+  }
+}
+
+/** What was asked for can never be granted, because the asker itself stands in the way. */
+export class DeadlockError extends HoldfastError {
+  static override readonly code = 'DEADLOCK'
+  override readonly code = 'DEADLOCK'
+  readonly key: string
+
+  constructor(key: string, message: string) {
+    super('DEADLOCK', message)
+    this.key = key
+  }
+}
+
+/** The line has as many entries as the engine takes. */
+export class LineFullError extends HoldfastError {
+  static override readonly code = 'LINE_FULL'
+  override readonly code = 'LINE_FULL'
+  readonly key: string
+  readonly bound: number
+
+  constructor(key: string, bound: number) {
+    super('LINE_FULL', `the line of '${key}' is full: ${bound} entries`)
+    this.key = key
+    this.bound = bound
+  }
+}
+
+/** This engine cannot serve this lock; the message names engines that can. Thrown when the lock is created, not when it is used. */
+export class UnsupportedError extends HoldfastError {
+  static override readonly code = 'UNSUPPORTED'
+  override readonly code = 'UNSUPPORTED'
+  readonly engine: string
+
+  constructor(engine: string, message: string) {
+    super('UNSUPPORTED', message)
+    this.engine = engine
+  }
+}

@@ -1,0 +1,65 @@
+/**
+ * The line: the one rule behind every primitive. Pure: no clock, no engine, no I/O.
+ *
+ * > Walk from the front. An entry **holds** while the sum of weights up to and including it is no more than the smallest limit
+ * > up to and including it. Everyone behind waits.
+ *
+ *     mutex, write lock   weight 1        limit 1
+ *     semaphore of n      weight 1..n     limit n
+ *     read lock           weight 1        limit UNLIMITED
+ *
+ * What follows, and what the property tests check: those who hold are always a prefix of the line; whoever holds goes on holding when
+ * others leave; nobody overtakes, so readers cannot starve a writer; two callers who disagree on a limit get the stricter one.
+ */
+
+/** What the rule needs to know of an entry. */
+export interface Weighted {
+  readonly weight: number
+  readonly limit: number
+}
+
+/** How many entries, from the front, hold. */
+export function heldCount(line: Iterable<Weighted>): number {
+  let weight = 0
+  let limit = Number.POSITIVE_INFINITY
+  let count = 0
+  for (const entry of line) {
+    weight += entry.weight
+    limit = Math.min(limit, entry.limit)
+    if (weight > limit) break
+    count += 1
+  }
+  return count
+}
+
+/**
+ * The held prefix of one line, kept up to date as entries come and go, so that granting costs nothing per waiter: an engine asks
+ * `admits(next)` for the first waiter only. Distinct limits are few (1, n, UNLIMITED), so the smallest one is found by looking at all of them.
+ */
+export class HeldPrefix {
+  #weight = 0
+  #limit = Number.POSITIVE_INFINITY
+  readonly #limits = new Map<number, number>()
+
+  /** Whether the first waiter may hold beside everyone who does. */
+  admits(entry: Weighted): boolean {
+    return this.#weight + entry.weight <= Math.min(this.#limit, entry.limit)
+  }
+
+  add(entry: Weighted): void {
+    this.#weight += entry.weight
+    this.#limit = Math.min(this.#limit, entry.limit)
+    this.#limits.set(entry.limit, (this.#limits.get(entry.limit) ?? 0) + 1)
+  }
+
+  remove(entry: Weighted): void {
+    this.#weight -= entry.weight
+    const count = (this.#limits.get(entry.limit) ?? 0) - 1
+    if (count > 0) {
+      this.#limits.set(entry.limit, count)
+      return
+    }
+    this.#limits.delete(entry.limit)
+    this.#limit = Math.min(...this.#limits.keys())
+  }
+}

@@ -1,0 +1,339 @@
+/**
+ * The memory engine: lines inside one process. The reference implementation; read it before writing another engine.
+ *
+ * It does with maps what other engines do with a script or a transaction: every verb first removes what has expired, then changes lines,
+ * and every departure settles the line. Nothing here walks a line, so a hand-off costs the same with ten waiters and with ten thousand.
+ *
+ * One `MemoryServer` is the place where lines live; each `memory({ server })` is a client of it. Tests use that to have several "processes"
+ * in one, and to let one of them crash: a client that is dropped leaves its entries behind, and they expire.
+ */
+import { type Clock, systemClock, type Timer } from '../core/clock.ts'
+import type { Claim, Engine, Line, LineEntry, LineSummary, News, Place, Standing, Traits } from '../core/engine.ts'
+import { LineFullError } from '../core/errors.ts'
+import { Heap, type Heaped } from '../core/heap.ts'
+import { HeldPrefix } from '../core/line.ts'
+
+const traits: Traits = {
+  order: 'fifo',
+  fencing: true,
+  sharing: true,
+  ttl: 'entry',
+  minTtlMs: 10,
+  lossBeforeNext: true,
+  lineBound: 10_000,
+  batchLimit: 1_000,
+  tokensSurvive: 'release, expiry and deletion; not the end of the process, which ends every holder too',
+  survives: 'nothing outside its process',
+}
+
+/** `Heaped.at` is the expiry. */
+interface Entry extends Heaped {
+  readonly key: string
+  readonly id: string
+  readonly holder: string
+  readonly weight: number
+  readonly limit: number
+  readonly token: bigint
+  readonly client: Client
+  readonly enteredAt: number
+  ttlMs: number
+  /** `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the reason. */
+  state: 'held' | 'waiting' | 'removed'
+  evicted: boolean
+  previous: Entry | undefined
+  next: Entry | undefined
+}
+
+/** Waiters are a linked list: the first is found and any is removed at once. */
+interface LineState {
+  readonly entries: Map<string, Entry>
+  readonly held: HeldPrefix
+  heldCount: number
+  waitingCount: number
+  first: Entry | undefined
+  last: Entry | undefined
+}
+
+interface Client {
+  listener: ((news: News) => void) | undefined
+}
+
+export class MemoryServer {
+  readonly #clock: Clock
+  readonly #lines = new Map<string, LineState>()
+  readonly #expiries = new Heap<Entry>()
+  readonly #watchers = new Map<string, Set<() => void>>()
+  #lastToken = 0n
+  #waiting = 0
+  #timer: Timer | undefined
+  #timerAt = Number.POSITIVE_INFINITY
+
+  constructor(options: { clock?: Clock } = {}) {
+    this.#clock = options.clock ?? systemClock
+  }
+
+  /** How many lines are kept: 0 when nobody is anywhere. */
+  get size(): number {
+    return this.#lines.size
+  }
+
+  enter(claim: Claim, client: Client): Standing {
+    const now = this.#expire()
+    const line = this.#lines.get(claim.key) ?? this.#newLine(claim.key)
+    const known = line.entries.get(claim.id)
+    if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)
+
+    const size = line.heldCount + line.waitingCount
+    const holds = line.first === undefined && line.held.admits(claim)
+    if (!holds && !claim.wait) return { state: 'busy', ahead: size }
+    if (size >= traits.lineBound) return { state: 'failed', error: new LineFullError(claim.key, traits.lineBound) }
+
+    this.#lastToken += 1n
+    const entry: Entry = {
+      key: claim.key,
+      id: claim.id,
+      holder: claim.holder,
+      weight: claim.weight,
+      limit: claim.limit,
+      token: this.#lastToken,
+      client,
+      enteredAt: now,
+      ttlMs: claim.ttlMs,
+      state: 'waiting',
+      evicted: false,
+      previous: undefined,
+      next: undefined,
+      at: 0,
+      slot: -1,
+    }
+    line.entries.set(entry.id, entry)
+    this.#expiries.put(entry, now + claim.ttlMs)
+    if (holds) {
+      this.#hold(entry, line)
+      return { state: 'held', token: entry.token, heldForMs: claim.ttlMs }
+    }
+    this.#append(entry, line)
+    this.#arm()
+    return { state: 'waiting', ahead: size }
+  }
+
+  renew(place: Place): Standing {
+    const now = this.#expire()
+    const entry = this.#lines.get(place.key)?.entries.get(place.id)
+    return entry === undefined ? { state: 'gone', why: 'unknown' } : this.#renewEntry(entry, place.ttlMs, now)
+  }
+
+  leave(key: string, id: string): boolean {
+    this.#expire()
+    const entry = this.#lines.get(key)?.entries.get(id)
+    if (entry === undefined || entry.state === 'removed') return false
+    this.#remove(entry)
+    return true
+  }
+
+  evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
+    this.#expire()
+    for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
+      if (entry.token !== token || entry.state === 'removed') continue
+      entry.evicted = true
+      if (how === 'now') {
+        this.#remove(entry, { remember: true })
+        this.#tell(entry, { state: 'gone', why: 'evicted' })
+      }
+      return true
+    }
+    return false
+  }
+
+  inspect(key: string): Line {
+    const now = this.#expire()
+    const line = this.#lines.get(key)
+    const entries: LineEntry[] = []
+    for (const entry of line?.entries.values() ?? []) {
+      if (entry.state === 'removed') continue
+      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt } = entry
+      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs: at - now, ageMs: now - enteredAt })
+    }
+    return { key, entries }
+  }
+
+  *list(prefix: string): Iterable<LineSummary> {
+    this.#expire()
+    for (const [key, line] of this.#lines) {
+      const { heldCount: held, waitingCount: waiting } = line
+      if (key.startsWith(prefix) && held + waiting > 0) yield { key, held, waiting }
+    }
+  }
+
+  watch(key: string, listener: () => void): () => void {
+    const listeners = this.#watchers.get(key) ?? new Set()
+    this.#watchers.set(key, listeners.add(listener))
+    this.#arm()
+    return () => {
+      listeners.delete(listener)
+      if (listeners.size === 0) this.#watchers.delete(key)
+      this.#disarm()
+    }
+  }
+
+  #newLine(key: string): LineState {
+    const line: LineState = {
+      entries: new Map(),
+      held: new HeldPrefix(),
+      heldCount: 0,
+      waitingCount: 0,
+      first: undefined,
+      last: undefined,
+    }
+    this.#lines.set(key, line)
+    return line
+  }
+
+  #renewEntry(entry: Entry, ttlMs: number, now: number): Standing {
+    if (entry.evicted) return { state: 'gone', why: 'evicted' }
+    entry.ttlMs = ttlMs
+    this.#expiries.put(entry, now + ttlMs)
+    if (entry.state === 'waiting') {
+      this.#arm()
+      return { state: 'waiting', ahead: null }
+    }
+    return { state: 'held', token: entry.token, heldForMs: ttlMs }
+  }
+
+  #hold(entry: Entry, line: LineState): void {
+    entry.state = 'held'
+    line.held.add(entry)
+    line.heldCount += 1
+    this.#notify(entry.key)
+  }
+
+  #append(entry: Entry, line: LineState): void {
+    entry.previous = line.last
+    if (line.last === undefined) line.first = entry
+    else line.last.next = entry
+    line.last = entry
+    line.waitingCount += 1
+    this.#waiting += 1
+  }
+
+  #unlink(entry: Entry, line: LineState): void {
+    if (entry.previous === undefined) line.first = entry.next
+    else entry.previous.next = entry.next
+    if (entry.next === undefined) line.last = entry.previous
+    else entry.next.previous = entry.previous
+    entry.previous = undefined
+    entry.next = undefined
+    line.waitingCount -= 1
+    this.#waiting -= 1
+  }
+
+  /** Take an entry out of its line and settle the line: also a waiter that goes can let others hold. */
+  #remove(entry: Entry, options: { remember?: boolean } = {}): void {
+    const line = this.#lines.get(entry.key) as LineState
+    if (entry.state === 'held') {
+      line.held.remove(entry)
+      line.heldCount -= 1
+    } else if (entry.state === 'waiting') {
+      this.#unlink(entry, line)
+    }
+    entry.state = 'removed'
+    if (options.remember !== true) {
+      line.entries.delete(entry.id)
+      this.#expiries.remove(entry)
+    }
+    this.#settle(line)
+    if (line.entries.size === 0) this.#lines.delete(entry.key)
+    this.#notify(entry.key)
+    this.#disarm()
+  }
+
+  /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
+  #settle(line: LineState): void {
+    for (let entry = line.first; entry !== undefined && line.held.admits(entry); entry = line.first) {
+      this.#unlink(entry, line)
+      this.#hold(entry, line)
+      this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - this.#clock.now() })
+    }
+  }
+
+  /** Remove whatever has expired, everywhere, and say what time it is. */
+  #expire(): number {
+    const now = this.#clock.now()
+    for (let entry = this.#expiries.peek(); entry !== undefined && entry.at <= now; entry = this.#expiries.peek()) {
+      this.#remove(entry)
+    }
+    return now
+  }
+
+  #tell(entry: Entry, standing: Standing): void {
+    const { listener } = entry.client
+    // Later, as from a real server: never from inside somebody else's call.
+    if (listener !== undefined) queueMicrotask(() => listener({ key: entry.key, id: entry.id, standing }))
+  }
+
+  #notify(key: string): void {
+    if (this.#watchers.size === 0) return
+    for (const listener of this.#watchers.get(key) ?? []) queueMicrotask(listener)
+  }
+
+  /** A timer stands at the next expiry while somebody would hear of it. Without waiters or watchers, the next verb is soon enough. */
+  #arm(): void {
+    const at = this.#expiries.peek()?.at ?? Number.POSITIVE_INFINITY
+    if (at >= this.#timerAt || (this.#waiting === 0 && this.#watchers.size === 0)) return
+    this.#timer?.cancel()
+    this.#timerAt = at
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => {
+      this.#timer = undefined
+      this.#timerAt = Number.POSITIVE_INFINITY
+      this.#expire()
+      this.#arm()
+    })
+  }
+
+  #disarm(): void {
+    if (this.#timer === undefined || this.#waiting > 0 || this.#watchers.size > 0) return
+    this.#timer.cancel()
+    this.#timer = undefined
+    this.#timerAt = Number.POSITIVE_INFINITY
+  }
+}
+
+export interface MemoryOptions {
+  /** Where the lines live; a new place of its own unless given. */
+  readonly server?: MemoryServer
+  /** The clock of that new place. */
+  readonly clock?: Clock
+}
+
+/** An engine for one process: tests, and work that only has to exclude other work of the same process. */
+export function memory(options: MemoryOptions = {}): Engine {
+  const server = options.server ?? new MemoryServer(options)
+  const client: Client = { listener: undefined }
+  return {
+    name: 'memory',
+    traits,
+    enter: async (claims) => claims.map((claim) => server.enter(claim, client)),
+    renew: async (places) => places.map((place) => server.renew(place)),
+    leave: async (places) => places.map(({ key, id }) => server.leave(key, id)),
+    evict: async (key, token, how) => server.evict(key, token, how),
+    inspect: async (key) => server.inspect(key),
+    async *list(prefix) {
+      yield* server.list(prefix)
+    },
+    async subscribe(listener) {
+      client.listener = listener
+      return {
+        async [Symbol.asyncDispose]() {
+          client.listener = undefined
+        },
+      }
+    },
+    async watch(key, listener) {
+      const stop = server.watch(key, listener)
+      return { [Symbol.asyncDispose]: async () => stop() }
+    },
+    async [Symbol.asyncDispose]() {
+      client.listener = undefined
+    },
+  }
+}
