@@ -62,15 +62,16 @@ export class AcquireTimeoutError extends HoldfastError {
 
 /**
  * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it expire.
- * `evicted`: somebody removed it. `closed`: `locks.close()` gave it back.
+ * `evicted`: somebody removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking whether it is held.
  */
-export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed'
+export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed' | 'released'
 
 const LOSS: Readonly<Record<LossReason, string>> = {
   deadline: 'no renewal was confirmed before its deadline',
   expired: 'the engine let it expire',
   evicted: 'it was evicted',
   closed: 'the locks were closed',
+  released: 'it was released',
 }
 
 /** The lease ended before the work did. Whatever the work did after that moment may have met another holder: check tokens at the resource. */

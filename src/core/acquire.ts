@@ -1,0 +1,125 @@
+/**
+ * The wait loop. It exists once, for all engines and all primitives.
+ *
+ * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It wakes when the entry is held, when
+ * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
+ */
+import type { Clock } from './clock.ts'
+import { type Operation, publish } from './diagnostics.ts'
+import type { LineEntry } from './engine.ts'
+import { Entry, type Outcome } from './entry.ts'
+import { AcquireTimeoutError } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+
+/** What is asked for. */
+export interface Ask {
+  readonly key: string
+  readonly holder: string
+  readonly weight: number
+  readonly limit: number
+  readonly ttlMs: number
+}
+
+/** How long for. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
+export interface Patience {
+  readonly waitMs: number
+  readonly signal?: AbortSignal | undefined
+}
+
+/** An entry that is held, and what its events belong to. */
+export interface Granted {
+  readonly entry: Entry
+  readonly operation: Operation
+}
+
+/** How long a time-out may take to learn who held the lock; it is only for the message. */
+const NAMING_MS = 250
+
+/** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. */
+export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience): Promise<Granted | undefined> {
+  const { waitMs, signal } = patience
+  const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
+  const startedAt = keeper.clock.now()
+  const elapsedMs = (): number => keeper.clock.now() - startedAt
+  signal?.throwIfAborted()
+  publish.ask({ operation })
+
+  for (let queued = false; ; queued = true) {
+    const entry = new Entry({ ...ask, id: keeper.chance.id(), wait: waitMs > 0 })
+    const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal)
+    switch (outcome.state) {
+      case 'held':
+        publish.grant({ operation, token: entry.token, waitedMs: elapsedMs(), queued: queued || entry.queued })
+        return { entry, operation }
+      case 'again':
+        continue
+      case 'busy':
+        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'busy' })
+        return undefined
+      case 'timeout': {
+        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'timeout' })
+        throw await timeoutError(keeper, ask.key, elapsedMs(), entry)
+      }
+      case 'cancelled':
+        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'cancelled' })
+        throw signal?.reason
+      case 'refused':
+        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'error', error: outcome.error })
+        throw outcome.error
+    }
+  }
+}
+
+/** The error for a wait that ran out, with who was in the way. */
+export async function timeoutError(keeper: Keeper, key: string, waitedMs: number, entry?: Entry): Promise<AcquireTimeoutError> {
+  const line = await within(keeper.clock, NAMING_MS, lineOf(keeper, key))
+  const place = line.findIndex(({ id }) => id === entry?.id)
+  const holders = line.filter(({ id, state }) => state === 'held' && id !== entry?.id)
+  return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders)
+}
+
+async function lineOf(keeper: Keeper, key: string): Promise<readonly LineEntry[]> {
+  try {
+    return (await keeper.engine.inspect(key)).entries
+  } catch {
+    return []
+  }
+}
+
+function within(clock: Clock, ms: number, entries: Promise<readonly LineEntry[]>): Promise<readonly LineEntry[]> {
+  return new Promise((resolve) => {
+    const timer = clock.timer(ms, () => resolve([]))
+    void entries.then((found) => {
+      timer.cancel()
+      resolve(found)
+    })
+  })
+}
+
+type PatientOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }
+
+/** The outcome of one asking, or the end of patience. */
+function outcomeWithin(keeper: Keeper, entry: Entry, deadline: number, signal: AbortSignal | undefined): Promise<PatientOutcome> {
+  const outcome = keeper.enter(entry)
+  const endless = deadline === Number.POSITIVE_INFINITY || !entry.wait
+  if (endless && signal === undefined) return outcome
+
+  return new Promise((resolve) => {
+    const timer = endless ? undefined : keeper.clock.timer(deadline - keeper.clock.now(), () => giveUp('timeout'))
+    const cancelled = (): void => giveUp('cancelled')
+    const end = (result: PatientOutcome): void => {
+      timer?.cancel()
+      signal?.removeEventListener('abort', cancelled)
+      resolve(result)
+    }
+    const giveUp = (state: 'timeout' | 'cancelled'): void => {
+      // Granted in this very moment: a time-out takes it, a cancellation gives it back.
+      if (state === 'timeout' && entry.phase === 'held') return
+      end({ state })
+      void keeper.leave(entry)
+    }
+    if (signal?.aborted) return cancelled()
+    signal?.addEventListener('abort', cancelled, { once: true })
+    void outcome.then(end)
+  })
+}

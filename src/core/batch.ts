@@ -1,0 +1,167 @@
+/**
+ * Many askings, one call: this is where the speed comes from.
+ *
+ * What one event-loop turn asks for goes out together; what is asked while a call is in flight goes out when it is answered. An idle batch sends
+ * at once, so a single caller pays one round trip and no delay.
+ *
+ * Every call has a deadline of ours, whatever the client's own time-outs do: a frozen server, a hung driver and a lost reply all look the same, and all
+ * mean that nobody knows whether the call was applied. An answer that comes after the deadline is still delivered: it is true, only late.
+ *
+ * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it, so that a stuck key
+ * costs one call and not all of them, and so that the order of claims on one key is kept.
+ */
+import type { Clock, Timer } from './clock.ts'
+import { EngineError } from './errors.ts'
+
+/** When a call went out. `order` tells earlier from later even where the clock does not. */
+export interface Sent {
+  readonly at: number
+  readonly order: number
+}
+
+export interface Verb<Item extends { readonly key: string }, Answer> {
+  /** For error messages: `enter`, `renew`, `leave`. */
+  readonly name: string
+  readonly engine: string
+  readonly batchLimit: number
+  call(items: readonly Item[], signal: AbortSignal): Promise<readonly Answer[]>
+  timeoutMs(items: readonly Item[]): number
+  /** About to be sent. False: no longer wanted, drop it. */
+  sending(item: Item, sent: Sent): boolean
+  answered(item: Item, answer: Answer, sent: Sent): void
+  /** The call failed or timed out. After a time-out, `answered` may still follow. */
+  failed(item: Item, error: EngineError, sent: Sent): void
+}
+
+/** After this long a call no longer holds up what is asked for other keys. */
+const SLOW_MS = 50
+/** How many calls of one verb may be unanswered at once. All but one of them are slow. */
+const CALLS_IN_FLIGHT = 4
+
+interface Call<Item> {
+  readonly items: readonly Item[]
+  readonly sent: Sent
+  readonly abort: AbortController
+  slow: boolean
+  over: boolean
+  timer: Timer | undefined
+}
+
+export class Batch<Item extends { readonly key: string }, Answer> {
+  readonly #verb: Verb<Item, Answer>
+  readonly #clock: Clock
+  readonly #nextOrder: () => number
+  readonly #calls = new Set<Call<Item>>()
+  readonly #drainers: (() => void)[] = []
+  #queue: Item[] = []
+  #scheduled = false
+
+  constructor(verb: Verb<Item, Answer>, clock: Clock, nextOrder: () => number) {
+    this.#verb = verb
+    this.#clock = clock
+    this.#nextOrder = nextOrder
+  }
+
+  add(item: Item): void {
+    this.#queue.push(item)
+    if (this.#scheduled) return
+    this.#scheduled = true
+    // nextTick runs when the promise jobs of this turn are done: everything they ask for is in the queue by then.
+    process.nextTick(this.#flush)
+  }
+
+  readonly #flush = (): void => {
+    this.#scheduled = false
+    while (this.#queue.length > 0 && this.#mayCall()) {
+      const sent = { at: this.#clock.now(), order: this.#nextOrder() }
+      const items = this.#take(sent)
+      if (items.length === 0) break
+      this.#send(items, sent)
+    }
+    if (this.#drainers.length === 0 || this.#queue.length > 0 || this.#calls.size > 0) return
+    for (const resolve of this.#drainers.splice(0)) resolve()
+  }
+
+  /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
+  drained(): Promise<void> {
+    if (this.#queue.length === 0 && this.#calls.size === 0) return Promise.resolve()
+    return new Promise((resolve) => this.#drainers.push(resolve))
+  }
+
+  #mayCall(): boolean {
+    if (this.#calls.size >= CALLS_IN_FLIGHT) return false
+    for (const call of this.#calls) if (!call.slow) return false
+    return true
+  }
+
+  #take(sent: Sent): readonly Item[] {
+    const { batchLimit } = this.#verb
+    const stuck = new Set<string>()
+    for (const call of this.#calls) for (const item of call.items) stuck.add(item.key)
+    const taken: Item[] = []
+    const left: Item[] = []
+    for (const item of this.#queue) {
+      if (taken.length === batchLimit || stuck.has(item.key)) left.push(item)
+      else if (this.#verb.sending(item, sent)) taken.push(item)
+    }
+    this.#queue = left
+    return taken
+  }
+
+  #send(items: readonly Item[], sent: Sent): void {
+    const timeoutMs = this.#verb.timeoutMs(items)
+    const call: Call<Item> = { items, sent, abort: new AbortController(), slow: false, over: false, timer: undefined }
+    this.#calls.add(call)
+    const slowMs = Math.min(SLOW_MS, timeoutMs)
+    call.timer = this.#clock.timer(slowMs, () => {
+      call.slow = true
+      call.timer = this.#clock.timer(timeoutMs - slowMs, () => this.#timedOut(call, timeoutMs))
+      this.#flush()
+    })
+    this.#invoke(call).then(
+      (answers) => {
+        this.#end(call)
+        items.forEach((item, index) => {
+          this.#verb.answered(item, answers[index] as Answer, sent)
+        })
+        this.#flush()
+      },
+      (error: unknown) => {
+        if (call.over) return
+        this.#fail(call, this.#asEngineError(error))
+      },
+    )
+  }
+
+  async #invoke(call: Call<Item>): Promise<readonly Answer[]> {
+    const answers = await this.#verb.call(call.items, call.abort.signal)
+    if (answers.length === call.items.length) return answers
+    throw new Error(`${answers.length} answers for ${call.items.length} items`)
+  }
+
+  #timedOut(call: Call<Item>, timeoutMs: number): void {
+    const error = new EngineError(this.#verb.engine, `no answer to ${this.#verb.name} within ${Math.round(timeoutMs)} ms`, {
+      outcome: 'unknown',
+    })
+    this.#fail(call, error)
+    call.abort.abort(error)
+  }
+
+  #fail(call: Call<Item>, error: EngineError): void {
+    this.#end(call)
+    for (const item of call.items) this.#verb.failed(item, error, call.sent)
+    this.#flush()
+  }
+
+  #end(call: Call<Item>): void {
+    call.over = true
+    call.timer?.cancel()
+    this.#calls.delete(call)
+  }
+
+  #asEngineError(error: unknown): EngineError {
+    if (error instanceof EngineError) return error
+    const message = error instanceof Error ? error.message : String(error)
+    return new EngineError(this.#verb.engine, `${this.#verb.name} failed: ${message}`, { outcome: 'unknown', cause: error })
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * One timer for everything that has to happen at some time to something we have in a line: renew it, try again, declare it lost.
+ *
+ * Items that may be handled a little early are, when the timer fires for another one: so a process with a thousand leases of one ttl soon renews
+ * them all in the same beat, with one batch.
+ */
+import type { Clock, Timer } from './clock.ts'
+import { Heap, type Heaped } from './heap.ts'
+
+/** `Heaped.at` is when it has to be handled. */
+export interface Scheduled extends Heaped {
+  /** How much earlier than `at` it may be handled. */
+  readonly slackMs: number
+}
+
+export class Heartbeat<Item extends Scheduled> {
+  readonly #clock: Clock
+  readonly #due: (item: Item, now: number) => void
+  readonly #heap = new Heap<Item>()
+  #timer: Timer | undefined
+  #timerAt = Number.POSITIVE_INFINITY
+
+  constructor(clock: Clock, due: (item: Item, now: number) => void) {
+    this.#clock = clock
+    this.#due = due
+  }
+
+  /** Handle `item` at `at`, instead of when it was to be handled before. */
+  put(item: Item, at: number): void {
+    this.#heap.put(item, at)
+    this.#arm()
+  }
+
+  /**
+   * Forget `item`. The timer stays where it is, and finds nothing to do: taking it down and setting it up again for each short lease would cost more than
+   * a beat in vain.
+   */
+  remove(item: Item): void {
+    this.#heap.remove(item)
+  }
+
+  stop(): void {
+    for (const item of [...this.#heap.values()]) this.#heap.remove(item)
+    this.#timer?.cancel()
+    this.#timer = undefined
+    this.#timerAt = Number.POSITIVE_INFINITY
+  }
+
+  #arm(): void {
+    const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
+    if (at >= this.#timerAt) return
+    this.#timer?.cancel()
+    this.#timerAt = at
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => this.#beat())
+  }
+
+  #beat(): void {
+    this.#timer = undefined
+    this.#timerAt = Number.POSITIVE_INFINITY
+    const now = this.#clock.now()
+    // A Node timer may fire a fraction early; then nothing is due yet and the timer is set again.
+    const first = this.#heap.peek()
+    if (first !== undefined && first.at <= now) {
+      const due: Item[] = []
+      for (let item = this.#heap.peek(); item !== undefined && item.at - item.slackMs <= now; item = this.#heap.peek()) {
+        this.#heap.remove(item)
+        due.push(item)
+      }
+      for (const item of due) this.#due(item, now)
+    }
+    this.#arm()
+  }
+}

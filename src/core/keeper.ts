@@ -1,0 +1,300 @@
+/**
+ * The keeper: everything this process has in the lines of one engine.
+ *
+ * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the rules about deadlines, unknown outcomes
+ * and the order of answers live (docs/how-it-works.md tells them in prose). Waiting, cancelling and nesting are built on top, in acquire.ts.
+ */
+import { Batch, type Sent } from './batch.ts'
+import type { Chance, Clock } from './clock.ts'
+import { publish } from './diagnostics.ts'
+import type { Engine, News, Standing } from './engine.ts'
+import { type Entry, type Outcome, QUEUED } from './entry.ts'
+import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
+import { Heartbeat } from './heartbeat.ts'
+import { retryDelayMs, Sweeper } from './sweeper.ts'
+import { Verbs } from './verbs.ts'
+
+export interface KeeperOptions {
+  readonly clock: Clock
+  readonly chance: Chance
+  /** No call to the engine is waited for longer. */
+  readonly callTimeoutMs: number
+}
+
+export class Keeper {
+  readonly engine: Engine
+  readonly clock: Clock
+  readonly chance: Chance
+  readonly callTimeoutMs: number
+  readonly #entries = new Map<string, Entry>()
+  readonly #verbs: Verbs
+  readonly #enters: Batch<Entry, Standing>
+  readonly #renews: Batch<Entry, Standing>
+  readonly #sweeper: Sweeper
+  readonly #heartbeat: Heartbeat<Entry>
+  #order = 0
+  #closed = false
+
+  constructor(engine: Engine, options: KeeperOptions) {
+    this.engine = engine
+    this.clock = options.clock
+    this.chance = options.chance
+    this.callTimeoutMs = options.callTimeoutMs
+    const nextOrder = (): number => ++this.#order
+    this.#verbs = new Verbs(engine, this.clock, this.callTimeoutMs, {
+      sending: (entry, sent) => this.#sending(entry, sent),
+      answered: (entry, standing, sent, verb) => this.#answered(entry, standing, sent, verb),
+      failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
+      heard: (news) => this.#heard(news),
+    })
+    this.#enters = new Batch(this.#verbs.enter, this.clock, nextOrder)
+    this.#renews = new Batch(this.#verbs.renew, this.clock, nextOrder)
+    this.#sweeper = new Sweeper(engine, this.clock, this.chance, this.callTimeoutMs, nextOrder)
+    this.#heartbeat = new Heartbeat(this.clock, (entry, now) => this.#due(entry, now))
+  }
+
+  /** Whether nothing of ours is in a line, as far as we know. */
+  get idle(): boolean {
+    return this.#entries.size === 0 && this.#sweeper.idle
+  }
+
+  enter(entry: Entry): Promise<Outcome> {
+    if (this.#closed) return Promise.resolve({ state: 'refused', error: this.#closedError() })
+    this.#entries.set(entry.id, entry)
+    this.#ask(entry)
+    return entry.outcome
+  }
+
+  /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */
+  async leave(entry: Entry): Promise<boolean> {
+    const { phase, asking, doubtfulUntil } = entry
+    this.#drop(entry)
+    if (phase === 'entering') {
+      // Never overtake an enter that is on its way: its answer, or its failure, sends the leave.
+      if (asking !== 0 && asking !== QUEUED) return false
+      if (doubtfulUntil === Number.NEGATIVE_INFINITY) return false
+    }
+    const wasThere = await this.#sweeper.leave(entry)
+    return wasThere && phase === 'held'
+  }
+
+  /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
+  check(entry: Entry): boolean {
+    if (entry.phase === 'held' && this.clock.now() >= entry.deadline) this.#lose(entry, 'deadline')
+    return entry.phase === 'held'
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    const left: Promise<boolean>[] = []
+    for (const entry of [...this.#entries.values()]) {
+      if (entry.phase === 'held') this.#lose(entry, 'closed')
+      else entry.settle({ state: 'refused', error: this.#closedError() })
+      left.push(this.leave(entry))
+    }
+    await Promise.all(left)
+    // An enter that was on its way is answered by now or timed out, and has been left.
+    await this.#enters.drained()
+    await this.#sweeper.drained()
+    this.#heartbeat.stop()
+    this.#sweeper.stop()
+    await this.#verbs.close()
+    await this.engine[Symbol.asyncDispose]()
+  }
+
+  // ---- sending ----
+
+  #ask(entry: Entry): void {
+    entry.asking = QUEUED
+    if (entry.phase === 'entering') this.#enters.add(entry)
+    else this.#renews.add(entry)
+    this.#plan(entry)
+  }
+
+  #sending(entry: Entry, sent: Sent): boolean {
+    if (entry.phase === 'gone') return false
+    entry.asking = sent.order
+    entry.lastSentAt = sent.at
+    return true
+  }
+
+  // ---- hearing ----
+
+  #answered(entry: Entry, standing: Standing, sent: Sent, verb: 'enter' | 'renew'): void {
+    if (entry.asking === sent.order) entry.asking = 0
+    if (standing.state === 'failed') {
+      const { error } = standing
+      if (error instanceof EngineError) this.#failed(entry, error, sent, verb)
+      else if (entry.phase !== 'gone') this.#refuse(entry, error)
+      return
+    }
+    if (entry.phase === 'gone') {
+      // Given up while this enter was on its way. What has arrived has to go.
+      if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) void this.#sweeper.leave(entry)
+      return
+    }
+    if (standing.state === 'held') this.#saidHeld(entry, standing.token, standing.heldForMs, sent)
+    else if (standing.state === 'waiting') this.#saidWaiting(entry, standing.ahead, sent)
+    else if (standing.state === 'busy') this.#finish(entry, { state: 'busy', ahead: standing.ahead })
+    else this.#saidGone(entry, standing.why)
+  }
+
+  #saidHeld(entry: Entry, token: bigint | null, heldForMs: number, sent: Sent): void {
+    if (entry.phase !== 'held') {
+      entry.confirm(sent, heldForMs)
+      this.#grant(entry, token)
+      return
+    }
+    // Another token is another stay in the line: ours ended, and a late duplicate of our enter began a new one.
+    if (token !== entry.token) {
+      if (sent.order > entry.heldSince) this.#lose(entry, 'expired')
+      return
+    }
+    if (!this.check(entry)) return
+    entry.confirm(sent, heldForMs)
+    this.#plan(entry)
+  }
+
+  #saidWaiting(entry: Entry, ahead: number | null, sent: Sent): void {
+    if (entry.phase === 'held') {
+      // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
+      if (sent.order > entry.heldSince) this.#lose(entry, 'expired')
+      return
+    }
+    entry.phase = 'waiting'
+    entry.queued = true
+    entry.ahead = ahead ?? entry.ahead
+    entry.confirm(sent, entry.ttlMs)
+    entry.confirming = false
+    const { announced } = entry
+    entry.announced = undefined
+    if (announced !== undefined) this.#grant(entry, announced.token)
+    else this.#plan(entry)
+  }
+
+  #saidGone(entry: Entry, why: 'expired' | 'evicted' | 'unknown'): void {
+    if (entry.phase === 'held') this.#lose(entry, why === 'evicted' ? 'evicted' : 'expired')
+    else if (why === 'evicted') this.#finish(entry, { state: 'refused', error: new LeaseLostError(entry.key, null, 'evicted') })
+    else this.#finish(entry, { state: 'again' })
+  }
+
+  /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
+  #grant(entry: Entry, token: bigint | null): void {
+    const leftMs = entry.deadline - this.clock.now()
+    if (leftMs < entry.ttlMs / 2 && !entry.confirming) {
+      entry.confirming = true
+      entry.phase = 'waiting'
+      this.#ask(entry)
+    } else if (leftMs <= 0) {
+      const message = `its answers take longer than the ttl of ${entry.ttlMs} ms`
+      this.#refuse(entry, new EngineError(this.engine.name, message, { outcome: 'unknown' }))
+    } else {
+      entry.phase = 'held'
+      entry.token = token
+      entry.heldSince = ++this.#order
+      entry.settle({ state: 'held' })
+      this.#plan(entry)
+    }
+  }
+
+  #heard(news: News): void {
+    if ('gap' in news) {
+      for (const entry of this.#entries.values()) if (entry.phase === 'waiting') this.#hurry(entry)
+      return
+    }
+    const entry = this.#entries.get(news.id)
+    if (entry === undefined) {
+      this.#sweeper.heardOf(news.id)
+      return
+    }
+    if (news.standing?.state !== 'held') {
+      this.#hurry(entry)
+    } else if (entry.phase === 'waiting') {
+      this.#grant(entry, news.standing.token)
+    } else if (entry.phase === 'entering') {
+      // Faster than the answer to our enter, which will tell from when to count.
+      entry.announced = news.standing
+      this.#hurry(entry)
+    }
+  }
+
+  /** Ask now rather than at the next beat. */
+  #hurry(entry: Entry): void {
+    if (entry.asking === 0) this.#ask(entry)
+  }
+
+  // ---- failing ----
+
+  #failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void {
+    publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
+    if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
+    if (entry.asking === sent.order) entry.asking = 0
+    if (entry.phase === 'gone') {
+      if (verb === 'enter' && entry.doubtfulUntil > Number.NEGATIVE_INFINITY) void this.#sweeper.leave(entry)
+      return
+    }
+    entry.lastError = error
+    entry.failingSince ??= sent.at
+    if (verb === 'enter' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
+    else this.#plan(entry)
+  }
+
+  // ---- time ----
+
+  /** When to look at this entry again. */
+  #plan(entry: Entry): void {
+    const at = entry.plan(this.clock.now(), retryDelayMs(entry.ttlMs, this.chance))
+    if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at)
+    else this.#heartbeat.remove(entry)
+  }
+
+  #due(entry: Entry, now: number): void {
+    if (entry.phase === 'gone') return
+    if (entry.phase === 'held') {
+      if (!this.check(entry)) return
+      if (now >= entry.jeopardyAt && !entry.inJeopardy) {
+        entry.inJeopardy = true
+        const { key, token, lastError: error } = entry
+        publish.jeopardy({ engine: this.engine.name, key, token, remainingMs: entry.deadline - now, error })
+      }
+    } else if (now >= entry.unreachableAt && entry.lastError !== undefined) {
+      this.#refuse(entry, entry.lastError)
+      return
+    }
+    if (entry.asking === 0) this.#ask(entry)
+    else this.#plan(entry)
+  }
+
+  // ---- ending ----
+
+  #lose(entry: Entry, why: LossReason): void {
+    this.#drop(entry)
+    entry.lost = why
+    publish.lost({ engine: this.engine.name, key: entry.key, token: entry.token, why })
+    entry.onLost?.(why)
+  }
+
+  /** The asking ends with an error. Something of it may be in the line. */
+  #refuse(entry: Entry, error: Error): void {
+    void this.leave(entry)
+    entry.settle({ state: 'refused', error })
+  }
+
+  /** The asking ends, and the engine has nothing of it, unless an attempt of unknown outcome is still on its way. */
+  #finish(entry: Entry, outcome: Outcome): void {
+    this.#drop(entry)
+    if (entry.doubtfulUntil > this.clock.now()) void this.#sweeper.leave(entry)
+    entry.settle(outcome)
+  }
+
+  #drop(entry: Entry): void {
+    entry.phase = 'gone'
+    this.#entries.delete(entry.id)
+    this.#heartbeat.remove(entry)
+  }
+
+  #closedError(): EngineError {
+    return new EngineError(this.engine.name, 'the locks were closed', { outcome: 'not-applied', transient: false })
+  }
+}

@@ -1,0 +1,111 @@
+/** The lease: what you hold. It says the truth about itself at any moment, because it looks at the clock and not at a flag. */
+import type { Granted } from './acquire.ts'
+import { publish } from './diagnostics.ts'
+import { LeaseLostError, type LossReason } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import type { Holding, InnerLease } from './nesting.ts'
+import { truthfulController } from './signal.ts'
+import { Turnstile } from './turnstile.ts'
+
+export interface Lease extends AsyncDisposable {
+  readonly key: string
+  /**
+   * The fencing token: higher than that of every earlier holder of this key. Hand it to the resource, and let the resource refuse lower ones.
+   * Null where the engine has no fencing, and for several locks at once (see `tokens`). On any wire: a decimal string.
+   */
+  readonly token: bigint | null
+  /** Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it. Pass it to whatever you await. */
+  readonly signal: AbortSignal
+  /** Whether it is held now, by the clock. */
+  readonly held: boolean
+  /** How long it is certain to be held without another renewal. 0 when it is not. Renewals come by themselves. */
+  readonly remainingMs: number
+  /** Throws `LeaseLostError` unless it is held now. Call it right before a step that must not happen twice. */
+  assertHeld(): void
+  /**
+   * Give it back. True: it was held until now and is free. False: it was lost before, or the engine could not be reached, in which case
+   * Holdfast goes on trying until the lease has expired by itself. Calling it again changes nothing. Never rejects.
+   */
+  release(): Promise<boolean>
+}
+
+export class EntryLease implements InnerLease {
+  readonly nested = false
+  readonly turnstile: Turnstile = new Turnstile()
+  readonly #keeper: Keeper
+  readonly #granted: Granted
+  readonly #grantedAt: number
+  #controller: AbortController | undefined
+  #lossError: LeaseLostError | undefined
+  #released: Promise<boolean> | undefined
+
+  constructor(keeper: Keeper, granted: Granted) {
+    this.#keeper = keeper
+    this.#granted = granted
+    this.#grantedAt = keeper.clock.now()
+    granted.entry.onLost = (why) => this.#lost(why)
+    // Lost between the grant and this line: say so at the first look.
+    if (granted.entry.lost !== undefined) this.#lost(granted.entry.lost)
+  }
+
+  get key(): string {
+    return this.#granted.entry.key
+  }
+
+  get holding(): Holding {
+    return this.#granted.entry
+  }
+
+  get token(): bigint | null {
+    return this.#granted.entry.token
+  }
+
+  get held(): boolean {
+    return this.#keeper.check(this.#granted.entry)
+  }
+
+  get remainingMs(): number {
+    if (!this.held) return 0
+    return Math.max(0, this.#granted.entry.deadline - this.#keeper.clock.now())
+  }
+
+  /** Made when first asked for: most short leases never need one. */
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = truthfulController(() => this.#keeper.check(this.#granted.entry))
+      if (this.lossError !== undefined) this.#controller.abort(this.lossError)
+    }
+    return this.#controller.signal
+  }
+
+  get lossError(): LeaseLostError | undefined {
+    this.#keeper.check(this.#granted.entry)
+    return this.#lossError
+  }
+
+  assertHeld(): void {
+    if (this.held) return
+    throw this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
+  }
+
+  release(): Promise<boolean> {
+    this.#released ??= this.#release()
+    return this.#released
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+
+  async #release(): Promise<boolean> {
+    const { entry, operation } = this.#granted
+    this.#keeper.check(entry)
+    publish.release({ operation, heldMs: this.#keeper.clock.now() - this.#grantedAt, lost: entry.lost })
+    return this.#keeper.leave(entry)
+  }
+
+  #lost(why: LossReason): void {
+    this.#lossError = new LeaseLostError(this.key, this.token, why)
+    this.#controller?.abort(this.#lossError)
+  }
+}

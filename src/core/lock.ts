@@ -1,0 +1,158 @@
+/**
+ * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read and write lock, which differ
+ * only in weight and limit.
+ */
+import { acquireEntry, timeoutError } from './acquire.ts'
+import { type Duration, parseDuration } from './duration.ts'
+import { LeaseLostError } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import { EntryLease, type Lease } from './lease.ts'
+import { enclosing, type Holding, type InnerLease, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
+import type { OrderChecker } from './order.ts'
+
+export interface AcquireOptions {
+  /** How long to stand in line. For ever unless given; 0 is one try. When it runs out: `AcquireTimeoutError`. */
+  readonly wait?: Duration
+  /** Cancels the waiting. The place in line is given up at once, and the acquire rejects with the signal's own reason. */
+  readonly signal?: AbortSignal
+}
+
+export interface LineAcquireOptions extends AcquireOptions {
+  /** A lease of the same key that you hold: the new lease is nested in it, with the same token, and ends with it. */
+  readonly within?: Lease
+}
+
+type LineOptions = LineAcquireOptions & WeightedAcquireOptions
+
+export interface WeightedAcquireOptions extends AcquireOptions {
+  /** How much of the limit to take: 1 unless given, the whole limit at most. */
+  readonly weight?: number
+}
+
+/** The work done under a lease. */
+export type Work<Result, Held extends Lease = Lease> = (lease: Held) => Promise<Result> | Result
+
+export interface Lock<Options extends AcquireOptions = AcquireOptions, Held extends Lease = Lease> {
+  readonly key: string
+  /** Wait until it is held. */
+  acquire(options?: Options): Promise<Held>
+  /** Take it if it is free now; undefined if not. Leaves no trace then. */
+  tryAcquire(options?: Omit<Options, 'wait'>): Promise<Held | undefined>
+  /**
+   * Acquire, work, release. Rejects with `LeaseLostError` if the lease was lost before the work settled, even if the work succeeded; else with what the
+   * work threw. The release never masks either.
+   */
+  using<Result>(work: Work<Result, Held>): Promise<Result>
+  using<Result>(options: Options, work: Work<Result, Held>): Promise<Result>
+}
+
+/** What locks of one `createLocks` share. */
+export interface Scope {
+  readonly keeper: Keeper
+  readonly holder: string
+  readonly order: OrderChecker | undefined
+}
+
+/** Which lock this is. */
+export interface LockSpec extends Holding {
+  readonly ttlMs: number
+  readonly reentrant: boolean
+}
+
+export class LineLock implements Lock<LineOptions> {
+  readonly scope: Scope
+  readonly spec: LockSpec
+
+  constructor(scope: Scope, spec: LockSpec) {
+    this.scope = scope
+    this.spec = spec
+  }
+
+  get key(): string {
+    return this.spec.key
+  }
+
+  get limit(): number {
+    return this.spec.limit
+  }
+
+  async acquire(options: LineOptions = {}): Promise<InnerLease> {
+    const waitMs = patienceMs(options)
+    const lease = await this.#acquire(options, waitMs)
+    if (lease !== undefined) return lease
+    throw await timeoutError(this.scope.keeper, this.key, waitMs)
+  }
+
+  tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<InnerLease | undefined> {
+    return this.#acquire(options, 0)
+  }
+
+  async using<Result>(first: LineOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
+    const [options, work] = usingArguments<LineOptions, Work<Result>>(first, second)
+    const { keeper } = this.scope
+    const within = options.within ?? (this.spec.reentrant ? enclosing(keeper, this.key) : undefined)
+    if (within === undefined) refuseDeadlock(keeper, { ...this.spec, weight: this.#weight(options) })
+    const lease = await this.acquire(within === undefined ? options : { ...options, within })
+    return workUnder(keeper, lease, [lease], work)
+  }
+
+  /** The weight asked for, checked. */
+  #weight(options: WeightedAcquireOptions): number {
+    const { weight = this.spec.weight } = options
+    if (Number.isInteger(weight) && weight >= 1 && weight <= this.spec.limit) return weight
+    throw new RangeError(`weight must be a whole number from 1 to the limit of ${this.spec.limit}; got ${weight}`)
+  }
+
+  async #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
+    const { scope, spec } = this
+    const { signal, within } = options
+    const ask = { ...spec, weight: this.#weight(options), holder: scope.holder }
+    if (within !== undefined) return NestedLease.take(innerLease(within), ask, scope.keeper.clock, waitMs, signal)
+    const granting = scope.order?.asking(spec.key)
+    const granted = await acquireEntry(scope.keeper, ask, { waitMs, signal })
+    if (granted === undefined) return undefined
+    const lease = new EntryLease(scope.keeper, granted)
+    granting?.(lease)
+    return lease
+  }
+}
+
+/** Work under a lease, release, and tell how it went. `parts` are what nested askings can meet: for several locks at once, each of them. */
+export async function workUnder<Result, Held extends Lease>(
+  keeper: Keeper,
+  lease: Held & Pick<InnerLease, 'lossError'>,
+  parts: readonly InnerLease[],
+  work: Work<Result, Held>,
+): Promise<Result> {
+  let lossError: LeaseLostError | undefined
+  try {
+    const result = await runInside(keeper, parts, async () => work(lease))
+    lossError = lease.lossError
+    if (lossError === undefined) return result
+  } catch (error) {
+    lossError = lease.lossError
+    if (lossError === undefined) throw error
+    // The caller has to learn of the loss, and what the work threw because of it, or besides it, is not forgotten.
+    if (error !== lossError) lossError = new LeaseLostError(lossError.key, lossError.token, lossError.why, { cause: error })
+  } finally {
+    await lease.release()
+  }
+  throw lossError
+}
+
+/** `using(work)` or `using(options, work)`. */
+export function usingArguments<Options extends object, Doing>(first: Options | Doing, second: Doing | undefined): [Options, Doing] {
+  const [options, work] = second === undefined ? [{}, first] : [first, second]
+  if (typeof work !== 'function') throw new TypeError(`using takes the work as a function; got ${typeof work}`)
+  return [options as Options, work as Doing]
+}
+
+/** Milliseconds of patience; Infinity when none is given. */
+export function patienceMs(options: AcquireOptions): number {
+  return options.wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(options.wait, 'wait')
+}
+
+function innerLease(lease: Lease): InnerLease {
+  if (lease instanceof EntryLease || lease instanceof NestedLease) return lease
+  throw new TypeError('within must be a lease that a mutex, a read lock or a write lock gave')
+}

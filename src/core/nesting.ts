@@ -1,0 +1,170 @@
+/**
+ * Nesting: asking for a key inside work that already holds it.
+ *
+ * `using` remembers, in the async context of the work, what is held around it. Asking again for something that can never be granted beside it is an
+ * immediate `DeadlockError` instead of a hang; with `reentrant: true` it is a nested lease. Whether it can be granted is decided by the rule of the line:
+ * a read inside a read can, a write inside a read cannot.
+ *
+ * Only `using` is watched, because only there the end of the work is known. Contexts whose lease has ended (a forgotten promise) do not count. Siblings of one
+ * `Promise.all` are strangers to each other: two of them asking for the same key queue, also inside a common outer lease.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { Clock } from './clock.ts'
+import { UNLIMITED } from './engine.ts'
+import { DeadlockError, LeaseLostError } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import type { Lease } from './lease.ts'
+import { heldCount, type Weighted } from './line.ts'
+import { Turnstile } from './turnstile.ts'
+
+/** What is held, or asked for, of one key. */
+export interface Holding extends Weighted {
+  readonly key: string
+}
+
+/** What a lease of ours has besides what the user sees. */
+export interface InnerLease extends Lease {
+  readonly holding: Holding
+  /** A nested lease takes no place in the line of its own. */
+  readonly nested: boolean
+  /** Where leases nested in this one take turns. */
+  readonly turnstile: Turnstile
+  /** Why it was lost, if it was. */
+  readonly lossError: LeaseLostError | undefined
+}
+
+interface Frame {
+  readonly keeper: Keeper
+  readonly lease: InnerLease
+  readonly parent: Frame | undefined
+}
+
+const context = new AsyncLocalStorage<Frame | undefined>()
+
+/** Run `work` so that whatever it asks for is known to be inside `leases`. */
+export function runInside<Result>(keeper: Keeper, leases: readonly InnerLease[], work: () => Promise<Result>): Promise<Result> {
+  let frame = context.getStore()
+  for (const lease of leases) frame = { keeper, lease, parent: frame }
+  return context.run(frame, work)
+}
+
+/** The innermost live lease of `key` around us, if any. */
+export function enclosing(keeper: Keeper, key: string): InnerLease | undefined {
+  for (const lease of around(keeper, key)) return lease
+  return undefined
+}
+
+/** Throw if what is held around us can never let `asked` through. */
+export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
+  const held: Weighted[] = []
+  for (const lease of around(keeper, asked.key)) if (!lease.nested) held.push(lease.holding)
+  if (held.length === 0 || heldCount([...held, asked]) === held.length + 1) return
+  throw new DeadlockError(
+    asked.key,
+    `asking for '${asked.key}' (${described(asked)}) inside work that already holds it (${held.map(described).join(', ')}) would wait for itself for ever; ` +
+      `if the nesting is meant, create the lock with { reentrant: true }, or pass { within: lease }`,
+  )
+}
+
+function* around(keeper: Keeper, key: string): Iterable<InnerLease> {
+  for (let frame = context.getStore(); frame !== undefined; frame = frame.parent) {
+    if (frame.keeper === keeper && frame.lease.holding.key === key && frame.lease.held) yield frame.lease
+  }
+}
+
+function described({ weight, limit }: Weighted): string {
+  if (limit === 1) return 'exclusive'
+  return limit === UNLIMITED ? 'read' : `${weight} of ${limit}`
+}
+
+/**
+ * A lease inside a lease: same key, same token, same end. Its release only gives the turn to the next sibling; the outermost release leaves the line.
+ */
+export class NestedLease implements InnerLease {
+  readonly nested = true
+  readonly turnstile: Turnstile = new Turnstile()
+  readonly #outer: InnerLease
+  #open = true
+
+  private constructor(outer: InnerLease) {
+    this.#outer = outer
+  }
+
+  /** Undefined: `waitMs` ran out while a sibling had the turn. */
+  static async take(outer: InnerLease, asked: Holding, clock: Clock, waitMs: number, signal?: AbortSignal): Promise<NestedLease | undefined> {
+    refuseWidening(outer, asked)
+    outer.assertHeld()
+    if (NestedLease.#takesTurns(outer) && !(await outer.turnstile.take(clock, waitMs, signal))) return undefined
+    const lease = new NestedLease(outer)
+    try {
+      outer.assertHeld()
+    } catch (error) {
+      await lease.release()
+      throw error
+    }
+    return lease
+  }
+
+  /** Readers inside a reader need no turns. */
+  static #takesTurns(outer: InnerLease): boolean {
+    return outer.holding.limit === 1
+  }
+
+  get key(): string {
+    return this.#outer.key
+  }
+
+  get holding(): Holding {
+    return this.#outer.holding
+  }
+
+  get token(): bigint | null {
+    return this.#outer.token
+  }
+
+  get signal(): AbortSignal {
+    return this.#outer.signal
+  }
+
+  get held(): boolean {
+    return this.#open && this.#outer.held
+  }
+
+  get remainingMs(): number {
+    return this.#open ? this.#outer.remainingMs : 0
+  }
+
+  get lossError(): LeaseLostError | undefined {
+    return this.#outer.lossError
+  }
+
+  assertHeld(): void {
+    if (!this.#open) throw new LeaseLostError(this.key, this.token, 'released')
+    this.#outer.assertHeld()
+  }
+
+  async release(): Promise<boolean> {
+    if (!this.#open) return false
+    const { held } = this
+    this.#open = false
+    if (NestedLease.#takesTurns(this.#outer)) this.#outer.turnstile.give()
+    return held
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+}
+
+/** Exclusive covers everything; a read covers reads; a part of a semaphore covers nothing. */
+function refuseWidening(outer: InnerLease, asked: Holding): void {
+  if (outer.holding.key !== asked.key) {
+    throw new TypeError(`within must be a lease of '${asked.key}'; got one of '${outer.holding.key}'`)
+  }
+  const { limit } = outer.holding
+  if (limit === 1 || (limit === UNLIMITED && asked.limit === UNLIMITED)) return
+  throw new DeadlockError(
+    asked.key,
+    `'${asked.key}' (${described(asked)}) cannot be nested in a lease that is not exclusive (${described(outer.holding)}): it would have to wait for the others`,
+  )
+}

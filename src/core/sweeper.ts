@@ -1,0 +1,120 @@
+/**
+ * Leaving lines, for certain.
+ *
+ * A leave that fails is repeated until the entry has surely expired by itself. And an enter that was never answered may still be on its way: after giving
+ * up on one, the leave is repeated every beat until a ttl after the last attempt, whatever it answers, so that a late arrival does not stand in
+ * line for work that nobody waits for.
+ */
+import { Batch, type Verb } from './batch.ts'
+import type { Chance, Clock } from './clock.ts'
+import { publish } from './diagnostics.ts'
+import type { Engine } from './engine.ts'
+import type { Entry } from './entry.ts'
+import type { EngineError } from './errors.ts'
+import { Heartbeat, type Scheduled } from './heartbeat.ts'
+
+interface Departure extends Scheduled {
+  readonly key: string
+  readonly id: string
+  readonly ttlMs: number
+  /** Repeat even an answered leave until then. */
+  readonly doubtfulUntil: number
+  /** The entry has expired by then, whatever happened to our leave. */
+  readonly overAt: number
+  readonly answer: (wasThere: boolean) => void
+}
+
+/** How long to pause before asking again what failed: short against the ttl, never a hot loop, never in step with others. */
+export function retryDelayMs(ttlMs: number, chance: Chance): number {
+  return Math.min(Math.max(ttlMs / 10, 5), 1000) * (0.5 + chance.fraction())
+}
+
+export class Sweeper {
+  readonly #engine: Engine
+  readonly #clock: Clock
+  readonly #chance: Chance
+  readonly #leaves: Batch<Departure, boolean>
+  readonly #repeats: Heartbeat<Departure>
+  readonly #open = new Map<string, Departure>()
+
+  constructor(engine: Engine, clock: Clock, chance: Chance, callTimeoutMs: number, nextOrder: () => number) {
+    this.#engine = engine
+    this.#clock = clock
+    this.#chance = chance
+    const verb: Verb<Departure, boolean> = {
+      name: 'leave',
+      engine: engine.name,
+      batchLimit: engine.traits.batchLimit,
+      call: (places) => engine.leave(places),
+      timeoutMs: () => callTimeoutMs,
+      sending: () => true,
+      answered: (departure, wasThere) => this.#answered(departure, wasThere),
+      failed: (departure, error) => this.#failed(departure, error),
+    }
+    this.#leaves = new Batch(verb, clock, nextOrder)
+    this.#repeats = new Heartbeat(clock, (departure) => this.#leaves.add(departure))
+  }
+
+  /**
+   * Leave. Resolves with the engine's answer, or with false once the first attempt has failed; the others go on behind.
+   * Never rejects: nobody could do more about it than this does.
+   */
+  leave(entry: Entry): Promise<boolean> {
+    return new Promise((answer) => {
+      const departure: Departure = {
+        key: entry.key,
+        id: entry.id,
+        ttlMs: entry.ttlMs,
+        doubtfulUntil: entry.doubtfulUntil,
+        overAt: Math.max(entry.lastSentAt, this.#clock.now()) + entry.ttlMs,
+        answer,
+        at: 0,
+        slot: -1,
+        slackMs: 0,
+      }
+      this.#open.set(entry.id, departure)
+      this.#leaves.add(departure)
+    })
+  }
+
+  /** News of an entry that we are leaving: it has arrived after all. */
+  heardOf(id: string): void {
+    const departure = this.#open.get(id)
+    if (departure !== undefined && departure.slot >= 0) this.#repeats.put(departure, this.#clock.now())
+  }
+
+  get idle(): boolean {
+    return this.#open.size === 0
+  }
+
+  /** Resolves when every leave has been tried. */
+  drained(): Promise<void> {
+    return this.#leaves.drained()
+  }
+
+  stop(): void {
+    this.#repeats.stop()
+    this.#open.clear()
+  }
+
+  #answered(departure: Departure, wasThere: boolean): void {
+    departure.answer(wasThere)
+    const { key, doubtfulUntil } = departure
+    if (doubtfulUntil > Number.NEGATIVE_INFINITY) publish.resolved({ engine: this.#engine.name, key, wasThere })
+    const next = this.#clock.now() + departure.ttlMs / 3
+    if (next < doubtfulUntil) this.#repeat(departure, next)
+    else this.#open.delete(departure.id)
+  }
+
+  #failed(departure: Departure, error: EngineError): void {
+    departure.answer(false)
+    publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
+    const next = this.#clock.now() + retryDelayMs(departure.ttlMs, this.#chance)
+    if (next < departure.overAt) this.#repeat(departure, next)
+    else this.#open.delete(departure.id)
+  }
+
+  #repeat(departure: Departure, at: number): void {
+    if (this.#open.has(departure.id)) this.#repeats.put(departure, at)
+  }
+}

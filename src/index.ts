@@ -1,0 +1,44 @@
+/** The public door. */
+export type { Clock, Timer } from './core/clock.ts'
+export { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
+export type { Duration } from './core/duration.ts'
+export {
+  type Claim,
+  type Engine,
+  type GoneReason,
+  type Line,
+  type LineEntry,
+  type LineSummary,
+  type News,
+  type Place,
+  type Standing,
+  type Traits,
+  UNLIMITED,
+} from './core/engine.ts'
+export {
+  AcquireTimeoutError,
+  type CallOutcome,
+  DeadlockError,
+  EngineError,
+  type ErrorCode,
+  HoldfastError,
+  LeaseLostError,
+  LineFullError,
+  type LossReason,
+  StaleTokenError,
+  UnsupportedError,
+} from './core/errors.ts'
+export type { Lease } from './core/lease.ts'
+export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
+export {
+  createLocks,
+  type LockOptions,
+  type Locks,
+  type LocksOptions,
+  type ReadWriteLock,
+  type ReentrantLockOptions,
+  type Semaphore,
+} from './core/locks.ts'
+export type { OrderReport } from './core/order.ts'
+export type { AllLease } from './primitives/all.ts'
+export type { Election, Leader, LeadOptions } from './primitives/election.ts'

@@ -1,0 +1,156 @@
+/**
+ * Several locks at once, as one lock: all or nothing.
+ *
+ * They are taken in bytewise order of their keys, and while one is waited for, only those before it are held: so two `all`s can never wait for each other in a
+ * circle. The free ones are tried together first; when all are free, one round trip is all it costs.
+ */
+import { timeoutError } from '../core/acquire.ts'
+import { DeadlockError, type LeaseLostError } from '../core/errors.ts'
+import { compareKeys } from '../core/keys.ts'
+import type { Lease } from '../core/lease.ts'
+import { type AcquireOptions, type LineLock, type Lock, patienceMs, type Scope, usingArguments, type Work, workUnder } from '../core/lock.ts'
+import { type InnerLease, refuseDeadlock } from '../core/nesting.ts'
+import { truthfulController } from '../core/signal.ts'
+
+/** A lease of several keys. Lost as soon as one of them is. */
+export interface AllLease extends Lease {
+  /** The fencing token of each key. `token` is that of the only key, or null where there are several. */
+  readonly tokens: ReadonlyMap<string, bigint | null>
+}
+
+export class AllLock implements Lock<AcquireOptions, AllLease> {
+  readonly key: string
+  readonly #scope: Scope
+  readonly #locks: readonly LineLock[]
+
+  constructor(scope: Scope, locks: readonly LineLock[]) {
+    if (locks.length === 0) throw new RangeError('all takes at least one lock')
+    this.#scope = scope
+    this.#locks = locks.toSorted((a, b) => compareKeys(a.key, b.key))
+    this.#locks.forEach(({ key }, index) => {
+      if (key !== this.#locks[index + 1]?.key) return
+      throw new DeadlockError(key, `all was given '${key}' twice: the second would wait for the first for ever`)
+    })
+    this.key = this.#locks.map(({ key }) => key).join(' + ')
+  }
+
+  async acquire(options: AcquireOptions = {}): Promise<AllLease> {
+    return this.#acquire(options)
+  }
+
+  async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
+    const parts = await this.#tryEach(options.signal)
+    if (parts.length === this.#locks.length) return new PartsLease(this.key, parts)
+    await giveBack(parts)
+    return undefined
+  }
+
+  async using<Result>(first: AcquireOptions | Work<Result, AllLease>, second?: Work<Result, AllLease>): Promise<Result> {
+    const [options, work] = usingArguments<AcquireOptions, Work<Result, AllLease>>(first, second)
+    const { keeper } = this.#scope
+    for (const { spec } of this.#locks) refuseDeadlock(keeper, spec)
+    const lease = await this.#acquire(options)
+    return workUnder(keeper, lease, lease.parts, work)
+  }
+
+  async #acquire(options: AcquireOptions): Promise<PartsLease> {
+    const waitMs = patienceMs(options)
+    const { keeper } = this.#scope
+    const deadline = keeper.clock.now() + waitMs
+    const parts = await this.#tryEach(options.signal)
+    try {
+      for (const lock of this.#locks.slice(parts.length)) {
+        const leftMs = Math.max(0, deadline - keeper.clock.now())
+        const lease = await this.#acquireNext(lock, parts, leftMs, options.signal)
+        if (lease === undefined) throw await timeoutError(keeper, lock.key, waitMs)
+        parts.push(lease)
+      }
+      for (const part of parts) part.assertHeld()
+    } catch (error) {
+      await giveBack(parts)
+      throw error
+    }
+    return new PartsLease(this.key, parts)
+  }
+
+  /** Take what is free, in one batch. Returns the leases up to the first busy one, in order, and gives back those behind it. */
+  async #tryEach(signal: AbortSignal | undefined): Promise<InnerLease[]> {
+    const tries = await Promise.allSettled(this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })))
+    const taken = tries.map((result) => (result.status === 'fulfilled' ? result.value : undefined))
+    const failed = tries.find((result) => result.status === 'rejected')
+    const busy = taken.indexOf(undefined)
+    const kept = failed !== undefined ? 0 : busy < 0 ? taken.length : busy
+    await giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
+    if (failed !== undefined) throw failed.reason
+    return taken.slice(0, kept) as InnerLease[]
+  }
+
+  /** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */
+  async #acquireNext(lock: LineLock, parts: readonly InnerLease[], waitMs: number, signal: AbortSignal | undefined): Promise<InnerLease | undefined> {
+    const signals = parts.map((part) => part.signal)
+    if (signal !== undefined) signals.push(signal)
+    const options = { signal: AbortSignal.any(signals) }
+    if (waitMs === 0) return lock.tryAcquire(options)
+    return lock.acquire(waitMs === Number.POSITIVE_INFINITY ? options : { ...options, wait: waitMs })
+  }
+}
+
+async function giveBack(leases: readonly InnerLease[]): Promise<void> {
+  await Promise.all(leases.map((lease) => lease.release()))
+}
+
+class PartsLease implements AllLease {
+  readonly key: string
+  readonly parts: readonly InnerLease[]
+  readonly tokens: ReadonlyMap<string, bigint | null>
+  #signal: AbortSignal | undefined
+
+  constructor(key: string, parts: readonly InnerLease[]) {
+    this.key = key
+    this.parts = parts
+    this.tokens = new Map(parts.map((part) => [part.key, part.token]))
+  }
+
+  get token(): bigint | null {
+    return this.parts.length === 1 ? (this.parts[0] as InnerLease).token : null
+  }
+
+  get held(): boolean {
+    return this.parts.every((part) => part.held)
+  }
+
+  get remainingMs(): number {
+    return Math.min(...this.parts.map((part) => part.remainingMs))
+  }
+
+  get lossError(): LeaseLostError | undefined {
+    for (const part of this.parts) if (part.lossError !== undefined) return part.lossError
+    return undefined
+  }
+
+  get signal(): AbortSignal {
+    if (this.#signal === undefined) {
+      const controller = truthfulController(() => this.lossError)
+      for (const part of this.parts) {
+        const abort = (): void => controller.abort(part.lossError)
+        if (part.signal.aborted) abort()
+        else part.signal.addEventListener('abort', abort, { once: true })
+      }
+      this.#signal = controller.signal
+    }
+    return this.#signal
+  }
+
+  assertHeld(): void {
+    for (const part of this.parts) part.assertHeld()
+  }
+
+  async release(): Promise<boolean> {
+    const released = await Promise.all(this.parts.map((part) => part.release()))
+    return released.every(Boolean)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+}
