@@ -35,6 +35,7 @@ export function fakeClock(): FakeClock {
       alarms.put(alarm, now + Math.max(0, delayMs))
       return { cancel: () => alarms.remove(alarm) }
     },
+    stayAlive: () => ({ cancel() {} }),
     async advance(duration) {
       const until = now + parseDuration(duration, 'duration')
       await settled()

@@ -37,13 +37,21 @@ const NAMING_MS = 250
 
 /** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. */
 export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience): Promise<Granted | undefined> {
-  const { waitMs, signal } = patience
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
+  patience.signal?.throwIfAborted()
+  publish.ask({ operation })
+  const alive = keeper.clock.stayAlive()
+  try {
+    return await attempt(keeper, ask, patience, operation)
+  } finally {
+    alive.cancel()
+  }
+}
+
+async function attempt(keeper: Keeper, ask: Ask, patience: Patience, operation: Operation): Promise<Granted | undefined> {
+  const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
   const elapsedMs = (): number => keeper.clock.now() - startedAt
-  signal?.throwIfAborted()
-  publish.ask({ operation })
-
   for (let queued = false; ; queued = true) {
     const entry = new Entry({ ...ask, id: keeper.chance.id(), wait: waitMs > 0 })
     const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal)

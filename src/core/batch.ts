@@ -42,6 +42,7 @@ interface Call<Item> {
   readonly items: readonly Item[]
   readonly sent: Sent
   readonly abort: AbortController
+  readonly alive: Timer
   slow: boolean
   over: boolean
   timer: Timer | undefined
@@ -110,7 +111,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #send(items: readonly Item[], sent: Sent): void {
     const timeoutMs = this.#verb.timeoutMs(items)
-    const call: Call<Item> = { items, sent, abort: new AbortController(), slow: false, over: false, timer: undefined }
+    const alive = this.#clock.stayAlive()
+    const call: Call<Item> = { items, sent, abort: new AbortController(), alive, slow: false, over: false, timer: undefined }
     this.#calls.add(call)
     const slowMs = Math.min(SLOW_MS, timeoutMs)
     call.timer = this.#clock.timer(slowMs, () => {
@@ -156,6 +158,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #end(call: Call<Item>): void {
     call.over = true
     call.timer?.cancel()
+    call.alive.cancel()
     this.#calls.delete(call)
   }
 

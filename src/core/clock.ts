@@ -18,6 +18,11 @@ export interface Clock {
   now(): number
   /** Call `fire` once, `delayMs` from now or a little later. Never keeps the process alive. */
   timer(delayMs: number, fire: () => void): Timer
+  /**
+   * Keep the process alive until cancelled: somebody awaits a lock or a call. (Our timers do not, and an engine's sockets may not either: without
+   * this, a script that only waits for a lock would end, silently, before it gets it.)
+   */
+  stayAlive(): Timer
 }
 
 /** Where jitter and ids come from; seeded in the simulator. */
@@ -66,6 +71,27 @@ export function sleeplessNow(sources: Sources): () => number {
 /** The longest delay a Node timer takes; a longer one would fire at once. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1
 
+/** One handle for the whole process, referenced while anybody wants to stay alive. */
+let anchor: NodeJS.Timeout | undefined
+let anchored = 0
+
+function stayAlive(): Timer {
+  if (anchored === 0) {
+    anchor ??= setInterval(() => {}, LONGEST_DELAY_MS)
+    anchor.ref()
+  }
+  anchored += 1
+  let wanted = true
+  return {
+    cancel() {
+      if (!wanted) return
+      wanted = false
+      anchored -= 1
+      if (anchored === 0) anchor?.unref()
+    },
+  }
+}
+
 export const systemClock: Clock = {
   now: sleeplessNow({
     monotonicMs: () => performance.now(),
@@ -77,6 +103,7 @@ export const systemClock: Clock = {
     handle.unref()
     return { cancel: () => clearTimeout(handle) }
   },
+  stayAlive,
 }
 
 const ID_BYTES = 16

@@ -113,8 +113,8 @@ class Bell {
 
   async rung(atMostMs: number, over: () => boolean): Promise<void> {
     if (!this.#rang && !over()) {
+      const alive = this.#clock.stayAlive()
       await new Promise<void>((resolve) => {
-        this.#wake = resolve
         const timer = this.#clock.timer(atMostMs, resolve)
         this.#wake = () => {
           timer.cancel()
@@ -122,6 +122,7 @@ class Bell {
         }
       })
       this.#wake = undefined
+      alive.cancel()
     }
     this.#rang = false
   }
