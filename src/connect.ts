@@ -1,0 +1,36 @@
+/**
+ * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that nobody pays for the ones they do not use.
+ */
+import type { Engine } from './core/engine.ts'
+import { createLocks, type Locks, type LocksOptions } from './core/locks.ts'
+
+/** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
+type Opener = (url: string) => Promise<Engine>
+
+/** One row for each scheme; the same names as in the docs and in `src/engines/`. */
+const OPENERS: Readonly<Record<string, Opener>> = {
+  memory: async () => (await import('./engines/memory.ts')).memory(),
+}
+
+/**
+ * Connect by URL: `await connect('sqlite:locks.db', { ttl: '30s' })`. Without one: the `HOLDFAST_URL` of the environment, or else the embedded default, a SQLite
+ * file in your state folder, which excludes all processes of this host and user.
+ */
+export async function connect(url?: string, options: LocksOptions = {}): Promise<Locks> {
+  return createLocks(await openEngine(url), options)
+}
+
+/** The engine behind a URL. */
+export async function openEngine(url: string = process.env['HOLDFAST_URL'] ?? 'sqlite:'): Promise<Engine> {
+  const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
+  const open = scheme === undefined ? undefined : OPENERS[scheme]
+  if (open !== undefined) return open(url)
+  const known = Object.keys(OPENERS).map((name) => `${name}:`)
+  throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}`)
+}
+
+/** The URL without its password, for messages, logs and JSON. */
+export function redactUrl(url: string): string {
+  // Not through URL: lists of hosts are not URLs to it, and what it cannot parse must not be printed whole either.
+  return url.replace(/^([a-z][a-z0-9+-]*:\/\/[^/?#@]*?):[^/?#]*@/i, '$1:***@').replace(/([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*/gi, '$1***')
+}
