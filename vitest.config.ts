@@ -16,6 +16,7 @@ export default defineConfig({
     // An unhandled rejection anywhere, also after the last test, fails the run.
     dangerouslyIgnoreUnhandledErrors: false,
     allowOnly: false,
+    setupFiles: ['test/servers/orphan.ts'],
     projects: [
       {
         extends: true,

@@ -15,18 +15,19 @@ import { cacheFolder, reachable } from './user.ts'
 /** Where /proc tells who and how a process is. */
 const onLinux = process.platform === 'linux'
 
-function alive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM'
-  }
-}
-
-/** As in proc(5): `T` is stopped. */
+/** As in proc(5): `T` is stopped, `Z` is dead but not yet buried by its parent, which in a container may be never. */
 function stateOf(pid: number): string | undefined {
   return readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.[0]
+}
+
+function alive(pid: number): boolean {
+  try {
+    if (onLinux) return stateOf(pid) !== 'Z'
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
 }
 
 async function until(check: () => void): Promise<void> {
