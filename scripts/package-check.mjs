@@ -1,0 +1,118 @@
+/**
+ * What would be published, looked at as a user gets it: packed, unpacked into an empty project without any optional package, imported, compiled against, run.
+ *
+ * Prints what it does and ends with 1 at the first thing that is wrong.
+ */
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+
+const MUST = ['package.json', 'README.md', 'CHANGELOG.md', 'LICENSE', 'dist/src/index.js', 'dist/src/index.d.ts']
+const MAY = /^dist\/(src|conformance)\//
+const NEVER = /\.test\.|(^|\/)test\//
+
+/** What a careful user might write first. It is type-checked strictly, our declarations with it, and then run. */
+const CONSUMER = `
+import { createLocks, HoldfastError, type Lease } from 'holdfast'
+import { memory } from 'holdfast/memory'
+
+const locks = createLocks(memory(), { ttl: '30s' })
+const token: bigint | null = await locks.mutex('order:42').using({ wait: '5s' }, async (lease: Lease) => {
+  lease.assertHeld()
+  return lease.token
+})
+await locks.close()
+const isOurs: boolean = new Error('not ours') instanceof HoldfastError
+if (token === null || isOurs) throw new Error('the published package does not work')
+`
+
+const work = mkdtempSync(join(tmpdir(), 'holdfast-package-'))
+try {
+  const { name, exports } = JSON.parse(readFileSync('package.json', 'utf8'))
+  const tarball = pack()
+  say('publint')
+  bin('publint', 'run', tarball, '--strict')
+  say('attw')
+  bin('attw', tarball, '--profile', 'esm-only', '--no-definitely-typed', '--no-emoji')
+  consume(
+    tarball,
+    Object.keys(exports).map((door) => door.replace(/^\./, name)),
+  )
+} catch (error) {
+  console.error(error.message)
+  process.exitCode = 1
+} finally {
+  rmSync(work, { recursive: true, force: true })
+}
+
+function pack() {
+  say('contents of the package')
+  const [packed] = JSON.parse(
+    npm(['pack', '--json', '--ignore-scripts', '--pack-destination', work], { stdio: ['ignore', 'pipe', 'inherit'] }),
+  )
+  const files = packed.files.map(({ path }) => path)
+  const missing = MUST.filter((file) => !files.includes(file))
+  const strange = files.filter((file) => (!MUST.includes(file) && !MAY.test(file)) || NEVER.test(file))
+  // Left in dist by a source that is gone.
+  const stale = files.filter((file) => file.endsWith('.js') && !existsSync(file.replace(/^dist\//, '').replace(/js$/, 'ts')))
+  const wrong = Object.entries({ missing, strange, stale }).filter(([, list]) => list.length > 0)
+  if (wrong.length > 0) throw new Error(wrong.map(([what, list]) => `${what}: ${list.join(', ')}`).join('\n'))
+  console.log(`${files.length} files, ${(packed.size / 1024).toFixed(0)} kB packed`)
+  return join(work, packed.filename)
+}
+
+function consume(tarball, doors) {
+  const home = join(work, 'consumer')
+  mkdirSync(home)
+  writeFileSync(join(home, 'package.json'), JSON.stringify({ name: 'consumer', private: true, type: 'module' }))
+  say('an empty project installs it offline')
+  npm(['install', '--offline', '--no-audit', '--no-fund', '--omit=optional', '--omit=peer', tarball], { cwd: home, stdio: 'inherit' })
+
+  const modules = doors.filter((door) => !door.endsWith('.json'))
+  say(`it can be imported: ${modules.join(', ')}`)
+  const imports = modules.map((door) => `if (Object.keys(await import('${door}')).length === 0) throw new Error('${door} exports nothing')`)
+  writeFileSync(join(home, 'doors.mjs'), imports.join('\n'))
+  node(home, 'doors.mjs')
+
+  say('a small program compiles against it, and runs')
+  writeFileSync(join(home, 'types.ts'), modules.map((door, i) => `export type * as door${i} from '${door}'`).join('\n'))
+  writeFileSync(join(home, 'consumer.ts'), CONSUMER)
+  const settings = {
+    compilerOptions: {
+      target: 'es2023',
+      lib: ['es2023', 'esnext.disposable'],
+      module: 'nodenext',
+      strict: true,
+      skipLibCheck: false,
+      types: ['node'],
+      typeRoots: [resolve('node_modules/@types')],
+    },
+    files: ['types.ts', 'consumer.ts'],
+  }
+  writeFileSync(join(home, 'tsconfig.json'), JSON.stringify(settings))
+  bin('tsc', '-p', home)
+  node(home, 'consumer.js')
+}
+
+function say(what) {
+  console.log(`\n── ${what}`)
+}
+
+/** Silent unless it has something to complain about. */
+function bin(program, ...args) {
+  try {
+    execFileSync(resolve('node_modules/.bin', program), args, { encoding: 'utf8' })
+  } catch (error) {
+    console.log(error.stdout)
+    throw error
+  }
+}
+
+function node(cwd, file) {
+  execFileSync(process.execPath, [file], { cwd, stdio: 'inherit' })
+}
+
+function npm(args, options) {
+  return execFileSync('npm', args, { encoding: 'utf8', ...options })
+}
