@@ -32,5 +32,7 @@ export async function openEngine(url: string = process.env['HOLDFAST_URL'] ?? 's
 /** The URL without its password, for messages, logs and JSON. */
 export function redactUrl(url: string): string {
   // Not through URL: lists of hosts are not URLs to it, and what it cannot parse must not be printed whole either.
-  return url.replace(/^([a-z][a-z0-9+-]*:\/\/[^/?#@]*?):[^/?#]*@/i, '$1:***@').replace(/([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*/gi, '$1***')
+  return url
+    .replace(/^([a-z][a-z0-9+-]*:\/\/[^/?#@]*?):[^/?#]*@/i, '$1:***@')
+    .replace(/([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*/gi, '$1***')
 }

@@ -40,20 +40,11 @@ export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience)
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
   patience.signal?.throwIfAborted()
   publish.ask({ operation })
-  const alive = keeper.clock.stayAlive()
-  try {
-    return await attempt(keeper, ask, patience, operation)
-  } finally {
-    alive.cancel()
-  }
-}
-
-async function attempt(keeper: Keeper, ask: Ask, patience: Patience, operation: Operation): Promise<Granted | undefined> {
   const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
   const elapsedMs = (): number => keeper.clock.now() - startedAt
   for (let queued = false; ; queued = true) {
-    const entry = new Entry({ ...ask, id: keeper.chance.id(), wait: waitMs > 0 })
+    const entry = new Entry(ask, keeper.chance.id(), waitMs > 0)
     const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal)
     switch (outcome.state) {
       case 'held':

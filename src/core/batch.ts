@@ -41,11 +41,11 @@ const CALLS_IN_FLIGHT = 4
 interface Call<Item> {
   readonly items: readonly Item[]
   readonly sent: Sent
+  readonly timeoutMs: number
   readonly abort: AbortController
   readonly alive: Timer
   slow: boolean
   over: boolean
-  timer: Timer | undefined
 }
 
 export class Batch<Item extends { readonly key: string }, Answer> {
@@ -56,6 +56,11 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #drainers: (() => void)[] = []
   #queue: Item[] = []
   #scheduled = false
+  /** One timer watches all calls. It is left standing when they are answered, for the next ones, and ends when it finds none. */
+  #watch: Timer | undefined
+  #watchAt: number = Number.POSITIVE_INFINITY
+  /** A controller that no call needed to abort serves the next one: making them is the dearest part of a call. */
+  #spare: AbortController | undefined
 
   constructor(verb: Verb<Item, Answer>, clock: Clock, nextOrder: () => number) {
     this.#verb = verb
@@ -71,6 +76,19 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     process.nextTick(this.#flush)
   }
 
+  /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
+  drained(): Promise<void> {
+    if (this.#queue.length === 0 && this.#calls.size === 0) return Promise.resolve()
+    return new Promise((resolve) => this.#drainers.push(resolve))
+  }
+
+  /** Stop watching. Only once drained. */
+  stop(): void {
+    this.#watch?.cancel()
+    this.#watch = undefined
+    this.#watchAt = Number.POSITIVE_INFINITY
+  }
+
   readonly #flush = (): void => {
     this.#scheduled = false
     while (this.#queue.length > 0 && this.#mayCall()) {
@@ -83,12 +101,6 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (const resolve of this.#drainers.splice(0)) resolve()
   }
 
-  /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
-  drained(): Promise<void> {
-    if (this.#queue.length === 0 && this.#calls.size === 0) return Promise.resolve()
-    return new Promise((resolve) => this.#drainers.push(resolve))
-  }
-
   #mayCall(): boolean {
     if (this.#calls.size >= CALLS_IN_FLIGHT) return false
     for (const call of this.#calls) if (!call.slow) return false
@@ -97,12 +109,12 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #take(sent: Sent): readonly Item[] {
     const { batchLimit } = this.#verb
-    const stuck = new Set<string>()
-    for (const call of this.#calls) for (const item of call.items) stuck.add(item.key)
+    const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
+    for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
     for (const item of this.#queue) {
-      if (taken.length === batchLimit || stuck.has(item.key)) left.push(item)
+      if (taken.length === batchLimit || stuck?.has(item.key)) left.push(item)
       else if (this.#verb.sending(item, sent)) taken.push(item)
     }
     this.#queue = left
@@ -110,43 +122,68 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #send(items: readonly Item[], sent: Sent): void {
+    const abort = this.#spare ?? new AbortController()
+    this.#spare = undefined
     const timeoutMs = this.#verb.timeoutMs(items)
-    const alive = this.#clock.stayAlive()
-    const call: Call<Item> = { items, sent, abort: new AbortController(), alive, slow: false, over: false, timer: undefined }
+    const call: Call<Item> = { items, sent, timeoutMs, abort, alive: this.#clock.stayAlive(), slow: false, over: false }
     this.#calls.add(call)
-    const slowMs = Math.min(SLOW_MS, timeoutMs)
-    call.timer = this.#clock.timer(slowMs, () => {
-      call.slow = true
-      call.timer = this.#clock.timer(timeoutMs - slowMs, () => this.#timedOut(call, timeoutMs))
-      this.#flush()
-    })
+    this.#lookAt(sent.at + Math.min(SLOW_MS, timeoutMs))
     this.#invoke(call).then(
-      (answers) => {
-        this.#end(call)
-        items.forEach((item, index) => {
-          this.#verb.answered(item, answers[index] as Answer, sent)
-        })
-        this.#flush()
-      },
+      (answers) => this.#answer(call, answers),
       (error: unknown) => {
-        if (call.over) return
-        this.#fail(call, this.#asEngineError(error))
+        if (!call.over) this.#fail(call, this.#asEngineError(error))
       },
     )
   }
 
-  async #invoke(call: Call<Item>): Promise<readonly Answer[]> {
-    const answers = await this.#verb.call(call.items, call.abort.signal)
-    if (answers.length === call.items.length) return answers
-    throw new Error(`${answers.length} answers for ${call.items.length} items`)
+  #invoke({ items, abort }: Call<Item>): Promise<readonly Answer[]> {
+    try {
+      return this.#verb.call(items, abort.signal)
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
-  #timedOut(call: Call<Item>, timeoutMs: number): void {
-    const error = new EngineError(this.#verb.engine, `no answer to ${this.#verb.name} within ${Math.round(timeoutMs)} ms`, {
-      outcome: 'unknown',
-    })
-    this.#fail(call, error)
+  #answer(call: Call<Item>, answers: readonly Answer[]): void {
+    const { items, sent } = call
+    if (answers.length !== items.length) {
+      if (!call.over) this.#fail(call, this.#asEngineError(new Error(`${answers.length} answers for ${items.length} items`)))
+      return
+    }
+    this.#end(call)
+    for (let index = 0; index < items.length; index += 1) this.#verb.answered(items[index] as Item, answers[index] as Answer, sent)
+    if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
+  }
+
+  /** See which calls have become slow, and which have had their time. */
+  #look(): void {
+    this.stop()
+    const now = this.#clock.now()
+    let next = Number.POSITIVE_INFINITY
+    for (const call of [...this.#calls]) {
+      const ageMs = now - call.sent.at
+      if (ageMs >= call.timeoutMs) this.#timedOut(call)
+      else {
+        call.slow ||= ageMs >= SLOW_MS
+        next = Math.min(next, call.sent.at + (call.slow ? call.timeoutMs : Math.min(SLOW_MS, call.timeoutMs)))
+      }
+    }
+    if (next < Number.POSITIVE_INFINITY) this.#lookAt(next)
+    this.#flush()
+  }
+
+  #lookAt(at: number): void {
+    if (at >= this.#watchAt) return
+    this.#watch?.cancel()
+    this.#watchAt = at
+    this.#watch = this.#clock.timer(at - this.#clock.now(), () => this.#look())
+  }
+
+  #timedOut(call: Call<Item>): void {
+    const message = `no answer to ${this.#verb.name} within ${Math.round(call.timeoutMs)} ms`
+    const error = new EngineError(this.#verb.engine, message, { outcome: 'unknown' })
     call.abort.abort(error)
+    this.#fail(call, error)
   }
 
   #fail(call: Call<Item>, error: EngineError): void {
@@ -156,8 +193,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #end(call: Call<Item>): void {
+    if (!call.over && !call.abort.signal.aborted) this.#spare = call.abort
     call.over = true
-    call.timer?.cancel()
     call.alive.cancel()
     this.#calls.delete(call)
   }

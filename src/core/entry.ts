@@ -11,6 +11,7 @@
  * after that moment, so our deadline always comes before the engine's. Nothing is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
+import type { Timer } from './clock.ts'
 import type { Claim, Standing } from './engine.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import type { Scheduled } from './heartbeat.ts'
@@ -66,6 +67,11 @@ export class Entry implements Claim, Scheduled {
   confirming = false
   inJeopardy = false
 
+  /** When its hold became known. */
+  grantedAt = 0
+  /** Keeps the process alive while it stands in line: somebody awaits it. */
+  alive: Timer | undefined
+
   /** Owned by the heartbeat. */
   at = 0
   slot = -1
@@ -78,14 +84,14 @@ export class Entry implements Claim, Scheduled {
   #confirmedAt = Number.NEGATIVE_INFINITY
   #validMs = 0
 
-  constructor(claim: Claim) {
-    this.key = claim.key
-    this.id = claim.id
-    this.holder = claim.holder
-    this.weight = claim.weight
-    this.limit = claim.limit
-    this.ttlMs = claim.ttlMs
-    this.wait = claim.wait
+  constructor(ask: Omit<Claim, 'id' | 'wait'>, id: string, wait: boolean) {
+    this.key = ask.key
+    this.id = id
+    this.holder = ask.holder
+    this.weight = ask.weight
+    this.limit = ask.limit
+    this.ttlMs = ask.ttlMs
+    this.wait = wait
     this.outcome = new Promise((settle) => {
       this.settle = settle
     })
@@ -116,15 +122,14 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
-  plan(now: number, retryMs: number): number {
+  plan(retryAt: () => number): number {
     this.slackMs = 0
     if (this.asking !== 0) {
       if (this.phase !== 'held') return this.unreachableAt
       return this.inJeopardy ? this.deadline : this.jeopardyAt
     }
     if (this.failingSince !== undefined) {
-      const retryAt = now + retryMs
-      return this.phase === 'held' ? Math.min(retryAt, this.deadline) : retryAt
+      return this.phase === 'held' ? Math.min(retryAt(), this.deadline) : retryAt()
     }
     this.slackMs = this.ttlMs / 6
     return this.#confirmedAt + this.#validMs / 3

@@ -7,14 +7,7 @@
 import { formatDuration } from './duration.ts'
 import type { LineEntry } from './engine.ts'
 
-export type ErrorCode =
-  | 'ACQUIRE_TIMEOUT'
-  | 'LEASE_LOST'
-  | 'STALE_TOKEN'
-  | 'ENGINE'
-  | 'DEADLOCK'
-  | 'LINE_FULL'
-  | 'UNSUPPORTED'
+export type ErrorCode = 'ACQUIRE_TIMEOUT' | 'LEASE_LOST' | 'STALE_TOKEN' | 'ENGINE' | 'DEADLOCK' | 'LINE_FULL' | 'UNSUPPORTED'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
 

@@ -99,6 +99,8 @@ export class Keeper {
     await this.#sweeper.drained()
     this.#heartbeat.stop()
     this.#sweeper.stop()
+    this.#enters.stop()
+    this.#renews.stop()
     await this.#verbs.close()
     await this.engine[Symbol.asyncDispose]()
   }
@@ -164,6 +166,7 @@ export class Keeper {
     }
     entry.phase = 'waiting'
     entry.queued = true
+    entry.alive ??= this.clock.stayAlive()
     entry.ahead = ahead ?? entry.ahead
     entry.confirm(sent, entry.ttlMs)
     entry.confirming = false
@@ -181,7 +184,8 @@ export class Keeper {
 
   /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
   #grant(entry: Entry, token: bigint | null): void {
-    const leftMs = entry.deadline - this.clock.now()
+    const now = this.clock.now()
+    const leftMs = entry.deadline - now
     if (leftMs < entry.ttlMs / 2 && !entry.confirming) {
       entry.confirming = true
       entry.phase = 'waiting'
@@ -193,6 +197,8 @@ export class Keeper {
       entry.phase = 'held'
       entry.token = token
       entry.heldSince = ++this.#order
+      entry.grantedAt = now
+      entry.alive?.cancel()
       entry.settle({ state: 'held' })
       this.#plan(entry)
     }
@@ -236,6 +242,7 @@ export class Keeper {
     }
     entry.lastError = error
     entry.failingSince ??= sent.at
+    if (entry.phase !== 'held') entry.alive ??= this.clock.stayAlive()
     if (verb === 'enter' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
     else this.#plan(entry)
   }
@@ -244,7 +251,7 @@ export class Keeper {
 
   /** When to look at this entry again. */
   #plan(entry: Entry): void {
-    const at = entry.plan(this.clock.now(), retryDelayMs(entry.ttlMs, this.chance))
+    const at = entry.plan(() => this.clock.now() + retryDelayMs(entry.ttlMs, this.chance))
     if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at)
     else this.#heartbeat.remove(entry)
   }
@@ -290,6 +297,7 @@ export class Keeper {
 
   #drop(entry: Entry): void {
     entry.phase = 'gone'
+    entry.alive?.cancel()
     this.#entries.delete(entry.id)
     this.#heartbeat.remove(entry)
   }

@@ -34,7 +34,6 @@ export class EntryLease implements InnerLease {
   readonly turnstile: Turnstile = new Turnstile()
   readonly #keeper: Keeper
   readonly #granted: Granted
-  readonly #grantedAt: number
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
@@ -42,7 +41,6 @@ export class EntryLease implements InnerLease {
   constructor(keeper: Keeper, granted: Granted) {
     this.#keeper = keeper
     this.#granted = granted
-    this.#grantedAt = keeper.clock.now()
     granted.entry.onLost = (why) => this.#lost(why)
     // Lost between the grant and this line: say so at the first look.
     if (granted.entry.lost !== undefined) this.#lost(granted.entry.lost)
@@ -100,7 +98,7 @@ export class EntryLease implements InnerLease {
   async #release(): Promise<boolean> {
     const { entry, operation } = this.#granted
     this.#keeper.check(entry)
-    publish.release({ operation, heldMs: this.#keeper.clock.now() - this.#grantedAt, lost: entry.lost })
+    publish.release({ operation, heldMs: this.#keeper.clock.now() - entry.grantedAt, lost: entry.lost })
     return this.#keeper.leave(entry)
   }
 

@@ -34,12 +34,14 @@ export function heldCount(line: Iterable<Weighted>): number {
 
 /**
  * The held prefix of one line, kept up to date as entries come and go, so that granting costs nothing per waiter: an engine asks
- * `admits(next)` for the first waiter only. Distinct limits are few (1, n, UNLIMITED), so the smallest one is found by looking at all of them.
+ * `admits(next)` for the first waiter only.
  */
 export class HeldPrefix {
+  count = 0
   #weight = 0
-  #limit = Number.POSITIVE_INFINITY
-  readonly #limits = new Map<number, number>()
+  #limit: number = Number.POSITIVE_INFINITY
+  /** How many have which limit. Distinct limits are few (1, n, UNLIMITED), so the smallest is found by looking at all. One holder needs none of it. */
+  #limits: Map<number, number> | undefined
 
   /** Whether the first waiter may hold beside everyone who does. */
   admits(entry: Weighted): boolean {
@@ -47,19 +49,27 @@ export class HeldPrefix {
   }
 
   add(entry: Weighted): void {
+    if (this.count === 1) this.#limits ??= new Map([[this.#limit, 1]])
+    this.count += 1
     this.#weight += entry.weight
     this.#limit = Math.min(this.#limit, entry.limit)
-    this.#limits.set(entry.limit, (this.#limits.get(entry.limit) ?? 0) + 1)
+    this.#limits?.set(entry.limit, (this.#limits.get(entry.limit) ?? 0) + 1)
   }
 
   remove(entry: Weighted): void {
+    this.count -= 1
     this.#weight -= entry.weight
-    const count = (this.#limits.get(entry.limit) ?? 0) - 1
-    if (count > 0) {
-      this.#limits.set(entry.limit, count)
+    if (this.count === 0) {
+      this.#limits = undefined
+      this.#limit = Number.POSITIVE_INFINITY
       return
     }
-    this.#limits.delete(entry.limit)
-    this.#limit = Math.min(...this.#limits.keys())
+    const left = (this.#limits?.get(entry.limit) ?? 0) - 1
+    if (left > 0) {
+      this.#limits?.set(entry.limit, left)
+    } else {
+      this.#limits?.delete(entry.limit)
+      this.#limit = Math.min(...(this.#limits?.keys() ?? []))
+    }
   }
 }

@@ -106,7 +106,8 @@ export class LineLock implements Lock<LineOptions> {
   async #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
     const { scope, spec } = this
     const { signal, within } = options
-    const ask = { ...spec, weight: this.#weight(options), holder: scope.holder }
+    const { key, limit, ttlMs } = spec
+    const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
     if (within !== undefined) return NestedLease.take(innerLease(within), ask, scope.keeper.clock, waitMs, signal)
     const granting = scope.order?.asking(spec.key)
     const granted = await acquireEntry(scope.keeper, ask, { waitMs, signal })

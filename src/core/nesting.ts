@@ -91,7 +91,13 @@ export class NestedLease implements InnerLease {
   }
 
   /** Undefined: `waitMs` ran out while a sibling had the turn. */
-  static async take(outer: InnerLease, asked: Holding, clock: Clock, waitMs: number, signal?: AbortSignal): Promise<NestedLease | undefined> {
+  static async take(
+    outer: InnerLease,
+    asked: Holding,
+    clock: Clock,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<NestedLease | undefined> {
     refuseWidening(outer, asked)
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer) && !(await outer.turnstile.take(clock, waitMs, signal))) return undefined

@@ -94,6 +94,7 @@ export class Sweeper {
 
   stop(): void {
     this.#repeats.stop()
+    this.#leaves.stop()
     this.#open.clear()
   }
 

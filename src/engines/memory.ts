@@ -48,7 +48,6 @@ interface Entry extends Heaped {
 interface LineState {
   readonly entries: Map<string, Entry>
   readonly held: HeldPrefix
-  heldCount: number
   waitingCount: number
   first: Entry | undefined
   last: Entry | undefined
@@ -83,7 +82,7 @@ export class MemoryServer {
     const known = line.entries.get(claim.id)
     if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)
 
-    const size = line.heldCount + line.waitingCount
+    const size = line.held.count + line.waitingCount
     const holds = line.first === undefined && line.held.admits(claim)
     if (!holds && !claim.wait) return { state: 'busy', ahead: size }
     if (size >= traits.lineBound) return { state: 'failed', error: new LineFullError(claim.key, traits.lineBound) }
@@ -160,7 +159,10 @@ export class MemoryServer {
   *list(prefix: string): Iterable<LineSummary> {
     this.#expire()
     for (const [key, line] of this.#lines) {
-      const { heldCount: held, waitingCount: waiting } = line
+      const {
+        held: { count: held },
+        waitingCount: waiting,
+      } = line
       if (key.startsWith(prefix) && held + waiting > 0) yield { key, held, waiting }
     }
   }
@@ -180,7 +182,6 @@ export class MemoryServer {
     const line: LineState = {
       entries: new Map(),
       held: new HeldPrefix(),
-      heldCount: 0,
       waitingCount: 0,
       first: undefined,
       last: undefined,
@@ -203,7 +204,6 @@ export class MemoryServer {
   #hold(entry: Entry, line: LineState): void {
     entry.state = 'held'
     line.held.add(entry)
-    line.heldCount += 1
     this.#notify(entry.key)
   }
 
@@ -232,7 +232,6 @@ export class MemoryServer {
     const line = this.#lines.get(entry.key) as LineState
     if (entry.state === 'held') {
       line.held.remove(entry)
-      line.heldCount -= 1
     } else if (entry.state === 'waiting') {
       this.#unlink(entry, line)
     }

@@ -8,7 +8,16 @@ import { timeoutError } from '../core/acquire.ts'
 import { DeadlockError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { Lease } from '../core/lease.ts'
-import { type AcquireOptions, type LineLock, type Lock, patienceMs, type Scope, usingArguments, type Work, workUnder } from '../core/lock.ts'
+import {
+  type AcquireOptions,
+  type LineLock,
+  type Lock,
+  patienceMs,
+  type Scope,
+  usingArguments,
+  type Work,
+  workUnder,
+} from '../core/lock.ts'
 import { type InnerLease, refuseDeadlock } from '../core/nesting.ts'
 import { truthfulController } from '../core/signal.ts'
 
@@ -86,7 +95,12 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   /** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */
-  async #acquireNext(lock: LineLock, parts: readonly InnerLease[], waitMs: number, signal: AbortSignal | undefined): Promise<InnerLease | undefined> {
+  async #acquireNext(
+    lock: LineLock,
+    parts: readonly InnerLease[],
+    waitMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<InnerLease | undefined> {
     const signals = parts.map((part) => part.signal)
     if (signal !== undefined) signals.push(signal)
     const options = { signal: AbortSignal.any(signals) }
