@@ -1,0 +1,60 @@
+/** docs/errors.md and src/core/errors.ts say the same: the same classes, codes and fields. */
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import * as errors from '../src/core/errors.ts'
+
+const { AcquireTimeoutError, DeadlockError, EngineError, HoldfastError, LeaseLostError, LineFullError, StaleTokenError, UnsupportedError } =
+  errors
+
+/** One of each, so that their fields can be seen. */
+const samples: readonly errors.HoldfastError[] = [
+  new AcquireTimeoutError('key', 1, null, []),
+  new LeaseLostError('key', 1n, 'deadline'),
+  new StaleTokenError('resource', 1n, 2n),
+  new EngineError('memory', 'down', { outcome: 'unknown' }),
+  new DeadlockError('key', 'why'),
+  new LineFullError('key', 1),
+  new UnsupportedError('memory', 'why'),
+]
+
+interface Row {
+  readonly name: string
+  readonly code: string
+  readonly fields: readonly string[]
+}
+
+/** The rows of the table. In the last column, what stands in brackets explains a field. */
+function documented(markdown: string): readonly Row[] {
+  return [...markdown.matchAll(/^\| `(\w+Error)` \| `(\w+)` \|.*\|([^|]*)\|$/gm)].map(([, name = '', code = '', fields = '']) => ({
+    name,
+    code,
+    fields: [...fields.replaceAll(/\([^)]*\)/g, '').matchAll(/`(\w+)`/g)].map(([, field = '']) => field).toSorted(),
+  }))
+}
+
+function coded(sample: errors.HoldfastError): Row {
+  const fields = Object.keys(sample).filter((field) => field !== 'name' && field !== 'code')
+  return { name: sample.constructor.name, code: sample.code, fields: fields.toSorted() }
+}
+
+const byName = (a: Row, b: Row): number => a.name.localeCompare(b.name)
+
+test('the table of errors has a row for every class, with its code and its fields', () => {
+  const rows = documented(readFileSync('docs/errors.md', 'utf8'))
+  expect(rows.toSorted(byName)).toEqual(samples.map(coded).toSorted(byName))
+})
+
+test('no class is left out', () => {
+  const classes = Object.values(errors).filter((value) => value.prototype instanceof Error && value !== HoldfastError)
+  expect(new Set(samples.map((sample) => sample.constructor))).toEqual(new Set(classes))
+})
+
+test('every code is used once', () => {
+  expect(new Set(samples.map(({ code }) => code)).size).toBe(samples.length)
+})
+
+test('a row that differs would be seen', () => {
+  expect(documented('| `DeadlockError` | `DEAD` | when | what | `key` (`no`), `other` |')).toEqual([
+    { name: 'DeadlockError', code: 'DEAD', fields: ['key', 'other'] },
+  ])
+})

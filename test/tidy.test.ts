@@ -1,0 +1,38 @@
+/** The repository keeps its own rules. Each rule of tidy.ts is applied to every file it is for, and is shown to bite. */
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { isFor, repositoryFiles, rules, withoutComments } from './tidy.ts'
+
+const files = repositoryFiles()
+
+describe.each(rules)('$name', (rule) => {
+  test('in every file', () => {
+    const problems = files
+      .filter((path) => isFor(rule, path))
+      .flatMap((path) => rule.find(readFileSync(path, 'utf8'), path).map((problem) => `${path}: ${problem}`))
+    expect(problems).toEqual([])
+  })
+
+  test('finds its bad example and leaves its good one', () => {
+    expect(rule.find(rule.bad, 'README.md')).toHaveLength(1)
+    expect(rule.find(rule.good, 'README.md')).toEqual([])
+  })
+
+  test('is for some file that could exist', () => {
+    const paths = ['src/core/lease.ts', 'test/unit/lease.test.ts', 'docs/start.md', 'README.md']
+    expect(paths.some((path) => isFor(rule, path))).toBe(true)
+  })
+})
+
+test('comments are told from strings', () => {
+  expect(withoutComments(`a('//x') // y\n/* b\n*/ c("/*")`)).toBe(`a('//x')     \n    \n   c("/*")`)
+})
+
+test('the files of the repository are looked at, and those made from them are not', () => {
+  expect(files).toContain('src/core/engine.ts')
+  expect(files.filter((path) => path.startsWith('node_modules') || path.startsWith('dist'))).toEqual([])
+})
+
+test('package-lock.json names no host', () => {
+  expect(readFileSync('package-lock.json', 'utf8')).not.toMatch(/"resolved"/)
+})

@@ -1,0 +1,163 @@
+/**
+ * The house rules that a machine can see, as data: which files a rule is for, what it finds in a text, and an example that breaks it.
+ * tidy.test.ts applies them to the repository, and shows that each rule bites.
+ */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+export interface Rule {
+  readonly name: string
+  /** Paths are relative to the repository, with `/`. */
+  readonly files: RegExp
+  readonly except?: RegExp
+  /** What is wrong, one line each. */
+  find(text: string, path: string): readonly string[]
+  /** A text that breaks it, and one that does not. */
+  readonly bad: string
+  readonly good: string
+}
+
+const CODE = /\.(?:ts|mjs)$/
+const TEXT = /\.(?:ts|mjs|md|json|lua|sql|sh|yml)$|^\.ci\//
+const ROOMS = /^(?:src|conformance|simulation|test)\/.*\.ts$/
+/** These speak of what they forbid. */
+const OURSELVES = /^test\/tidy(?:\.test)?\.ts$/
+const MOST_LINES = 300
+
+export const rules: readonly Rule[] = [
+  {
+    name: `a file has at most ${MOST_LINES} lines of code`,
+    files: ROOMS,
+    find: (text) => {
+      const lines = withoutComments(text)
+        .split('\n')
+        .filter((line) => line.trim() !== '').length
+      return lines > MOST_LINES ? [`${lines} lines of code: a room that takes more than five minutes to read may be two rooms`] : []
+    },
+    bad: 'a()\n'.repeat(MOST_LINES + 1),
+    good: `${'a()\n\n'.repeat(MOST_LINES)}// not counted\n`,
+  },
+  {
+    name: 'a file opens with a letter to its reader',
+    files: /^(?:src|conformance|simulation)\/.*\.(?:ts|lua|sql)$/,
+    find: (text) => (/^(?:#!.*\n)?(?:\/\*\*|--)/.test(text) ? [] : ['no comment at the top']),
+    bad: 'export const a = 1\n/** Too late. */',
+    good: '#!/usr/bin/env node\n/** What this is for. */',
+  },
+  pattern('no marks are left over', CODE, /\b(?:TODO|FIXME|XXX|HACK)\b/, '// TODO: later', '// to do it later'),
+  pattern('no test runs alone', CODE, /\.only\(/, "test.only('x', f)", "test('x', f)"),
+  pattern(
+    'a skip says why',
+    /^test\/.*\.ts$/,
+    /\b(?:test|it|describe|suite)\.(?:skip|todo|skipIf|runIf)\b|\.skip\(\s*\)|\.skip\((?:true|false)\)/,
+    "test.skip('x', f)",
+    "context.skip('needs a cluster')",
+  ),
+  pattern(
+    'types are not switched off',
+    /\.ts$/,
+    /(?::|\bas|<|,)\s*any\b(?!\w)|\bany\[\]|@ts-(?:ignore|nocheck|expect-error)|eslint-disable|oxlint-disable/,
+    'const a = b as any',
+    'const any = (b: unknown) => b // any number of them',
+    { inComments: true },
+  ),
+  {
+    ...pattern(
+      'time passes only through core/clock.ts',
+      /^src\/(?:core|primitives|engines|guards|recipes)\/.*\.ts$/,
+      /\bDate\.now\b|\bnew Date\b|\bperformance\.now\b|\bset(?:Timeout|Interval)\(|\bprocess\.hrtime\b/,
+      'const at = Date.now()',
+      'const at = clock.now() // not Date.now()',
+      { inComments: false },
+    ),
+    except: /^src\/core\/clock\.ts$/,
+  },
+  pattern(
+    'no path of one machine, no host of a registry',
+    TEXT,
+    /(?<![\w.@-])\/(?:work|farm|root|tmp|home\/\w+|Users\/\w+)\/\w|\bregistry\.[a-z]+js\.(?:org|com)\b|\b(?:deb|security)\.debian\.org\b/,
+    'cd /work/main',
+    'cd src/core',
+  ),
+  pattern(
+    'one word for one thing, from the glossary',
+    /^(?:src|conformance|docs|README|ARCHITECTURE)\b.*\.(?:ts|md)$/,
+    /\block[-_ ]?id\b|\bowner[-_ ]?id\b|\block owner\b|\bfencing_?Token\b|\blease[-_ ]?id\b|\btimeToLive\b|\bleaseDuration\b|\bttl(?:Seconds|Millis|Sec)\b|\bmutexName\b|\block name\b|\block server\b/i,
+    'const lockId = owner.id',
+    'const { id, holder, token, ttlMs } = entry // the fencing token',
+  ),
+  pattern(
+    'the text speaks of the project only',
+    TEXT,
+    /\bAI\b|\bLLMs?\b|\bClaude\b|\bAnthropic\b|\bOpenAI\b|\bChatGPT\b|\bCopilot\b|\b[Ss]ession (?:no\.? ?)?\d+\b|\b[Ii]ssue #?\d+\b|(?<![\w&])#\d{1,3}\b/,
+    'As issue 7 says',
+    'A session lock is freed by the server',
+  ),
+  {
+    name: 'links between documents lead somewhere',
+    files: /\.md$/,
+    find: deadLinks,
+    bad: 'see [there](no-such-file.md)',
+    good: 'see [here](#here) and [the web](https://example.org/)\n\n## Here\n',
+  },
+]
+
+interface PatternOptions {
+  /** Whether comments count; they do unless said. */
+  readonly inComments?: boolean
+}
+
+function pattern(name: string, files: RegExp, forbidden: RegExp, bad: string, good: string, options: PatternOptions = {}): Rule {
+  const find = (text: string): readonly string[] => {
+    const lines = (options.inComments === false ? withoutComments(text) : text).split('\n')
+    return lines.flatMap((line, index) => {
+      const match = forbidden.exec(line)
+      return match === null ? [] : [`line ${index + 1}: ${match[0].trim()}`]
+    })
+  }
+  return { name, files, find, bad, good }
+}
+
+/** Comments become blank, lines stay where they are. Strings are kept apart, since they may look like comments. */
+export function withoutComments(text: string): string {
+  const token = /'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|\/\*.*?\*\/|\/\/[^\n]*/gs
+  return text.replaceAll(token, (found) => (found.startsWith('/') ? found.replaceAll(/[^\n]/g, ' ') : found))
+}
+
+function deadLinks(text: string, path: string): readonly string[] {
+  const prose = text.replaceAll(/^```.*?^```/gms, '').replaceAll(/`[^`\n]*`/g, '')
+  return [...prose.matchAll(/\]\(([^)\s]+)\)/g)].flatMap(([, link = '']) => {
+    if (/^[a-z]+:/.test(link)) return []
+    const [file = '', anchor] = link.split('#')
+    const target = file === '' ? path : join(dirname(path), file)
+    if (file !== '' && !existsSync(target)) return [`${link} is not there`]
+    if (anchor === undefined || !target.endsWith('.md')) return []
+    return anchors(file === '' ? text : readFileSync(target, 'utf8')).includes(anchor) ? [] : [`${link} has no such heading`]
+  })
+}
+
+/** As GitHub makes them from headings. */
+function anchors(markdown: string): readonly string[] {
+  const headings = markdown.matchAll(/^#{1,6} (.+)$/gm)
+  return [...headings].map(([, heading = '']) =>
+    heading
+      .trim()
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+      .replaceAll(' ', '-'),
+  )
+}
+
+/** Every file of the repository that is not made or fetched. */
+export function repositoryFiles(folder = '.'): readonly string[] {
+  const skipped = ['node_modules', 'dist', '.git', '.cache', 'coverage']
+  return readdirSync(folder, { withFileTypes: true }).flatMap((item) => {
+    const path = join(folder, item.name)
+    if (item.isDirectory()) return skipped.includes(item.name) ? [] : repositoryFiles(path)
+    return item.isFile() ? [path] : []
+  })
+}
+
+export function isFor(rule: Rule, path: string): boolean {
+  return rule.files.test(path) && rule.except?.test(path) !== true && !OURSELVES.test(path) && path !== 'package-lock.json'
+}
