@@ -1,0 +1,20 @@
+/** `npm run bench -- memory sqlite`: one file for each question; without arguments, all of them. */
+import { cpus } from 'node:os'
+
+const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>> = {
+  memory: () => import('./memory.ts'),
+}
+
+const asked = process.argv.slice(2)
+const unknown = asked.filter((name) => !(name in BENCHES))
+if (unknown.length > 0) {
+  console.error(`unknown benchmark: ${unknown.join(', ')}; there are ${Object.keys(BENCHES).join(', ')}`)
+  process.exit(64)
+}
+console.log(
+  `Node ${process.version}, ${cpus().length} cores. Compare within one run; absolute figures depend on the machine and its neighbours.`,
+)
+for (const name of asked.length > 0 ? asked : Object.keys(BENCHES)) {
+  console.log(`\n== ${name} ==`)
+  await (await BENCHES[name]?.())?.run()
+}
