@@ -36,3 +36,8 @@ test('the files of the repository are looked at, and those made from them are no
 test('package-lock.json names no host', () => {
   expect(readFileSync('package-lock.json', 'utf8')).not.toMatch(/"resolved"/)
 })
+
+test('nothing runs when the package is installed', () => {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> }
+  expect(Object.keys(scripts).filter((name) => /^(?:pre|post)?install$/.test(name))).toEqual([])
+})
