@@ -1,7 +1,7 @@
 /**
  * Truths about Redis that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
  */
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { beforeAll, expect, test, vi } from 'vitest'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -17,13 +17,12 @@ await describeServer('Redis', findRedis, (source) => {
   beforeAll(async () => {
     server = await RedisServer.start(source)
     redis = await server.connect()
-  })
-
-  afterAll(async () => {
-    const keys = ((await redis.command('KEYS', `*${PREFIX}*`)) as string[]) ?? []
-    if (keys.length > 0) await redis.command('DEL', ...keys)
-    await redis[Symbol.asyncDispose]()
-    await server[Symbol.asyncDispose]()
+    return async () => {
+      const keys = (await redis.command('KEYS', `*${PREFIX}*`)) as string[]
+      if (keys.length > 0) await redis.command('DEL', ...keys)
+      await redis[Symbol.asyncDispose]()
+      await server[Symbol.asyncDispose]()
+    }
   })
 
   test('SET NX PX has one winner among many at once, and a loser changes neither value nor expiry', async () => {

@@ -1,10 +1,10 @@
 /**
  * Redis for tests and benchmarks: a server of our own, or the one HOLDFAST_TEST_REDIS_URL names.
  *
- * A server that somebody else runs is never killed, paused or restarted: `process` is undefined then, and suites that need those skip with that reason.
+ * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do such things ask for `findOwnRedis`.
  */
 import { freePort } from './ports.ts'
-import { findProgram, type Missing, type Program, type Recipe } from './programs.ts'
+import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
 import { Resp, type RespOptions } from './resp.ts'
 import { ServerProcess } from './servers.ts'
 
@@ -29,9 +29,13 @@ export interface RedisOptions {
 
 export async function findRedis(): Promise<RedisSource | Missing> {
   const url = process.env.HOLDFAST_TEST_REDIS_URL
-  if (url) return { url }
+  return url ? { url } : await findOwnRedis()
+}
+
+/** For suites that kill and pause their server. */
+export async function findOwnRedis(): Promise<{ readonly program: Program } | Missing> {
   const program = await findProgram(recipe)
-  return 'path' in program ? { program } : program
+  return program instanceof Missing ? program : { program }
 }
 
 export class RedisServer implements AsyncDisposable {

@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { expand } from './programs.ts'
-import { findRedis, RedisServer } from './redis.ts'
+import { findOwnRedis, RedisServer } from './redis.ts'
 import type { ServerProcess } from './servers.ts'
 import { describeServer } from './suite.ts'
 import { cacheFolder, reachable } from './user.ts'
@@ -34,12 +34,11 @@ async function until(check: () => void): Promise<void> {
   await vi.waitFor(check, { timeout: 30_000, interval: 10 })
 }
 
-await describeServer('a server of our own', findRedis, (source) => {
+await describeServer('a server of our own', findOwnRedis, (source) => {
   let server: RedisServer
   let owned: ServerProcess
 
   async function start(options = {}): Promise<void> {
-    if (!('program' in source)) throw new Error('unset HOLDFAST_TEST_REDIS_URL to test the harness: it kills its servers')
     server = await RedisServer.start(source, options)
     owned = server.process as ServerProcess
   }
@@ -106,8 +105,8 @@ await describeServer('a server of our own', findRedis, (source) => {
     const compiled = new URL('../../dist/test/servers/redis.js', import.meta.url)
     expect(existsSync(compiled), 'npm run build makes dist/test/servers').toBe(true)
     const script = `
-      const { findRedis, RedisServer } = await import(${JSON.stringify(compiled.href)})
-      const { process: server } = await RedisServer.start(await findRedis())
+      const { findOwnRedis, RedisServer } = await import(${JSON.stringify(compiled.href)})
+      const { process: server } = await RedisServer.start(await findOwnRedis())
       console.log(JSON.stringify({ pid: server.pid, folder: server.folder }))
       setInterval(() => {}, 1000)`
     const victim = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
