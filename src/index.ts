@@ -40,6 +40,7 @@ export {
   type ReentrantLockOptions,
   type Semaphore,
 } from './core/locks.ts'
+export type { Logger } from './core/logging.ts'
 export type { OrderReport } from './core/order.ts'
 export type { AllLease } from './primitives/all.ts'
 export type { Election, Leader, LeadOptions } from './primitives/election.ts'

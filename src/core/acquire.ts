@@ -5,7 +5,7 @@
  * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
  */
 import type { Clock } from './clock.ts'
-import { type Operation, publish } from './diagnostics.ts'
+import type { Operation } from './diagnostics.ts'
 import type { LineEntry } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
 import { AcquireTimeoutError } from './errors.ts'
@@ -26,44 +26,38 @@ export interface Patience {
   readonly signal?: AbortSignal | undefined
 }
 
-/** An entry that is held, and what its events belong to. */
-export interface Granted {
-  readonly entry: Entry
-  readonly operation: Operation
-}
-
 /** How long a time-out may take to learn who held the lock; it is only for the message. */
 const NAMING_MS = 250
 
 /** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. */
-export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience): Promise<Granted | undefined> {
+export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience): Promise<Entry | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
   patience.signal?.throwIfAborted()
-  publish.ask({ operation })
+  keeper.publish.ask({ operation })
   const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
   const elapsedMs = (): number => keeper.clock.now() - startedAt
   for (let queued = false; ; queued = true) {
-    const entry = new Entry(ask, keeper.chance.id(), waitMs > 0)
+    const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
     const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal)
     switch (outcome.state) {
       case 'held':
-        publish.grant({ operation, token: entry.token, waitedMs: elapsedMs(), queued: queued || entry.queued })
-        return { entry, operation }
+        keeper.publish.grant({ operation, token: entry.token, waitedMs: elapsedMs(), queued: queued || entry.queued })
+        return entry
       case 'again':
         continue
       case 'busy':
-        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'busy' })
+        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'busy' })
         return undefined
       case 'timeout': {
-        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'timeout' })
+        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'timeout' })
         throw await timeoutError(keeper, ask.key, elapsedMs(), entry)
       }
       case 'cancelled':
-        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'cancelled' })
+        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'cancelled' })
         throw signal?.reason
       case 'refused':
-        publish.refuse({ operation, waitedMs: elapsedMs(), why: 'error', error: outcome.error })
+        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'error', error: outcome.error })
         throw outcome.error
     }
   }

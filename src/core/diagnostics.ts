@@ -27,8 +27,8 @@ export interface Events {
   /** A beat was answered. `marginMs`: how much time the most pressed of the renewed leases had left. */
   renew: { engine: string; count: number; marginMs: number }
   /** Two thirds of a lease have gone by without a renewal. */
-  jeopardy: { engine: string; key: string; token: bigint | null; remainingMs: number; error: EngineError | undefined }
-  lost: { engine: string; key: string; token: bigint | null; why: LossReason }
+  jeopardy: { operation: Operation; token: bigint | null; remainingMs: number; error: EngineError | undefined }
+  lost: { operation: Operation; token: bigint | null; why: LossReason }
   /** A call for this key failed. With `error.outcome` unknown, nobody can tell yet whether it was applied. */
   failed: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; error: EngineError }
   /** An enter of unknown outcome was cleaned up; `wasThere`: it had been applied. */
@@ -47,6 +47,9 @@ export const channels: { readonly [Name in EventName]: Channel } = Object.fromEn
 ) as { [Name in EventName]: Channel }
 
 /** `publish.lost({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a lock. */
-export const publish: { readonly [Name in EventName]: (message: Events[Name]) => void } = Object.fromEntries(
+export type Publish = { readonly [Name in EventName]: (message: Events[Name]) => void }
+
+/** Tells the channels. */
+export const publish: Publish = Object.fromEntries(
   EVENTS.map((name) => [name, (message: unknown) => channels[name].publish(message)]),
-) as { [Name in EventName]: (message: Events[Name]) => void }
+) as unknown as Publish

@@ -12,6 +12,7 @@
  */
 import type { Sent } from './batch.ts'
 import type { Timer } from './clock.ts'
+import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import type { Scheduled } from './heartbeat.ts'
@@ -39,6 +40,8 @@ export class Entry implements Claim, Scheduled {
   readonly limit: number
   readonly ttlMs: number
   readonly wait: boolean
+  /** What its events belong to. */
+  readonly operation: Operation
 
   phase: 'entering' | 'waiting' | 'held' | 'gone' = 'entering'
   token: bigint | null = null
@@ -84,7 +87,8 @@ export class Entry implements Claim, Scheduled {
   #confirmedAt = Number.NEGATIVE_INFINITY
   #validMs = 0
 
-  constructor(ask: Omit<Claim, 'id' | 'wait'>, id: string, wait: boolean) {
+  constructor(ask: Omit<Claim, 'id' | 'wait'>, id: string, wait: boolean, operation: Operation) {
+    this.operation = operation
     this.key = ask.key
     this.id = id
     this.holder = ask.holder

@@ -6,7 +6,7 @@
  */
 import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
-import { publish } from './diagnostics.ts'
+import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, type Outcome, QUEUED } from './entry.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
@@ -19,6 +19,7 @@ export interface KeeperOptions {
   readonly chance: Chance
   /** No call to the engine is waited for longer. */
   readonly callTimeoutMs: number
+  readonly publish: Publish
 }
 
 export class Keeper {
@@ -26,6 +27,7 @@ export class Keeper {
   readonly clock: Clock
   readonly chance: Chance
   readonly callTimeoutMs: number
+  readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
   readonly #verbs: Verbs
   readonly #enters: Batch<Entry, Standing>
@@ -40,8 +42,9 @@ export class Keeper {
     this.clock = options.clock
     this.chance = options.chance
     this.callTimeoutMs = options.callTimeoutMs
+    this.publish = options.publish
     const nextOrder = (): number => ++this.#order
-    this.#verbs = new Verbs(engine, this.clock, this.callTimeoutMs, {
+    this.#verbs = new Verbs(engine, options, {
       sending: (entry, sent) => this.#sending(entry, sent),
       answered: (entry, standing, sent, verb) => this.#answered(entry, standing, sent, verb),
       failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
@@ -49,7 +52,7 @@ export class Keeper {
     })
     this.#enters = new Batch(this.#verbs.enter, this.clock, nextOrder)
     this.#renews = new Batch(this.#verbs.renew, this.clock, nextOrder)
-    this.#sweeper = new Sweeper(engine, this.clock, this.chance, this.callTimeoutMs, nextOrder)
+    this.#sweeper = new Sweeper(engine, options, nextOrder)
     this.#heartbeat = new Heartbeat(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -233,7 +236,7 @@ export class Keeper {
   // ---- failing ----
 
   #failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void {
-    publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
+    this.publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     if (entry.asking === sent.order) entry.asking = 0
     if (entry.phase === 'gone') {
@@ -262,8 +265,8 @@ export class Keeper {
       if (!this.check(entry)) return
       if (now >= entry.jeopardyAt && !entry.inJeopardy) {
         entry.inJeopardy = true
-        const { key, token, lastError: error } = entry
-        publish.jeopardy({ engine: this.engine.name, key, token, remainingMs: entry.deadline - now, error })
+        const { operation, token, lastError: error } = entry
+        this.publish.jeopardy({ operation, token, remainingMs: entry.deadline - now, error })
       }
     } else if (now >= entry.unreachableAt && entry.lastError !== undefined) {
       this.#refuse(entry, entry.lastError)
@@ -278,7 +281,7 @@ export class Keeper {
   #lose(entry: Entry, why: LossReason): void {
     this.#drop(entry)
     entry.lost = why
-    publish.lost({ engine: this.engine.name, key: entry.key, token: entry.token, why })
+    this.publish.lost({ operation: entry.operation, token: entry.token, why })
     entry.onLost?.(why)
   }
 

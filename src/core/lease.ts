@@ -1,6 +1,5 @@
 /** The lease: what you hold. It says the truth about itself at any moment, because it looks at the clock and not at a flag. */
-import type { Granted } from './acquire.ts'
-import { publish } from './diagnostics.ts'
+import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Holding, InnerLease } from './nesting.ts'
@@ -33,51 +32,51 @@ export class EntryLease implements InnerLease {
   readonly nested = false
   readonly turnstile: Turnstile = new Turnstile()
   readonly #keeper: Keeper
-  readonly #granted: Granted
+  readonly #entry: Entry
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
 
-  constructor(keeper: Keeper, granted: Granted) {
+  constructor(keeper: Keeper, entry: Entry) {
     this.#keeper = keeper
-    this.#granted = granted
-    granted.entry.onLost = (why) => this.#lost(why)
+    this.#entry = entry
+    entry.onLost = (why) => this.#lost(why)
     // Lost between the grant and this line: say so at the first look.
-    if (granted.entry.lost !== undefined) this.#lost(granted.entry.lost)
+    if (entry.lost !== undefined) this.#lost(entry.lost)
   }
 
   get key(): string {
-    return this.#granted.entry.key
+    return this.#entry.key
   }
 
   get holding(): Holding {
-    return this.#granted.entry
+    return this.#entry
   }
 
   get token(): bigint | null {
-    return this.#granted.entry.token
+    return this.#entry.token
   }
 
   get held(): boolean {
-    return this.#keeper.check(this.#granted.entry)
+    return this.#keeper.check(this.#entry)
   }
 
   get remainingMs(): number {
     if (!this.held) return 0
-    return Math.max(0, this.#granted.entry.deadline - this.#keeper.clock.now())
+    return Math.max(0, this.#entry.deadline - this.#keeper.clock.now())
   }
 
   /** Made when first asked for: most short leases never need one. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = truthfulController(() => this.#keeper.check(this.#granted.entry))
+      this.#controller = truthfulController(() => this.#keeper.check(this.#entry))
       if (this.lossError !== undefined) this.#controller.abort(this.lossError)
     }
     return this.#controller.signal
   }
 
   get lossError(): LeaseLostError | undefined {
-    this.#keeper.check(this.#granted.entry)
+    this.#keeper.check(this.#entry)
     return this.#lossError
   }
 
@@ -96,10 +95,10 @@ export class EntryLease implements InnerLease {
   }
 
   async #release(): Promise<boolean> {
-    const { entry, operation } = this.#granted
-    this.#keeper.check(entry)
-    publish.release({ operation, heldMs: this.#keeper.clock.now() - entry.grantedAt, lost: entry.lost })
-    return this.#keeper.leave(entry)
+    const { operation, grantedAt } = this.#entry
+    this.#keeper.check(this.#entry)
+    this.#keeper.publish.release({ operation, heldMs: this.#keeper.clock.now() - grantedAt, lost: this.#entry.lost })
+    return this.#keeper.leave(this.#entry)
   }
 
   #lost(why: LossReason): void {

@@ -110,9 +110,9 @@ export class LineLock implements Lock<LineOptions> {
     const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
     if (within !== undefined) return NestedLease.take(innerLease(within), ask, scope.keeper.clock, waitMs, signal)
     const granting = scope.order?.asking(spec.key)
-    const granted = await acquireEntry(scope.keeper, ask, { waitMs, signal })
-    if (granted === undefined) return undefined
-    const lease = new EntryLease(scope.keeper, granted)
+    const entry = await acquireEntry(scope.keeper, ask, { waitMs, signal })
+    if (entry === undefined) return undefined
+    const lease = new EntryLease(scope.keeper, entry)
     granting?.(lease)
     return lease
   }

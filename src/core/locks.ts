@@ -3,12 +3,14 @@ import { hostname } from 'node:os'
 import { AllLock } from '../primitives/all.ts'
 import { type Election, LineElection } from '../primitives/election.ts'
 import { type Chance, type Clock, systemChance, systemClock } from './clock.ts'
+import { publish } from './diagnostics.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { type Engine, type Line, type LineSummary, UNLIMITED } from './engine.ts'
 import { UnsupportedError } from './errors.ts'
 import { Keeper } from './keeper.ts'
 import { checkKey } from './keys.ts'
 import { type LineAcquireOptions, LineLock, type Lock, type Scope, type WeightedAcquireOptions } from './lock.ts'
+import { type Logger, publishAndLog } from './logging.ts'
 import { OrderChecker, type OrderReport } from './order.ts'
 
 export interface LockOptions {
@@ -30,6 +32,8 @@ export interface LocksOptions {
   readonly callTimeout?: Duration
   /** For development: report keys taken in opposite orders. `true` warns through `process.emitWarning`. */
   readonly checkOrder?: boolean | ((report: OrderReport) => void)
+  /** Where to log: pino, or anything with its four methods. Silent unless given. */
+  readonly logger?: Logger
   /** For tests: where time comes from. */
   readonly clock?: Clock
   /** For tests: where ids and jitter come from. */
@@ -69,9 +73,14 @@ export class Locks implements AsyncDisposable {
     this.holder = options.holder ?? `${hostname()}:${process.pid}`
     this.#ttl = options.ttl ?? DEFAULT_TTL_MS
     const callTimeoutMs = parseDuration(options.callTimeout ?? DEFAULT_CALL_TIMEOUT_MS, 'callTimeout')
-    const report = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
+    const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
+    const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
+    const report = (found: OrderReport): void => {
+      publishing.order(found)
+      warn(found)
+    }
     this.#scope = {
-      keeper: new Keeper(engine, { clock, chance, callTimeoutMs }),
+      keeper: new Keeper(engine, { clock, chance, callTimeoutMs, publish: publishing }),
       holder: this.holder,
       order: checkOrder === false ? undefined : new OrderChecker(report),
     }

@@ -6,7 +6,6 @@
  * happened this time. Several locks taken with `all` are taken in one global order and draw no edges among themselves.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { publish } from './diagnostics.ts'
 import type { Lease } from './lease.ts'
 
 /** Two keys, and where each order was taken. */
@@ -75,7 +74,6 @@ export class OrderChecker {
     const message =
       `lock order: '${first}' then '${second}' here, but ${back.map((key) => `'${key}'`).join(' then ')} elsewhere; these can deadlock. ` +
       `Take them in one order, or with locks.all([...]).\n  here:\n${stack}\n  elsewhere:\n${other}`
-    publish.order({ first, second, message })
     this.#report({ first, second, message })
   }
 }

@@ -7,11 +7,12 @@
  */
 import { Batch, type Verb } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
-import { publish } from './diagnostics.ts'
+import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import type { EngineError } from './errors.ts'
 import { Heartbeat, type Scheduled } from './heartbeat.ts'
+import type { KeeperOptions } from './keeper.ts'
 
 interface Departure extends Scheduled {
   readonly key: string
@@ -33,14 +34,17 @@ export class Sweeper {
   readonly #engine: Engine
   readonly #clock: Clock
   readonly #chance: Chance
+  readonly #publish: Publish
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: Heartbeat<Departure>
   readonly #open = new Map<string, Departure>()
 
-  constructor(engine: Engine, clock: Clock, chance: Chance, callTimeoutMs: number, nextOrder: () => number) {
+  constructor(engine: Engine, options: KeeperOptions, nextOrder: () => number) {
+    const { clock, callTimeoutMs } = options
     this.#engine = engine
     this.#clock = clock
-    this.#chance = chance
+    this.#chance = options.chance
+    this.#publish = options.publish
     const verb: Verb<Departure, boolean> = {
       name: 'leave',
       engine: engine.name,
@@ -101,7 +105,7 @@ export class Sweeper {
   #answered(departure: Departure, wasThere: boolean): void {
     departure.answer(wasThere)
     const { key, doubtfulUntil } = departure
-    if (doubtfulUntil > Number.NEGATIVE_INFINITY) publish.resolved({ engine: this.#engine.name, key, wasThere })
+    if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.resolved({ engine: this.#engine.name, key, wasThere })
     const next = this.#clock.now() + departure.ttlMs / 3
     if (next < doubtfulUntil) this.#repeat(departure, next)
     else this.#open.delete(departure.id)
@@ -109,7 +113,7 @@ export class Sweeper {
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
-    publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
+    this.#publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
     const next = this.#clock.now() + retryDelayMs(departure.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next)
     else this.#open.delete(departure.id)

@@ -3,10 +3,11 @@
  */
 import type { Sent, Verb } from './batch.ts'
 import type { Clock } from './clock.ts'
-import { channels, publish } from './diagnostics.ts'
+import { channels, type Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { EngineError } from './errors.ts'
+import type { KeeperOptions } from './keeper.ts'
 
 /** What the keeper does with what comes back. */
 export interface Hearing {
@@ -21,13 +22,16 @@ export class Verbs {
   readonly renew: Verb<Entry, Standing>
   readonly #engine: Engine
   readonly #clock: Clock
+  readonly #publish: Publish
   readonly #hearing: Hearing
   #subscription: Promise<AsyncDisposable> | undefined
   #subscribed = false
 
-  constructor(engine: Engine, clock: Clock, callTimeoutMs: number, hearing: Hearing) {
+  constructor(engine: Engine, options: KeeperOptions, hearing: Hearing) {
+    const { callTimeoutMs } = options
     this.#engine = engine
-    this.#clock = clock
+    this.#clock = options.clock
+    this.#publish = options.publish
     this.#hearing = hearing
     const common = {
       engine: engine.name,
@@ -85,7 +89,7 @@ export class Verbs {
       const now = this.#clock.now()
       let marginMs = Number.POSITIVE_INFINITY
       for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
-      if (marginMs < Number.POSITIVE_INFINITY) publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
+      if (marginMs < Number.POSITIVE_INFINITY) this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
     }
     return standings
   }
