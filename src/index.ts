@@ -29,7 +29,7 @@ export {
   StaleTokenError,
   UnsupportedError,
 } from './core/errors.ts'
-export type { Lease } from './core/lease.ts'
+export type { Lease, ReleaseOptions } from './core/lease.ts'
 export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
 export {
   createLocks,

@@ -4,12 +4,12 @@
  * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It wakes when the entry is held, when
  * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
  */
-import type { Clock } from './clock.ts'
 import type { Operation } from './diagnostics.ts'
-import type { LineEntry } from './engine.ts'
+import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
 import { AcquireTimeoutError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
+import { within } from './within.ts'
 
 /** What is asked for. */
 export interface Ask {
@@ -65,28 +65,11 @@ export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience)
 
 /** The error for a wait that ran out, with who was in the way. */
 export async function timeoutError(keeper: Keeper, key: string, waitedMs: number, entry?: Entry): Promise<AcquireTimeoutError> {
-  const line = await within(keeper.clock, NAMING_MS, lineOf(keeper, key))
-  const place = line.findIndex(({ id }) => id === entry?.id)
-  const holders = line.filter(({ id, state }) => state === 'held' && id !== entry?.id)
+  const unknown: Line = { key, entries: [] }
+  const { entries } = await within(keeper.clock, NAMING_MS, keeper.engine.inspect(key), unknown)
+  const place = entries.findIndex(({ id }) => id === entry?.id)
+  const holders = entries.filter(({ id, state }) => state === 'held' && id !== entry?.id)
   return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders)
-}
-
-async function lineOf(keeper: Keeper, key: string): Promise<readonly LineEntry[]> {
-  try {
-    return (await keeper.engine.inspect(key)).entries
-  } catch {
-    return []
-  }
-}
-
-function within(clock: Clock, ms: number, entries: Promise<readonly LineEntry[]>): Promise<readonly LineEntry[]> {
-  return new Promise((resolve) => {
-    const timer = clock.timer(ms, () => resolve([]))
-    void entries.then((found) => {
-      timer.cancel()
-      resolve(found)
-    })
-  })
 }
 
 type PatientOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }

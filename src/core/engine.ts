@@ -36,6 +36,11 @@ export interface Place {
   readonly key: string
   readonly id: string
   readonly ttlMs: number
+  /**
+   * From now on the entry does not depend on its process: where an engine frees what a dead process held before its ttl, it does not do so for this one.
+   * Others ignore it.
+   */
+  readonly outlives?: boolean
 }
 
 /** Where an entry stands, in the engine's word. */
@@ -81,6 +86,8 @@ export interface LineEntry {
   readonly remainingMs: number
   /** Time since it entered the line; null where the engine does not store it. */
   readonly ageMs: number | null
+  /** Time since it began to hold; null for waiters, and where the engine does not store it. */
+  readonly heldMs: number | null
 }
 
 /** A line as it stands: held entries first, then the waiting ones, in order. Empty when nobody is in it. */

@@ -7,15 +7,20 @@
  *        │                               │                                             │
  *        └── busy, failed, cancelled ────┴── expired, evicted, cancelled ──────────────┴──► gone   (released or lost)
  *
- * It never moves back. How long it may be believed is counted from the *send* of the last request that was answered: the engine set the expiry
- * after that moment, so our deadline always comes before the engine's. Nothing is ever counted from the arrival of anything.
+ * It never moves back. It knows what an answer means (`hear`, `hearGranted`) and says what follows from it, as a verdict; the keeper carries it out. How long it may be
+ * believed is counted from the *send* of the last request that was answered: the engine set the expiry after that moment, so our deadline always comes
+ * before the engine's. Nothing is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
 import type { Timer } from './clock.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
-import type { EngineError, LossReason } from './errors.ts'
+import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
 import type { Scheduled } from './heartbeat.ts'
+
+/** An answer about one entry that is not a failure. */
+export type Answer = Exclude<Standing, { state: 'failed' }>
+type Granted = Extract<Standing, { state: 'held' }>
 
 /** How an asking ended. `again`: it expired in line, and may be asked anew, at the back. */
 export type Outcome =
@@ -23,6 +28,29 @@ export type Outcome =
   | { readonly state: 'busy'; readonly ahead: number | null }
   | { readonly state: 'again' }
   | { readonly state: 'refused'; readonly error: Error }
+
+/** What follows from an answer. */
+export type Verdict =
+  /** Nothing new. Look at it again in time. */
+  | { readonly step: 'plan' }
+  /** Too old to mean anything. */
+  | { readonly step: 'ignore' }
+  /** Something has happened: ask now, unless a question is on its way. */
+  | { readonly step: 'hurry' }
+  /** It is held. */
+  | { readonly step: 'hold'; readonly token: bigint | null }
+  /** It is held, but with little time left: renew it before it is believed. */
+  | { readonly step: 'confirm' }
+  /** It was held, and is not any more. */
+  | { readonly step: 'lose'; readonly why: LossReason }
+  /** The asking is over, and nothing of it is in the line. */
+  | { readonly step: 'finish'; readonly outcome: Outcome }
+  /** The asking is over, and it has to be taken out of the line. */
+  | { readonly step: 'refuse'; readonly error: Error }
+
+const PLAN: Verdict = { step: 'plan' }
+const IGNORE: Verdict = { step: 'ignore' }
+export const HURRY: Verdict = { step: 'hurry' }
 
 /** `Entry.asking` of what is asked for and not sent yet. */
 export const QUEUED: number = Number.POSITIVE_INFINITY
@@ -65,7 +93,7 @@ export class Entry implements Claim, Scheduled {
   /** Since which order we know that it is held. */
   heldSince: number = Number.POSITIVE_INFINITY
   /** A grant that was announced before the enter was answered. */
-  announced: Extract<Standing, { state: 'held' }> | undefined
+  announced: Granted | undefined
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   inJeopardy = false
@@ -101,8 +129,71 @@ export class Entry implements Claim, Scheduled {
     })
   }
 
+  /** What an answer to the request sent at `sent` means. */
+  hear(standing: Answer, sent: Sent, now: number): Verdict {
+    if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
+    if (standing.state === 'waiting') return this.#hearWaiting(standing.ahead, sent, now)
+    if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
+    const evicted = standing.why === 'evicted'
+    if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
+    if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
+    return { step: 'finish', outcome: { state: 'refused', error: new LeaseLostError(this.key, null, 'evicted') } }
+  }
+
+  /** What news of a grant means: the same as an answer, but without a send to count from. */
+  hearGranted(granted: Granted, now: number): Verdict {
+    if (this.phase === 'waiting') return this.#believe(granted.token, now)
+    if (this.phase !== 'entering') return IGNORE
+    // Faster than the answer to our enter, which will tell from when to count.
+    this.announced = granted
+    return HURRY
+  }
+
+  #hearHeld({ token, heldForMs }: Granted, sent: Sent, now: number): Verdict {
+    if (this.phase !== 'held') {
+      this.#confirm(sent, heldForMs)
+      return this.#believe(token, now)
+    }
+    // Another token is another stay in the line: ours ended, and a late duplicate of our enter began a new one.
+    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : IGNORE
+    if (now >= this.deadline) return { step: 'lose', why: 'deadline' }
+    this.#confirm(sent, heldForMs)
+    return PLAN
+  }
+
+  #hearWaiting(ahead: number | null, sent: Sent, now: number): Verdict {
+    // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
+    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : IGNORE
+    this.phase = 'waiting'
+    this.queued = true
+    this.confirming = false
+    this.ahead = ahead ?? this.ahead
+    this.#confirm(sent, this.ttlMs)
+    const { announced } = this
+    this.announced = undefined
+    return announced === undefined ? PLAN : this.#believe(announced.token, now)
+  }
+
+  /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
+  #believe(token: bigint | null, now: number): Verdict {
+    const leftMs = this.deadline - now
+    if (leftMs < this.ttlMs / 2 && !this.confirming) {
+      this.confirming = true
+      this.phase = 'waiting'
+      return { step: 'confirm' }
+    }
+    if (leftMs > 0) return { step: 'hold', token }
+    const message = `its answers take longer than the ttl of ${this.ttlMs} ms`
+    return { step: 'refuse', error: new EngineError(this.operation.engine, message, { outcome: 'unknown' }) }
+  }
+
+  /** Whether the hold was known when this was sent. */
+  #knownSince(sent: Sent): boolean {
+    return sent.order > this.heldSince
+  }
+
   /** The request sent at `sent` was answered, and the entry lives for `validMs` from some moment after it. */
-  confirm(sent: Sent, validMs: number): void {
+  #confirm(sent: Sent, validMs: number): void {
     this.failingSince = undefined
     if (sent.at < this.#confirmedAt) return
     this.#confirmedAt = sent.at

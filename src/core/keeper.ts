@@ -8,11 +8,12 @@ import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
-import { type Entry, type Outcome, QUEUED } from './entry.ts'
-import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
+import { type Entry, HURRY, type Outcome, QUEUED, type Verdict } from './entry.ts'
+import { EngineError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { Verbs } from './verbs.ts'
+import { within } from './within.ts'
 
 export interface KeeperOptions {
   readonly clock: Clock
@@ -81,6 +82,18 @@ export class Keeper {
     return wasThere && phase === 'held'
   }
 
+  /** Let it stand for `afterMs` more, without us: others are let in when it has expired. Resolves with whether the engine agreed. */
+  async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
+    const held = this.check(entry)
+    this.#drop(entry)
+    if (!held) return false
+    // A renewal that is on its way would make it stand for a whole ttl.
+    await this.#renews.drained()
+    const { key, id } = entry
+    const standing = this.engine.renew([{ key, id, ttlMs: Math.ceil(afterMs), outlives: true }]).then(([first]) => first?.state)
+    return (await within<string | undefined>(this.clock, this.callTimeoutMs, standing, undefined)) === 'held'
+  }
+
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
   check(entry: Entry): boolean {
     if (entry.phase === 'held' && this.clock.now() >= entry.deadline) this.#lose(entry, 'deadline')
@@ -139,77 +152,43 @@ export class Keeper {
       if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) void this.#sweeper.leave(entry)
       return
     }
-    if (standing.state === 'held') this.#saidHeld(entry, standing.token, standing.heldForMs, sent)
-    else if (standing.state === 'waiting') this.#saidWaiting(entry, standing.ahead, sent)
-    else if (standing.state === 'busy') this.#finish(entry, { state: 'busy', ahead: standing.ahead })
-    else this.#saidGone(entry, standing.why)
+    this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))
   }
 
-  #saidHeld(entry: Entry, token: bigint | null, heldForMs: number, sent: Sent): void {
-    if (entry.phase !== 'held') {
-      entry.confirm(sent, heldForMs)
-      this.#grant(entry, token)
-      return
+  #carryOut(entry: Entry, verdict: Verdict): void {
+    switch (verdict.step) {
+      case 'plan':
+        return this.#plan(entry)
+      case 'confirm':
+        return this.#ask(entry)
+      case 'hurry':
+        if (entry.asking === 0) this.#ask(entry)
+        return
+      case 'hold':
+        return this.#hold(entry, verdict.token)
+      case 'lose':
+        return this.#lose(entry, verdict.why)
+      case 'finish':
+        return this.#finish(entry, verdict.outcome)
+      case 'refuse':
+        return this.#refuse(entry, verdict.error)
+      case 'ignore':
     }
-    // Another token is another stay in the line: ours ended, and a late duplicate of our enter began a new one.
-    if (token !== entry.token) {
-      if (sent.order > entry.heldSince) this.#lose(entry, 'expired')
-      return
-    }
-    if (!this.check(entry)) return
-    entry.confirm(sent, heldForMs)
+  }
+
+  #hold(entry: Entry, token: bigint | null): void {
+    entry.phase = 'held'
+    entry.token = token
+    entry.heldSince = ++this.#order
+    entry.grantedAt = this.clock.now()
+    entry.alive?.cancel()
+    entry.settle({ state: 'held' })
     this.#plan(entry)
-  }
-
-  #saidWaiting(entry: Entry, ahead: number | null, sent: Sent): void {
-    if (entry.phase === 'held') {
-      // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
-      if (sent.order > entry.heldSince) this.#lose(entry, 'expired')
-      return
-    }
-    entry.phase = 'waiting'
-    entry.queued = true
-    entry.alive ??= this.clock.stayAlive()
-    entry.ahead = ahead ?? entry.ahead
-    entry.confirm(sent, entry.ttlMs)
-    entry.confirming = false
-    const { announced } = entry
-    entry.announced = undefined
-    if (announced !== undefined) this.#grant(entry, announced.token)
-    else this.#plan(entry)
-  }
-
-  #saidGone(entry: Entry, why: 'expired' | 'evicted' | 'unknown'): void {
-    if (entry.phase === 'held') this.#lose(entry, why === 'evicted' ? 'evicted' : 'expired')
-    else if (why === 'evicted') this.#finish(entry, { state: 'refused', error: new LeaseLostError(entry.key, null, 'evicted') })
-    else this.#finish(entry, { state: 'again' })
-  }
-
-  /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
-  #grant(entry: Entry, token: bigint | null): void {
-    const now = this.clock.now()
-    const leftMs = entry.deadline - now
-    if (leftMs < entry.ttlMs / 2 && !entry.confirming) {
-      entry.confirming = true
-      entry.phase = 'waiting'
-      this.#ask(entry)
-    } else if (leftMs <= 0) {
-      const message = `its answers take longer than the ttl of ${entry.ttlMs} ms`
-      this.#refuse(entry, new EngineError(this.engine.name, message, { outcome: 'unknown' }))
-    } else {
-      entry.phase = 'held'
-      entry.token = token
-      entry.heldSince = ++this.#order
-      entry.grantedAt = now
-      entry.alive?.cancel()
-      entry.settle({ state: 'held' })
-      this.#plan(entry)
-    }
   }
 
   #heard(news: News): void {
     if ('gap' in news) {
-      for (const entry of this.#entries.values()) if (entry.phase === 'waiting') this.#hurry(entry)
+      for (const entry of this.#entries.values()) if (entry.phase === 'waiting') this.#carryOut(entry, HURRY)
       return
     }
     const entry = this.#entries.get(news.id)
@@ -217,20 +196,8 @@ export class Keeper {
       this.#sweeper.heardOf(news.id)
       return
     }
-    if (news.standing?.state !== 'held') {
-      this.#hurry(entry)
-    } else if (entry.phase === 'waiting') {
-      this.#grant(entry, news.standing.token)
-    } else if (entry.phase === 'entering') {
-      // Faster than the answer to our enter, which will tell from when to count.
-      entry.announced = news.standing
-      this.#hurry(entry)
-    }
-  }
-
-  /** Ask now rather than at the next beat. */
-  #hurry(entry: Entry): void {
-    if (entry.asking === 0) this.#ask(entry)
+    const { standing } = news
+    this.#carryOut(entry, standing?.state === 'held' ? entry.hearGranted(standing, this.clock.now()) : HURRY)
   }
 
   // ---- failing ----
@@ -254,6 +221,7 @@ export class Keeper {
 
   /** When to look at this entry again. */
   #plan(entry: Entry): void {
+    if (entry.phase === 'waiting') entry.alive ??= this.clock.stayAlive()
     const at = entry.plan(() => this.clock.now() + retryDelayMs(entry.ttlMs, this.chance))
     if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at)
     else this.#heartbeat.remove(entry)

@@ -1,10 +1,15 @@
 /** The lease: what you hold. It says the truth about itself at any moment, because it looks at the clock and not at a flag. */
+import { type Duration, parseDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Holding, InnerLease } from './nesting.ts'
 import { truthfulController } from './signal.ts'
 import { Turnstile } from './turnstile.ts'
+
+export interface ReleaseOptions {
+  readonly after?: Duration
+}
 
 export interface Lease extends AsyncDisposable {
   readonly key: string
@@ -24,8 +29,10 @@ export interface Lease extends AsyncDisposable {
   /**
    * Give it back. True: it was held until now and is free. False: it was lost before, or the engine could not be reached, in which case
    * Holdfast goes on trying until the lease has expired by itself. Calling it again changes nothing. Never rejects.
+   *
+   * `after`: let the key stay busy for that much longer, even if this process ends before: a job that must not run again within a minute, however fast it was.
    */
-  release(): Promise<boolean>
+  release(options?: ReleaseOptions): Promise<boolean>
 }
 
 export class EntryLease implements InnerLease {
@@ -85,8 +92,9 @@ export class EntryLease implements InnerLease {
     throw this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
   }
 
-  release(): Promise<boolean> {
-    this.#released ??= this.#release()
+  release(options: ReleaseOptions = {}): Promise<boolean> {
+    const afterMs = parseDuration(options.after ?? 0, 'after')
+    this.#released ??= this.#release(afterMs)
     return this.#released
   }
 
@@ -94,11 +102,11 @@ export class EntryLease implements InnerLease {
     await this.release()
   }
 
-  async #release(): Promise<boolean> {
+  async #release(afterMs: number): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
     this.#keeper.check(this.#entry)
     this.#keeper.publish.release({ operation, heldMs: this.#keeper.clock.now() - grantedAt, lost: this.#entry.lost })
-    return this.#keeper.leave(this.#entry)
+    return afterMs > 0 ? this.#keeper.leaveAfter(this.#entry, afterMs) : this.#keeper.leave(this.#entry)
   }
 
   #lost(why: LossReason): void {

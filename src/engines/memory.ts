@@ -37,6 +37,7 @@ interface Entry extends Heaped {
   readonly client: Client
   readonly enteredAt: number
   ttlMs: number
+  heldAt: number
   /** `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the reason. */
   state: 'held' | 'waiting' | 'removed'
   evicted: boolean
@@ -62,13 +63,16 @@ export class MemoryServer {
   readonly #lines = new Map<string, LineState>()
   readonly #expiries = new Heap<Entry>()
   readonly #watchers = new Map<string, Set<() => void>>()
+  readonly #mint: (previous: bigint) => bigint
   #lastToken = 0n
   #waiting = 0
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
 
-  constructor(options: { clock?: Clock } = {}) {
+  /** `mint` makes the next token from the previous one (0 at first). */
+  constructor(options: { clock?: Clock; mint?: (previous: bigint) => bigint } = {}) {
     this.#clock = options.clock ?? systemClock
+    this.#mint = options.mint ?? ((previous) => previous + 1n)
   }
 
   /** How many lines are kept: 0 when nobody is anywhere. */
@@ -87,7 +91,7 @@ export class MemoryServer {
     if (!holds && !claim.wait) return { state: 'busy', ahead: size }
     if (size >= traits.lineBound) return { state: 'failed', error: new LineFullError(claim.key, traits.lineBound) }
 
-    this.#lastToken += 1n
+    this.#lastToken = this.#mint(this.#lastToken)
     const entry: Entry = {
       key: claim.key,
       id: claim.id,
@@ -98,6 +102,7 @@ export class MemoryServer {
       client,
       enteredAt: now,
       ttlMs: claim.ttlMs,
+      heldAt: now,
       state: 'waiting',
       evicted: false,
       previous: undefined,
@@ -150,8 +155,9 @@ export class MemoryServer {
     const entries: LineEntry[] = []
     for (const entry of line?.entries.values() ?? []) {
       if (entry.state === 'removed') continue
-      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt } = entry
-      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs: at - now, ageMs: now - enteredAt })
+      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt, heldAt } = entry
+      const heldMs = state === 'held' ? now - heldAt : null
+      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs: at - now, ageMs: now - enteredAt, heldMs })
     }
     return { key, entries }
   }
@@ -251,7 +257,8 @@ export class MemoryServer {
     for (let entry = line.first; entry !== undefined && line.held.admits(entry); entry = line.first) {
       this.#unlink(entry, line)
       this.#hold(entry, line)
-      this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - this.#clock.now() })
+      entry.heldAt = this.#clock.now()
+      this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - entry.heldAt })
     }
   }
 

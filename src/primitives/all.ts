@@ -7,7 +7,7 @@
 import { timeoutError } from '../core/acquire.ts'
 import { DeadlockError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
-import type { Lease } from '../core/lease.ts'
+import type { Lease, ReleaseOptions } from '../core/lease.ts'
 import {
   type AcquireOptions,
   type LineLock,
@@ -159,8 +159,8 @@ class PartsLease implements AllLease {
     for (const part of this.parts) part.assertHeld()
   }
 
-  async release(): Promise<boolean> {
-    const released = await Promise.all(this.parts.map((part) => part.release()))
+  async release(options?: ReleaseOptions): Promise<boolean> {
+    const released = await Promise.all(this.parts.map((part) => part.release(options)))
     return released.every(Boolean)
   }
 
