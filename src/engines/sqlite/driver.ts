@@ -1,0 +1,154 @@
+/**
+ * Which SQLite, and the four methods we call on it.
+ *
+ * Three kinds of database have them alike: `node:sqlite`, `@photostructure/sqlite` (the same API as a prebuilt binary, for Nodes that have no
+ * safe one of their own) and better-sqlite3 (only if the user brings it). So there is one adapter, one file format, and no code that asks which it is.
+ *
+ * A SQLite before 3.51.3 is refused: two processes that write and checkpoint one WAL file can corrupt it (https://sqlite.org/wal.html#walresetbug), and that
+ * is exactly our use. Nothing here is loaded before the first lock is asked for.
+ */
+import { EngineError } from '../../core/errors.ts'
+
+export type Value = string | number | null
+
+/** What a statement of the three drivers has. `get` is missing on purpose: on a write it can report success though the commit failed. */
+interface DriverStatement {
+  all(...values: Value[]): unknown[]
+  run(...values: Value[]): { changes: number | bigint }
+}
+
+/**
+ * A database you bring: `new Database(file)` of better-sqlite3 or `new DatabaseSync(file)` of node:sqlite, for Holdfast alone, because its
+ * pragmas are set and its transactions are ours. It stays open when the engine is disposed.
+ */
+export interface BroughtDatabase {
+  exec(sql: string): unknown
+  prepare(sql: string): DriverStatement
+}
+
+export interface Database extends BroughtDatabase {
+  close(): unknown
+}
+
+/** A statement that answers rows. It is stepped to its end, so that a failure on the way is thrown, never swallowed. */
+export interface Query<Values extends Value[], Row> {
+  all(...values: Values): Row[]
+}
+
+/** A statement that answers how many rows it changed. */
+export interface Command<Values extends Value[]> {
+  run(...values: Values): number
+}
+
+export function query<Values extends Value[], Row>(database: BroughtDatabase, sql: string): Query<Values, Row> {
+  const statement = database.prepare(sql)
+  return { all: (...values) => statement.all(...values) as Row[] }
+}
+
+export function command<Values extends Value[]>(database: BroughtDatabase, sql: string): Command<Values> {
+  const statement = database.prepare(sql)
+  return { run: (...values) => Number(statement.run(...values).changes) }
+}
+
+interface Driver {
+  readonly name: string
+  open(file: string): Database
+}
+
+type DatabaseClass = new (file: string) => Database
+
+const SAFE_VERSION = [3, 51, 3] as const
+const PREBUILT = '@photostructure/sqlite'
+
+/** Whether this version can be written and checkpointed by several processes without harm. */
+export function isSafe(version: string): boolean {
+  const parts = version.split('.').map(Number)
+  for (const [index, safe] of SAFE_VERSION.entries()) {
+    const part = parts[index] ?? 0
+    if (part !== safe) return part > safe
+  }
+  return true
+}
+
+export function versionOf(database: BroughtDatabase): string {
+  const [row] = database.prepare('select sqlite_version() as version').all() as { version: string }[]
+  return row?.version ?? 'unknown'
+}
+
+/** For a database that the user brought: nobody else can choose a better one. */
+export function refuseUnsafe(database: BroughtDatabase): void {
+  const version = versionOf(database)
+  if (!isSafe(version)) throw refused(`the database brings SQLite ${version}`)
+}
+
+let loaded: Promise<Driver> | undefined
+
+/** The driver for this process; the choice is made once. */
+export function loadDriver(): Promise<Driver> {
+  loaded ??= chooseDriver()
+  loaded.catch(() => {
+    // Installing what is missing does not need a restart of a program that tries again.
+    loaded = undefined
+  })
+  return loaded
+}
+
+async function chooseDriver(): Promise<Driver> {
+  const own = builtIn()
+  if (own !== undefined && isSafe(probe(own))) return driver('node:sqlite', own)
+  const prebuilt = await importPrebuilt()
+  if ('DatabaseSync' in prebuilt && isSafe(probe(prebuilt.DatabaseSync))) return driver(PREBUILT, prebuilt.DatabaseSync)
+  const has = own === undefined ? 'has no SQLite of its own' : `brings SQLite ${probe(own)}`
+  const missing = 'error' in prebuilt ? ` (${prebuilt.error.message.split('\n')[0]})` : ''
+  throw refused(`Node ${process.versions.node} ${has}, and ${PREBUILT} is not usable${missing}`)
+}
+
+function refused(what: string): EngineError {
+  const message =
+    `${what}. Locks across processes need SQLite ${SAFE_VERSION.join('.')} or newer, because older ones can corrupt a file that several ` +
+    `processes write. Run \`npm install ${PREBUILT}\`, or use Node 22.23.3+, 24.15+ or 26`
+  return new EngineError('sqlite', message, { outcome: 'not-applied', transient: false })
+}
+
+function driver(name: string, DatabaseClass: DatabaseClass): Driver {
+  return { name, open: (file) => new DatabaseClass(file) }
+}
+
+function probe(DatabaseClass: DatabaseClass): string {
+  const database = new DatabaseClass(':memory:')
+  try {
+    return versionOf(database)
+  } finally {
+    database.close()
+  }
+}
+
+/** Node's own. It will be renamed from `DatabaseSync` to `Database`. */
+function builtIn(): DatabaseClass | undefined {
+  const module = quietly(() => process.getBuiltinModule('node:sqlite')) as
+    | { Database?: DatabaseClass; DatabaseSync?: DatabaseClass }
+    | undefined
+  return module?.Database ?? module?.DatabaseSync
+}
+
+/** Node 22 warns that its SQLite is experimental. We know; the user did not ask for it by name. Any other warning passes. */
+function quietly<Result>(load: () => Result): Result {
+  const emitWarning = process.emitWarning
+  process.emitWarning = ((warning: string | Error, ...rest: unknown[]) => {
+    if (rest[0] === 'ExperimentalWarning' && String(warning).includes('SQLite')) return
+    Reflect.apply(emitWarning, process, [warning, ...rest])
+  }) as typeof process.emitWarning
+  try {
+    return load()
+  } finally {
+    process.emitWarning = emitWarning
+  }
+}
+
+async function importPrebuilt(): Promise<{ DatabaseSync: DatabaseClass } | { error: Error }> {
+  try {
+    return (await import(PREBUILT)) as { DatabaseSync: DatabaseClass }
+  } catch (error) {
+    return { error: error instanceof Error ? error : new Error(String(error)) }
+  }
+}

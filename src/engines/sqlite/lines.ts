@@ -1,0 +1,257 @@
+/**
+ * The verbs, inside one transaction: what memory.ts does with maps, this does with rows.
+ *
+ * Every transaction first removes what has expired. Sums of the lines it touches are kept here and written once, at the end; entries are written as they
+ * change. What has to happen after the commit (telling waiters, waking other processes) is collected in `effects`, and forgotten if the commit fails.
+ */
+import type { Claim, GoneReason, News, Place, Standing } from '../../core/engine.ts'
+import { LineFullError } from '../../core/errors.ts'
+import type { Clients } from './clients.ts'
+import { refusal } from './faults.ts'
+import { HELD, REMOVED, WAITING } from './schema.ts'
+import type { EntryRow, Statements } from './statements.ts'
+import { Sums } from './sums.ts'
+
+export const LINE_BOUND = 10_000
+
+/** How many clients are looked at when a new one comes: more than come at once, so that rows of the dead do not pile up. */
+const TIDY = 32
+
+/** What is to be done once the transaction is committed. */
+export interface Effects {
+  readonly news: News[]
+  /** Clients in other engine objects who have news. */
+  readonly wake: Set<number>
+  /** Lines in which somebody came to hold, or went. */
+  readonly changed: Set<string>
+  /** Our own waiters, in order: until when they stand in line; undefined: no longer. */
+  readonly waiters: { readonly key: string; readonly id: string; readonly until: number | undefined }[]
+  /** Clients that were found dead. */
+  readonly buried: number[]
+}
+
+/** The file as this transaction sees it. */
+export interface Scene {
+  readonly sql: Statements
+  readonly clients: Clients
+  readonly now: number
+  readonly epoch: number
+  readonly file: string
+  /** We are about to wait: be ready to be woken before that is committed. */
+  readonly willWait: (client: number) => void
+}
+
+export class Lines {
+  readonly effects: Effects = { news: [], wake: new Set(), changed: new Set(), waiters: [], buried: [] }
+  readonly scene: Scene
+  readonly #sql: Statements
+  readonly #now: number
+  readonly #sums = new Map<string, Sums>()
+  #client: number | undefined
+  #nextToken = 0
+  #lastToken = -1
+
+  constructor(scene: Scene) {
+    this.scene = scene
+    this.#sql = scene.sql
+    this.#now = scene.now
+    this.#client = scene.clients.own
+    this.#departed(this.#sql.expire.all(scene.now))
+  }
+
+  /** Write what was put off. The last thing before the commit. */
+  finish(): void {
+    for (const sums of this.#sums.values()) if (sums.changed) sums.write(this.#sql)
+  }
+
+  /** Our number, if this transaction or an earlier one wrote us down. */
+  get client(): number | undefined {
+    return this.#client
+  }
+
+  enter(claims: readonly Claim[]): Standing[] {
+    return claims.map((claim, index) => this.#enter(claim, claims.length - index))
+  }
+
+  renew(places: readonly Place[]): Standing[] {
+    return places.map(({ key, id, ttlMs }) => this.#renew(key, id, ttlMs))
+  }
+
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+    return places.map(({ key, id }) => {
+      const gone = this.#sql.remove.all(key, id)
+      this.#departed(gone)
+      this.effects.waiters.push({ key, id, until: undefined })
+      return gone.length > 0
+    })
+  }
+
+  evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
+    const [entry] = this.#sql.entryByToken.all(key, Number(token))
+    if (entry === undefined) return false
+    if (how === 'expire') {
+      this.#sql.forbid.run(key, entry.id)
+      return true
+    }
+    this.#sql.evict.run(this.#isOwn(entry) ? 0 : 1, key, entry.id)
+    this.#departed([entry])
+    this.#tell(entry, { state: 'gone', why: 'evicted' })
+    return true
+  }
+
+  /** Take everything of a client out of every line, if it is dead. */
+  bury(client: number): boolean {
+    if (client === this.#client || !this.scene.clients.isDead(client, this.#sql, this.#now)) return false
+    this.#sql.removeClient.run(client)
+    this.#departed(this.#sql.removeOf.all(client))
+    this.effects.buried.push(client)
+    return true
+  }
+
+  /** Our number; at the first use we are written down, and some of the others are looked at, so that rows of the dead do not pile up. */
+  register(): number {
+    if (this.#client !== undefined) return this.#client
+    const { clients } = this.scene
+    this.#client = clients.register(this.#sql, this.#now)
+    for (const row of this.#sql.someClients.all(TIDY)) {
+      if (!this.bury(row.client) && clients.isForgotten(row, this.#sql, this.#now)) this.#sql.removeClient.run(row.client)
+    }
+    return this.#client
+  }
+
+  /** Write down which process groups have to be dead before we are. */
+  writeGroups(): void {
+    this.scene.clients.writeGroups(this.#sql, this.register())
+  }
+
+  /** We are closing. Our row stays while something of us is in a line, so that others can see when we die. */
+  unregister(): void {
+    if (this.#client === undefined || this.#sql.isInLine.all(this.#client).length > 0) return
+    this.#sql.removeClient.run(this.#client)
+  }
+
+  // ---- entering ----
+
+  #enter(claim: Claim, wanted: number): Standing {
+    const { key, id, weight, limit, ttlMs } = claim
+    const sums = this.#sumsOf(key)
+    const holds = (): boolean => sums.waiting === 0 && sums.admits(claim)
+    if (!holds()) this.#buryHolders(sums)
+    const held = holds()
+    if ((!held && !claim.wait) || sums.size >= LINE_BOUND) {
+      const known = this.#sql.entry.all(key, id).length > 0
+      if (known) return this.#renew(key, id, ttlMs)
+      if (!held && !claim.wait) return { state: 'busy', ahead: sums.size }
+      return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
+    }
+
+    const client = this.register()
+    const token = this.#mint(wanted)
+    const until = this.#now + ttlMs
+    const state = held ? HELD : WAITING
+    const alone = sums.size === 0 ? 1 : 0
+    const fresh = this.#sql.insert.run(key, id, token, state, alone, weight, limit, ttlMs, until, this.#now, client, claim.holder)
+    if (fresh === 0) return this.#renew(key, id, ttlMs)
+    if (sums.size === 1) this.#sql.crowd.run(key)
+    if (held) {
+      sums.hold(claim)
+      this.effects.changed.add(key)
+      return { state: 'held', token: BigInt(token), heldForMs: ttlMs }
+    }
+    const ahead = sums.size
+    sums.wait()
+    this.scene.willWait(client)
+    this.effects.waiters.push({ key, id, until })
+    return { state: 'waiting', ahead }
+  }
+
+  #renew(key: string, id: string, ttlMs: number): Standing {
+    const until = this.#now + ttlMs
+    const [entry] = this.#sql.renew.all(ttlMs, until, key, id)
+    if (entry?.state === WAITING) {
+      this.effects.waiters.push({ key, id, until })
+      return { state: 'waiting', ahead: null }
+    }
+    this.effects.waiters.push({ key, id, until: undefined })
+    if (entry !== undefined) return { state: 'held', token: BigInt(entry.token), heldForMs: ttlMs }
+    const why: GoneReason = this.#sql.entry.all(key, id).length > 0 ? 'evicted' : 'unknown'
+    return { state: 'gone', why }
+  }
+
+  /** One step of the counter for all the tokens that the rest of the batch may need; gaps are harmless. */
+  #mint(wanted: number): number {
+    if (this.#nextToken > this.#lastToken) {
+      const [row] = this.#sql.mint.all(wanted, this.scene.epoch)
+      if (row === undefined) {
+        throw refusal(
+          `'${this.scene.file}' is being used by another machine or was taken over after a restart: it serves the processes of one host`,
+        )
+      }
+      this.#lastToken = row.token
+      this.#nextToken = row.token - wanted + 1
+    }
+    const token = this.#nextToken
+    this.#nextToken += 1
+    return token
+  }
+
+  /** Before anyone is told to wait: those in the way may be dead. */
+  #buryHolders(sums: Sums): void {
+    const { onlyHolder, holders } = this.#sql
+    const clients = sums.size > 1 ? holders.all(sums.key) : onlyHolder.all(sums.key)
+    for (const { client } of clients) this.bury(client)
+  }
+
+  // ---- going ----
+
+  /** These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter that goes can let others hold. */
+  #departed(entries: readonly EntryRow[]): void {
+    const touched = new Set<Sums>()
+    for (const entry of entries) {
+      if (entry.state === REMOVED) continue
+      this.effects.changed.add(entry.key)
+      // Without sums here or in the file, it was the only one of its line.
+      const sums = this.#sums.get(entry.key) ?? Sums.stored(entry.key, this.#sql)
+      if (sums === undefined) continue
+      this.#sums.set(entry.key, sums)
+      sums.without(entry, this.#sql)
+      touched.add(sums)
+    }
+    for (const sums of touched) this.#settle(sums)
+  }
+
+  /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
+  #settle(sums: Sums): void {
+    while (sums.waiting > 0) {
+      const [first] = this.#sql.firstWaiter.all(sums.key)
+      if (first === undefined || !sums.admits(first)) return
+      this.#sql.grant.run(this.#isOwn(first) ? 0 : 1, first.key, first.id)
+      sums.waiting -= 1
+      sums.hold(first)
+      this.effects.changed.add(first.key)
+      this.#tell(first, { state: 'held', token: BigInt(first.token), heldForMs: first.expires_at - this.#now })
+    }
+  }
+
+  #tell(entry: EntryRow, standing: Standing): void {
+    const { key, id } = entry
+    if (this.#isOwn(entry)) {
+      this.effects.news.push({ key, id, standing })
+      this.effects.waiters.push({ key, id, until: undefined })
+    } else {
+      this.effects.wake.add(entry.client)
+    }
+  }
+
+  #isOwn(entry: EntryRow): boolean {
+    return entry.client === this.#client
+  }
+
+  #sumsOf(key: string): Sums {
+    const known = this.#sums.get(key)
+    if (known !== undefined) return known
+    const sums = Sums.read(key, this.#sql)
+    this.#sums.set(key, sums)
+    return sums
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * Who a process is, and whether it is dead.
+ *
+ * A pid alone is not a name: it is recycled, and containers of one host all have a pid 1. So a process is named by the machine's run (boot id), its
+ * pid namespace, its pid and its start time. Death is judged only where the first two are ours; anybody else lives until its ttl is over. Doubt always means alive.
+ */
+import { linkOf, readProc, sessionOf } from './host.ts'
+
+/** As stored in the file. Nulls: this entry does not live with a process, or nobody could tell. */
+export interface ProcessName {
+  /** Boot id, pid namespace and time namespace: in the last one, because start times are told relative to it. */
+  readonly realm: string | null
+  readonly pid: number | null
+  /** Start time in clock ticks since boot; null where /proc does not tell. */
+  readonly born: string | null
+}
+
+const DEATHLESS: ProcessName = { realm: null, pid: null, born: null }
+
+/** Nobody's death frees what carries this name. */
+export function deathless(): ProcessName {
+  return DEATHLESS
+}
+
+let own: ProcessName | undefined
+
+export function ownName(): ProcessName {
+  own ??= { realm: realmOf(), pid: process.pid, born: statOf(process.pid)?.born ?? null }
+  return own
+}
+
+function realmOf(): string | null {
+  const session = sessionOf()
+  if (session === undefined || session === '') return null
+  if (process.platform !== 'linux') return session
+  const pidNamespace = linkOf('/proc/self/ns/pid')
+  // Kernels before 5.6 have no time namespaces, hence one for all.
+  return pidNamespace === undefined ? null : `${session} ${pidNamespace} ${linkOf('/proc/self/ns/time') ?? ''}`
+}
+
+/** Whether that process, and every process group that was to live as long, is surely dead. */
+export function isDead(name: ProcessName, groups: readonly number[]): boolean {
+  const { realm } = ownName()
+  if (name.pid === null || realm === null || name.realm !== realm) return false
+  return isProcessDead(name.pid, name.born) && !groups.some(isGroupAlive)
+}
+
+function isProcessDead(pid: number, born: string | null): boolean {
+  if (!answersSignals(pid)) return true
+  const stat = born === null ? undefined : statOf(pid)
+  if (stat === undefined) return false
+  if (stat.born !== born) return true
+  // A zombie will never run again, once its other threads are gone as well: one of them might still be inside a write.
+  return (stat.state === 'Z' || stat.state === 'X') && stat.threads <= 1
+}
+
+function isGroupAlive(group: number): boolean {
+  return answersSignals(-group)
+}
+
+/** Signal 0 asks whether there is somebody. Only "no such process" is a no: being forbidden to signal it means that it lives. */
+function answersSignals(target: number): boolean {
+  try {
+    process.kill(target, 0)
+    return true
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH'
+  }
+}
+
+interface Stat {
+  readonly state: string
+  readonly threads: number
+  readonly born: string
+}
+
+/** Whether /proc speaks of our own pid namespace: after `unshare --pid` without a new /proc, its numbers are those of strangers. */
+let procIsOurs: boolean | undefined
+
+/** State, threads and start time: fields 3, 20 and 22 of /proc/pid/stat. The name before them may contain anything, also parentheses. */
+function statOf(pid: number): Stat | undefined {
+  procIsOurs ??= linkOf('/proc/self') === String(process.pid)
+  const text = procIsOurs ? readProc(`/proc/${pid}/stat`) : undefined
+  if (text === undefined) return undefined
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  const [state, threads, born] = [fields[0], fields[17], fields[19]]
+  return state === undefined || threads === undefined || born === undefined ? undefined : { state, threads: Number(threads), born }
+}

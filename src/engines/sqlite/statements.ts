@@ -1,0 +1,145 @@
+/**
+ * Every statement that is run more than once, prepared when the file is opened, and what it costs.
+ *
+ * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than choosing another way.
+ * Statements that write and answer are stepped to their end (`all`); see driver.ts.
+ */
+import { type BroughtDatabase, type Command, command, type Query, query } from './driver.ts'
+
+/** What the rule needs of an entry, and whom to tell. */
+export interface EntryRow {
+  readonly key: string
+  readonly id: string
+  readonly token: number
+  readonly state: number
+  readonly weight: number
+  readonly limit: number
+  readonly expires_at: number
+  readonly client: number
+}
+
+export interface WholeEntryRow extends EntryRow {
+  readonly ttl_ms: number
+  readonly entered_at: number
+  readonly evicted: number
+  readonly holder: string
+}
+
+export interface LineRow {
+  readonly held: number
+  readonly weight: number
+  readonly limit: number
+  readonly at_limit: number
+  readonly waiting: number
+}
+
+export interface ClientRow {
+  readonly client: number
+  readonly realm: string | null
+  readonly pid: number | null
+  readonly born: string | null
+  readonly groups: string
+  readonly since: number
+}
+
+const ENTRY = 'key, id, token, state, weight, "limit", expires_at, client'
+
+export interface Statements {
+  /** (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some machine. */
+  readonly mint: Query<[number, number], { token: number }>
+  readonly expire: Query<[number], EntryRow>
+  readonly nextExpiry: Query<[], { at: number | null }>
+
+  /** (key): up to two entries of a line: none, its only one, or two to say that it has a row of sums. */
+  readonly peek: Query<[string], { state: number; weight: number; limit: number }>
+  readonly line: Query<[string], LineRow>
+  readonly putLine: Command<[string, number, number, number, number, number]>
+  readonly removeLine: Command<[string]>
+
+  readonly entry: Query<[string, string], WholeEntryRow>
+  readonly entryByToken: Query<[string, number], EntryRow>
+  readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number, string]>
+  readonly crowd: Command<[string]>
+  readonly renew: Query<[number, number, string, string], EntryRow>
+  readonly remove: Query<[string, string], EntryRow>
+  readonly grant: Command<[number, string, string]>
+  readonly forbid: Command<[string, string]>
+  readonly evict: Command<[number, string, string]>
+
+  readonly firstWaiter: Query<[string], EntryRow>
+  /** (key): the smallest limit among several holders, and how many have it. Walks the holders; needed only when the last one with the old smallest limit leaves. */
+  readonly smallestLimit: Query<[string], { limit: number; count: number }>
+  readonly holders: Query<[string], { client: number }>
+  readonly onlyHolder: Query<[string], { client: number }>
+
+  readonly newsFor: Query<[number], WholeEntryRow>
+  readonly wholeLine: Query<[string], WholeEntryRow>
+  readonly lines: Query<[string, string, number], { key: string; held: number; waiting: number }>
+  /** (key): changes whenever somebody enters, holds or goes. */
+  readonly fingerprint: Query<[string], { print: string }>
+  readonly version: Query<[], { data_version: number }>
+
+  readonly addClient: Query<[string | null, number | null, string | null, string, number], { client: number }>
+  readonly setGroups: Command<[string, number]>
+  readonly client: Query<[number], ClientRow>
+  readonly someClients: Query<[number], ClientRow>
+  readonly removeClient: Command<[number]>
+  readonly isInLine: Query<[number], { found: number }>
+  /** (client): everything of it, everywhere. Walks all entries: done once for a dead process. */
+  readonly removeOf: Query<[number], EntryRow>
+}
+
+export function prepare(database: BroughtDatabase): Statements {
+  const q = <Values extends (string | number | null)[], Row>(sql: string): Query<Values, Row> => query(database, sql)
+  const c = <Values extends (string | number | null)[]>(sql: string): Command<Values> => command(database, sql)
+  return {
+    // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a backup. The bound keeps them exact in a double.
+    mint: q(`update holdfast_file
+      set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),
+    expire: q(`delete from holdfast_entry where expires_at <= ? returning ${ENTRY}`),
+    nextExpiry: q('select min(expires_at) as at from holdfast_entry'),
+
+    peek: q('select state, weight, "limit" from holdfast_entry where key = ? and state < 2 limit 2'),
+    line: q('select held, weight, "limit", at_limit, waiting from holdfast_line where key = ?'),
+    putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
+    removeLine: c('delete from holdfast_line where key = ?'),
+
+    entry: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry where key = ? and id = ?`),
+    entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
+    insert: c(`insert into holdfast_entry
+      (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, evicted, news, client, holder)
+      values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?) on conflict do nothing`),
+    crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
+    renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
+      where key = ? and id = ? and evicted = 0 returning ${ENTRY}`),
+    remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${ENTRY}`),
+    grant: c('update holdfast_entry set state = 1, news = ? where key = ? and id = ?'),
+    forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
+    evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),
+
+    firstWaiter: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_order
+      where key = ? and state = 0 and alone = 0 order by token limit 1`),
+    smallestLimit: q(`select "limit", count(*) as count from holdfast_entry indexed by holdfast_order
+      where key = ? and state = 1 and alone = 0 group by "limit" order by "limit" limit 1`),
+    holders: q('select distinct client from holdfast_entry indexed by holdfast_order where key = ? and state = 1 and alone = 0'),
+    onlyHolder: q('select client from holdfast_entry where key = ? and state = 1'),
+
+    newsFor: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry indexed by holdfast_news
+      where client = ? and news = 1`),
+    wholeLine: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry where key = ? and state < 2 order by token`),
+    lines: q(`select key, sum(state = 1) as held, sum(state = 0) as waiting from holdfast_entry
+      where key >= ? and key <> ? and state < 2 group by key order by key limit ?`),
+    fingerprint: q(
+      `select count(*) || ' ' || sum(state) || ' ' || sum(token & 4294967295) as print from holdfast_entry where key = ? and state < 2`,
+    ),
+    version: q('pragma data_version'),
+
+    addClient: q('insert into holdfast_client (realm, pid, born, groups, since) values (?, ?, ?, ?, ?) returning client'),
+    setGroups: c('update holdfast_client set groups = ? where client = ?'),
+    client: q('select * from holdfast_client where client = ?'),
+    someClients: q('select * from holdfast_client order by random() limit ?'),
+    removeClient: c('delete from holdfast_client where client = ?'),
+    isInLine: q('select 1 as found from holdfast_entry where client = ? limit 1'),
+    removeOf: q(`delete from holdfast_entry where client = ? returning ${ENTRY}`),
+  }
+}
