@@ -158,21 +158,28 @@ export class Keeper {
   #carryOut(entry: Entry, verdict: Verdict): void {
     switch (verdict.step) {
       case 'plan':
-        return this.#plan(entry)
+        this.#plan(entry)
+        break
       case 'confirm':
-        return this.#ask(entry)
+        this.#ask(entry)
+        break
       case 'hurry':
         if (entry.asking === 0) this.#ask(entry)
-        return
+        break
       case 'hold':
-        return this.#hold(entry, verdict.token)
+        this.#hold(entry, verdict.token)
+        break
       case 'lose':
-        return this.#lose(entry, verdict.why)
+        this.#lose(entry, verdict.why)
+        break
       case 'finish':
-        return this.#finish(entry, verdict.outcome)
+        this.#finish(entry, verdict.outcome)
+        break
       case 'refuse':
-        return this.#refuse(entry, verdict.error)
+        this.#refuse(entry, verdict.error)
+        break
       case 'ignore':
+        break
     }
   }
 
