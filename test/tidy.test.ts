@@ -1,5 +1,6 @@
 /** The repository keeps its own rules. Each rule of tidy.ts is applied to every file it is for, and is shown to bite. */
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { isFor, repositoryFiles, rules, withoutComments } from './tidy.ts'
 
@@ -33,8 +34,29 @@ test('the files of the repository are looked at, and those made from them are no
   expect(files.filter((path) => path.startsWith('node_modules') || path.startsWith('dist'))).toEqual([])
 })
 
-test('package-lock.json names no host', () => {
-  expect(readFileSync('package-lock.json', 'utf8')).not.toMatch(/"resolved"/)
+interface Locked {
+  readonly resolved?: string
+  readonly optionalDependencies?: Record<string, string>
+}
+
+/** Optional packages that a locked package names and the lock file lacks: `npm install` forgives that, `npm ci` does not. */
+function unlocked(packages: Readonly<Record<string, Locked>>): readonly string[] {
+  return Object.entries(packages).flatMap(([path, { optionalDependencies = {} }]) =>
+    Object.keys(optionalDependencies).filter((name) => ![path, ''].some((at) => join(at, 'node_modules', name) in packages)),
+  )
+}
+
+describe('package-lock.json', () => {
+  const { packages } = JSON.parse(readFileSync('package-lock.json', 'utf8')) as { packages: Record<string, Locked> }
+
+  test('has every package that npm ci will ask for, those of other platforms too', () => {
+    expect(unlocked({ 'node_modules/a': { optionalDependencies: { 'a-win32': '1.0.0' } } })).toEqual(['a-win32'])
+    expect(unlocked(packages)).toEqual([])
+  })
+
+  test('names no host', () => {
+    expect(Object.values(packages).flatMap(({ resolved = [] }) => resolved)).toEqual([])
+  })
 })
 
 test('nothing runs when the package is installed', () => {
