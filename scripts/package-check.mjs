@@ -4,9 +4,9 @@
  * Prints what it does and ends with 1 at the first thing that is wrong.
  */
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 
 const MUST = ['package.json', 'README.md', 'CHANGELOG.md', 'LICENSE', 'dist/src/index.js', 'dist/src/index.d.ts']
 const MAY = /^dist\/(src|conformance)\//
@@ -29,15 +29,17 @@ if (token === null || isOurs) throw new Error('the published package does not wo
 
 const work = mkdtempSync(join(tmpdir(), 'holdfast-package-'))
 try {
-  const { name, exports } = JSON.parse(readFileSync('package.json', 'utf8'))
+  const { name, exports, peerDependencies = {} } = JSON.parse(readFileSync('package.json', 'utf8'))
   const tarball = pack()
   say('publint')
   bin('publint', 'run', tarball, '--strict')
   say('attw')
   bin('attw', tarball, '--profile', 'esm-only', '--no-definitely-typed', '--no-emoji')
+  const doors = Object.keys(exports).filter((door) => !door.endsWith('.json'))
   consume(
     tarball,
-    Object.keys(exports).map((door) => door.replace(/^\./, name)),
+    doors.map((door) => door.replace(/^\./, name)),
+    Object.keys(peerDependencies),
   )
 } catch (error) {
   console.error(error.message)
@@ -62,21 +64,18 @@ function pack() {
   return join(work, packed.filename)
 }
 
-function consume(tarball, doors) {
+function consume(tarball, doors, peers) {
   const home = join(work, 'consumer')
   mkdirSync(home)
   writeFileSync(join(home, 'package.json'), JSON.stringify({ name: 'consumer', private: true, type: 'module' }))
-  say('an empty project installs it offline')
+  say('an empty project installs it offline, with nothing optional')
   npm(['install', '--offline', '--no-audit', '--no-fund', '--omit=optional', '--omit=peer', tarball], { cwd: home, stdio: 'inherit' })
 
-  const modules = doors.filter((door) => !door.endsWith('.json'))
-  say(`it can be imported: ${modules.join(', ')}`)
-  const imports = modules.map((door) => `if (Object.keys(await import('${door}')).length === 0) throw new Error('${door} exports nothing')`)
-  writeFileSync(join(home, 'doors.mjs'), imports.join('\n'))
-  node(home, 'doors.mjs')
+  say('what can be imported')
+  for (const door of doors) importDoor(home, door, peers)
 
   say('a small program compiles against it, and runs')
-  writeFileSync(join(home, 'types.ts'), modules.map((door, i) => `export type * as door${i} from '${door}'`).join('\n'))
+  writeFileSync(join(home, 'types.ts'), doors.map((door, i) => `export type * as door${i} from '${door}'`).join('\n'))
   writeFileSync(join(home, 'consumer.ts'), CONSUMER)
   const settings = {
     compilerOptions: {
@@ -95,6 +94,22 @@ function consume(tarball, doors) {
   node(home, 'consumer.js')
 }
 
+/** A door may need a package that the user brings, if it is declared as a peer. The main door needs none. */
+function importDoor(home, door, peers) {
+  writeFileSync(join(home, 'door.mjs'), `if (Object.keys(await import('${door}')).length === 0) throw new Error('it exports nothing')`)
+  try {
+    node(home, 'door.mjs')
+    console.log(door)
+  } catch (error) {
+    const [, peer] = /Cannot find package '([^']+)'/.exec(error.stderr) ?? []
+    if (peer === undefined || !peers.includes(peer) || !door.includes('/')) throw new Error(`${door} cannot be imported:\n${error.stderr}`)
+    mkdirSync(dirname(join(home, 'node_modules', peer)), { recursive: true })
+    symlinkSync(resolve('node_modules', peer), join(home, 'node_modules', peer))
+    node(home, 'door.mjs')
+    console.log(`${door}, given ${peer}`)
+  }
+}
+
 function say(what) {
   console.log(`\n── ${what}`)
 }
@@ -110,7 +125,7 @@ function bin(program, ...args) {
 }
 
 function node(cwd, file) {
-  execFileSync(process.execPath, [file], { cwd, stdio: 'inherit' })
+  execFileSync(process.execPath, [file], { cwd, encoding: 'utf8', stdio: 'pipe' })
 }
 
 function npm(args, options) {
