@@ -74,7 +74,11 @@ export class Lines {
   }
 
   renew(places: readonly Place[]): Standing[] {
-    return places.map(({ key, id, ttlMs }) => this.#renew(key, id, ttlMs))
+    return places.map(({ key, id, ttlMs, outlives }) => {
+      const standing = this.#renew(key, id, ttlMs)
+      if (outlives === true) this.#sql.disown.run(key, id)
+      return standing
+    })
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
@@ -150,7 +154,21 @@ export class Lines {
     const until = this.#now + ttlMs
     const state = held ? HELD : WAITING
     const alone = sums.size === 0 ? 1 : 0
-    const fresh = this.#sql.insert.run(key, id, token, state, alone, weight, limit, ttlMs, until, this.#now, client, claim.holder)
+    const fresh = this.#sql.insert.run(
+      key,
+      id,
+      token,
+      state,
+      alone,
+      weight,
+      limit,
+      ttlMs,
+      until,
+      this.#now,
+      held ? this.#now : null,
+      client,
+      claim.holder,
+    )
     if (fresh === 0) return this.#renew(key, id, ttlMs)
     if (sums.size === 1) this.#sql.crowd.run(key)
     if (held) {
@@ -225,7 +243,7 @@ export class Lines {
     while (sums.waiting > 0) {
       const [first] = this.#sql.firstWaiter.all(sums.key)
       if (first === undefined || !sums.admits(first)) return
-      this.#sql.grant.run(this.#isOwn(first) ? 0 : 1, first.key, first.id)
+      this.#sql.grant.run(this.#now, this.#isOwn(first) ? 0 : 1, first.key, first.id)
       sums.waiting -= 1
       sums.hold(first)
       this.effects.changed.add(first.key)

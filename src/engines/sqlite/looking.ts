@@ -14,6 +14,7 @@ export function inspect({ sql, now }: Scene, key: string): Line {
     ttlMs: row.ttl_ms,
     remainingMs: row.expires_at - now,
     ageMs: now - row.entered_at,
+    heldMs: row.held_at === null ? null : now - row.held_at,
   }))
   return { key, entries }
 }

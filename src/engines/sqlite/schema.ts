@@ -20,6 +20,9 @@ export const WAITING = 0
 export const HELD = 1
 export const REMOVED = 2
 
+/** The client of an entry that no longer belongs to one. */
+export const NOBODY = 0
+
 const TABLES = `
   create table if not exists holdfast_file (
     one integer primary key check (one = 1),
@@ -40,9 +43,10 @@ const TABLES = `
     ttl_ms real not null,
     expires_at real not null,
     entered_at real not null,
+    held_at real,                -- null while it waits
     evicted integer not null,    -- 1: may not renew any more
     news integer not null,       -- 1: its state was changed by another client, and it has not renewed since
-    client integer not null,
+    client integer not null,     -- 0: nobody's, since it is to outlive its process
     holder text not null,
     primary key (key, id)
   ) strict, without rowid;

@@ -21,6 +21,7 @@ export interface EntryRow {
 export interface WholeEntryRow extends EntryRow {
   readonly ttl_ms: number
   readonly entered_at: number
+  readonly held_at: number | null
   readonly evicted: number
   readonly holder: string
 }
@@ -58,11 +59,12 @@ export interface Statements {
 
   readonly entry: Query<[string, string], WholeEntryRow>
   readonly entryByToken: Query<[string, number], EntryRow>
-  readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number, string]>
+  readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number | null, number, string]>
   readonly crowd: Command<[string]>
   readonly renew: Query<[number, number, string, string], EntryRow>
   readonly remove: Query<[string, string], EntryRow>
-  readonly grant: Command<[number, string, string]>
+  readonly grant: Command<[number, number, string, string]>
+  readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
   readonly evict: Command<[number, string, string]>
 
@@ -104,16 +106,17 @@ export function prepare(database: BroughtDatabase): Statements {
     putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
     removeLine: c('delete from holdfast_line where key = ?'),
 
-    entry: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry where key = ? and id = ?`),
+    entry: q(`select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry where key = ? and id = ?`),
     entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
     insert: c(`insert into holdfast_entry
-      (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, evicted, news, client, holder)
-      values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?) on conflict do nothing`),
+      (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
+      values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0) on conflict do nothing`),
     crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
       where key = ? and id = ? and evicted = 0 returning ${ENTRY}`),
     remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${ENTRY}`),
-    grant: c('update holdfast_entry set state = 1, news = ? where key = ? and id = ?'),
+    grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
+    disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
     evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),
 
@@ -124,9 +127,11 @@ export function prepare(database: BroughtDatabase): Statements {
     holders: q('select distinct client from holdfast_entry indexed by holdfast_order where key = ? and state = 1 and alone = 0'),
     onlyHolder: q('select client from holdfast_entry where key = ? and state = 1'),
 
-    newsFor: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry indexed by holdfast_news
+    newsFor: q(`select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry indexed by holdfast_news
       where client = ? and news = 1`),
-    wholeLine: q(`select ${ENTRY}, ttl_ms, entered_at, evicted, holder from holdfast_entry where key = ? and state < 2 order by token`),
+    wholeLine: q(
+      `select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry where key = ? and state < 2 order by token`,
+    ),
     lines: q(`select key, sum(state = 1) as held, sum(state = 0) as waiting from holdfast_entry
       where key >= ? and key <> ? and state < 2 group by key order by key limit ?`),
     fingerprint: q(
