@@ -1,6 +1,6 @@
 /** The public door. */
 export { connect } from './connect.ts'
-export type { Clock, Timer } from './core/clock.ts'
+export type { Chance, Clock, Timer } from './core/clock.ts'
 export { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
 export type { Duration } from './core/duration.ts'
 export {

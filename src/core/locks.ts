@@ -1,6 +1,6 @@
 /** The door: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
 import { hostname } from 'node:os'
-import { AllLock } from '../primitives/all.ts'
+import { type AllLease, AllLock } from '../primitives/all.ts'
 import { type Election, LineElection } from '../primitives/election.ts'
 import { type Chance, type Clock, systemChance, systemClock } from './clock.ts'
 import { publish } from './diagnostics.ts'
@@ -9,7 +9,7 @@ import { type Engine, type Line, type LineSummary, UNLIMITED } from './engine.ts
 import { UnsupportedError } from './errors.ts'
 import { Keeper } from './keeper.ts'
 import { checkKey } from './keys.ts'
-import { type LineAcquireOptions, LineLock, type Lock, type Scope, type WeightedAcquireOptions } from './lock.ts'
+import { type AcquireOptions, type LineAcquireOptions, LineLock, type Lock, type Scope, type WeightedAcquireOptions } from './lock.ts'
 import { type Logger, publishAndLog } from './logging.ts'
 import { OrderChecker, type OrderReport } from './order.ts'
 
@@ -112,7 +112,7 @@ export class Locks implements AsyncDisposable {
   }
 
   /** Several locks as one: all or nothing, taken in one global order. */
-  all(locks: readonly Lock[]): AllLock {
+  all(locks: readonly Lock[]): Lock<AcquireOptions, AllLease> {
     return new AllLock(
       this.#scope,
       locks.map((lock) => {
