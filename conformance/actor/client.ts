@@ -1,0 +1,140 @@
+/**
+ * A test's end of an actor: start a process, ask it to do things, and do things to it that processes do not survive, or only notice later.
+ */
+import { type ChildProcess, fork, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import type { Seat } from '../world.ts'
+import type { Answer, Arguments, CommandName, FromActor, Question } from './protocol.ts'
+
+export interface ActorOptions {
+  /** The ttl of its locks, unless a lock names one. */
+  readonly ttlMs: number
+  readonly holder: string
+  /** Told of everything that goes unhandled in the process. */
+  readonly onUnhandled: (message: string) => void
+}
+
+/** A refusal of an actor to do what it was asked, with the name of the error class over there. */
+export class ActorError extends Error {
+  readonly kind: string
+
+  constructor(kind: string, message: string) {
+    super(`${kind}: ${message}`)
+    this.name = 'ActorError'
+    this.kind = kind
+  }
+}
+
+interface Pending {
+  readonly resolve: (value: unknown) => void
+  readonly reject: (error: Error) => void
+}
+
+export class Actor {
+  readonly #process: ChildProcess
+  readonly #seat: Seat
+  readonly #pending = new Map<number, Pending>()
+  readonly #exited: Promise<unknown>
+  #questions = 0
+  #complaints = ''
+  #guard: ChildProcess | undefined
+
+  private constructor(process: ChildProcess, seat: Seat, options: ActorOptions) {
+    this.#process = process
+    this.#seat = seat
+    this.#exited = once(process, 'exit').then(([code, signal]) => this.#ended(`ended (${signal ?? code})`))
+    process.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#complaints += text
+    })
+    process.on('error', (error) => this.#ended(error.message))
+    process.on('message', (message) => this.#heard(message as FromActor, options))
+  }
+
+  /** Start a process and give it its engine. */
+  static async start(seat: Seat, options: ActorOptions): Promise<Actor> {
+    const process = fork(actorScript(), { serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] })
+    const actor = new Actor(process, seat, options)
+    const { module, export: name, options: engineOptions } = seat
+    await actor.ask('open', {
+      engine: { module, export: name, options: engineOptions },
+      ttlMs: options.ttlMs,
+      holder: options.holder,
+    })
+    return actor
+  }
+
+  /** Have it do something. Rejects with an `ActorError` if it cannot, and if the process ends before it answers. */
+  ask<Name extends CommandName>(name: Name, args: Arguments<Name>): Promise<Awaited<Answer<Name>>> {
+    const number = ++this.#questions
+    const question: Question = { number, name, args }
+    const answer = new Promise<unknown>((resolve, reject) => {
+      this.#pending.set(number, { resolve, reject })
+      this.#process.send(question, (error) => {
+        if (error) this.#settle(number)?.reject(error)
+      })
+    })
+    // A question may be asked only to be cut short by a kill; whoever awaits it still sees the rejection.
+    answer.catch(() => {})
+    return answer as Promise<Awaited<Answer<Name>>>
+  }
+
+  /** SIGKILL: no handler runs, nothing is given back. */
+  async kill(): Promise<void> {
+    this.#process.kill('SIGKILL')
+    this.#guard?.kill()
+    await this.#exited
+  }
+
+  /** SIGSTOP: it stands still and does not know it. A guard ends it if the test dies meanwhile: a stopped process cannot do so itself. */
+  stop(): void {
+    const { pid } = this.#process
+    this.#guard = spawn('sh', ['-c', `read gone; kill -KILL ${pid}`], { stdio: ['pipe', 'ignore', 'ignore'] })
+    this.#process.kill('SIGSTOP')
+  }
+
+  /** SIGCONT. */
+  continue(): void {
+    this.#guard?.kill('SIGKILL')
+    this.#guard = undefined
+    this.#process.kill('SIGCONT')
+  }
+
+  /** Cut it off from the server: in the network, where the world can, or else inside the process. */
+  async cut(): Promise<void> {
+    if (this.#seat.cut !== undefined) await this.#seat.cut()
+    else await this.ask('cut', {})
+  }
+
+  async heal(): Promise<void> {
+    if (this.#seat.heal !== undefined) await this.#seat.heal()
+    else await this.ask('heal', {})
+  }
+
+  #heard(message: FromActor, options: ActorOptions): void {
+    if (message.type === 'unhandled') options.onUnhandled(message.message)
+    else if (message.type === 'answer') this.#settle(message.number)?.resolve(message.value)
+    else if (message.type === 'refusal') this.#settle(message.number)?.reject(new ActorError(message.name, message.message))
+  }
+
+  #settle(number: number): Pending | undefined {
+    const pending = this.#pending.get(number)
+    this.#pending.delete(number)
+    return pending
+  }
+
+  #ended(how: string): void {
+    const error = new Error(`the actor ${how}${this.#complaints === '' ? '' : `\n${this.#complaints}`}`)
+    for (const { reject } of this.#pending.values()) reject(error)
+    this.#pending.clear()
+  }
+}
+
+/** The compiled actor: beside us in the package; in the source tree, where `npm run build` puts it. */
+function actorScript(): string {
+  const compiled = import.meta.url.endsWith('.ts') ? '../../dist/conformance/actor/actor.js' : './actor.js'
+  const script = fileURLToPath(new URL(compiled, import.meta.url))
+  if (existsSync(script)) return script
+  throw new Error(`${script} is missing: actors run compiled code, so run \`npm run build\` first`)
+}

@@ -1,0 +1,100 @@
+/** Eviction: removing somebody else's entry, with or without letting it finish. */
+import assert from 'node:assert/strict'
+import { LeaseLostError } from '../../src/core/errors.ts'
+import type { Group } from '../case.ts'
+import { fencing, fifo, ownTtl } from '../needs.ts'
+import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
+
+export const eviction: Group = {
+  property: 'eviction',
+  cases: [
+    {
+      name: 'evicting now frees the line at once, and the evicted one is told why',
+      needs: [fencing, ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const [holder, next] = [scene.claim(key, { ttlMs: 10 * scene.shortTtlMs }), scene.claim(key)]
+        const token = tokenOf((await one.enter([holder]))[0])
+        await other.enter([next])
+        assert.equal(await other.evict(key, token, 'now'), true)
+        isHeld((await other.renew([next]))[0])
+        isGone((await one.renew([holder]))[0], 'evicted')
+        assert.deepEqual(await one.leave([holder]), [false], 'leaving after eviction')
+        assert.equal(await other.evict(key, token, 'now'), false, 'evicting it twice')
+        isHeld((await other.renew([next]))[0])
+        assert.deepEqual(await statesOf(other, key), ['held'])
+      },
+    },
+    {
+      name: 'evicting by expiry refuses renewals, and lets the next one in only when the holder must have noticed',
+      needs: [fencing, ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const [holder, next] = [scene.claim(key, { ttlMs: 8 * scene.shortTtlMs }), scene.claim(key)]
+        const token = tokenOf((await one.enter([holder]))[0])
+        await other.enter([next])
+        assert.equal(await other.evict(key, token, 'expire'), true)
+        const [waiting] = await other.renew([next])
+        const { entries } = await other.inspect(key)
+        const [front] = entries
+        // The front of the line may have expired by now on a slow machine; the rule is about the time before.
+        if (front?.id === holder.id) isWaiting(waiting)
+        isGone((await one.renew([holder]))[0], 'evicted')
+        isGone((await one.enter([holder]))[0], 'evicted')
+        await scene.gone(other, holder)
+        isHeld((await other.renew([next]))[0])
+      },
+    },
+    {
+      name: 'eviction goes by the token: another one, or that of another key, evicts nobody',
+      needs: [fencing],
+      async run(scene) {
+        const engine = await scene.engine()
+        const [here, there] = [scene.claim(scene.key('here')), scene.claim(scene.key('there'))]
+        const [standing, elsewhere] = await engine.enter([here, there])
+        const [token, other] = [tokenOf(standing), tokenOf(elsewhere)]
+        for (const how of ['now', 'expire'] as const) {
+          assert.equal(await engine.evict(here.key, other, how), false, 'the token of another key')
+          assert.equal(await engine.evict(here.key, token + 1_000_000_000n, how), false, 'a token that nobody has')
+          assert.equal(await engine.evict(scene.key('nowhere'), token, how), false, 'a line that nobody is in')
+        }
+        for (const still of await engine.renew([here, there])) isHeld(still)
+      },
+    },
+    {
+      name: 'a holder that is evicted learns of it: its signal aborts and its work is told',
+      needs: [fencing],
+      async run(scene) {
+        const [working, evicting] = await Promise.all([scene.locks({ ttl: scene.shortTtlMs * 4 }), scene.locks()])
+        const key = scene.key()
+        const work = working.mutex(key).using(async (lease) => {
+          assert(lease.token !== null)
+          assert.equal(await evicting.evict(key, lease.token, 'expire'), true)
+          await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
+          assert.equal(lease.held, false)
+          return 'done'
+        })
+        await assert.rejects(work, (error) => error instanceof LeaseLostError && error.why === 'evicted')
+      },
+    },
+    {
+      name: 'a waiter that is evicted gives up instead of coming back',
+      needs: [fencing, fifo],
+      async run(scene) {
+        const engine = await scene.engine()
+        const [locks, waiting] = await Promise.all([scene.locks(), scene.locks({ ttl: scene.shortTtlMs * 4 })])
+        const key = scene.key()
+        await locks.mutex(key).acquire()
+        const asked = waiting.mutex(key).acquire()
+        asked.catch(() => {})
+        const { entries } = await scene.inLine(engine, key, 2)
+        const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
+        assert.equal(await locks.evict(key, token, 'now'), true)
+        await assert.rejects(asked, (error) => error instanceof LeaseLostError && error.why === 'evicted')
+        await scene.inLine(engine, key, 1)
+      },
+    },
+  ],
+}

@@ -1,0 +1,186 @@
+/** Expiry, in the engine's word: each entry by its own ttl, on the engine's clock, and never undone. */
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Group } from '../case.ts'
+import { ownTtl } from '../needs.ts'
+import { entryOf, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
+
+export const expiry: Group = {
+  property: 'expiry',
+  cases: [
+    {
+      name: 'who does not renew is gone, and the next in line holds',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const dead = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const next = scene.claim(key)
+        isHeld((await one.enter([dead]))[0], dead.ttlMs)
+        isWaiting((await other.enter([next]))[0], 1)
+        await scene.gone(other, dead)
+        isHeld((await other.renew([next]))[0], next.ttlMs)
+        isGone((await one.renew([dead]))[0], 'expired')
+      },
+    },
+    {
+      name: 'takeover: the release of the old holder changes nothing, that of the new one frees the line',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const [old, next, third] = [scene.claim(key, { ttlMs: scene.shortTtlMs }), scene.claim(key), scene.claim(key)]
+        isHeld((await one.enter([old]))[0])
+        await other.enter([next, third])
+        await scene.gone(other, old)
+        assert.deepEqual(await one.leave([old]), [false], 'the answer to the old holder')
+        const [held, waiting] = await other.renew([next, third])
+        isHeld(held)
+        isWaiting(waiting)
+        assert.deepEqual(await other.leave([next]), [true], 'the answer to the new holder')
+        isHeld((await other.renew([third]))[0])
+      },
+    },
+    {
+      name: 'a renewal never brings back what has expired, however often it is tried',
+      needs: [ownTtl],
+      async run(scene) {
+        const engine = await scene.engine()
+        const claim = scene.claim(scene.key(), { ttlMs: scene.shortTtlMs })
+        isHeld((await engine.enter([claim]))[0])
+        await scene.gone(engine, claim)
+        for (let attempt = 0; attempt < 3; attempt += 1) isGone((await engine.renew([claim]))[0], 'expired')
+        assert.deepEqual(await statesOf(engine, claim.key), [])
+      },
+    },
+    {
+      name: 'a late renewal of the old holder does not take the lock from the new one',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const old = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        isHeld((await one.enter([old]))[0])
+        await scene.gone(other, old)
+        const next = scene.claim(key)
+        isHeld((await other.enter([next]))[0])
+        isGone((await one.renew([old]))[0], 'expired')
+        isHeld((await other.renew([next]))[0])
+        assert.deepEqual(await statesOf(other, key), ['held'])
+      },
+    },
+    {
+      name: 'a renewal never outlives a release, also when both are on their way at once',
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        for (let round = 0; round < 20 * scene.rounds; round += 1) {
+          const claim = scene.claim(scene.key())
+          isHeld((await one.enter([claim]))[0])
+          await Promise.all(round % 2 === 0 ? [one.renew([claim]), one.leave([claim])] : [one.leave([claim]), one.renew([claim])])
+          isGone((await one.renew([claim]))[0], 'unknown')
+          assert.deepEqual(await statesOf(other, claim.key), [], 'somebody is left in line')
+        }
+      },
+    },
+    {
+      name: 'a renewal sets the expiry anew, to the ttl that it names',
+      needs: [ownTtl],
+      async run(scene) {
+        const engine = await scene.engine()
+        const key = scene.key()
+        const claim = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        isHeld((await engine.enter([claim]))[0], claim.ttlMs)
+        const longer = { ...claim, ttlMs: scene.longTtlMs }
+        const { heldForMs } = isHeld((await engine.renew([longer]))[0], longer.ttlMs)
+        assert(heldForMs > claim.ttlMs, `held for ${heldForMs} ms after a renewal for ${longer.ttlMs} ms`)
+        await sleep(1.2 * claim.ttlMs)
+        isHeld((await engine.renew([claim]))[0], claim.ttlMs)
+        await scene.gone(engine, claim)
+      },
+    },
+    {
+      name: 'entering again with the same id renews and takes no second place',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const holder = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const waiter = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        await one.enter([holder])
+        await other.enter([waiter])
+        const [heldOn] = await one.enter([{ ...holder, ttlMs: scene.longTtlMs }])
+        const [waitsOn] = await other.enter([{ ...waiter, ttlMs: scene.longTtlMs }])
+        const { heldForMs } = isHeld(heldOn)
+        assert(heldForMs > scene.shortTtlMs, `held for ${heldForMs} ms only`)
+        isWaiting(waitsOn, 1)
+        await sleep(1.2 * scene.shortTtlMs)
+        assert.deepEqual(await statesOf(one, key), ['held', 'waiting'])
+      },
+    },
+    {
+      name: 'a grant does not change when the entry expires: only its owner does',
+      needs: [ownTtl],
+      async run(scene) {
+        const engine = await scene.engine()
+        const key = scene.key()
+        const [holder, waiter] = [scene.claim(key), scene.claim(key, { ttlMs: 20 * scene.shortTtlMs })]
+        await engine.enter([holder, waiter])
+        await sleep(20)
+        const before = entryOf(await engine.inspect(key), waiter)
+        assert.equal(before.state, 'waiting')
+        await engine.leave([holder])
+        const after = entryOf(await engine.inspect(key), waiter)
+        assert.equal(after.state, 'held')
+        assert(after.remainingMs <= before.remainingMs, `${before.remainingMs} ms left before the grant, ${after.remainingMs} ms after it`)
+      },
+    },
+    {
+      name: 'several dead waiters of one age delay the line by one ttl, not by one each',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const holder = scene.claim(key)
+        const dead = Array.from({ length: 5 }, () => scene.claim(key, { ttlMs: scene.shortTtlMs }))
+        const alive = scene.claim(key)
+        await one.enter([holder])
+        await other.enter(dead)
+        await one.enter([alive])
+        await one.leave([holder])
+        const [first] = dead
+        assert(first !== undefined)
+        await scene.gone(one, first)
+        assert.deepEqual(await statesOf(one, key), ['held'], 'when the first of them has expired, all have')
+        isHeld((await one.renew([alive]))[0])
+      },
+    },
+    {
+      name: 'an entry lives by its own ttl, not by that of whoever asks next',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const patient = scene.claim(key)
+        const hasty = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        isHeld((await one.enter([patient]))[0])
+        isWaiting((await other.enter([hasty]))[0])
+        await scene.gone(one, hasty)
+        await other.enter([scene.claim(key, { ttlMs: scene.shortTtlMs, wait: false })])
+        isHeld((await one.renew([patient]))[0], patient.ttlMs)
+      },
+    },
+    {
+      name: 'what has expired is seen by nobody, also when nobody has touched the line since',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const claim = scene.claim(scene.key(), { ttlMs: scene.shortTtlMs })
+        await one.enter([claim])
+        await sleep(1.5 * scene.shortTtlMs)
+        for await (const { key } of other.list(claim.key)) assert.fail(`${key} is listed`)
+        assert.deepEqual(await statesOf(other, claim.key), [])
+        assert.deepEqual(await one.leave([claim]), [false], 'leaving after it has expired')
+      },
+    },
+  ],
+}

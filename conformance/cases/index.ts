@@ -1,0 +1,45 @@
+/** All cases, by property. The ones that leave dead entries behind come before those that look for what is left. */
+import type { Group } from '../case.ts'
+import { batches } from './batches.ts'
+import { cancelling } from './cancelling.ts'
+import { crash } from './crash.ts'
+import { differential } from './differential.ts'
+import { election } from './election.ts'
+import { eviction } from './eviction.ts'
+import { expiry } from './expiry.ts'
+import { keys } from './keys.ts'
+import { leftovers } from './leftovers.ts'
+import { looking } from './looking.ts'
+import { mutexGroups } from './mutex.ts'
+import { order } from './order.ts'
+import { restarts } from './restart.ts'
+import { sharing } from './sharing.ts'
+import { stalls } from './stall.ts'
+import { together } from './together.ts'
+import { tokens } from './tokens.ts'
+import { trying } from './trying.ts'
+import { unknown } from './unknown.ts'
+import { waiting } from './waiting.ts'
+
+export const groups: readonly Group[] = [
+  ...mutexGroups,
+  order,
+  tokens,
+  expiry,
+  trying,
+  waiting,
+  cancelling,
+  sharing,
+  keys,
+  batches,
+  looking,
+  eviction,
+  unknown,
+  crash,
+  stalls,
+  restarts,
+  together,
+  election,
+  differential,
+  leftovers,
+]

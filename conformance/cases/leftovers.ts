@@ -1,0 +1,152 @@
+/** Nothing is left: no timer, no socket, no listener, no entry, no row, after ten thousand cycles of everything that begins and ends. */
+import assert from 'node:assert/strict'
+import { getEventListeners } from 'node:events'
+import { setImmediate as turn } from 'node:timers/promises'
+import { type Clock, systemClock, type Timer } from '../../src/core/clock.ts'
+import type { Locks } from '../../src/core/locks.ts'
+import type { Group } from '../case.ts'
+import { leftovers as shows } from '../needs.ts'
+
+const CYCLES = 10_000
+const AT_ONCE = 100
+
+/** The system's clock, which knows how many timers stand. */
+function countingClock(): Clock & { readonly standing: number } {
+  const standing = new Set<object>()
+  const counted = (make: (over: () => void) => Timer): Timer => {
+    const mark = {}
+    const over = (): boolean => standing.delete(mark)
+    standing.add(mark)
+    const timer = make(over)
+    return {
+      cancel() {
+        over()
+        timer.cancel()
+      },
+    }
+  }
+  return {
+    now: () => systemClock.now(),
+    timer: (delayMs, fire) =>
+      counted((over) =>
+        systemClock.timer(delayMs, () => {
+          over()
+          fire()
+        }),
+      ),
+    stayAlive: () => counted(() => systemClock.stayAlive()),
+    get standing() {
+      return standing.size
+    },
+  }
+}
+
+/** One cycle of each kind: had and released; taken, so tried in vain; taken, so waited for and cancelled; waited for until patience ran out. */
+async function cycles(locks: Locks, taken: string, stop: AbortSignal): Promise<void> {
+  const cancel = new AbortController()
+  const signal = AbortSignal.any([cancel.signal, stop])
+  const work = Array.from({ length: AT_ONCE }, async (_, index) => {
+    switch (index % 4) {
+      case 0:
+      case 1: {
+        const lease = await locks.mutex(`${taken}:${index % 32}`).acquire({ signal: stop })
+        // Whoever has looked at the signal has made one.
+        assert.equal(lease.signal.aborted, false)
+        await lease.release()
+        return
+      }
+      case 2:
+        assert.equal(await locks.mutex(taken).tryAcquire({ signal: stop }), undefined)
+        return
+      default:
+        await assert.rejects(locks.mutex(taken).acquire(index % 8 === 3 ? { signal } : { wait: 1, signal: stop }))
+    }
+  })
+  const settled = Promise.all(work)
+  await turn()
+  cancel.abort(new Error('enough'))
+  await settled
+}
+
+/** What keeps this process alive, by kind. */
+function resources(): Map<string, number> {
+  const kinds = new Map<string, number>()
+  for (const kind of process.getActiveResourcesInfo()) kinds.set(kind, (kinds.get(kind) ?? 0) + 1)
+  return kinds
+}
+
+export const leftovers: Group = {
+  property: 'nothing left',
+  cases: [
+    {
+      name: `after ${CYCLES} cycles of acquire, cancel and release: no timer, no listener, no entry`,
+      limitMs: 60_000,
+      async run(scene) {
+        const engine = await scene.engine()
+        const before = resources()
+        const clock = countingClock()
+        const key = scene.key()
+        const [locks, holding] = await Promise.all([scene.locks({ clock }), scene.locks()])
+        const stop = new AbortController()
+        const held = await holding.mutex(key).acquire()
+        for (let done = 0; done < CYCLES * scene.rounds; done += AT_ONCE) await cycles(locks, key, stop.signal)
+        await scene.eventually('an empty line', async () => {
+          const keys: string[] = []
+          for await (const summary of engine.list(key)) keys.push(summary.key)
+          return keys.length === 1 && keys[0] === key
+        })
+        assert.equal(getEventListeners(stop.signal, 'abort').length, 0, 'listeners on a signal that all cycles shared')
+        await scene.eventually('one beat for renewals and one for leaves, and no other timer', () => clock.standing <= 2)
+        await held.release()
+        await Promise.all([locks.close(), holding.close()])
+        assert.equal(clock.standing, 0, 'timers that stand after the locks were closed')
+        await scene.eventually('no more resources than before', () => {
+          for (const [kind, count] of resources()) if (count > (before.get(kind) ?? 0)) return false
+          return true
+        })
+      },
+    },
+    {
+      name: 'an engine keeps no listener on the signals it is given',
+      async run(scene) {
+        const engine = await scene.engine()
+        const { signal } = new AbortController()
+        for (let call = 0; call < 20; call += 1) {
+          const claim = scene.claim(scene.key())
+          await engine.enter([claim], signal)
+          await engine.renew([claim], signal)
+        }
+        assert.equal(getEventListeners(signal, 'abort').length, 0)
+      },
+    },
+    {
+      name: 'the server stores nothing for lines in which nobody is',
+      needs: [shows],
+      async run(scene) {
+        const stored = async (): Promise<readonly string[]> => (await scene.world.leftovers?.()) ?? []
+        const before = new Set(await stored())
+        const [engine, locks] = [await scene.engine(), await scene.locks()]
+        const keys = Array.from({ length: 200 }, (_, index) => scene.key(`stored ${index}`))
+        await Promise.all(keys.map((key) => locks.mutex(key).using(async () => {})))
+        await Promise.all(keys.map((key) => locks.mutex(key, { ttl: scene.shortTtlMs }).using(async () => {})))
+        await engine.enter(keys.slice(0, 20).map((key) => scene.claim(key, { ttlMs: scene.shortTtlMs })))
+        let left: readonly string[] = []
+        await scene
+          .eventually('nothing stored that was not before', async () => {
+            // A look at any line is enough for engines that clear away when somebody comes.
+            for (const key of keys.slice(0, 20)) await engine.inspect(key)
+            left = (await stored()).filter((item) => !before.has(item))
+            return left.length === 0
+          })
+          .catch(() => assert.deepEqual(left, []))
+      },
+    },
+    {
+      name: 'no rejection went unhandled, in any process, in all of this',
+      async run() {
+        // Every case is watched; this one is for what came after the last of them.
+        await new Promise((resolve) => setImmediate(resolve))
+      },
+    },
+  ],
+}

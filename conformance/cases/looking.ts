@@ -1,0 +1,79 @@
+/** Looking at lines: who holds, who waits, since when, and word of a change for those who only watch. */
+import assert from 'node:assert/strict'
+import type { Group } from '../case.ts'
+import { semaphores, watches } from '../needs.ts'
+import { entryOf } from '../standings.ts'
+
+export const looking: Group = {
+  property: 'looking',
+  cases: [
+    {
+      name: 'a line shows its holders and waiters as they described themselves',
+      needs: [semaphores],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const holders = ['api-7', 'O\'Brien \\ "quoted" %s {}', `ü${'x'.repeat(510)}`, '', 'line\nbreak\t🔑']
+        const claims = holders.map((holder, index) => scene.claim(key, { holder, weight: 1 + index, limit: 5, ttlMs: 60_000 + index }))
+        await one.enter(claims)
+        const line = await other.inspect(key)
+        assert.equal(line.entries.length, claims.length)
+        for (const claim of claims) {
+          const { holder, weight, limit, ttlMs, remainingMs, ageMs } = entryOf(line, claim)
+          assert.deepEqual({ holder, weight, limit }, { holder: claim.holder, weight: claim.weight, limit: claim.limit })
+          if (scene.traits.ttl === 'entry') assert.equal(ttlMs, claim.ttlMs)
+          assert(remainingMs > 0 && remainingMs <= ttlMs, `${remainingMs} ms left of ${ttlMs}`)
+          assert(ageMs === null || (ageMs >= 0 && ageMs < 60_000), `${ageMs} ms old`)
+        }
+      },
+    },
+    {
+      name: 'a listing counts who holds and who waits',
+      needs: [semaphores],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        await one.enter([1, 1, 2, 1].map((weight) => scene.claim(key, { weight, limit: 3 })))
+        const summaries = []
+        for await (const summary of other.list(key)) summaries.push(summary)
+        assert.deepEqual(summaries, [{ key, held: 2, waiting: 2 }])
+      },
+    },
+    {
+      name: 'a line in which nobody is, is empty and is not listed',
+      async run(scene) {
+        const engine = await scene.engine()
+        const key = scene.key()
+        assert.deepEqual(await engine.inspect(key), { key, entries: [] })
+        const claim = scene.claim(key)
+        await engine.enter([claim])
+        await engine.leave([claim])
+        assert.deepEqual(await engine.inspect(key), { key, entries: [] })
+        for await (const summary of engine.list(key)) assert.fail(`${summary.key} is listed`)
+      },
+    },
+    {
+      name: 'whoever watches a line hears that it may have changed: a grant, a release, a hand-over',
+      needs: [watches],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        let heard = 0
+        const watching = await other.watch?.(key, () => {
+          heard += 1
+        })
+        const hears = async (what: string, change: () => Promise<unknown>): Promise<void> => {
+          const before = heard
+          await change()
+          await scene.eventually(`word of ${what}`, () => heard > before)
+        }
+        const [first, second] = [scene.claim(key), scene.claim(key)]
+        await hears('a grant', () => one.enter([first]))
+        await one.enter([second])
+        await hears('a hand-over', () => one.leave([first]))
+        await hears('a release', () => one.leave([second]))
+        await watching?.[Symbol.asyncDispose]()
+      },
+    },
+  ],
+}

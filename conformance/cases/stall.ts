@@ -1,0 +1,140 @@
+/** Time that misbehaves: an event loop that stalls, and a wall clock that jumps. */
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { LeaseLostError } from '../../src/core/errors.ts'
+import type { Case, Group } from '../case.ts'
+import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
+import { isBusy, isHeld } from '../standings.ts'
+
+const HOUR_MS = 3_600_000
+
+/** Block this process: no timer fires, no answer arrives. */
+function stall(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}
+
+const jumps: readonly Case[] = [HOUR_MS, -HOUR_MS].flatMap((ms) => [
+  {
+    name: `a wall clock that jumps an hour ${ms > 0 ? 'ahead' : 'back'} does not end a lease, and does not prolong one`,
+    needs: [ownTtl],
+    async run(scene) {
+      const [engine, client] = [await scene.engine(), await scene.faulty()]
+      const lease = await client.locks.mutex(scene.key()).acquire()
+      const cut = await client.locks.mutex(scene.key(), { ttl: scene.shortTtlMs }).acquire()
+      const now = Date.now
+      Date.now = () => now() + ms
+      try {
+        assert.equal(lease.held, true, 'right after the jump')
+        await engine.inspect(lease.key)
+        assert.equal(lease.held, true, 'a little later')
+        client.engine.cut()
+        await scene.eventually('the end of the lease that is cut off', () => !cut.held)
+        assert.equal(lease.held, true, 'the lease with the longer ttl')
+        isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
+      } finally {
+        Date.now = now
+      }
+    },
+  },
+  {
+    name: `a process whose wall clock is an hour ${ms > 0 ? 'ahead' : 'behind'} neither takes a lock that is held nor waits longer for one that is free`,
+    needs: [actors],
+    async run(scene) {
+      const [engine, locks] = [await scene.engine(), await scene.locks()]
+      const actor = await scene.actor()
+      await actor.ask('jump', { ms })
+      const lease = await locks.mutex(scene.key()).acquire()
+      assert.equal(await actor.ask('tryAcquire', { lease: 'a', lock: { kind: 'mutex', key: lease.key } }), undefined)
+      assert.equal(lease.held, true)
+      const waiting = actor.ask('acquire', { lease: 'b', lock: { kind: 'mutex', key: lease.key } })
+      await scene.inLine(engine, lease.key, 2)
+      isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
+      assert.equal(await lease.release(), true)
+      const { held } = await waiting
+      assert.equal(held, true)
+      isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
+    },
+  },
+])
+
+export const stalls: Group = {
+  property: 'stalls and clocks',
+  cases: [
+    {
+      name: 'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
+      needs: [ownTtl],
+      async run(scene) {
+        const locks = await scene.locks({ ttl: scene.shortTtlMs })
+        const lease = await locks.mutex(scene.key()).acquire()
+        const follower = AbortSignal.any([lease.signal])
+        assert.equal(lease.held, true)
+        stall(1.2 * scene.shortTtlMs)
+        assert.equal(lease.signal.aborted, true, 'the signal')
+        assert.equal(follower.aborted, true, 'a signal made from it')
+        assert.equal(lease.held, false, 'held')
+        assert.equal(lease.remainingMs, 0, 'remaining time')
+        assert.throws(() => lease.assertHeld(), LeaseLostError)
+        assert.throws(() => lease.signal.throwIfAborted(), LeaseLostError)
+      },
+    },
+    {
+      name: 'work that stalled for longer than its ttl is told so, even if it succeeded',
+      needs: [ownTtl],
+      async run(scene) {
+        const locks = await scene.locks({ ttl: scene.shortTtlMs })
+        const work = locks.mutex(scene.key()).using(() => {
+          stall(1.2 * scene.shortTtlMs)
+          return 'done'
+        })
+        await assert.rejects(work, LeaseLostError)
+      },
+    },
+    {
+      name: 'renewals keep a lease for longer than its ttl',
+      needs: [ownTtl],
+      async run(scene) {
+        const ttl = Math.max(scene.traits.minTtlMs, 1_000)
+        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl })]
+        const lease = await locks.mutex(scene.key()).acquire()
+        await sleep(1.5 * ttl)
+        assert.equal(lease.held, true)
+        isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
+        assert.equal(await lease.release(), true)
+      },
+    },
+    {
+      name: 'a process that stalls for longer than its ttl loses the lock to the next one, and sees it before anything else',
+      needs: [actors, lossBeforeNext],
+      async run(scene) {
+        const ttlMs = 2 * scene.shortTtlMs
+        const [engine, locks] = [await scene.engine(), await scene.locks()]
+        const actor = await scene.actor({ ttlMs })
+        const key = scene.key()
+        await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
+        const next = locks.mutex(key).acquire()
+        await scene.inLine(engine, key, 2)
+        const stalled = actor.ask('stall', { lease: 'a', ms: 3 * ttlMs })
+        const lease = await next
+        const { held, aborted } = await stalled
+        assert.deepEqual({ held, aborted }, { held: false, aborted: true })
+        assert.equal(lease.held, true)
+      },
+    },
+    ...jumps,
+    {
+      name: 'after its own stall a client goes on: what it held is lost, what it asks for anew is had',
+      needs: [ownTtl],
+      async run(scene) {
+        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl: scene.shortTtlMs })]
+        const key = scene.key()
+        const lost = await locks.mutex(key).acquire()
+        stall(1.2 * scene.shortTtlMs)
+        assert.equal(await lost.release(), false)
+        const claim = scene.claim(key)
+        isHeld((await engine.enter([claim]))[0])
+        await engine.leave([claim])
+        assert.equal((await locks.mutex(key, { ttl: scene.longTtlMs }).acquire()).held, true)
+      },
+    },
+  ],
+}

@@ -1,0 +1,118 @@
+/** Unknown outcomes: requests and replies that are lost on the way. Nobody can tell whether the call was applied, and it must not matter. */
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { EngineError } from '../../src/core/errors.ts'
+import type { Case, Group } from '../case.ts'
+import { ownTtl } from '../needs.ts'
+import type { Scene } from '../scene.ts'
+
+/** What failed is tried again after a part of the ttl. */
+const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(3_000, traits.minTtlMs) })
+
+/** Whether the call whose answer is lost was applied. */
+const FATES = [
+  { fault: 'lose reply', fate: 'applied' },
+  { fault: 'lose request', fate: 'not applied' },
+] as const
+
+const entering: readonly Case[] = FATES.flatMap(({ fault, fate }) => [
+  {
+    name: `an enter whose reply was lost (${fate}) is asked again, and is one entry`,
+    async run(scene) {
+      const [engine, client] = [await scene.engine(), await scene.faulty(quick(scene))]
+      const key = scene.key()
+      const lost = client.engine.next('enter', fault)
+      const lease = await client.locks.mutex(key).acquire()
+      await lost.reached
+      const { entries } = await engine.inspect(key)
+      assert.equal(entries.length, 1, 'entries in the line')
+      assert.equal(lease.token, entries[0]?.token ?? null)
+      assert.equal(await lease.release(), true)
+      await scene.inLine(engine, key, 0)
+    },
+  },
+  {
+    name: `an enter whose reply was lost (${fate}) and that is given up is cleaned up`,
+    async run(scene) {
+      const [engine, client, other] = [await scene.engine(), await scene.faulty(quick(scene)), await scene.locks()]
+      const key = scene.key()
+      client.engine.next('enter', fault)
+      const asked = client.locks.mutex(key).tryAcquire()
+      await assert.rejects(asked, (error) => error instanceof EngineError && error.outcome === 'unknown')
+      await scene.inLine(engine, key, 0)
+      assert.equal((await other.mutex(key).acquire()).held, true)
+    },
+  },
+])
+
+const leaving: readonly Case[] = FATES.map(({ fault, fate }) => ({
+  name: `a release whose reply was lost (${fate}) frees the lock all the same, and does not throw`,
+  async run(scene) {
+    const [engine, client, other] = [await scene.engine(), await scene.faulty(quick(scene)), await scene.locks()]
+    const key = scene.key()
+    const lease = await client.locks.mutex(key).acquire()
+    client.engine.next('leave', fault)
+    await lease.release()
+    assert.equal(lease.held, false)
+    const next = await other.mutex(key).acquire()
+    await scene.inLine(engine, key, 1)
+    await lease.release()
+    assert.equal(next.held, true)
+    assert.equal(await next.release(), true)
+  },
+}))
+
+export const unknown: Group = {
+  property: 'unknown outcomes',
+  cases: [
+    ...entering,
+    ...leaving,
+    {
+      name: 'an enter that arrives long after it was given up does not stand in line for ever',
+      needs: [ownTtl],
+      async run(scene) {
+        const ttl = Math.max(1_000, scene.traits.minTtlMs)
+        const [engine, client, other] = [await scene.engine(), await scene.faulty({ ttl, callTimeout: 100 }), await scene.locks()]
+        const key = scene.key()
+        const held = client.engine.next('enter', 'hold request')
+        await assert.rejects(client.locks.mutex(key).tryAcquire(), EngineError)
+        await sleep(20)
+        held.release()
+        await scene.inLine(engine, key, 0)
+        assert.equal((await other.mutex(key).acquire()).held, true)
+      },
+    },
+    {
+      name: 'a request that arrives twice counts once',
+      async run(scene) {
+        const [engine, client] = [await scene.engine(), await scene.faulty(quick(scene))]
+        const key = scene.key()
+        client.engine.next('enter', 'repeat')
+        const lease = await client.locks.mutex(key).acquire()
+        await scene.inLine(engine, key, 1)
+        client.engine.next('leave', 'repeat')
+        await lease.release()
+        await scene.inLine(engine, key, 0)
+      },
+    },
+    {
+      name: 'a renewal whose reply was lost is tried again, and the lease goes on',
+      needs: [ownTtl],
+      async run(scene) {
+        const client = await scene.faulty(quick(scene))
+        const lost = FATES.map(({ fault }) => client.engine.next('renew', fault))
+        const lease = await client.locks.mutex(scene.key()).acquire()
+        for (const { reached } of lost) await reached
+        let last = lease.remainingMs
+        await scene.eventually('a renewal that is answered', () => {
+          const grown = lease.remainingMs > last
+          last = lease.remainingMs
+          return grown
+        })
+        assert.equal(lease.held, true)
+        assert.equal(lease.signal.aborted, false)
+        assert.equal(await lease.release(), true)
+      },
+    },
+  ],
+}

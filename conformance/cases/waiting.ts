@@ -1,0 +1,156 @@
+/** Waiting in line: patience, wake-ups, and what becomes of a waiter whose news or answers go astray. */
+import assert from 'node:assert/strict'
+import { AcquireTimeoutError } from '../../src/core/errors.ts'
+import type { Group } from '../case.ts'
+import { fifo, ownTtl, wakes } from '../needs.ts'
+
+export const waiting: Group = {
+  property: 'waiting',
+  cases: [
+    {
+      name: 'a wait that runs out says who was in the way, and leaves nothing in the line',
+      async run(scene) {
+        const engine = await scene.engine()
+        const [one, other] = await Promise.all([scene.locks({ holder: 'the one in the way' }), scene.locks()])
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const timedOut = (error: unknown): boolean => {
+          assert(error instanceof AcquireTimeoutError, String(error))
+          assert.equal(error.key, key)
+          assert.deepEqual(
+            error.holders.map(({ holder }) => holder),
+            ['the one in the way'],
+          )
+          return true
+        }
+        await assert.rejects(other.mutex(key).acquire({ wait: 50 }), timedOut)
+        await assert.rejects(other.mutex(key).acquire({ wait: 0 }), timedOut)
+        await scene.inLine(engine, key, 1)
+        assert.equal(lease.held, true)
+        await lease.release()
+        assert.equal((await other.mutex(key).acquire({ wait: 10_000 })).held, true)
+      },
+    },
+    {
+      name: 'a release wakes the next one: nobody waits for a poll',
+      needs: [wakes],
+      async run(scene) {
+        // The waiters' own renewals come every 200 s: later than this case may take.
+        const [one, other] = await Promise.all([scene.locks({ ttl: '10m' }), scene.locks({ ttl: '10m' })])
+        const engine = await scene.engine()
+        const key = scene.key()
+        for (let round = 0; round < 10 * scene.rounds; round += 1) {
+          const lease = await one.mutex(key).acquire()
+          const next = other.mutex(key).acquire()
+          await scene.inLine(engine, key, 2)
+          await lease.release()
+          await (await next).release()
+        }
+      },
+    },
+    {
+      name: 'an expiry wakes the next one, or lets it find out by itself',
+      needs: [ownTtl],
+      async run(scene) {
+        const engine = await scene.engine()
+        const dead = scene.claim(scene.key(), { ttlMs: scene.shortTtlMs })
+        await engine.enter([dead])
+        const locks = await scene.locks({ ttl: Math.max(6_000, scene.traits.minTtlMs) })
+        const lease = await locks.mutex(dead.key).acquire()
+        assert.equal(lease.held, true)
+      },
+    },
+    {
+      name: 'a lost wake-up costs time and nothing else: every renewal of a waiter is also its poll',
+      async run(scene) {
+        const ttl = Math.max(scene.traits.minTtlMs, 1_500)
+        const [one, deaf] = await Promise.all([scene.locks(), scene.faulty({ ttl })])
+        const engine = await scene.engine()
+        deaf.engine.deaf = true
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const next = deaf.locks.mutex(key).acquire()
+        await scene.inLine(engine, key, 2)
+        await lease.release()
+        assert.equal((await next).held, true)
+      },
+    },
+    {
+      name: 'after a gap in the news every waiter looks for itself',
+      needs: [wakes],
+      async run(scene) {
+        const [one, deaf] = await Promise.all([scene.locks({ ttl: '10m' }), scene.faulty({ ttl: '10m' })])
+        const engine = await scene.engine()
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const next = deaf.locks.mutex(key).acquire()
+        await scene.inLine(engine, key, 2)
+        deaf.engine.deaf = true
+        await lease.release()
+        deaf.engine.deaf = false
+        deaf.engine.tell({ gap: true })
+        assert.equal((await next).held, true)
+      },
+    },
+    {
+      name: 'a grant that is announced before the enter is answered is not lost',
+      needs: [wakes],
+      async run(scene) {
+        const [one, late] = await Promise.all([scene.locks({ ttl: '10m' }), scene.faulty({ ttl: '10m' })])
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const held = late.engine.next('enter', 'hold reply')
+        const next = late.locks.mutex(key).acquire()
+        await held.reached
+        await lease.release()
+        // One more trip, so that the news of the grant has had its time.
+        await one.inspect(key)
+        held.release()
+        assert.equal((await next).held, true)
+      },
+    },
+    {
+      name: 'an answer "waiting" from before the grant does not take the lease away',
+      needs: [wakes],
+      async run(scene) {
+        const [one, late] = await Promise.all([scene.locks(), scene.faulty({ ttl: '10m' })])
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const engine = await scene.engine()
+        const next = late.locks.mutex(key).acquire()
+        await scene.inLine(engine, key, 2)
+        const held = late.engine.next('renew', 'hold reply')
+        late.engine.tell({ gap: true })
+        await held.reached
+        await lease.release()
+        const granted = await next
+        held.release()
+        await one.inspect(key)
+        assert.equal(granted.held, true, 'a late answer took the lease away')
+        assert.equal(await granted.release(), true)
+      },
+    },
+    {
+      name: 'a waiter that was away for longer than its ttl comes back, at the back of the line',
+      needs: [ownTtl, fifo],
+      async run(scene) {
+        const engine = await scene.engine()
+        const [one, away] = await Promise.all([scene.locks(), scene.faulty({ ttl: scene.shortTtlMs * 2, callTimeout: scene.shortTtlMs })])
+        const key = scene.key()
+        const lease = await one.mutex(key).acquire()
+        const served: string[] = []
+        const first = away.locks.mutex(key).using(() => void served.push('away'))
+        const { entries } = await scene.inLine(engine, key, 2)
+        const place = { key, id: entries[1]?.id ?? '' }
+        away.engine.cut()
+        const second = one.mutex(key).using(() => void served.push('present'))
+        await scene.gone(engine, place)
+        away.engine.heal()
+        await scene.inLine(engine, key, 3)
+        await lease.release()
+        await Promise.all([first, second])
+        assert.deepEqual(served, ['present', 'away'])
+      },
+    },
+  ],
+}

@@ -1,0 +1,138 @@
+/**
+ * An engine with a bad way to it: requests and replies that are lost, held up or repeated, and a connection that can be cut and healed. It works around any
+ * engine, so that every engine is tried with the same faults, in one process, at exactly the moment that matters.
+ *
+ *     const engine = faulty(await redis({ url }))
+ *     const held = engine.next('enter', 'hold reply')   // the next enter is applied, and its answer stays on the way
+ *     ...
+ *     await held.reached                                // it has been applied
+ *     held.release()                                    // and now the answer arrives
+ */
+import type { Engine, News } from '../src/core/engine.ts'
+import { EngineError } from '../src/core/errors.ts'
+import { delegate } from './delegate.ts'
+
+export type FaultyVerb = 'enter' | 'renew' | 'leave'
+
+/**
+ * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that broke. `hold`: it stops on the way until released.
+ * `repeat`: the request arrives twice; the first answer counts.
+ */
+export type Fault = 'lose request' | 'lose reply' | 'hold request' | 'hold reply' | 'repeat'
+
+/** A fault that has been laid out for one call. */
+export interface Ambush {
+  /** The call has come, and what was to happen to it has happened. */
+  readonly reached: Promise<void>
+  /** Let a held call go on. */
+  release(): void
+}
+
+export interface FaultyEngine extends Engine {
+  /** Lay out a fault for the next call of `verb` that has none yet. */
+  next(verb: FaultyVerb, fault: Fault): Ambush
+  /** From now on nothing goes out and nothing comes in, and nobody is told: calls just hang. For good, this is a crash. */
+  cut(): void
+  /** The way is open again: calls that hung fail, as with a broken connection, and the core hears that it may have missed news. */
+  heal(): void
+  /** While true, news are lost. */
+  deaf: boolean
+  /** Make up some news. */
+  tell(news: News): void
+}
+
+interface LaidOut {
+  readonly fault: Fault
+  readonly reach: () => void
+  readonly released: Promise<void>
+}
+
+export function faulty(engine: Engine): FaultyEngine {
+  const ambushes: Record<FaultyVerb, LaidOut[]> = { enter: [], renew: [], leave: [] }
+  const hanging = new Set<() => void>()
+  let isCut = false
+  let listener: ((news: News) => void) | undefined
+
+  const broken = (verb: string): EngineError => new EngineError(engine.name, `the connection broke during ${verb}`, { outcome: 'unknown' })
+
+  const hang = (verb: string): Promise<never> =>
+    new Promise((_, reject) => {
+      hanging.add(() => reject(broken(verb)))
+    })
+
+  /** The way to the engine and back, without an ambush. */
+  const pass = async <Answer>(verb: string, go: () => Promise<Answer>): Promise<Answer> => {
+    if (isCut) return hang(verb)
+    const answer = await go()
+    return isCut ? hang(verb) : answer
+  }
+
+  const call = async <Answer>(verb: FaultyVerb, go: (late?: boolean) => Promise<Answer>): Promise<Answer> => {
+    const ambush = isCut ? undefined : ambushes[verb].shift()
+    if (ambush === undefined) return pass(verb, go)
+    const { fault, reach, released } = ambush
+    if (fault === 'hold request' || fault === 'lose request') {
+      reach()
+      if (fault === 'lose request') throw broken(verb)
+      await released
+      return pass(verb, () => go(true))
+    }
+    const answer = await pass(verb, go)
+    if (fault === 'repeat') await pass(verb, go)
+    reach()
+    if (fault === 'lose reply') throw broken(verb)
+    if (fault === 'hold reply') await released
+    return isCut ? hang(verb) : answer
+  }
+
+  const wrapper = delegate(engine, {
+    // A request that was held up is out of its sender's hands: no signal takes it back.
+    enter: (claims, signal) => call('enter', (late) => engine.enter(claims, late ? undefined : signal)),
+    renew: (places, signal) => call('renew', (late) => engine.renew(places, late ? undefined : signal)),
+    leave: (places) => call('leave', () => engine.leave(places)),
+    evict: (key, token, how) => pass('evict', () => engine.evict(key, token, how)),
+    inspect: (key) => pass('inspect', () => engine.inspect(key)),
+  })
+  if (engine.subscribe !== undefined) {
+    wrapper.subscribe = (heard) => {
+      listener = heard
+      return pass('subscribe', () =>
+        (engine.subscribe as NonNullable<Engine['subscribe']>)((news) => {
+          if (!isCut && !faults.deaf) heard(news)
+        }),
+      )
+    }
+  }
+
+  const faults: FaultyEngine = Object.assign(wrapper, {
+    deaf: false,
+    next(verb: FaultyVerb, fault: Fault): Ambush {
+      const { promise: reached, resolve: reach } = opening()
+      const { promise: released, resolve: release } = opening()
+      ambushes[verb].push({ fault, reach, released })
+      return { reached, release }
+    },
+    cut(): void {
+      isCut = true
+    },
+    heal(): void {
+      isCut = false
+      for (const fail of hanging) fail()
+      hanging.clear()
+      listener?.({ gap: true })
+    },
+    tell(news: News): void {
+      listener?.(news)
+    },
+  })
+  return faults
+}
+
+/** `Promise.withResolvers`, which Node 20 has not. */
+function opening(): { promise: Promise<void>; resolve: () => void } {
+  let resolve!: () => void
+  const promise = new Promise<void>((open) => {
+    resolve = open
+  })
+  return { promise, resolve }
+}

@@ -1,0 +1,12 @@
+/**
+ * The conformance suite: is an engine what it says it is?
+ *
+ *     import { afterAll, describe, it } from 'vitest'
+ *     import { conformance } from 'holdfast/conformance'
+ *     conformance({ describe, it, afterAll }, 'mine', () => ({ engine: () => mine() }))
+ *
+ * Nothing here imports a test runner. `runCases` runs the same cases without one and returns the results.
+ */
+export { type Ambush, type Fault, type FaultyEngine, type FaultyVerb, faulty } from './faulty.ts'
+export { conformance, type Outcome, type Result, type RunOptions, runCases, type TestRunner } from './run.ts'
+export type { Ability, EngineModule, Seat, World } from './world.ts'

@@ -1,0 +1,45 @@
+/**
+ * Why a case may not apply. Each need answers `true`, or the reason, in words for the report. A case that does not apply has not passed.
+ */
+import type { Deployment } from './world.ts'
+
+export type Need = (deployment: Deployment) => true | string
+
+const unless = (fine: boolean, reason: string): true | string => fine || reason
+
+export const fifo: Need = ({ traits }) => unless(traits.order === 'fifo', 'it promises no order')
+
+export const fencing: Need = ({ traits }) => unless(traits.fencing, 'it has no fencing tokens')
+
+/** Limits above 1. */
+export const semaphores: Need = ({ traits }) => unless(traits.sharing === true, 'it has no limits above 1')
+
+export const readers: Need = ({ traits }) => unless(traits.sharing !== false, 'it has no shared locks')
+
+/** A ttl for each entry, so that one can run out while its neighbour lives. */
+export const ownTtl: Need = ({ traits }) => unless(traits.ttl === 'entry', `its ttl belongs to the ${traits.ttl}, not to the entry`)
+
+export const lossBeforeNext: Need = ({ traits }) =>
+  unless(traits.lossBeforeNext, 'its server can free a lock at any moment, before the holder knows')
+
+export const wakes: Need = (deployment) => unless(deployment.wakes, 'it sends no news')
+
+export const watches: Need = (deployment) => unless(deployment.watches, 'it cannot be watched')
+
+export const actors: Need = ({ world }) =>
+  unless(world.actor !== undefined, world.lacks?.actor ?? 'this world has no clients in processes of their own')
+
+export const restart: Need = ({ world }) =>
+  unless(world.restart !== undefined, world.lacks?.restart ?? 'this world cannot restart its server')
+
+export const leftovers: Need = ({ world }) =>
+  unless(world.leftovers !== undefined, world.lacks?.leftovers ?? 'this world does not show what its server stores')
+
+/** The first reason why it does not apply, if there is one. */
+export function inapplicable(needs: readonly Need[] | undefined, deployment: Deployment): string | undefined {
+  for (const need of needs ?? []) {
+    const answer = need(deployment)
+    if (answer !== true) return answer
+  }
+  return undefined
+}

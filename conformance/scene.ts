@@ -1,0 +1,165 @@
+/**
+ * The scene of one case: clients, actors, keys and claims that are its own, and that are cleared away when the case is over, however it ended.
+ */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Claim, Engine, Line, Traits } from '../src/core/engine.ts'
+import { createLocks, type Locks, type LocksOptions } from '../src/core/locks.ts'
+import { Actor } from './actor/client.ts'
+import { type FaultyEngine, faulty } from './faulty.ts'
+import type { Witness } from './witness.ts'
+import type { Deployment, World } from './world.ts'
+
+/** What all scenes of one run share. */
+export interface Stage extends Deployment {
+  /** How much more than usual to try: 1 is usual. */
+  readonly rounds: number
+  /** Where chance begins. */
+  readonly seed: number
+  readonly witness: Witness
+  /** Begins every key of this run, so that a server that was used before does no harm. */
+  readonly prefix: string
+}
+
+/** A client of the core whose way to the engine can fail. */
+export interface FaultyClient {
+  readonly engine: FaultyEngine
+  readonly locks: Locks
+}
+
+/** Thrown by a case that finds out on the way that it does not apply. */
+export class DoesNotApply extends Error {}
+
+const PATIENCE_MS = 15_000
+const LONG_TTL_MS = 120_000
+const SHORT_TTL_MS = 300
+let keysMade = 0
+
+export class Scene implements AsyncDisposable {
+  readonly world: World
+  readonly traits: Traits
+  readonly rounds: number
+  readonly seed: number
+  /** For entries that are not meant to expire. */
+  readonly longTtlMs: number = LONG_TTL_MS
+  /** For entries that are. */
+  readonly shortTtlMs: number
+  readonly #stage: Stage
+  readonly #engines: Engine[] = []
+  readonly #faulty: FaultyEngine[] = []
+  readonly #locks: Locks[] = []
+  readonly #actors: Actor[] = []
+  readonly #claims: Claim[] = []
+
+  constructor(stage: Stage) {
+    this.#stage = stage
+    this.world = stage.world
+    this.traits = stage.traits
+    this.rounds = stage.rounds
+    this.seed = stage.seed
+    this.shortTtlMs = Math.max(stage.traits.minTtlMs, SHORT_TTL_MS)
+  }
+
+  /** A key that nobody else uses. */
+  key(label = 'line'): string {
+    keysMade += 1
+    return `${this.#stage.prefix}${keysMade}:${label}`
+  }
+
+  /** A claim of a mutex with a long ttl, unless told otherwise. Whatever becomes of it, it is left when the case is over. */
+  claim(key: string, more: Partial<Claim> = {}): Claim {
+    const id = randomBytes(16).toString('hex')
+    const claim = { key, id, holder: 'conformance', weight: 1, limit: 1, ttlMs: this.longTtlMs, wait: true, ...more }
+    this.#claims.push(claim)
+    return claim
+  }
+
+  /** A client, at the level of the contract. */
+  async engine(): Promise<Engine> {
+    const engine = await this.world.engine()
+    this.#engines.push(engine)
+    return engine
+  }
+
+  /** A client, with the core on top. */
+  async locks(options: LocksOptions = {}): Promise<Locks> {
+    return this.#createLocks(await this.world.engine(), options)
+  }
+
+  /** A client with the core on top and a bad way to the server. */
+  async faulty(options: LocksOptions = {}): Promise<FaultyClient> {
+    const engine = faulty(await this.world.engine())
+    this.#faulty.push(engine)
+    return { engine, locks: this.#createLocks(engine, options) }
+  }
+
+  /** A client in a process of its own. */
+  async actor(options: { readonly ttlMs?: number } = {}): Promise<Actor> {
+    assert(this.world.actor !== undefined, 'a case that has actors needs them')
+    const seat = await this.world.actor()
+    const actor = await Actor.start(seat, {
+      ttlMs: options.ttlMs ?? this.longTtlMs,
+      holder: `actor ${this.#actors.length + 1}`,
+      onUnhandled: (what) => this.#stage.witness.write(`in an actor: ${what}`),
+    })
+    this.#actors.push(actor)
+    return actor
+  }
+
+  /** For what no trait tells: end the case as not applicable. */
+  doesNotApply(reason: string): never {
+    throw new DoesNotApply(reason)
+  }
+
+  /** Several at once. */
+  async times<Made>(count: number, make: (index: number) => Promise<Made>): Promise<Made[]> {
+    return Promise.all(Array.from({ length: count }, (_, index) => make(index)))
+  }
+
+  /** Ask again and again until `check` answers something true. For what the engine does in its own time. */
+  async eventually<Found>(what: string, check: () => Promise<Found> | Found): Promise<NonNullable<Found>> {
+    const giveUpAt = performance.now() + PATIENCE_MS
+    for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 1.5, 50)) {
+      const found = await check()
+      if (found !== undefined && found !== null && found !== false) return found
+      assert(performance.now() < giveUpAt, `never happened: ${what}`)
+      await sleep(pauseMs)
+    }
+  }
+
+  /** Until as many are in line. */
+  async inLine(engine: Engine, key: string, count: number): Promise<Line> {
+    return this.eventually(`${count} in the line of ${key}`, async () => {
+      const line = await engine.inspect(key)
+      return line.entries.length === count && line
+    })
+  }
+
+  /** Until that entry is in no line. */
+  async gone(engine: Engine, { key, id }: { readonly key: string; readonly id: string }): Promise<void> {
+    await this.eventually(`${id} gone from ${key}`, async () => (await engine.inspect(key)).entries.every((entry) => entry.id !== id))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const engine of this.#faulty) engine.heal()
+    await Promise.all(this.#actors.map((actor) => actor.kill()))
+    await Promise.all(this.#locks.map((locks) => locks.close()))
+    await this.#leaveAll()
+    await Promise.all(this.#engines.map((engine) => engine[Symbol.asyncDispose]()))
+  }
+
+  async #leaveAll(): Promise<void> {
+    const [engine] = this.#engines
+    const { batchLimit } = this.traits
+    for (let from = 0; engine !== undefined && from < this.#claims.length; from += batchLimit) {
+      await engine.leave(this.#claims.slice(from, from + batchLimit))
+    }
+  }
+
+  #createLocks(engine: Engine, options: LocksOptions): Locks {
+    const locks = createLocks(engine, { ttl: this.longTtlMs, ...options })
+    this.#locks.push(locks)
+    return locks
+  }
+}
