@@ -1,0 +1,187 @@
+/** Outages: what the core bears in silence, what it tells whom, and when. */
+import { describe, expect, test } from 'vitest'
+import { EngineError } from '../../src/core/errors.ts'
+import { published } from './published.ts'
+import { held, unknownOutcome, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
+import { BEAT, MARGIN, type ScriptedWorld, scripted, settled, TTL, watched } from './world.ts'
+
+/** Let time pass while every call but leaves fails at once. */
+async function outage({ engine, clock }: ScriptedWorld, ms: number): Promise<void> {
+  for (const until = clock.now() + ms; clock.now() < until; ) {
+    await clock.advance(Math.min(500, until - clock.now()))
+    for (const call of await engine.unseen()) {
+      const verb = call.split(' ')[0] as 'enter' | 'renew'
+      await (await engine.next(verb)).fail(unreachable())
+    }
+  }
+}
+
+describe('an outage shorter than the ttl is our business', () => {
+  test('for whoever is about to enter', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await outage(world, TTL - 1500)
+    expect(asked.state).toBe('pending')
+    await world.clock.advance(1000)
+    await (await world.engine.next('enter')).answer(held(1n))
+    expect(asked.value.held).toBe(true)
+  })
+
+  test('for whoever waits', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await (await world.engine.next('enter')).answer(waiting(1))
+    await outage(world, TTL)
+    expect(asked.state).toBe('pending')
+    await world.clock.advance(1000)
+    await (await world.engine.next('renew')).answer(waiting(1))
+    expect(asked.state).toBe('pending')
+  })
+
+  test('for whoever holds', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await (await world.engine.next('enter')).answer(held(1n))
+    await outage(world, TTL - MARGIN - 1500)
+    await world.clock.advance(1000)
+    await (await world.engine.next('renew')).answer(held(1n))
+    expect(asked.value.remainingMs).toBeGreaterThan(TTL / 2)
+  })
+})
+
+describe('an outage longer than the ttl is told', () => {
+  test('to whoever is about to enter', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await outage(world, TTL + 2000)
+    expect(asked.error).toBeInstanceOf(EngineError)
+    expect(asked.error).toMatchObject({ message: 'scripted: cannot be reached' })
+  })
+
+  test('to whoever waits, and the entry is taken out of the line', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await (await world.engine.next('enter')).answer(waiting(1))
+    await world.clock.advance(BEAT)
+    const renewal = await world.engine.next('renew')
+    await renewal.fail(unreachable())
+    for (let second = 0; second < TTL / 1000 + 2 && asked.state === 'pending'; second += 1) {
+      await world.clock.advance(1000)
+      if ((await world.engine.unseen()).includes('renew a')) await (await world.engine.next('renew')).fail(unreachable())
+    }
+    expect(asked.error).toBeInstanceOf(EngineError)
+    expect((await world.engine.next('leave')).ids).toEqual(renewal.ids)
+  })
+
+  test('to whoever waits, also when calls are not answered at all', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    await clock.advance(TTL + 1)
+    expect(asked.error).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
+    expect(engine.log.length).toBeGreaterThan(3)
+  })
+
+  test('to whoever holds, as a loss', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await (await world.engine.next('enter')).answer(held(1n))
+    await outage(world, TTL)
+    expect(asked.value.signal.reason).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' })
+  })
+})
+
+describe('one try', () => {
+  test('rejects at once when the engine is down: nobody is told that the lock is busy', async () => {
+    for (const error of [unreachable(), unknownOutcome(), wrongPassword(), new Error('ECONNREFUSED')]) {
+      const { engine, locks } = scripted()
+      const tried = watched(locks.mutex('a').tryAcquire())
+      await (await engine.next('enter')).fail(error)
+      expect(tried.error).toBeInstanceOf(EngineError)
+    }
+  })
+
+  test('keeps what the client said as the cause', async () => {
+    const { engine, locks } = scripted()
+    const tried = watched(locks.mutex('a').tryAcquire())
+    const cause = new Error('ECONNREFUSED')
+    await (await engine.next('enter')).fail(cause)
+    expect(tried.error).toMatchObject({ outcome: 'unknown', cause, message: 'scripted: enter failed: ECONNREFUSED' })
+  })
+})
+
+describe('a subscription that fails', () => {
+  test('is tried again, and no enter is sent before it stands', async () => {
+    const { engine, clock, locks } = scripted()
+    engine.subscribing = () => Promise.reject(new Error('no route'))
+    const asked = watched(locks.mutex('a').acquire())
+    await settled()
+    expect(engine.log).toEqual(['subscribe'])
+    engine.subscribing = () => Promise.resolve()
+    await clock.advance(1000)
+    await (await engine.next('enter')).answer(held(1n))
+    expect(engine.log).toEqual(['subscribe', 'subscribe', 'enter a'])
+    expect(asked.value.held).toBe(true)
+  })
+
+  test('rejects one try, and says why', async () => {
+    const { engine, locks } = scripted()
+    engine.subscribing = () => Promise.reject(new Error('no route'))
+    const tried = watched(locks.mutex('a').tryAcquire())
+    await settled()
+    expect(tried.error).toMatchObject({ code: 'ENGINE', outcome: 'not-applied', message: 'scripted: cannot subscribe: no route' })
+  })
+
+  test('is not waited for by later enters for ever: a frozen server that recovers is asked anew', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    engine.subscribing = () => new Promise(() => {})
+    const asked = watched(locks.mutex('a').acquire())
+    await clock.advance(1500)
+    engine.subscribing = () => Promise.resolve()
+    await clock.advance(TTL / 2)
+    await (await engine.next('enter')).answer(held(1n))
+    expect(asked.value.held).toBe(true)
+  })
+})
+
+describe('jeopardy', () => {
+  test('is told when two thirds of the time have gone without a renewal, before the loss, and once', async () => {
+    using events = published('jeopardy', 'lost')
+    const { engine, clock, locks } = scripted()
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(TTL * 2)
+    expect(events.names).toEqual(['jeopardy', 'lost'])
+    expect(events.of('jeopardy')[0]).toMatchObject({
+      operation: { engine: 'scripted', key: 'a' },
+      token: 1n,
+      remainingMs: TTL / 3 - MARGIN,
+      error: { outcome: 'unknown' },
+    })
+  })
+
+  test('is not told as long as renewals are answered', async () => {
+    using events = published('jeopardy')
+    const { engine, clock, locks } = scripted()
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    for (let beat = 0; beat < 10; beat += 1) {
+      await clock.advance(BEAT)
+      await (await engine.next('renew')).answer(held(1n))
+    }
+    expect(events.names).toEqual([])
+  })
+
+  test('is told again when it happens again', async () => {
+    using events = published('jeopardy')
+    const { engine, clock, locks } = scripted()
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    for (let time = 0; time < 2; time += 1) {
+      await clock.advance(BEAT)
+      const renewal = await engine.next('renew')
+      await clock.advance(BEAT)
+      await renewal.answer(held(1n))
+    }
+    expect(events.names).toEqual(['jeopardy', 'jeopardy'])
+  })
+})
