@@ -6,8 +6,10 @@
 import { isDead, type ProcessName } from './process.ts'
 import type { ClientRow, Statements } from './statements.ts'
 
-/** A process that was alive this recently is not looked at again. */
-const ALIVE_FOR_MS = 100
+/** What was looked at this recently is not looked at again: a process, and the holders of a line. */
+const FRESH_MS = 100
+/** How much of that is remembered. */
+const MOST_REMEMBERED = 1000
 
 /** Nobody can judge a client of another container. Its row goes when nothing of it has been in a line for this long. */
 const FORGET_AFTER_MS = 24 * 3_600_000
@@ -18,6 +20,7 @@ export class Clients {
   readonly #name: ProcessName
   readonly #groups: number[] = []
   readonly #aliveAt = new Map<number, number>()
+  readonly #lookedAt = new Map<string, number>()
 
   constructor(name: ProcessName) {
     this.#name = name
@@ -46,15 +49,22 @@ export class Clients {
   isDead(client: number, sql: Statements, now: number): boolean {
     if (client === this.own) return false
     const aliveAt = this.#aliveAt.get(client)
-    if (aliveAt !== undefined && now - aliveAt < ALIVE_FOR_MS) return false
+    if (aliveAt !== undefined && now - aliveAt < FRESH_MS) return false
     const [row] = sql.client.all(client)
     if (row !== undefined && isDeadRow(row)) {
       this.#aliveAt.delete(client)
       return true
     }
-    if (this.#aliveAt.size > 1000) this.#aliveAt.clear()
-    this.#aliveAt.set(client, now)
+    remember(this.#aliveAt, client, now)
     return false
+  }
+
+  /** Whether to ask for the holders of this line, to see if they are dead. In a line of many readers, asking walks them all. */
+  mayLookAt(key: string, now: number): boolean {
+    const lookedAt = this.#lookedAt.get(key)
+    if (lookedAt !== undefined && now - lookedAt < FRESH_MS) return false
+    remember(this.#lookedAt, key, now)
+    return true
   }
 
   /** Whether the row of a client that nobody can judge may go. */
@@ -63,6 +73,11 @@ export class Clients {
       row.client !== this.own && now - row.since > FORGET_AFTER_MS && sql.isInLine.all(row.client).length === 0 && !isOurs(row, this.#name)
     )
   }
+}
+
+function remember<Name>(times: Map<Name, number>, name: Name, now: number): void {
+  if (times.size >= MOST_REMEMBERED) times.clear()
+  times.set(name, now)
 }
 
 function isDeadRow(row: ClientRow): boolean {

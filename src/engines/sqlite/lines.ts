@@ -4,58 +4,34 @@
  * Every transaction first removes what has expired. Sums of the lines it touches are kept here and written once, at the end; entries are written as they
  * change. What has to happen after the commit (telling waiters, waking other processes) is collected in `effects`, and forgotten if the commit fails.
  */
-import type { Claim, GoneReason, News, Place, Standing } from '../../core/engine.ts'
+import type { Claim, GoneReason, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
-import type { Clients } from './clients.ts'
-import { refusal } from './faults.ts'
+import { type Effects, noEffects, type Scene } from './scene.ts'
 import { HELD, REMOVED, WAITING } from './schema.ts'
 import type { EntryRow, Statements } from './statements.ts'
 import { Sums } from './sums.ts'
+import { Tokens } from './tokens.ts'
 
 export const LINE_BOUND = 10_000
 
 /** How many clients are looked at when a new one comes: more than come at once, so that rows of the dead do not pile up. */
 const TIDY = 32
 
-/** What is to be done once the transaction is committed. */
-export interface Effects {
-  readonly news: News[]
-  /** Clients in other engine objects who have news. */
-  readonly wake: Set<number>
-  /** Lines in which somebody came to hold, or went. */
-  readonly changed: Set<string>
-  /** Our own waiters, in order: until when they stand in line; undefined: no longer. */
-  readonly waiters: { readonly key: string; readonly id: string; readonly until: number | undefined }[]
-  /** Clients that were found dead. */
-  readonly buried: number[]
-}
-
-/** The file as this transaction sees it. */
-export interface Scene {
-  readonly sql: Statements
-  readonly clients: Clients
-  readonly now: number
-  readonly epoch: number
-  readonly file: string
-  /** We are about to wait: be ready to be woken before that is committed. */
-  readonly willWait: (client: number) => void
-}
-
 export class Lines {
-  readonly effects: Effects = { news: [], wake: new Set(), changed: new Set(), waiters: [], buried: [] }
+  readonly effects: Effects = noEffects()
   readonly scene: Scene
   readonly #sql: Statements
   readonly #now: number
   readonly #sums = new Map<string, Sums>()
+  readonly #tokens: Tokens
   #client: number | undefined
-  #nextToken = 0
-  #lastToken = -1
 
   constructor(scene: Scene) {
     this.scene = scene
     this.#sql = scene.sql
     this.#now = scene.now
     this.#client = scene.clients.own
+    this.#tokens = new Tokens(scene)
     this.#departed(this.#sql.expire.all(scene.now))
   }
 
@@ -70,7 +46,8 @@ export class Lines {
   }
 
   enter(claims: readonly Claim[]): Standing[] {
-    return claims.map((claim, index) => this.#enter(claim, claims.length - index))
+    const client = this.register()
+    return claims.map((claim, index) => this.#enter(claim, client, claims.length - index))
   }
 
   renew(places: readonly Place[]): Standing[] {
@@ -83,10 +60,8 @@ export class Lines {
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
     return places.map(({ key, id }) => {
-      const gone = this.#sql.remove.all(key, id)
-      this.#departed(gone)
       this.effects.waiters.push({ key, id, until: undefined })
-      return gone.length > 0
+      return this.#leave(key, id)
     })
   }
 
@@ -136,12 +111,15 @@ export class Lines {
 
   // ---- entering ----
 
-  #enter(claim: Claim, wanted: number): Standing {
-    const { key, id, weight, limit, ttlMs } = claim
+  #enter(claim: Claim, client: number, wanted: number): Standing {
+    const { key, id, holder, weight, limit, ttlMs } = claim
     const sums = this.#sumsOf(key)
     const holds = (): boolean => sums.waiting === 0 && sums.admits(claim)
-    if (!holds()) this.#buryHolders(sums)
-    const held = holds()
+    let held = holds()
+    if (!held && this.scene.clients.mayLookAt(key, this.#now)) {
+      // Before anyone is told to wait: those in the way may be dead, and those behind them too.
+      while (!held && this.#buryHolders(sums)) held = holds()
+    }
     if ((!held && !claim.wait) || sums.size >= LINE_BOUND) {
       const known = this.#sql.entry.all(key, id).length > 0
       if (known) return this.#renew(key, id, ttlMs)
@@ -149,26 +127,12 @@ export class Lines {
       return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
     }
 
-    const client = this.register()
-    const token = this.#mint(wanted)
-    const until = this.#now + ttlMs
-    const state = held ? HELD : WAITING
+    const now = this.#now
+    const token = this.#tokens.next(wanted)
+    const [state, heldAt] = held ? [HELD, now] : [WAITING, null]
     const alone = sums.size === 0 ? 1 : 0
-    const fresh = this.#sql.insert.run(
-      key,
-      id,
-      token,
-      state,
-      alone,
-      weight,
-      limit,
-      ttlMs,
-      until,
-      this.#now,
-      held ? this.#now : null,
-      client,
-      claim.holder,
-    )
+    const until = now + ttlMs
+    const fresh = this.#sql.insert.run(key, id, token, state, alone, weight, limit, ttlMs, until, now, heldAt, client, holder)
     if (fresh === 0) return this.#renew(key, id, ttlMs)
     if (sums.size === 1) this.#sql.crowd.run(key)
     if (held) {
@@ -196,31 +160,25 @@ export class Lines {
     return { state: 'gone', why }
   }
 
-  /** One step of the counter for all the tokens that the rest of the batch may need; gaps are harmless. */
-  #mint(wanted: number): number {
-    if (this.#nextToken > this.#lastToken) {
-      const [row] = this.#sql.mint.all(wanted, this.scene.epoch)
-      if (row === undefined) {
-        throw refusal(
-          `'${this.scene.file}' is being used by another machine or was taken over after a restart: it serves the processes of one host`,
-        )
-      }
-      this.#lastToken = row.token
-      this.#nextToken = row.token - wanted + 1
-    }
-    const token = this.#nextToken
-    this.#nextToken += 1
-    return token
-  }
-
-  /** Before anyone is told to wait: those in the way may be dead. */
-  #buryHolders(sums: Sums): void {
+  /** Whether one of those who hold was dead. */
+  #buryHolders(sums: Sums): boolean {
     const { onlyHolder, holders } = this.#sql
     const clients = sums.size > 1 ? holders.all(sums.key) : onlyHolder.all(sums.key)
-    for (const { client } of clients) this.bury(client)
+    return clients.map(({ client }) => this.bury(client)).includes(true)
   }
 
   // ---- going ----
+
+  #leave(key: string, id: string): boolean {
+    if (this.#crowded(key) !== undefined) {
+      const gone = this.#sql.remove.all(key, id)
+      this.#departed(gone)
+      return gone.length > 0
+    }
+    const gone = this.#sql.removeOnly.run(key, id) > 0
+    if (gone) this.effects.changed.add(key)
+    return gone
+  }
 
   /** These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter that goes can let others hold. */
   #departed(entries: readonly EntryRow[]): void {
@@ -228,10 +186,8 @@ export class Lines {
     for (const entry of entries) {
       if (entry.state === REMOVED) continue
       this.effects.changed.add(entry.key)
-      // Without sums here or in the file, it was the only one of its line.
-      const sums = this.#sums.get(entry.key) ?? Sums.stored(entry.key, this.#sql)
+      const sums = this.#crowded(entry.key)
       if (sums === undefined) continue
-      this.#sums.set(entry.key, sums)
       sums.without(entry, this.#sql)
       touched.add(sums)
     }
@@ -263,6 +219,13 @@ export class Lines {
 
   #isOwn(entry: EntryRow): boolean {
     return entry.client === this.#client
+  }
+
+  /** The sums of a line if there are any, here or in the file. Undefined: it has one entry, or had one until now, or none. */
+  #crowded(key: string): Sums | undefined {
+    const sums = this.#sums.get(key) ?? Sums.stored(key, this.#sql)
+    if (sums !== undefined) this.#sums.set(key, sums)
+    return sums
   }
 
   #sumsOf(key: string): Sums {

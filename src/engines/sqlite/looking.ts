@@ -1,6 +1,6 @@
 /** The two verbs that only look. They run in a transaction like the others, after it has removed what has expired. */
 import type { Line, LineSummary } from '../../core/engine.ts'
-import type { Scene } from './lines.ts'
+import type { Scene } from './scene.ts'
 import { HELD } from './schema.ts'
 
 export function inspect({ sql, now }: Scene, key: string): Line {

@@ -63,6 +63,8 @@ export interface Statements {
   readonly crowd: Command<[string]>
   readonly renew: Query<[number, number, string, string], EntryRow>
   readonly remove: Query<[string, string], EntryRow>
+  /** The same without an answer, for a line that has no others to be settled. */
+  readonly removeOnly: Command<[string, string]>
   readonly grant: Command<[number, number, string, string]>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
@@ -115,6 +117,7 @@ export function prepare(database: BroughtDatabase): Statements {
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
       where key = ? and id = ? and evicted = 0 returning ${ENTRY}`),
     remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${ENTRY}`),
+    removeOnly: c('delete from holdfast_entry where key = ? and id = ? and state < 2'),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
     disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
