@@ -10,6 +10,7 @@ type Opener = (url: string) => Promise<Engine>
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
   memory: async () => (await import('./engines/memory.ts')).memory(),
+  sqlite: async (url) => (await import('./engines/sqlite/open.ts')).openSqlite(url),
 }
 
 /**
@@ -21,7 +22,7 @@ export async function connect(url?: string, options: LocksOptions = {}): Promise
 }
 
 /** The engine behind a URL. */
-export async function openEngine(url: string = process.env['HOLDFAST_URL'] ?? 'sqlite:'): Promise<Engine> {
+export async function openEngine(url: string = process.env.HOLDFAST_URL ?? 'sqlite:'): Promise<Engine> {
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
   const open = scheme === undefined ? undefined : OPENERS[scheme]
   if (open !== undefined) return open(url)
