@@ -1,0 +1,133 @@
+/**
+ * What `holdfast doctor` checks on any engine, as data: each check has a name, a verdict, what was found, and what to do about it.
+ * Checks that only one engine can have are in a file beside this one, by its name.
+ */
+import { systemClock as clock, systemChance } from '../core/clock.ts'
+import { formatDuration } from '../core/duration.ts'
+import type { Engine } from '../core/engine.ts'
+import { createLocks } from '../core/locks.ts'
+
+export interface Finding {
+  readonly name: string
+  readonly status: 'ok' | 'warn' | 'fail'
+  readonly finding: string
+  /** What to do about it. */
+  readonly todo?: string
+}
+
+/** What the checks may look at. */
+export interface Patient {
+  readonly engine: Engine
+  /** The same engine once more, as another process would have it. */
+  readonly another: () => Promise<Engine>
+  /** No URL was given, so every user has a default of their own. */
+  readonly isDefault: boolean
+}
+
+export type Check = (patient: Patient) => Promise<readonly Finding[]>
+
+/** A key of our own that nobody else has. */
+const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
+
+const LEAST_NODE = [20, 19] as const
+
+export async function nodeVersion(): Promise<readonly Finding[]> {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  const enough = major > LEAST_NODE[0] || (major === LEAST_NODE[0] && minor >= LEAST_NODE[1])
+  const found = { name: 'node', finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}` }
+  return [enough ? { ...found, status: 'ok' } : { ...found, status: 'fail', todo: `use Node ${LEAST_NODE.join('.')} or newer` }]
+}
+
+/** The one on which all others depend. */
+export async function reachable({ engine }: Patient): Promise<readonly Finding[]> {
+  try {
+    await engine.inspect(scratchKey())
+    return [{ name: 'reachable', status: 'ok', finding: `${engine.name} answers` }]
+  } catch (error) {
+    const finding = error instanceof Error ? error.message : String(error)
+    return [
+      {
+        name: 'reachable',
+        status: 'fail',
+        finding,
+        todo: 'nothing can be locked until it answers: check the URL, the server, permissions',
+      },
+    ]
+  }
+}
+
+const ROUND_TRIPS = 21
+/** A renewal has a third of the ttl; with the usual 30 s this is where trouble would begin. */
+const SLOW_MS = 1_000
+
+export async function roundTrip({ engine }: Patient): Promise<readonly Finding[]> {
+  const key = scratchKey()
+  const times: number[] = []
+  for (let i = 0; i < ROUND_TRIPS; i += 1) {
+    const sentAt = clock.now()
+    await engine.inspect(key)
+    times.push(clock.now() - sentAt)
+  }
+  times.sort((a, b) => a - b)
+  const [median, worst] = [times[ROUND_TRIPS >> 1] as number, times[ROUND_TRIPS - 1] as number]
+  const finding = `median ${median.toFixed(2)}ms, worst ${worst.toFixed(2)}ms of ${ROUND_TRIPS}`
+  if (worst < SLOW_MS) return [{ name: 'round trip', status: 'ok', finding }]
+  return [
+    {
+      name: 'round trip',
+      status: 'warn',
+      finding,
+      todo: `use a ttl well above ${formatDuration(worst * 10)}, or look for what slows it down`,
+    },
+  ]
+}
+
+/** Enter, renew, leave, on a key of our own: what every lock is made of. */
+export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
+  const key = scratchKey()
+  const ttlMs = Math.max(5_000, engine.traits.minTtlMs)
+  const tokens: (bigint | null)[] = []
+  for (let i = 0; i < 2; i += 1) {
+    const id = systemChance.id()
+    const claim = { key, id, holder: 'holdfast doctor', weight: 1, limit: 1, ttlMs, wait: false }
+    const [entered] = await engine.enter([claim])
+    const [renewed] = await engine.renew([{ key, id, ttlMs }])
+    const [left] = await engine.leave([{ key, id }])
+    const steps = { enter: entered?.state, renew: renewed?.state, leave: left }
+    if (entered?.state !== 'held' || renewed?.state !== 'held' || left !== true) {
+      return [{ name: 'verbs', status: 'fail', finding: `on a fresh key: ${JSON.stringify(steps)}`, todo: 'please report this' }]
+    }
+    tokens.push(entered.token)
+  }
+  const [first, second] = tokens
+  if (!engine.traits.fencing) return [{ name: 'verbs', status: 'ok', finding: 'enter, renew and leave work; this engine has no tokens' }]
+  if (typeof first === 'bigint' && typeof second === 'bigint' && second > first) {
+    return [{ name: 'verbs', status: 'ok', finding: `enter, renew and leave work; tokens ${first}, ${second}` }]
+  }
+  return [{ name: 'verbs', status: 'fail', finding: `tokens do not ascend: ${first}, ${second}`, todo: 'please report this' }]
+}
+
+/** A grant that takes this long came by a renewal, and not because somebody told. */
+const POLLED_MS = 1_000
+
+/** Two clients on one key: the second one waits, and is woken. */
+export async function handOff({ engine, another }: Patient): Promise<readonly Finding[]> {
+  const key = scratchKey()
+  await using first = createLocks(engine, { ttl: '30s', holder: 'holdfast doctor' })
+  await using second = createLocks(await another(), { ttl: '30s', holder: 'holdfast doctor, second client' })
+  const lease = await first.mutex(key).acquire({ wait: '5s' })
+  if ((await second.mutex(key).tryAcquire()) !== undefined) {
+    const finding = `two clients of ${engine.name} hold one key at the same time`
+    return [{ name: 'hand-off', status: 'fail', finding, todo: 'this engine does not lock across processes: use another URL' }]
+  }
+  const next = second.mutex(key).acquire({ wait: '20s' })
+  // The second one has to stand in line before the first one goes; else there is nothing to hand over.
+  while ((await second.inspect(key)).entries.length < 2) await new Promise((resolve) => clock.timer(5, () => resolve(undefined)))
+  const releasedAt = clock.now()
+  await lease.release()
+  await next
+  const tookMs = clock.now() - releasedAt
+  const finding = `from one client to the next in ${tookMs.toFixed(1)}ms`
+  if (tookMs < POLLED_MS) return [{ name: 'hand-off', status: 'ok', finding }]
+  return [{ name: 'hand-off', status: 'warn', finding, todo: 'waiters are not woken and find out late: see the engine’s page on wake-ups' }]
+}

@@ -1,0 +1,106 @@
+/**
+ * The command under the lock, as a process.
+ *
+ * Without a terminal it gets a session and a process group of its own, so that all of it can be signalled, and nothing else. With a terminal it must stay in
+ * our session, or `ssh` and `sudo` could not ask for a password, and in our group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own.
+ * docs/decisions has the alternatives.
+ */
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
+import { accessSync, constants, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Exit, signalExit } from './exits.ts'
+import type { Guardian } from './guardian.ts'
+import { ENDING } from './signals.ts'
+import { hasTerminal, inForeground } from './terminal.ts'
+
+/** How a command ended. */
+export interface Ended {
+  readonly exit: number
+  readonly signal: NodeJS.Signals | null
+}
+
+/** `ok`, or with which exit a shell would refuse to run it. Asked before standing in line: a typing error should not wait for its turn. */
+export function lookUp(
+  name: string,
+  path: string = process.env.PATH ?? '/usr/local/bin:/usr/bin:/bin',
+): Exit & ('ok' | 'cannotRun' | 'notFound') {
+  const files = name.includes('/') ? [name] : path.split(':').map((folder) => join(folder === '' ? '.' : folder, name))
+  let answer: 'cannotRun' | 'notFound' = 'notFound'
+  for (const file of files) {
+    const stats = statSync(file, { throwIfNoEntry: false })
+    if (stats === undefined) continue
+    if (stats.isFile() && isExecutable(file)) return 'ok'
+    answer = 'cannotRun'
+  }
+  return answer
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** $1 is `-` where the command leads a group. The guardian knows of it before it becomes what it is to be, so that no moment is unguarded. */
+const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
+
+export class Child {
+  /** Rejects if not even a shell could be started. */
+  readonly ended: Promise<Ended>
+  readonly #process: ChildProcess
+  readonly #leads: boolean
+
+  /** Whether a command started now would have a process group of its own. */
+  static get wouldLead(): boolean {
+    return !hasTerminal()
+  }
+
+  constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian, leads: boolean) {
+    this.#leads = leads
+    const stdio: StdioOptions = ['inherit', 'inherit', 'inherit', guardian.orders]
+    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', leads ? '-' : '', ...program], { detached: leads, stdio, env })
+    this.ended = new Promise((resolve, reject) => {
+      this.#process.once('error', reject)
+      this.#process.once('exit', (code, signal) => resolve({ exit: code ?? signalExit(signal as NodeJS.Signals), signal }))
+    })
+  }
+
+  /** Its process group, where it has one of its own. */
+  get group(): number | undefined {
+    return this.#leads ? this.#process.pid : undefined
+  }
+
+  /** Pass on a signal that we got, unless the command has got it too. */
+  forward(signal: NodeJS.Signals): void {
+    if (this.group !== undefined && ENDING.has(signal)) signalGroup(this.group, signal)
+    else if (this.#leads || !sentByTerminal(signal)) this.#process.kill(signal)
+  }
+
+  /** KILL, at once, all that can be reached at once. The guardian gets the rest. */
+  kill(): void {
+    if (this.group === undefined) this.#process.kill('SIGKILL')
+    else signalGroup(this.group, 'SIGKILL')
+  }
+}
+
+/**
+ * Whether the terminal sends this to its whole foreground group: the command then has it already. Nobody tells who sent a signal, but keys reach only the
+ * foreground, and a hang-up leaves no terminal.
+ */
+function sentByTerminal(signal: NodeJS.Signals): boolean {
+  if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()
+  return signal === 'SIGHUP' && !hasTerminal()
+}
+
+function signalGroup(group: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-group, signal)
+  } catch (error) {
+    // Nobody left, or only processes of another user (setuid), whose end is their own.
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ESRCH' && code !== 'EPERM') throw error
+  }
+}

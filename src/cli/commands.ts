@@ -1,0 +1,18 @@
+/** Which commands there are. Each is in a file of its own, loaded only when it is asked for, so that starting costs little more than starting Node. */
+import type { CommandSpec } from './args.ts'
+
+interface Listed {
+  readonly summary: string
+  load(): Promise<{ readonly command: CommandSpec }>
+}
+
+export const COMMANDS: Readonly<Record<string, Listed>> = {
+  run: { summary: 'run a command while holding a lock', load: () => import('./commands/run.ts') },
+  ls: { summary: 'list the keys that are held or waited for', load: () => import('./commands/ls.ts') },
+  show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },
+  watch: { summary: 'show it again whenever it changes', load: () => import('./commands/watch.ts') },
+  evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
+  elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
+  doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
+  completion: { summary: 'print a completion script for your shell', load: () => import('./commands/completion.ts') },
+}

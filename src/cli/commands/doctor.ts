@@ -1,0 +1,63 @@
+/** `holdfast doctor`: is the engine there, does it do what locks need, and what could break its promises? */
+import { redactUrl } from '../../connect.ts'
+import type { CommandSpec } from '../args.ts'
+import { type Check, type Finding, handOff, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
+import { EXITS } from '../exits.ts'
+import { open } from '../open.ts'
+import { colours, print, printable, printJson, STDOUT } from '../output.ts'
+
+/** Checks that only make sense on one engine. */
+const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
+  sqlite: () => import('../checks-sqlite.ts'),
+}
+
+export const command: CommandSpec = {
+  usage: '[options]',
+  takes: { least: 0, most: 0 },
+  runs: false,
+  options: {},
+  examples: [
+    ['holdfast doctor', 'check the default engine; exit 1 if something fails'],
+    ['holdfast doctor --url redis://127.0.0.1:6379 --json', 'another engine, for a program'],
+  ],
+  run: async (input) => {
+    const opened = await open(input)
+    const { engine, url } = opened
+    const isDefault = input.value('url') === undefined && (process.env.HOLDFAST_URL ?? '') === ''
+    const patient: Patient = { engine, another: async () => (await open(input)).engine, isDefault }
+    const findings = await examine(patient)
+    const failed = findings.some(({ status }) => status === 'fail')
+    if (input.json) printJson(STDOUT, input.command, { engine: engine.name, url: redactUrl(url), ok: !failed, checks: findings })
+    else print(text(engine.name, redactUrl(url), findings))
+    return failed ? EXITS.no.code : EXITS.ok.code
+  },
+}
+
+async function examine(patient: Patient): Promise<Finding[]> {
+  const findings = [...(await nodeVersion()), ...(await reachable(patient))]
+  if (findings.some(({ status }) => status === 'fail')) return findings
+  const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? []
+  // The last one closes the engine.
+  for (const check of [roundTrip, verbs, ...own, handOff]) findings.push(...(await attempt(check, patient)))
+  return findings
+}
+
+/** A check that throws is a finding, too. */
+async function attempt(check: Check, patient: Patient): Promise<readonly Finding[]> {
+  try {
+    return await check(patient)
+  } catch (error) {
+    return [{ name: check.name || 'check', status: 'fail', finding: error instanceof Error ? error.message : String(error) }]
+  }
+}
+
+function text(engine: string, url: string, findings: readonly Finding[]): string {
+  const { bold, green, yellow, red, dim } = colours(STDOUT)
+  const paint = { ok: green, warn: yellow, fail: red }
+  const width = Math.max(...findings.map(({ name }) => name.length))
+  const lines = findings.flatMap(({ name, status, finding, todo }) => [
+    `${paint[status](status.padEnd(4))}  ${name.padEnd(width)}  ${printable(finding)}`,
+    ...(todo === undefined ? [] : [`${' '.repeat(width + 8)}${dim(`→ ${printable(todo)}`)}`]),
+  ])
+  return [`${bold(engine)} ${dim(url)}`, ...lines].join('\n')
+}

@@ -1,0 +1,57 @@
+/** `holdfast elect KEY -- COMMAND`: the command runs wherever and whenever this process is the leader. */
+import { type CommandSpec, type Input, UsageError } from '../args.ts'
+import { Interrupted } from '../failure.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram } from '../job.ts'
+import { type Opened, open } from '../open.ts'
+import { say } from '../output.ts'
+import { Signals } from '../signals.ts'
+import type { Limits } from '../supervise.ts'
+
+const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
+
+export const command: CommandSpec = {
+  usage: 'KEY [options] -- COMMAND [ARGUMENT...]',
+  takes: { least: 1, most: 1 },
+  runs: true,
+  options: {
+    ...OPTIONS,
+    'on-lost': { takes: 'term|kill', help: 'how the command is ended if leadership is lost (term)' },
+  },
+  examples: [
+    ['holdfast elect scheduler -- ./scheduler', 'on every host, with one --url: it runs on one of them'],
+    ['holdfast elect scheduler --ttl 5s -- ./scheduler', 'another takes over within about five seconds'],
+  ],
+  run: async (input) => {
+    const limits = limitsOf(input)
+    if (limits.onLost === 'ignore') throw new UsageError('--on-lost ignore would make two leaders; use term or kill')
+    const refused = refuseProgram(input.program)
+    if (refused !== undefined) {
+      say(refused.message)
+      return refused.exit
+    }
+    return campaign(input, limits, await open(input))
+  },
+}
+
+async function campaign(input: Input, limits: Limits, opened: Opened): Promise<number> {
+  const interrupt = new AbortController()
+  const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
+  const runner = new JobRunner(input, opened, limits, signals)
+  runner.remarkEngine()
+  const locks = opened.locks(runner.holder, limits.ttlMs)
+  try {
+    const lock = locks.mutex(input.key)
+    for (;;) {
+      const term = await runner.run(lock, Number.POSITIVE_INFINITY, interrupt.signal)
+      if (term === undefined) continue
+      await term.lease.release()
+      runner.report(term)
+      if (!term.lost) return term.exit
+      // Told to end while we were losing: then that is what ends us, and not the next election.
+      if (signals.toldToEnd !== undefined) throw new Interrupted(signals.toldToEnd)
+      runner.remark('no longer the leader; standing for election again')
+    }
+  } finally {
+    await locks.close()
+  }
+}

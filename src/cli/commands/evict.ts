@@ -1,0 +1,53 @@
+/** `holdfast evict KEY --token N`: take a lock away from whoever holds it with that token. */
+import { formatDuration } from '../../core/duration.ts'
+import type { Line } from '../../core/engine.ts'
+import { type CommandSpec, type Input, UsageError } from '../args.ts'
+import { EXITS } from '../exits.ts'
+import { open } from '../open.ts'
+import { print, printable, printJson, STDOUT, say } from '../output.ts'
+
+export const command: CommandSpec = {
+  usage: 'KEY --token N [options]',
+  takes: { least: 1, most: 1 },
+  runs: false,
+  options: {
+    token: { takes: 'N', help: 'the token of the entry, as `holdfast show` tells it; refused if it has moved on' },
+    now: { help: 'free the key at once, though its holder may still be at work: only if it is dead, or guards check tokens' },
+  },
+  examples: [
+    ['holdfast evict nightly --token 17', 'refuse its renewals: its holder ends before the next one is let in'],
+    ['holdfast evict nightly --token 17 --now', 'let the next one in at once'],
+  ],
+  run: async (input) => {
+    const { key } = input
+    const token = tokenOf(input)
+    const how = input.has('now') ? 'now' : 'expire'
+    await using opened = await open(input)
+    const before = await opened.ask((engine) => engine.inspect(key))
+    const evicted = await opened.ask((engine) => engine.evict(key, token, how))
+    const exit = evicted ? EXITS.ok.code : EXITS.no.code
+    if (input.json) printJson(STDOUT, input.command, { key, token, how, evicted })
+    else if (evicted) print(`evicted token ${token} from '${printable(key)}'${consequence(before, token, how)}`)
+    else say(`nothing evicted: ${whoIsThere(before)}`)
+    return exit
+  },
+}
+
+function tokenOf(input: Input): bigint {
+  const text = input.value('token')
+  if (text === undefined) throw new UsageError(`which one? --token N; holdfast show ${printable(input.key)} tells`)
+  if (!/^\d+$/.test(text)) throw new UsageError(`--token must be a whole number; got '${text}'`)
+  return BigInt(text)
+}
+
+function consequence(before: Line, token: bigint, how: 'expire' | 'now'): string {
+  const entry = before.entries.find((candidate) => candidate.token === token)
+  if (entry === undefined || entry.state === 'waiting') return ''
+  if (how === 'now') return `: ${printable(entry.holder)} may still be at work`
+  return `: ${printable(entry.holder)} is refused its next renewal; the key is free in ${formatDuration(entry.remainingMs)} at the latest`
+}
+
+function whoIsThere(line: Line): string {
+  const tokens = line.entries.map(({ token, state }) => `${token} ${state}`).join(', ')
+  return tokens === '' ? `'${printable(line.key)}' is free` : `'${printable(line.key)}' has ${tokens}`
+}

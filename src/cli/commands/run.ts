@@ -1,0 +1,104 @@
+/** `holdfast run KEY -- COMMAND`: the command runs while the lock is held, and never while it is not. */
+import { UNLIMITED } from '../../core/engine.ts'
+import type { AcquireOptions, Lock } from '../../core/lock.ts'
+import type { Locks } from '../../core/locks.ts'
+import { type CommandSpec, type Input, UsageError } from '../args.ts'
+import { EXITS } from '../exits.ts'
+import { Interrupted } from '../failure.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram, type Stay } from '../job.ts'
+import { type Opened, open } from '../open.ts'
+import { printable, printJson, STDERR, say } from '../output.ts'
+import { Signals } from '../signals.ts'
+import type { Limits } from '../supervise.ts'
+
+export const command: CommandSpec = {
+  usage: 'KEY [options] -- COMMAND [ARGUMENT...]',
+  takes: { least: 1, most: 1 },
+  runs: true,
+  options: {
+    wait: { short: 'w', takes: 'D', help: 'how long to stand in line; for ever unless given' },
+    'try-once': { short: 'n', help: 'do not wait: exit 75 if it is busy' },
+    shared: { short: 's', help: 'hold together with others who say --shared (a read lock)' },
+    limit: { takes: 'N', help: 'hold together with up to N-1 others (a semaphore)' },
+    'at-least': { takes: 'D', help: 'keep the key busy this long, even if the command is faster' },
+    'at-most': { takes: 'D', help: 'end the command after this long: TERM, after --grace KILL' },
+    'busy-exit': { takes: 'N', help: 'the exit code for busy, instead of 75' },
+    ...JOB_OPTIONS,
+  },
+  examples: [
+    ['holdfast run nightly -n -- ./backup.sh', 'a backup, unless one is running'],
+    ['holdfast run deploy --wait 10m -- make deploy', 'stand in line for up to ten minutes'],
+    [
+      'holdfast run report -n --at-least 50s -- ./report.sh',
+      'from the crontabs of five hosts, with --url: once a minute, whoever is first',
+    ],
+    ['holdfast run gpu --limit 2 -- ./train.sh', 'two at a time'],
+    ['holdfast run db --shared -- ./read.sh', 'many readers; whoever leaves --shared out writes alone'],
+    ['holdfast run sync --at-most 1h --grace 30s -- ./sync.sh', 'an hour at most'],
+  ],
+  run: async (input) => {
+    const plan = planOf(input)
+    const refused = refuseProgram(input.program)
+    if (refused !== undefined) return refuse(input, 'not-run', refused.exit, refused.message)
+    return runOnce(input, plan, await open(input))
+  },
+}
+
+interface Plan {
+  readonly limits: Limits
+  /** 0: one try. */
+  readonly waitMs: number
+  readonly limit: number
+  readonly atLeastMs: number
+  readonly busyExit: number
+}
+
+const MOST_EXIT = 255
+
+function planOf(input: Input): Plan {
+  const waitMs = input.durationMs('wait')
+  if (input.has('try-once') && waitMs !== undefined) throw new UsageError('-n does not wait: leave out -n or --wait')
+  if (input.has('shared') && input.has('limit')) throw new UsageError('--shared has no limit: leave out --shared or --limit')
+  return {
+    limits: limitsOf(input),
+    waitMs: input.has('try-once') ? 0 : (waitMs ?? Number.POSITIVE_INFINITY),
+    limit: input.has('shared') ? UNLIMITED : (input.wholeNumber('limit', 1, UNLIMITED) ?? 1),
+    atLeastMs: input.durationMs('at-least') ?? 0,
+    busyExit: input.wholeNumber('busy-exit', 0, MOST_EXIT) ?? EXITS.busy.code,
+  }
+}
+
+function lockOf(locks: Locks, key: string, limit: number): Lock<AcquireOptions> {
+  if (limit === UNLIMITED) return locks.rw(key).read
+  return limit === 1 ? locks.mutex(key) : locks.semaphore(key, limit)
+}
+
+async function runOnce(input: Input, plan: Plan, opened: Opened): Promise<number> {
+  const { key } = input
+  const interrupt = new AbortController()
+  const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
+  const runner = new JobRunner(input, opened, plan.limits, signals)
+  runner.remarkEngine()
+  const locks = opened.locks(runner.holder, plan.limits.ttlMs)
+  try {
+    const stay = await runner.run(lockOf(locks, key, plan.limit), plan.waitMs, interrupt.signal)
+    if (stay === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
+    await giveBack(stay, plan.atLeastMs)
+    runner.report(stay)
+    return stay.exit
+  } finally {
+    await locks.close()
+  }
+}
+
+/** With some of --at-least left, the key stays busy behind us. */
+async function giveBack({ lease, lost, heldMs }: Stay, atLeastMs: number): Promise<void> {
+  const released = await lease.release(atLeastMs > heldMs ? { after: atLeastMs - heldMs } : {})
+  if (!released && !lost) say(`could not give back '${printable(lease.key)}': it will expire by itself`)
+}
+
+function refuse(input: Input, outcome: 'busy' | 'not-run', exit: number, message: string): number {
+  if (input.json) printJson(STDERR, input.command, { key: input.key, outcome, exit, message })
+  else if (outcome !== 'busy' || !input.has('quiet')) say(message)
+  return exit
+}

@@ -1,0 +1,25 @@
+/** `holdfast show KEY`: who holds it and who waits, in order. */
+import type { CommandSpec } from '../args.ts'
+import { EXITS } from '../exits.ts'
+import { open } from '../open.ts'
+import { print, printJson, STDOUT } from '../output.ts'
+import { lineJson, lineText } from '../view.ts'
+
+export const command: CommandSpec = {
+  usage: 'KEY [options]',
+  takes: { least: 1, most: 1 },
+  runs: false,
+  options: {},
+  examples: [
+    ['holdfast show nightly', 'who holds it, with token, host, pid, since when and for how long still'],
+    ["holdfast show nightly --json | jq -r '.entries[0].token'", 'the token of its holder, as evict wants it'],
+  ],
+  run: async (input) => {
+    const { key } = input
+    await using opened = await open(input)
+    const line = await opened.ask((engine) => engine.inspect(key))
+    if (input.json) printJson(STDOUT, input.command, lineJson(line))
+    else print(lineText(line))
+    return EXITS.ok.code
+  },
+}

@@ -1,0 +1,43 @@
+/** From anything thrown to an exit code and one sentence. */
+import { redactUrl } from '../connect.ts'
+import { AcquireTimeoutError, EngineError, LeaseLostError, LineFullError, UnsupportedError } from '../core/errors.ts'
+import { UsageError } from './args.ts'
+import { EXITS, type Exit, signalExit } from './exits.ts'
+
+export interface Failure {
+  readonly kind: Exit | 'signal'
+  readonly exit: number
+  readonly message: string
+}
+
+/** We were asked to end by a signal, before there was a command to pass it on to. */
+export class Interrupted extends Error {
+  readonly signal: NodeJS.Signals
+
+  constructor(signal: NodeJS.Signals) {
+    super(`ended by ${signal}`)
+    this.signal = signal
+  }
+}
+
+/** An engine that cannot be used, by the URL the user knows it by. */
+export class Unreachable extends Error {
+  constructor(url: string, error: Error) {
+    super(`cannot use ${redactUrl(url)}: ${error.message}`, { cause: error })
+  }
+}
+
+export function failureOf(error: unknown): Failure {
+  const message = error instanceof Error ? error.message : String(error)
+  if (error instanceof Interrupted) return { kind: 'signal', exit: signalExit(error.signal), message }
+  const kind = kindOf(error)
+  return { kind, exit: EXITS[kind].code, message }
+}
+
+function kindOf(error: unknown): Exit {
+  if (error instanceof UsageError || error instanceof UnsupportedError) return 'usage'
+  if (error instanceof Unreachable || error instanceof EngineError || error instanceof LineFullError) return 'unreachable'
+  if (error instanceof AcquireTimeoutError) return 'waited'
+  if (error instanceof LeaseLostError) return 'lost'
+  return 'bug'
+}

@@ -1,0 +1,167 @@
+/**
+ * The guardian: a small shell beside every command under a lock, in a session of its own, which sees to it that the command never outlives the lock.
+ *
+ *     holdfast run ──────── starts, first ────────► guardian ◄──── "watch me", before it turns into the command ──── sh, later the command
+ *         └──── orders, and on every renewal: "end it in 24 s, unless you hear of me" ────►┘
+ *
+ * `holdfast run` may be killed with -9, or stopped past the end of its lease. It can do nothing about either, and its command would work on while somebody else
+ * holds. The guardian can: it hears the end of the pipe, or its alarm rings. It is a shell, because that starts in a millisecond and takes no memory worth
+ * speaking of, and it is the one place where a command and everything it has started is ended: politely, then surely.
+ *
+ * Its process group is also named to the engine as a sign of life: it exists until the last process of the command is gone.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+
+/** How often the guardian looks, between TERM and KILL, whether anybody is left. */
+const LOOKS = 20
+
+/**
+ * $1: seconds between two looks when the pipe ends. $2: empty for a command that has a process group of its own; for one that shares ours (on a terminal), the id
+ * that all its processes have in their environment.
+ *
+ * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session is added. The alarm is a subshell that
+ * sleeps; USR1 cancels it, which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
+ */
+const SCRIPT = `
+pause=$1 id=$2 target= session= alarm=
+trap '' HUP INT QUIT TERM TSTP TTIN TTOU
+
+# proc(5): after the name, which may contain anything, come state, parent, group, session.
+session_of() {
+  read -r stat < "/proc/$1/stat" || return
+  set -- \${stat##*) }
+  echo "$4"
+}
+descendants() {
+  for child in $(ps -A -o pid= -o ppid= | awk -v parent="$1" '$2 == parent { print $1 }'); do
+    echo "$child"
+    descendants "$child"
+  done
+}
+members() {
+  echo "$target"
+  [ -n "$id" ] || return 0
+  [ -r /proc/self/environ ] || { descendants "$target"; return 0; }
+  for file in $(grep -lsF "HOLDFAST_ID=$id" /proc/[0-9]*/environ); do
+    pid=\${file#/proc/} pid=\${pid%/environ}
+    [ "$pid" = "$target" ] || [ "$(session_of "$pid")" != "$session" ] || echo "$pid"
+  done
+}
+signal() {
+  found=1
+  for member in $(members); do kill -s "$1" -- "$member" && found=0; done
+  return $found
+}
+# Zombies answer to signals. Where nobody reaps them, they would count as alive for ever.
+alive() {
+  signal 0 || return 1
+  [ -r /proc/self/stat ] || return 0
+  case $target in
+    -*) grep -qsE "\\) [^ZX] [0-9]+ \${target#-} " /proc/[0-9]*/stat ;;
+    *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
+  esac
+}
+end() {
+  [ -n "$target" ] || return 0
+  if [ "$1" != 0 ]; then
+    signal TERM
+    signal CONT
+    looks=${LOOKS}
+    while [ $looks -gt 0 ] && alive; do sleep "$1"; looks=$((looks - 1)); done
+  fi
+  looks=${LOOKS}
+  while signal KILL; [ $looks -gt 0 ] && alive; do sleep 0.1; looks=$((looks - 1)); done
+}
+cancel() {
+  [ -z "$alarm" ] || kill -s USR1 "$alarm"
+  alarm=
+}
+arm() {
+  cancel
+  (
+    trap 'kill -s KILL "$nap"; exit' USR1
+    sleep "$1" & nap=$!
+    wait "$nap" && end "$2"
+  ) 3<&- &
+  alarm=$!
+}
+
+while read -r order first second <&3; do
+  case $order in
+    watch) target=$first; [ -z "$id" ] || session=$(session_of "$target") ;;
+    arm) arm "$first" "$second" ;;
+    end) end "$first"; cancel; exit ;;
+    done) cancel; exit ;;
+  esac
+done
+end "$pause"
+cancel
+`
+
+export class Guardian {
+  readonly #shell: ChildProcess
+  readonly #orders: Socket
+  readonly #gone: Promise<unknown>
+
+  /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. */
+  static start(graceMs: number, id: string | undefined): Guardian {
+    const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
+    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', looksApart(graceMs), id ?? ''], {
+      // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
+      detached: true,
+      stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
+      env: { ...env, PATH: `${PATH}:/usr/bin:/bin` },
+    })
+    return new Guardian(shell)
+  }
+
+  private constructor(shell: ChildProcess) {
+    this.#shell = shell
+    this.#orders = shell.stdio[3] as Socket
+    // Nobody listens any more: it was killed, or has ended. Its exit tells.
+    this.#orders.on('error', () => undefined)
+    this.#gone = once(shell, 'exit')
+    shell.unref()
+    this.#orders.unref()
+  }
+
+  /** Also its process group. */
+  get pid(): number {
+    const { pid } = this.#shell
+    if (pid === undefined) throw new Error('cannot start /bin/sh')
+    return pid
+  }
+
+  /** What a command says "watch me" to. While it has this open, the guardian does not take us for dead. */
+  get orders(): Socket {
+    return this.#orders
+  }
+
+  /** From now on: end the command in `delayMs`, TERM and `graceMs` later KILL, unless this is said again before. */
+  arm(delayMs: number, graceMs: number): void {
+    this.#orders.write(`arm ${seconds(delayMs)} ${looksApart(graceMs)}\n`)
+  }
+
+  /** End the command now. Resolves when nothing of it is left. */
+  async end(graceMs: number): Promise<void> {
+    this.#orders.write(`end ${looksApart(graceMs)}\n`)
+    await this.#gone
+  }
+
+  /** The command has ended by itself, and what it has left running is meant to run on. */
+  async dismiss(): Promise<void> {
+    // An order of which only the end of the pipe arrives would be an order to kill.
+    await new Promise<void>((resolve) => this.#orders.write('done\n', () => resolve()))
+  }
+}
+
+function seconds(ms: number): string {
+  return (Math.max(0, ms) / 1000).toFixed(3)
+}
+
+/** Seconds between two looks; `0` says KILL at once. */
+function looksApart(graceMs: number): string {
+  return graceMs < LOOKS ? '0' : seconds(graceMs / LOOKS)
+}

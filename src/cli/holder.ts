@@ -1,0 +1,45 @@
+/**
+ * Who holds, in words: `host:pid command arguments`. It is what others see while they wait, so secrets have no place in it: on a shared engine it can
+ * be read by people who could never have listed the processes of this host.
+ */
+import { hostname } from 'node:os'
+import { redactUrl } from '../connect.ts'
+
+/** The contract's bound on a holder, in bytes. */
+const LONGEST_BYTES = 512
+
+const SECRET = 'pass(?:word|wd|phrase)?|pwd|secret|token|api-?key|credentials?'
+/** `--password=x`, `PGPASSWORD=x`. */
+const ASSIGNED = new RegExp(`^([\\w-]*(?:${SECRET})[\\w-]*=).+`, 'is')
+/** `--password x`: the next argument is the secret. */
+const ANNOUNCES = new RegExp(`^--?[\\w-]*(?:${SECRET})$`, 'i')
+
+/** The arguments without what looks like a secret. */
+export function redactCommand(command: readonly string[]): string[] {
+  return command.map((argument, index) => {
+    if (index > 0 && ANNOUNCES.test(command[index - 1] as string)) return '***'
+    return redactUrl(argument.replace(ASSIGNED, '$1***'))
+  })
+}
+
+/** This process, as others shall see it. */
+export function ownHolder(command: readonly string[]): string {
+  const holder = `${hostname()}:${process.pid} ${redactCommand(command).join(' ')}`.toWellFormed()
+  if (Buffer.byteLength(holder) <= LONGEST_BYTES) return holder
+  // Cut at a character, not inside one.
+  const cut = new TextDecoder().decode(Buffer.from(holder).subarray(0, LONGEST_BYTES - 3))
+  return `${cut.replace(/�+$/, '')}…`
+}
+
+/** The parts of a holder that `holdfast` or the library wrote; a name somebody chose has none. */
+export interface HolderParts {
+  readonly host: string | null
+  readonly pid: number | null
+  readonly command: string | null
+}
+
+export function parseHolder(holder: string): HolderParts {
+  const match = /^([^\s:]+):(\d+)(?: (.*))?$/s.exec(holder)
+  if (match === null) return { host: null, pid: null, command: null }
+  return { host: match[1] ?? null, pid: Number(match[2]), command: match[3] ?? null }
+}

@@ -1,0 +1,170 @@
+/** What `run` and `elect` have in common: a command line, the limits it runs under, waiting for the lock, and who is told what happens. */
+import { redactUrl } from '../connect.ts'
+import { systemClock as clock, systemChance } from '../core/clock.ts'
+import { channels, type Events } from '../core/diagnostics.ts'
+import { formatDuration } from '../core/duration.ts'
+import type { Engine } from '../core/engine.ts'
+import type { Lease } from '../core/lease.ts'
+import type { AcquireOptions, Lock } from '../core/lock.ts'
+import { type Input, type OptionSpecs, UsageError } from './args.ts'
+import { lookUp } from './child.ts'
+import { EXITS } from './exits.ts'
+import { ownHolder } from './holder.ts'
+import type { Opened } from './open.ts'
+import { printable, printJson, STDERR, say } from './output.ts'
+import type { Signals } from './signals.ts'
+import { type Limits, type Outcome, supervise } from './supervise.ts'
+import { Waiting } from './waiting.ts'
+
+export const JOB_OPTIONS: OptionSpecs = {
+  ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
+  grace: { takes: 'D', help: 'between TERM and KILL (5s); before a loss, a third of the ttl at most' },
+  'on-lost': { takes: 'term|kill|ignore', help: 'what happens to the command if the lock cannot be kept (term)' },
+  verbose: { short: 'v', help: 'say which engine and file, who is waited for, and when it is ours' },
+  quiet: { short: 'q', help: 'say nothing but errors' },
+}
+
+const DEFAULT_TTL_MS = 30_000
+const DEFAULT_GRACE_MS = 5_000
+
+export function limitsOf(input: Input): Limits {
+  if (input.has('quiet') && input.has('verbose')) throw new UsageError('--quiet and --verbose exclude each other')
+  return {
+    onLost: input.oneOf('on-lost', ['term', 'kill', 'ignore']) ?? 'term',
+    ttlMs: input.durationMs('ttl') ?? DEFAULT_TTL_MS,
+    graceMs: input.durationMs('grace') ?? DEFAULT_GRACE_MS,
+    atMostMs: input.durationMs('at-most'),
+  }
+}
+
+/** The exit code if the command cannot be run, and why; undefined if it can. */
+export function refuseProgram(program: readonly string[]): { exit: number; message: string } | undefined {
+  if (process.platform === 'win32') throw new UsageError('running commands needs a POSIX system; use the library on Windows')
+  const name = program[0] as string
+  const found = lookUp(name)
+  if (found === 'ok') return undefined
+  const exit = EXITS[found].code
+  if (found === 'cannotRun') return { exit, message: `cannot run '${printable(name)}': not an executable file` }
+  const hint = /\s/.test(name) ? `; for a line of shell: sh -c '${printable(name)}'` : ''
+  return { exit, message: `command not found: '${printable(name)}'${hint}` }
+}
+
+/** SQLite frees a lock early when its process is dead. It has to know of the others that are to be dead first. */
+interface JudgesDeath extends Engine {
+  alsoAlive(processGroup: number): Promise<void>
+}
+
+function judgesDeath(engine: Engine): engine is JudgesDeath {
+  return 'alsoAlive' in engine
+}
+
+/** How one stay under the lock went. `lease` is not given back yet. */
+export interface Stay extends Outcome {
+  readonly lease: Lease
+  readonly waitedMs: number
+  readonly heldMs: number
+}
+
+export class JobRunner {
+  readonly holder: string
+  readonly #input: Input
+  readonly #limits: Limits
+  readonly #opened: Opened
+  readonly #signals: Signals
+
+  constructor(input: Input, opened: Opened, limits: Limits, signals: Signals) {
+    this.#input = input
+    this.#opened = opened
+    this.#signals = signals
+    this.#limits = limits
+    this.holder = ownHolder(input.program)
+    channels.jeopardy.subscribe((message) => this.#jeopardy(message as Events['jeopardy']))
+  }
+
+  /** With -v. */
+  remark(text: string): void {
+    if (this.#input.has('verbose')) say(text)
+  }
+
+  remarkEngine(): void {
+    const { engine, url } = this.#opened
+    const where = 'file' in engine ? `file ${String(engine.file)}` : redactUrl(url)
+    this.remark(`engine ${engine.name}, ${where}`)
+  }
+
+  /** stdout is the command's: what we have to say goes to stderr, also as JSON. */
+  report(stay: Stay): void {
+    if (!this.#input.json) return
+    const { lease, lost, signal, waitedMs, heldMs } = stay
+    printJson(STDERR, this.#input.command, {
+      key: lease.key,
+      outcome: lost ? 'lost' : 'ran',
+      exit: stay.exit,
+      signal,
+      token: lease.token,
+      holder: this.holder,
+      waitedMs: Math.round(waitedMs),
+      heldMs: Math.round(heldMs),
+    })
+  }
+
+  /** Wait for the lock and run the command under it. Undefined: it is busy, and `waitMs` is 0. */
+  async run(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<Stay | undefined> {
+    const askedAt = clock.now()
+    const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs, signal))
+    if (lease === undefined) return undefined
+    const grantedAt = clock.now()
+    const waitedMs = grantedAt - askedAt
+    this.remark(`holding '${printable(lock.key)}', token ${lease.token}, after ${formatDuration(waitedMs)}`)
+    const outcome = await this.#supervise(lease)
+    const ignored = outcome.lost && this.#limits.onLost === 'ignore'
+    if (ignored) this.#tell(`lost '${printable(lock.key)}' while the command ran`)
+    const exit = outcome.lost && !ignored ? EXITS.lost.code : outcome.exit
+    return { ...outcome, exit, lease, waitedMs, heldMs: clock.now() - grantedAt }
+  }
+
+  /** One try first: it fails at once where waiting would patiently try an unreachable engine again. */
+  async #acquire(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<Lease | undefined> {
+    const lease = await lock.tryAcquire({ signal })
+    if (lease !== undefined || waitMs === 0) return lease
+    const options = { quiet: this.#input.has('quiet') || this.#input.json, verbose: this.#input.has('verbose') }
+    const waiting = Waiting.begin(this.#opened.engine, lock.key, this.holder, options)
+    try {
+      return await lock.acquire({ signal, ...(waitMs === Number.POSITIVE_INFINITY ? {} : { wait: waitMs }) })
+    } finally {
+      await waiting?.end()
+    }
+  }
+
+  #supervise(lease: Lease): Promise<Outcome> {
+    const { engine } = this.#opened
+    const { key, token } = lease
+    return supervise({
+      lease,
+      program: this.#input.program,
+      env: { ...process.env, HOLDFAST_KEY: key, HOLDFAST_TOKEN: token === null ? '' : String(token), HOLDFAST_HOLDER: this.holder },
+      id: systemChance.id(),
+      limits: this.#limits,
+      liveAlso: async (group) => {
+        if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
+      },
+      signals: this.#signals.divert,
+      onEnding: (why) => this.#ending(key, why),
+    })
+  }
+
+  #ending(key: string, why: 'lost' | 'at-most'): void {
+    const { atMostMs = 0 } = this.#limits
+    if (why === 'lost') this.#tell(`losing '${printable(key)}': ending the command`)
+    else this.#tell(`the command has had its ${formatDuration(atMostMs)}: ending it`)
+  }
+
+  #jeopardy({ operation, error, remainingMs }: Events['jeopardy']): void {
+    const why = error === undefined ? '' : ` (${error.message})`
+    this.#tell(`'${printable(operation.key)}' could not be renewed${why}; ${formatDuration(remainingMs)} left`)
+  }
+
+  #tell(text: string): void {
+    if (!this.#input.has('quiet')) say(text)
+  }
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env node
+/**
+ * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence and an exit code; commands.ts lists the
+ * commands, args.ts parses, exits.ts has the codes.
+ */
+import { didYouMean, parseInput, UsageError } from './args.ts'
+import { COMMANDS } from './commands.ts'
+import { EXITS } from './exits.ts'
+
+async function main(argv: readonly string[]): Promise<number> {
+  const [name, ...rest] = argv
+  if (name === undefined || name === '--help' || name === '-h' || name === 'help') return help(rest[0], name === undefined)
+  if (name === '--version' || name === '-V') return version(rest.includes('--json'))
+  const known = COMMANDS[name]
+  if (known === undefined) {
+    const what = name.startsWith('-') ? `unknown option '${name}'` : `unknown command '${name}'`
+    throw new UsageError(`${what}${didYouMean(name, Object.keys(COMMANDS))}; holdfast --help lists them`)
+  }
+  const { command } = await known.load()
+  const input = parseInput(name, command, rest)
+  return input.has('help') ? help(name, false) : command.run(input)
+}
+
+/** Asked for, it goes to stdout; without a command, to stderr, and as an error. */
+async function help(name: string | undefined, missing: boolean): Promise<number> {
+  const { commandHelp, mainHelp } = await import('./help.ts')
+  const { write, STDERR, STDOUT } = await import('./output.ts')
+  const known = name === undefined ? undefined : COMMANDS[name]
+  const summaries = Object.entries(COMMANDS).map(([command, { summary }]) => ({ name: command, summary }))
+  const text = known === undefined ? mainHelp(summaries) : commandHelp(name as string, known.summary, (await known.load()).command)
+  write(missing ? STDERR : STDOUT, `${text}\n`)
+  return missing ? EXITS.usage.code : EXITS.ok.code
+}
+
+async function version(json: boolean): Promise<number> {
+  const { readFileSync } = await import('node:fs')
+  const { print, printJson, STDOUT } = await import('./output.ts')
+  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')
+  const { version } = JSON.parse(text) as { version: string }
+  if (json) printJson(STDOUT, 'version', { version, node: process.version })
+  else print(version)
+  return EXITS.ok.code
+}
+
+async function fail(error: unknown, argv: readonly string[]): Promise<number> {
+  const { failureOf } = await import('./failure.ts')
+  const { printable, printJson, say, STDERR } = await import('./output.ts')
+  const { kind, exit, message } = failureOf(error)
+  const ours = argv.slice(0, argv.includes('--') ? argv.indexOf('--') : argv.length)
+  if (ours.includes('--json')) printJson(STDERR, ours[0] ?? '', { error: { kind, message }, exit })
+  else if (kind === 'bug') say(`an error inside holdfast, please report it: ${printable(message)}`)
+  else if (kind !== 'signal') say(printable(message))
+  if (process.env.HOLDFAST_DEBUG === '1') say(error instanceof Error ? (error.stack ?? message) : message)
+  else if (kind === 'bug') say('HOLDFAST_DEBUG=1 shows where')
+  return exit
+}
+
+const argv = process.argv.slice(2)
+const exit = await main(argv).catch((error: unknown) => fail(error, argv))
+// At once, and not when the last handle is closed: a client of an engine may keep some.
+process.exit(exit)

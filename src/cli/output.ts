@@ -1,0 +1,78 @@
+/**
+ * What people and scripts see. Everything is written synchronously and straight to the descriptor: `process.stdout` would switch a pipe to non-blocking
+ * mode, for the command under the lock too, which shares it and may not expect that; and nothing is cut off when we exit.
+ */
+import { writeSync } from 'node:fs'
+import { isatty } from 'node:tty'
+
+export const STDOUT = 1
+export const STDERR = 2
+type Descriptor = typeof STDOUT | typeof STDERR
+
+const AGAIN_MS = 5
+const bell = new Int32Array(new SharedArrayBuffer(4))
+
+export function write(fd: Descriptor, text: string): void {
+  const bytes = Buffer.from(text)
+  for (let sent = 0; sent < bytes.length; ) {
+    try {
+      sent += writeSync(fd, bytes, sent)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      // Whoever started us made it non-blocking, and its reader is slow.
+      if (code === 'EAGAIN') Atomics.wait(bell, 0, 0, AGAIN_MS)
+      // `holdfast ls | head -1`, or a terminal that is gone: nobody is left to tell.
+      else if (code === 'EPIPE' || code === 'EIO' || code === 'EBADF') return
+      else throw error
+    }
+  }
+}
+
+export function print(text: string): void {
+  write(STDOUT, `${text}\n`)
+}
+
+/** A message of our own, beside whatever the command prints. */
+export function say(text: string): void {
+  write(STDERR, `holdfast: ${text}\n`)
+}
+
+/** The one shape of everything `--json` prints: one object on one line. Tokens are decimal strings, durations are milliseconds. */
+export function printJson(fd: Descriptor, command: string, members: object): void {
+  const text = JSON.stringify({ holdfast: 1, command, ...members }, (_, value: unknown) =>
+    typeof value === 'bigint' ? String(value) : value,
+  )
+  write(fd, `${text}\n`)
+}
+
+export function isTerminal(fd: Descriptor): boolean {
+  return isatty(fd)
+}
+
+export type Paint = (text: string) => string
+
+/** Colours for one descriptor: none unless it is a terminal, none with NO_COLOR (https://no-color.org) or a dumb terminal. */
+export function colours(fd: Descriptor): { bold: Paint; dim: Paint; red: Paint; green: Paint; yellow: Paint } {
+  const { NO_COLOR = '', TERM } = process.env
+  const coloured = isatty(fd) && NO_COLOR === '' && TERM !== 'dumb'
+  const paint =
+    (on: number, off: number): Paint =>
+    (text) =>
+      coloured ? `\x1b[${on}m${text}\x1b[${off}m` : text
+  return { bold: paint(1, 22), dim: paint(2, 22), red: paint(31, 39), green: paint(32, 39), yellow: paint(33, 39) }
+}
+
+/** Keys and holders come from others and may contain anything; a terminal would obey some of it. */
+export function printable(text: string): string {
+  return text.replace(/\p{Cc}|\p{Zl}|\p{Zp}/gu, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+/** Columns as wide as their widest cell; the last one takes what it needs. Cells are made printable, then painted. */
+export function table(heads: readonly string[], rows: readonly (readonly string[])[], paintHead: Paint): string {
+  const cells = [heads, ...rows.map((row) => row.map(printable))]
+  const widths = heads.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)))
+  const lines = cells.map((row) =>
+    row.map((cell, column) => (column === row.length - 1 ? cell : cell.padEnd(widths[column] ?? 0))).join('  '),
+  )
+  return lines.map((line, index) => (index === 0 ? paintHead(line.trimEnd()) : line.trimEnd())).join('\n')
+}

@@ -1,0 +1,155 @@
+/**
+ * One command under one lease: it begins after the grant, and it is over before anybody else can hold.
+ *
+ *        renewed         TERM, if renewals go on failing      KILL         the engine lets the next one in
+ *     ───────┼───────────────────────┼──────────────────────────┼───┼──────────────────┼───────────►  time
+ *            │                       └───── grace ──────────────┘   └ deadline: the core stops believing
+ *            └─ every renewal moves all of this to the right
+ *
+ * Two watch the same times: this process, and the guardian, for the case that this process is stopped or dead.
+ */
+import { setImmediate as afterAnswers } from 'node:timers/promises'
+import { systemClock as clock, type Timer } from '../core/clock.ts'
+import { channels } from '../core/diagnostics.ts'
+import { LeaseLostError } from '../core/errors.ts'
+import type { Lease } from '../core/lease.ts'
+import { Child, type Ended } from './child.ts'
+import { Guardian } from './guardian.ts'
+
+export interface Limits {
+  /** What a loss does to the command. `ignore`: nothing; it has its token to be refused by. */
+  readonly onLost: 'term' | 'kill' | 'ignore'
+  readonly ttlMs: number
+  /** Between TERM and KILL. Before a loss, a third of the ttl at most: else TERM would come before a failed renewal could be tried again. */
+  readonly graceMs: number
+  /** How long the command may run. */
+  readonly atMostMs: number | undefined
+}
+
+export interface Job {
+  readonly lease: Lease
+  readonly program: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+  /** Every process of the command has it in its environment, as HOLDFAST_ID. */
+  readonly id: string
+  readonly limits: Limits
+  /** Tell the engine that this process group has to be dead, too, before the lock is free for the next one early. */
+  readonly liveAlso: (group: number) => Promise<void>
+  /** Signals for us, from now until the answer is called. */
+  readonly signals: (listener: (signal: NodeJS.Signals) => void) => () => void
+  /** The command is about to be ended, and why. */
+  readonly onEnding: (why: 'lost' | 'at-most') => void
+}
+
+export interface Outcome extends Ended {
+  /** The lease was over before the command was, or was about to be. */
+  readonly lost: boolean
+}
+
+/** KILL comes this much before the deadline: a process takes a moment to die, and a timer a moment to fire. */
+function marginMs(ttlMs: number): number {
+  return Math.min(Math.max(ttlMs / 50, 2), 200)
+}
+
+/** The guardian's alarm is for the case that we do not act: it rings a little after we would have. */
+const GUARDIAN_LATER = 1 / 5
+
+export async function supervise(job: Job): Promise<Outcome> {
+  const leads = Child.wouldLead
+  const guardian = Guardian.start(job.limits.graceMs, leads ? undefined : job.id)
+  await job.liveAlso(guardian.pid)
+  job.lease.assertHeld()
+  const child = new Child(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
+  const stopForwarding = job.signals((signal) => child.forward(signal))
+  const watch = new LeaseWatch(job, child, guardian)
+  try {
+    if (child.group !== undefined) await job.liveAlso(child.group)
+    const ended = await child.ended
+    return { ...ended, lost: await watch.over() }
+  } finally {
+    watch.stop()
+    stopForwarding()
+    await guardian.dismiss()
+  }
+}
+
+class LeaseWatch {
+  readonly #job: Job
+  readonly #child: Child
+  readonly #guardian: Guardian
+  readonly #graceMs: number
+  readonly #marginMs: number
+  /** By our clock: when nobody else can hold yet. */
+  #deadline = 0
+  #next: Timer | undefined
+  #atMost: Timer | undefined
+  #ending: Promise<void> | undefined
+  #lost = false
+
+  constructor(job: Job, child: Child, guardian: Guardian) {
+    const { onLost, ttlMs, graceMs, atMostMs } = job.limits
+    this.#job = job
+    this.#child = child
+    this.#guardian = guardian
+    this.#marginMs = marginMs(ttlMs)
+    this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
+    if (atMostMs !== undefined) this.#atMost = clock.timer(atMostMs, () => this.#end(graceMs, 'at-most'))
+    if (onLost === 'ignore') return
+    job.lease.signal.addEventListener('abort', this.#look, { once: true })
+    channels.renew.subscribe(this.#renewed)
+    void this.#renewed()
+  }
+
+  stop(): void {
+    this.#next?.cancel()
+    this.#atMost?.cancel()
+    channels.renew.unsubscribe(this.#renewed)
+    this.#job.lease.signal.removeEventListener('abort', this.#look)
+  }
+
+  /** The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the lease was lost. */
+  async over(): Promise<boolean> {
+    this.#look()
+    await this.#ending
+    return this.#lost || !this.#job.lease.held
+  }
+
+  /** A beat was answered. The lease hears of it right after us. */
+  readonly #renewed = async (): Promise<void> => {
+    await afterAnswers()
+    this.#look()
+    if (this.#ending !== undefined || this.#lost) return
+    const remainingMs = this.#deadline - clock.now()
+    const laterMs = this.#graceMs * GUARDIAN_LATER
+    this.#guardian.arm(remainingMs - this.#graceMs + laterMs - this.#marginMs, this.#graceMs - laterMs)
+  }
+
+  /** Is it time? If not, look again when it may be. */
+  readonly #look = (): void => {
+    const { lease, limits } = this.#job
+    if (limits.onLost === 'ignore') return
+    const now = clock.now()
+    if (lease.held) this.#deadline = now + lease.remainingMs
+    const killInMs = this.#deadline - now - this.#marginMs
+    this.#next?.cancel()
+    if (lease.held && killInMs > this.#graceMs) {
+      this.#next = clock.timer(killInMs - this.#graceMs, this.#look)
+      return
+    }
+    // Evicted, it still has until its deadline. Expired, somebody else may hold already.
+    const { reason } = lease.signal
+    const expired = reason instanceof LeaseLostError && reason.why === 'expired'
+    this.#lost = true
+    this.#end(expired ? 0 : Math.min(killInMs, this.#graceMs), 'lost')
+  }
+
+  #end(graceMs: number, why: 'lost' | 'at-most'): void {
+    if (this.#ending === undefined) {
+      this.#ending = this.#guardian.end(graceMs)
+      this.#job.onEnding(why)
+    }
+    // Ours comes first where the guardian is slow, or was killed; and where --at-most has begun a grace that is longer than the lease.
+    if (graceMs <= 0) this.#child.kill()
+    else this.#next = clock.timer(graceMs, () => this.#child.kill())
+  }
+}

@@ -1,0 +1,57 @@
+/** A line as people and programs see it: `show`, `watch` and the JSON of both. */
+import { formatDuration } from '../core/duration.ts'
+import { type Line, type LineEntry, UNLIMITED } from '../core/engine.ts'
+import { parseHolder } from './holder.ts'
+import { colours, printable, STDOUT, table } from './output.ts'
+
+export function lineJson(line: Line): object {
+  return { key: line.key, entries: line.entries.map(entryJson) }
+}
+
+function entryJson(entry: LineEntry): object {
+  const { state, holder, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs } = entry
+  const rounded = (ms: number | null): number | null => (ms === null ? null : Math.round(ms))
+  return {
+    state,
+    holder,
+    ...parseHolder(holder),
+    token,
+    weight,
+    limit: limit === UNLIMITED ? null : limit,
+    ttlMs,
+    remainingMs: rounded(remainingMs),
+    ageMs: rounded(ageMs),
+    heldMs: rounded(heldMs),
+  }
+}
+
+/** The line in order, for a terminal. */
+export function lineText(line: Line): string {
+  const { bold, dim } = colours(STDOUT)
+  const title = bold(printable(line.key))
+  if (line.entries.length === 0) return `${title}: nobody holds it, nobody waits`
+  const rows = line.entries.map((entry) => {
+    const { host, pid, command } = parseHolder(entry.holder)
+    return [
+      entry.state,
+      entry.token === null ? '' : String(entry.token),
+      host ?? '',
+      pid === null ? '' : String(pid),
+      duration(entry.state === 'held' ? (entry.heldMs ?? entry.ageMs) : entry.ageMs),
+      duration(entry.remainingMs),
+      share(entry),
+      host === null ? entry.holder : (command ?? ''),
+    ]
+  })
+  return `${title}\n${table(['STATE', 'TOKEN', 'HOST', 'PID', 'FOR', 'LEFT', 'SHARE', 'HOLDER'], rows, dim)}`
+}
+
+/** Blank for a mutex; `read`; `1 of 4`. */
+function share({ weight, limit }: LineEntry): string {
+  if (limit === 1) return ''
+  return limit === UNLIMITED ? 'read' : `${weight} of ${limit}`
+}
+
+function duration(ms: number | null): string {
+  return ms === null ? '' : formatDuration(ms)
+}

@@ -1,0 +1,115 @@
+/**
+ * What somebody who waits sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when something changes and gone when the lock is
+ * ours. Elsewhere nothing, or with -v a line for each new holder.
+ */
+import { systemClock as clock, type Timer } from '../core/clock.ts'
+import { formatDuration } from '../core/duration.ts'
+import type { Engine, Line } from '../core/engine.ts'
+import { parseHolder } from './holder.ts'
+import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
+
+/** Whoever gets the lock sooner never sees us flicker. */
+const QUIET_FOR_MS = 250
+const REDRAW_MS = 1_000
+const ERASE = '\r\x1b[K'
+const NARROW = 80
+
+export class Waiting {
+  readonly #engine: Engine
+  readonly #key: string
+  readonly #holder: string
+  readonly #drawn: boolean
+  #timer: Timer | undefined
+  #watching: AsyncDisposable | undefined
+  #over = false
+  #looking = false
+  #last = ''
+
+  /** Undefined if there is nobody to show it to. */
+  static begin(engine: Engine, key: string, holder: string, options: { quiet: boolean; verbose: boolean }): Waiting | undefined {
+    const drawn = isTerminal(STDERR) && process.env.TERM !== 'dumb'
+    if (options.quiet || !(drawn || options.verbose)) return undefined
+    return new Waiting(engine, key, holder, drawn)
+  }
+
+  private constructor(engine: Engine, key: string, holder: string, drawn: boolean) {
+    this.#engine = engine
+    this.#key = key
+    this.#holder = holder
+    this.#drawn = drawn
+    this.#timer = clock.timer(QUIET_FOR_MS, () => void this.#start())
+  }
+
+  async end(): Promise<void> {
+    this.#over = true
+    this.#timer?.cancel()
+    if (this.#drawn && this.#last !== '') write(STDERR, ERASE)
+    await this.#watching?.[Symbol.asyncDispose]()
+  }
+
+  async #start(): Promise<void> {
+    try {
+      const watching = await this.#engine.watch?.(this.#key, () => void this.#look())
+      if (this.#over) await watching?.[Symbol.asyncDispose]()
+      else this.#watching = watching
+    } catch {
+      // The wait itself tells of an engine that fails; this only shows.
+    }
+    await this.#look()
+  }
+
+  async #look(): Promise<void> {
+    if (this.#over || this.#looking) return
+    this.#looking = true
+    this.#timer?.cancel()
+    const line = await this.#engine.inspect(this.#key).catch(() => undefined)
+    this.#looking = false
+    if (this.#over) return
+    this.#timer = clock.timer(REDRAW_MS, () => void this.#look())
+    if (line !== undefined) this.#show(describeWait(line, this.#holder))
+  }
+
+  #show({ who, since, ahead }: WaitingView): void {
+    if (this.#drawn) {
+      const { dim, bold } = colours(STDERR)
+      const rest = [since === '' ? '' : ` for ${since}`, ahead < 2 ? '' : `, ${ahead} ahead`].join('')
+      const columns = process.stderr.columns || NARROW
+      const room = columns - 1 - 'waiting for : held by '.length - this.#key.length - rest.length
+      this.#last = `waiting for ${this.#key}: held by ${who}`
+      write(STDERR, `${ERASE}${dim('waiting for')} ${bold(printable(this.#key))}${dim(': held by')} ${shorten(who, room)}${dim(rest)}`)
+    } else if (who !== this.#last) {
+      this.#last = who
+      say(`waiting for '${printable(this.#key)}': held by ${who}${ahead < 2 ? '' : `, ${ahead} ahead`}`)
+    }
+  }
+}
+
+export interface WaitingView {
+  readonly who: string
+  readonly since: string
+  readonly ahead: number
+}
+
+/** The line as a waiter sees it. */
+export function describeWait(line: Line, ownHolder: string): WaitingView {
+  const held = line.entries.filter(({ state }) => state === 'held')
+  const place = line.entries.findIndex(({ holder }) => holder === ownHolder)
+  const first = held[0]
+  const more = held.length > 1 ? ` and ${held.length - 1} more` : ''
+  return {
+    who: first === undefined ? 'nobody' : `${who(first.holder)}${more}`,
+    since: first === undefined || first.ageMs === null ? '' : formatDuration(first.ageMs),
+    ahead: place < 0 ? line.entries.length : place,
+  }
+}
+
+/** `host pid 4711 (./backup.sh)`; a holder in words of its own as it is. */
+function who(holder: string): string {
+  const { host, pid, command } = parseHolder(holder)
+  return printable(host === null ? holder : `${host} pid ${pid}${command === null ? '' : ` (${command})`}`)
+}
+
+function shorten(text: string, room: number): string {
+  const characters = [...text]
+  return characters.length <= room ? text : `${characters.slice(0, Math.max(room - 1, 0)).join('')}…`
+}
