@@ -31,6 +31,9 @@ export interface FaultyClient {
 /** Thrown by a case that finds out on the way that it does not apply. */
 export class DoesNotApply extends Error {}
 
+/** Neither nothing nor false. */
+type Something = object | string | number | bigint | true
+
 const PATIENCE_MS = 15_000
 const LONG_TTL_MS = 120_000
 const SHORT_TTL_MS = 300
@@ -118,11 +121,11 @@ export class Scene implements AsyncDisposable {
   }
 
   /** Ask again and again until `check` answers something true. For what the engine does in its own time. */
-  async eventually<Found>(what: string, check: () => Promise<Found> | Found): Promise<NonNullable<Found>> {
+  async eventually<Found>(what: string, check: () => Promise<Found> | Found): Promise<Found & Something> {
     const giveUpAt = performance.now() + PATIENCE_MS
     for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 1.5, 50)) {
       const found = await check()
-      if (found !== undefined && found !== null && found !== false) return found
+      if (found !== undefined && found !== null && found !== false) return found as Found & Something
       assert(performance.now() < giveUpAt, `never happened: ${what}`)
       await sleep(pauseMs)
     }

@@ -1,5 +1,6 @@
 /** Cancelling: a caller that no longer wants the lock is out of the line at once, and never gets it by accident. */
 import assert from 'node:assert/strict'
+import { getEventListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Group } from '../case.ts'
 import { dice } from '../chance.ts'
@@ -88,7 +89,6 @@ export const cancelling: Group = {
     {
       name: 'one signal cancels many waiters of many keys, and keeps no listener of them',
       async run(scene) {
-        const { getEventListeners } = await import('node:events')
         const [one, other] = await Promise.all([scene.locks(), scene.locks()])
         const engine = await scene.engine()
         const keys = Array.from({ length: 10 }, (_, index) => scene.key(`many ${index}`))

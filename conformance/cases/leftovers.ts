@@ -3,9 +3,11 @@ import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import { type Clock, systemClock, type Timer } from '../../src/core/clock.ts'
-import type { Locks } from '../../src/core/locks.ts'
+import type { Engine } from '../../src/core/engine.ts'
+import { createLocks, type Locks } from '../../src/core/locks.ts'
 import type { Group } from '../case.ts'
-import { leftovers as shows } from '../needs.ts'
+import { actors, leftovers as shows } from '../needs.ts'
+import type { Scene } from '../scene.ts'
 
 const CYCLES = 10_000
 const AT_ONCE = 100
@@ -75,6 +77,37 @@ function resources(): Map<string, number> {
   return kinds
 }
 
+async function stored(scene: Scene): Promise<readonly string[]> {
+  return (await scene.world.leftovers?.()) ?? []
+}
+
+/** A client that has been in a line, so that whatever the server stores for a client is there. */
+async function knownEngine(scene: Scene): Promise<Engine> {
+  const engine = await scene.engine()
+  await comeAndGo(engine, scene)
+  return engine
+}
+
+async function comeAndGo(engine: Engine, scene: Scene): Promise<void> {
+  const claim = scene.claim(scene.key())
+  await engine.enter([claim])
+  await engine.leave([claim])
+}
+
+/** Until the server stores nothing that it did not store before. Engines may clear away when somebody comes to a line, or is new, so somebody does and is. */
+async function nothingMore(scene: Scene, before: readonly string[], onlooker: Engine, keys: readonly string[]): Promise<void> {
+  let more: readonly string[] = []
+  const look = async (): Promise<boolean> => {
+    for (const key of keys) await onlooker.inspect(key)
+    const newcomer = await scene.world.engine()
+    await comeAndGo(newcomer, scene)
+    await newcomer[Symbol.asyncDispose]()
+    more = (await stored(scene)).filter((item) => !before.includes(item))
+    return more.length === 0
+  }
+  await scene.eventually('nothing more is stored', look).catch(() => assert.deepEqual(more, []))
+}
+
 export const leftovers: Group = {
   property: 'nothing left',
   cases: [
@@ -123,22 +156,34 @@ export const leftovers: Group = {
       name: 'the server stores nothing for lines in which nobody is',
       needs: [shows],
       async run(scene) {
-        const stored = async (): Promise<readonly string[]> => (await scene.world.leftovers?.()) ?? []
-        const before = new Set(await stored())
-        const [engine, locks] = [await scene.engine(), await scene.locks()]
         const keys = Array.from({ length: 200 }, (_, index) => scene.key(`stored ${index}`))
-        await Promise.all(keys.map((key) => locks.mutex(key).using(async () => {})))
-        await Promise.all(keys.map((key) => locks.mutex(key, { ttl: scene.shortTtlMs }).using(async () => {})))
-        await engine.enter(keys.slice(0, 20).map((key) => scene.claim(key, { ttlMs: scene.shortTtlMs })))
-        let left: readonly string[] = []
-        await scene
-          .eventually('nothing stored that was not before', async () => {
-            // A look at any line is enough for engines that clear away when somebody comes.
-            for (const key of keys.slice(0, 20)) await engine.inspect(key)
-            left = (await stored()).filter((item) => !before.has(item))
-            return left.length === 0
-          })
-          .catch(() => assert.deepEqual(left, []))
+        const onlooker = await knownEngine(scene)
+        const before = await stored(scene)
+        const locks = createLocks(await scene.world.engine(), { ttl: scene.longTtlMs })
+        await Promise.all(keys.flatMap((key) => [1, 2, 3].map(() => locks.mutex(key).using(async () => {}))))
+        await locks.close()
+        await onlooker.enter(keys.map((key) => scene.claim(key, { ttlMs: scene.shortTtlMs })))
+        await nothingMore(scene, before, onlooker, keys)
+      },
+    },
+    {
+      name: 'the server stores nothing for processes that were killed',
+      needs: [shows, actors],
+      async run(scene) {
+        const keys = [scene.key('held'), scene.key('waited for')]
+        const [held, waited] = keys as [string, string]
+        const onlooker = await knownEngine(scene)
+        const before = await stored(scene)
+        const claim = scene.claim(waited)
+        await onlooker.enter([claim])
+        const actor = await scene.actor({ ttlMs: 2 * scene.shortTtlMs })
+        await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key: held } })
+        void actor.ask('acquire', { lease: 'b', lock: { kind: 'mutex', key: waited } })
+        await scene.inLine(onlooker, waited, 2)
+        await actor.kill()
+        await scene.inLine(onlooker, waited, 1)
+        await onlooker.leave([claim])
+        await nothingMore(scene, before, onlooker, keys)
       },
     },
     {

@@ -103,8 +103,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
             // The cancellation came too late.
             await lease.release()
           })
-          await Promise.all(work)
-          await Promise.allSettled(givingUp)
+          await Promise.all([...work, Promise.allSettled(givingUp)])
         }
       },
     },

@@ -113,7 +113,7 @@ export const stalls: Group = {
         await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
         const next = locks.mutex(key).acquire()
         await scene.inLine(engine, key, 2)
-        const stalled = actor.ask('stall', { lease: 'a', ms: 3 * ttlMs })
+        const stalled = actor.ask('stall', { lease: 'a', ms: 2 * ttlMs })
         const lease = await next
         const { held, aborted } = await stalled
         assert.deepEqual({ held, aborted }, { held: false, aborted: true })

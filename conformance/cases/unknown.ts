@@ -7,7 +7,7 @@ import { ownTtl } from '../needs.ts'
 import type { Scene } from '../scene.ts'
 
 /** What failed is tried again after a part of the ttl. */
-const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(3_000, traits.minTtlMs) })
+const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(2_000, traits.minTtlMs) })
 
 /** Whether the call whose answer is lost was applied. */
 const FATES = [
