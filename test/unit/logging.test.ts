@@ -1,0 +1,75 @@
+/** A logger that the user hands in: it is told what happens, and can break nothing. */
+import { describe, expect, test } from 'vitest'
+import type { Logger } from '../../src/core/logging.ts'
+import { held, unreachable } from './scripted-engine.ts'
+import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
+
+function recorder(): Logger & { readonly lines: string[] } {
+  const lines: string[] = []
+  const write = (level: string) => (fields: object, message: string) => {
+    JSON.stringify(fields)
+    lines.push(`${level}: ${message}`)
+  }
+  return { lines, debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+}
+
+const broken: Logger = {
+  debug: () => fail(),
+  info: () => fail(),
+  warn: () => fail(),
+  error: () => fail(),
+}
+function fail(): never {
+  throw new Error('the disk is full')
+}
+
+describe('a logger', () => {
+  test('hears what goes right as debug, and ordinary contention is never a warning', async () => {
+    const logger = recorder()
+    const { locks } = inMemory({ logger })
+    const lease = await locks.mutex('a').acquire()
+    await locks.mutex('a').tryAcquire()
+    await lease.release()
+    expect(logger.lines).toEqual(["debug: acquired 'a'", "debug: did not acquire 'a'", "debug: released 'a'"])
+  })
+
+  test('hears of renewals, whether or not anybody else listens', async () => {
+    const logger = recorder()
+    const { clock, locks } = inMemory({ logger })
+    await locks.mutex('a').acquire()
+    await clock.advance(BEAT)
+    expect(logger.lines).toContain('debug: renewed')
+  })
+
+  test('hears of jeopardy, loss and failures as warnings and errors', async () => {
+    const logger = recorder()
+    const { engine, clock, locks } = scripted({ logger })
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).fail(unreachable())
+    await clock.advance(TTL)
+    expect(logger.lines).toContain('warn: renew failed')
+    expect(logger.lines).toContain("warn: 'a' was not renewed for two thirds of its time")
+    expect(logger.lines).toContain("error: lost 'a'")
+  })
+})
+
+describe('a logger that throws', () => {
+  test('does not keep a lock from being acquired and released', async () => {
+    const { locks } = inMemory({ logger: broken })
+    await expect(locks.mutex('a').using(() => 'done')).resolves.toBe('done')
+    expect((await locks.inspect('a')).entries, 'nobody is left in the line').toEqual([])
+  })
+
+  test('does not stop the heartbeat', async () => {
+    const { engine, clock, locks } = scripted({ logger: { ...broken, debug: () => {} } })
+    const asked = watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).fail(unreachable())
+    await settled()
+    await clock.advance(TTL)
+    expect(asked.value.signal.reason).toMatchObject({ why: 'deadline' })
+  })
+})

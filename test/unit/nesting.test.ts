@@ -1,0 +1,300 @@
+/** Nesting: asking for a key inside work that already holds it. */
+import { AsyncResource } from 'node:async_hooks'
+import { describe, expect, test } from 'vitest'
+import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
+import type { Lease } from '../../src/core/lease.ts'
+import { createLocks } from '../../src/core/locks.ts'
+import { memory } from '../../src/engines/memory.ts'
+import { countingClock, evenChance, gate, inMemory, settled, TTL, watched } from './world.ts'
+
+describe('without `reentrant`', () => {
+  test('asking inside work that holds the key is an immediate, explained DeadlockError', async () => {
+    const { locks } = inMemory()
+    const nested = locks.mutex('a').using(() => locks.mutex('a').using(() => 'never'))
+    await expect(nested).rejects.toBeInstanceOf(DeadlockError)
+    await expect(nested).rejects.toMatchObject({ key: 'a', message: expect.stringMatching(/'a'.*exclusive.*reentrant: true.*within/) })
+    expect(await locks.mutex('a').tryAcquire(), 'and the outer lease was released').toBeDefined()
+  })
+
+  test('however deep', async () => {
+    const { locks } = inMemory()
+    const nested = locks.mutex('a').using(() => locks.mutex('b').using(async () => locks.mutex('a').using(() => 'never')))
+    await expect(nested).rejects.toBeInstanceOf(DeadlockError)
+  })
+
+  test('a write inside a read, and a read inside a write, of one key', async () => {
+    const { locks } = inMemory()
+    const { read, write } = locks.rw('a')
+    await expect(read.using(() => write.using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
+    await expect(write.using(() => read.using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
+  })
+
+  test('a semaphore asked for more than is left beside what is held around it', async () => {
+    const { locks } = inMemory()
+    const gpu = locks.semaphore('gpu', 4)
+    await expect(gpu.using({ weight: 3 }, () => gpu.using({ weight: 2 }, () => 'never'))).rejects.toThrow(/3 of 4/)
+    await expect(gpu.using({ weight: 3 }, () => gpu.using({ weight: 1 }, () => 'fits'))).resolves.toBe('fits')
+  })
+
+  test('a read inside a read does not wait for ever behind a writer that waits for the outer read', async () => {
+    const { locks } = inMemory()
+    const { read, write } = locks.rw('a')
+    const queued = gate()
+    const work = watched(read.using(() => queued.opened.then(() => read.using(() => 'read'))))
+    await settled()
+    watched(write.acquire())
+    await settled()
+    queued.open()
+    await settled()
+    await settled()
+    expect(work.state, 'either nested in the outer read, or refused').not.toBe('pending')
+  })
+
+  test('other keys, other engines and strangers are not in the way', async () => {
+    const { locks } = inMemory()
+    const other = inMemory()
+    const order: string[] = []
+    await locks.mutex('a').using(async () => {
+      await locks.mutex('b').using(() => order.push('other key'))
+      await other.locks.mutex('a').using(() => order.push('other engine'))
+    })
+    expect(order).toEqual(['other key', 'other engine'])
+  })
+
+  test('work whose outer lease has ended may ask again', async () => {
+    const { locks } = inMemory()
+    const ended = gate()
+    let forgotten: Promise<string> | undefined
+    await locks.mutex('a').using(() => {
+      forgotten = ended.opened.then(() => locks.mutex('a').using(() => 'again'))
+    })
+    ended.open()
+    await expect(forgotten).resolves.toBe('again')
+  })
+
+  test('work whose outer lease was lost may ask again', async () => {
+    const { clock, locks } = inMemory()
+    const work = locks.mutex('a').using(() => {
+      clock.stall(TTL)
+      return locks.mutex('a').using(() => 'again')
+    })
+    await expect(work).rejects.toMatchObject({ code: 'LEASE_LOST' })
+  })
+
+  test('siblings queue like strangers', async () => {
+    const { locks } = inMemory()
+    const order: string[] = []
+    const sibling = (name: string) =>
+      locks.mutex('a').using(async () => {
+        order.push(`${name} in`)
+        await settled()
+        order.push(`${name} out`)
+      })
+    await Promise.all([sibling('one'), sibling('two')])
+    expect(order).toEqual(['one in', 'one out', 'two in', 'two out'])
+  })
+})
+
+describe('with `reentrant`', () => {
+  const reentrant = { reentrant: true }
+
+  test('the nested lease has the same token and takes no place in the line', async () => {
+    const { locks, log } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    await lock.using((outer) =>
+      lock.using((middle) =>
+        lock.using((inner) => {
+          expect([middle.token, inner.token]).toEqual([outer.token, outer.token])
+          expect(inner).toMatchObject({ key: 'a', held: true })
+          expect(inner.remainingMs).toBe(outer.remainingMs)
+          expect(inner.signal).toBe(outer.signal)
+        }),
+      ),
+    )
+    expect(log).toEqual(['enter a', 'leave a'])
+  })
+
+  test('the outermost release leaves the line, no inner one', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    await lock.using(async (outer) => {
+      const inner = await lock.using(async (lease) => {
+        expect(await lease.release()).toBe(true)
+        expect(await lease.release(), 'told the same again').toBe(true)
+        expect(lease.held).toBe(false)
+        expect(lease.remainingMs).toBe(0)
+        expect(() => lease.assertHeld()).toThrowError(expect.objectContaining({ why: 'released' }))
+        return lease
+      })
+      expect(inner.held).toBe(false)
+      expect(outer.held).toBe(true)
+      expect(await locks.mutex('a').tryAcquire()).toBeUndefined()
+    })
+    expect(await locks.mutex('a').tryAcquire()).toBeDefined()
+  })
+
+  test('siblings inside one outer lease take turns', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    const order: string[] = []
+    const sibling = (name: string) =>
+      lock.using(async () => {
+        order.push(`${name} in`)
+        await settled()
+        order.push(`${name} out`)
+      })
+    await lock.using(() => Promise.all([sibling('one'), sibling('two'), sibling('three')]))
+    expect(order).toEqual(['one in', 'one out', 'two in', 'two out', 'three in', 'three out'])
+  })
+
+  test('a sibling whose wait runs out, or who is cancelled, is told so and does not take a turn', async () => {
+    const { clock, locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    const done = gate()
+    await lock.using(async () => {
+      const first = lock.using(() => done.opened)
+      const impatient = watched(lock.using({ wait: '1s' }, () => 'never'))
+      const cancelled = watched(lock.using({ signal: AbortSignal.abort('no') }, () => 'never'))
+      const last = watched(lock.using(() => 'last'))
+      await clock.advance('1s')
+      expect(impatient.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'a', waitedMs: 1000 })
+      expect(cancelled.error).toBe('no')
+      done.open()
+      await first
+      await settled()
+      expect(last.value).toBe('last')
+    })
+  })
+
+  test('losing the outer lease is losing the nested one', async () => {
+    const { clock, locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    const inner = watched(
+      lock.using(() =>
+        lock.using((lease) => {
+          clock.stall(TTL)
+          expect(lease.held).toBe(false)
+          expect(() => lease.assertHeld()).toThrow(LeaseLostError)
+        }),
+      ),
+    )
+    await settled()
+    expect(inner.error).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' })
+  })
+
+  test('whoever waits for a turn is told when the outer lease is lost', async () => {
+    const { clock, locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    const never = gate()
+    let second = watched(Promise.resolve())
+    void lock
+      .using(async () => {
+        void lock.using(() => never.opened).catch(() => {})
+        second = watched(lock.using(() => {}))
+        await never.opened
+      })
+      .catch(() => {})
+    await settled()
+    clock.stall(TTL)
+    await clock.advance(0)
+    expect(second.state).toBe('rejected')
+    never.open()
+  })
+
+  test('a write inside a read is refused; a read inside a write and inside a read is nested', async () => {
+    const { locks, log } = inMemory()
+    const { read, write } = locks.rw('a', reentrant)
+    await expect(read.using(() => write.using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
+    await expect(write.using(() => read.using(({ token }) => token))).resolves.toBeTypeOf('bigint')
+    await expect(read.using(() => read.using(() => 'read'))).resolves.toBe('read')
+    expect(log.filter((call) => call.startsWith('enter'))).toHaveLength(3)
+  })
+
+  test('inside `all`, each of its keys is known to be held', async () => {
+    const { locks } = inMemory()
+    const both = locks.all([locks.mutex('a'), locks.mutex('b')])
+    await expect(both.using(() => locks.mutex('b').using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
+    await both.using(async (all) => {
+      const token = await locks.mutex('b', reentrant).using((lease) => lease.token)
+      expect(token).toBe(all.tokens.get('b'))
+    })
+    await expect(locks.mutex('a').using(() => both.using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
+  })
+
+  test('is not taken for nesting outside of `using`: acquire never guesses', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    await lock.using(async () => expect(await lock.tryAcquire()).toBeUndefined())
+  })
+})
+
+describe('`within`', () => {
+  test('nests in the lease that is passed', async () => {
+    const { locks, log } = inMemory()
+    const outer = await locks.mutex('a').acquire()
+    const inner = await locks.mutex('a').acquire({ within: outer })
+    expect(inner.token).toBe(outer.token)
+    expect(await inner.release()).toBe(true)
+    expect(outer.held).toBe(true)
+    await expect(locks.mutex('a').using({ within: outer }, () => 'inside')).resolves.toBe('inside')
+    expect(log).toEqual(['enter a'])
+  })
+
+  test('takes turns, and one try does not wait for one', async () => {
+    const { locks } = inMemory()
+    const outer = await locks.mutex('a').acquire()
+    const first = await locks.mutex('a').acquire({ within: outer })
+    expect(await locks.mutex('a').tryAcquire({ within: outer })).toBeUndefined()
+    const second = watched(locks.mutex('a').acquire({ within: outer }))
+    await first.release()
+    await settled()
+    expect(second.value.held).toBe(true)
+  })
+
+  test('refuses what is not a lease of this key, of these locks', async () => {
+    const { locks } = inMemory()
+    const a = await locks.mutex('a').acquire()
+    const foreign = await inMemory().locks.mutex('b').acquire()
+    const all = await locks.all([locks.mutex('c')]).acquire()
+    await expect(locks.mutex('b').acquire({ within: a })).rejects.toThrow(new TypeError("within must be a lease of 'b'; got one of 'a'"))
+    await expect(locks.mutex('c').acquire({ within: all })).rejects.toBeInstanceOf(TypeError)
+    await expect(locks.mutex('c').acquire({ within: {} as Lease })).rejects.toBeInstanceOf(TypeError)
+    await expect(locks.mutex('b').acquire({ within: foreign }), 'of another engine').rejects.toBeInstanceOf(TypeError)
+  })
+
+  test('refuses a lease that is over', async () => {
+    const { locks } = inMemory()
+    const outer = await locks.mutex('a').acquire()
+    await outer.release()
+    await expect(locks.mutex('a').acquire({ within: outer })).rejects.toMatchObject({ code: 'LEASE_LOST', why: 'released' })
+  })
+})
+
+test("whoever hears of a loss is not taken to be inside somebody else's work, though our timer was set there", async () => {
+  const inner = countingClock()
+  // As Node does: a timer fires in the async context in which it was set.
+  const clock = { ...inner, timer: (ms: number, fire: () => void) => inner.timer(ms, AsyncResource.bind(fire)) }
+  const engine = memory({ clock })
+  const locks = createLocks({ ...engine, renew: () => new Promise(() => {}) }, { clock, chance: evenChance(), ttl: TTL })
+  const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
+  let overlapped = false
+  let meanwhile: Promise<void> | undefined
+  const done = gate()
+  const victim = await locks.mutex('victim').acquire()
+  victim.signal.addEventListener('abort', () => {
+    meanwhile = k.using(() => {
+      overlapped = true
+    })
+  })
+  // A stranger's work asks for something that has to be renewed soon: from here on, the heartbeat's timer is set in its context.
+  const work = k.using(async () => {
+    await locks.mutex('brief', { ttl: '1s' }).acquire()
+    await done.opened
+  })
+  await inner.advance(TTL)
+  expect(meanwhile, 'the loss was heard').toBeDefined()
+  expect(overlapped, 'inside k at the same time as its holder').toBe(false)
+  done.open()
+  await work
+  await meanwhile
+})
