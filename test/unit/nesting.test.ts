@@ -1,11 +1,7 @@
 /** Nesting: asking for a key inside work that already holds it. */
-import { AsyncResource } from 'node:async_hooks'
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
-import type { Lease } from '../../src/core/lease.ts'
-import { createLocks } from '../../src/core/locks.ts'
-import { memory } from '../../src/engines/memory.ts'
-import { countingClock, evenChance, gate, inMemory, settled, TTL, watched } from './world.ts'
+import { gate, inMemory, settled, TTL, watched } from './world.ts'
 
 describe('without `reentrant`', () => {
   test('asking inside work that holds the key is an immediate, explained DeadlockError', async () => {
@@ -226,75 +222,4 @@ describe('with `reentrant`', () => {
     const lock = locks.mutex('a', reentrant)
     await lock.using(async () => expect(await lock.tryAcquire()).toBeUndefined())
   })
-})
-
-describe('`within`', () => {
-  test('nests in the lease that is passed', async () => {
-    const { locks, log } = inMemory()
-    const outer = await locks.mutex('a').acquire()
-    const inner = await locks.mutex('a').acquire({ within: outer })
-    expect(inner.token).toBe(outer.token)
-    expect(await inner.release()).toBe(true)
-    expect(outer.held).toBe(true)
-    await expect(locks.mutex('a').using({ within: outer }, () => 'inside')).resolves.toBe('inside')
-    expect(log).toEqual(['enter a'])
-  })
-
-  test('takes turns, and one try does not wait for one', async () => {
-    const { locks } = inMemory()
-    const outer = await locks.mutex('a').acquire()
-    const first = await locks.mutex('a').acquire({ within: outer })
-    expect(await locks.mutex('a').tryAcquire({ within: outer })).toBeUndefined()
-    const second = watched(locks.mutex('a').acquire({ within: outer }))
-    await first.release()
-    await settled()
-    expect(second.value.held).toBe(true)
-  })
-
-  test('refuses what is not a lease of this key, of these locks', async () => {
-    const { locks } = inMemory()
-    const a = await locks.mutex('a').acquire()
-    const foreign = await inMemory().locks.mutex('b').acquire()
-    const all = await locks.all([locks.mutex('c')]).acquire()
-    await expect(locks.mutex('b').acquire({ within: a })).rejects.toThrow(new TypeError("within must be a lease of 'b'; got one of 'a'"))
-    await expect(locks.mutex('c').acquire({ within: all })).rejects.toBeInstanceOf(TypeError)
-    await expect(locks.mutex('c').acquire({ within: {} as Lease })).rejects.toBeInstanceOf(TypeError)
-    await expect(locks.mutex('b').acquire({ within: foreign }), 'of another engine').rejects.toBeInstanceOf(TypeError)
-  })
-
-  test('refuses a lease that is over', async () => {
-    const { locks } = inMemory()
-    const outer = await locks.mutex('a').acquire()
-    await outer.release()
-    await expect(locks.mutex('a').acquire({ within: outer })).rejects.toMatchObject({ code: 'LEASE_LOST', why: 'released' })
-  })
-})
-
-test("whoever hears of a loss is not taken to be inside somebody else's work, though our timer was set there", async () => {
-  const inner = countingClock()
-  // As Node does: a timer fires in the async context in which it was set.
-  const clock = { ...inner, timer: (ms: number, fire: () => void) => inner.timer(ms, AsyncResource.bind(fire)) }
-  const engine = memory({ clock })
-  const locks = createLocks({ ...engine, renew: () => new Promise(() => {}) }, { clock, chance: evenChance(), ttl: TTL })
-  const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
-  let overlapped = false
-  let meanwhile: Promise<void> | undefined
-  const done = gate()
-  const victim = await locks.mutex('victim').acquire()
-  victim.signal.addEventListener('abort', () => {
-    meanwhile = k.using(() => {
-      overlapped = true
-    })
-  })
-  // A stranger's work asks for something that has to be renewed soon: from here on, the heartbeat's timer is set in its context.
-  const work = k.using(async () => {
-    await locks.mutex('brief', { ttl: '1s' }).acquire()
-    await done.opened
-  })
-  await inner.advance(TTL)
-  expect(meanwhile, 'the loss was heard').toBeDefined()
-  expect(overlapped, 'inside k at the same time as its holder').toBe(false)
-  done.open()
-  await work
-  await meanwhile
 })
