@@ -4,6 +4,7 @@
  * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It wakes when the entry is held, when
  * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
  */
+import { onAbort } from './cancel.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
@@ -82,10 +83,9 @@ function outcomeWithin(keeper: Keeper, entry: Entry, deadline: number, signal: A
 
   return new Promise((resolve) => {
     const timer = endless ? undefined : keeper.clock.timer(deadline - keeper.clock.now(), () => giveUp('timeout'))
-    const cancelled = (): void => giveUp('cancelled')
     const end = (result: PatientOutcome): void => {
       timer?.cancel()
-      signal?.removeEventListener('abort', cancelled)
+      forget()
       resolve(result)
     }
     const giveUp = (state: 'timeout' | 'cancelled'): void => {
@@ -94,8 +94,8 @@ function outcomeWithin(keeper: Keeper, entry: Entry, deadline: number, signal: A
       end({ state })
       void keeper.leave(entry)
     }
-    if (signal?.aborted) return cancelled()
-    signal?.addEventListener('abort', cancelled, { once: true })
-    void outcome.then(end)
+    const forget = onAbort(signal, () => giveUp('cancelled'))
+    if (signal?.aborted) giveUp('cancelled')
+    else void outcome.then(end)
   })
 }

@@ -12,6 +12,7 @@
  */
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
+import { outside } from './outside.ts'
 
 /** When a call went out. `order` tells earlier from later even where the clock does not. */
 export interface Sent {
@@ -24,7 +25,10 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   readonly name: string
   readonly engine: string
   readonly batchLimit: number
-  call(items: readonly Item[], signal: AbortSignal): Promise<readonly Answer[]>
+  /** `signal` aborts when the call has had its time; undefined unless the verb is cancellable. */
+  call(items: readonly Item[], signal: AbortSignal | undefined): Promise<readonly Answer[]>
+  /** Whether a call can do anything with a signal. Making one is the dearest part of a call that costs nothing else. */
+  cancellable(): boolean
   timeoutMs(items: readonly Item[]): number
   /** About to be sent. False: no longer wanted, drop it. */
   sending(item: Item, sent: Sent): boolean
@@ -42,7 +46,7 @@ interface Call<Item> {
   readonly items: readonly Item[]
   readonly sent: Sent
   readonly timeoutMs: number
-  readonly abort: AbortController
+  readonly abort: AbortController | undefined
   readonly alive: Timer
   slow: boolean
   over: boolean
@@ -59,8 +63,6 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   /** One timer watches all calls. It is left standing when they are answered, for the next ones, and ends when it finds none. */
   #watch: Timer | undefined
   #watchAt: number = Number.POSITIVE_INFINITY
-  /** A controller that no call needed to abort serves the next one: making them is the dearest part of a call. */
-  #spare: AbortController | undefined
 
   constructor(verb: Verb<Item, Answer>, clock: Clock, nextOrder: () => number) {
     this.#verb = verb
@@ -73,7 +75,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     if (this.#scheduled) return
     this.#scheduled = true
     // nextTick runs when the promise jobs of this turn are done: everything they ask for is in the queue by then.
-    process.nextTick(this.#flush)
+    process.nextTick(() => outside(this.#flush))
   }
 
   /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
@@ -82,8 +84,14 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     return new Promise((resolve) => this.#drainers.push(resolve))
   }
 
-  /** Stop watching. Only once drained. */
+  /** Give up on whatever is queued or in flight. */
   stop(): void {
+    this.#unwatch()
+    this.#queue = []
+    for (const call of [...this.#calls]) this.#end(call)
+  }
+
+  #unwatch(): void {
     this.#watch?.cancel()
     this.#watch = undefined
     this.#watchAt = Number.POSITIVE_INFINITY
@@ -122,8 +130,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #send(items: readonly Item[], sent: Sent): void {
-    const abort = this.#spare ?? new AbortController()
-    this.#spare = undefined
+    const abort = this.#verb.cancellable() ? new AbortController() : undefined
     const timeoutMs = this.#verb.timeoutMs(items)
     const call: Call<Item> = { items, sent, timeoutMs, abort, alive: this.#clock.stayAlive(), slow: false, over: false }
     this.#calls.add(call)
@@ -138,16 +145,16 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #invoke({ items, abort }: Call<Item>): Promise<readonly Answer[]> {
     try {
-      return this.#verb.call(items, abort.signal)
+      return this.#verb.call(items, abort?.signal)
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
-  #answer(call: Call<Item>, answers: readonly Answer[]): void {
+  #answer(call: Call<Item>, answers: readonly Answer[] | undefined): void {
     const { items, sent } = call
-    if (answers.length !== items.length) {
-      if (!call.over) this.#fail(call, this.#asEngineError(new Error(`${answers.length} answers for ${items.length} items`)))
+    if (answers?.length !== items.length) {
+      if (!call.over) this.#fail(call, this.#asEngineError(new Error(`${answers?.length ?? 'no'} answers for ${items.length} items`)))
       return
     }
     this.#end(call)
@@ -157,15 +164,17 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   /** See which calls have become slow, and which have had their time. */
   #look(): void {
-    this.stop()
+    this.#unwatch()
     const now = this.#clock.now()
     let next = Number.POSITIVE_INFINITY
     for (const call of [...this.#calls]) {
-      const ageMs = now - call.sent.at
-      if (ageMs >= call.timeoutMs) this.#timedOut(call)
-      else {
-        call.slow ||= ageMs >= SLOW_MS
-        next = Math.min(next, call.sent.at + (call.slow ? call.timeoutMs : Math.min(SLOW_MS, call.timeoutMs)))
+      const { sent, timeoutMs } = call
+      // The same sums as below: by rounding, a difference could be short of the time-out for ever.
+      if (now >= sent.at + timeoutMs) {
+        this.#timedOut(call)
+      } else {
+        call.slow ||= now >= sent.at + SLOW_MS
+        next = Math.min(next, sent.at + (call.slow ? timeoutMs : Math.min(SLOW_MS, timeoutMs)))
       }
     }
     if (next < Number.POSITIVE_INFINITY) this.#lookAt(next)
@@ -176,13 +185,13 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     if (at >= this.#watchAt) return
     this.#watch?.cancel()
     this.#watchAt = at
-    this.#watch = this.#clock.timer(at - this.#clock.now(), () => this.#look())
+    this.#watch = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#look()))
   }
 
   #timedOut(call: Call<Item>): void {
     const message = `no answer to ${this.#verb.name} within ${Math.round(call.timeoutMs)} ms`
     const error = new EngineError(this.#verb.engine, message, { outcome: 'unknown' })
-    call.abort.abort(error)
+    call.abort?.abort(error)
     this.#fail(call, error)
   }
 
@@ -193,7 +202,6 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #end(call: Call<Item>): void {
-    if (!call.over && !call.abort.signal.aborted) this.#spare = call.abort
     call.over = true
     call.alive.cancel()
     this.#calls.delete(call)

@@ -3,7 +3,7 @@
  *
  * Leases are counted in monotonic time, which no administrator and no NTP step can move. But the monotonic clock of Linux and macOS stops
  * while a laptop or a virtual machine sleeps, and the server's clock does not: a lease could be over without our noticing. So, when
- * wall time has outrun monotonic time, the boot clock (which counts sleep, and which nobody can set) is asked, and the larger of the two counts.
+ * wall time and monotonic time have come apart, the boot clock (which counts sleep, and which nobody can set) is asked, and the larger of the two counts.
  */
 import { randomFillSync } from 'node:crypto'
 import { uptime } from 'node:os'
@@ -43,7 +43,7 @@ export interface Sources {
   bootMs(): number
 }
 
-/** Wall time has to outrun monotonic time by this much before we look at the boot clock: far below any ttl margin that matters after a sleep. */
+/** Wall and monotonic time have to come apart by this much before we look at the boot clock. */
 const SUSPICIOUS_MS = 100
 /** The boot clock is read in steps of 10 ms; a smaller difference is rounding, not sleep. */
 const BOOT_STEP_MS = 20
@@ -56,12 +56,13 @@ export function sleeplessNow(sources: Sources): () => number {
   return () => {
     const monotonic = sources.monotonicMs()
     const ahead = sources.wallMs() - monotonic
-    if (ahead - wallAhead > SUSPICIOUS_MS) {
+    // Apart in either direction: a clock that is set back on waking can hide a sleep.
+    if (Math.abs(ahead - wallAhead) > SUSPICIOUS_MS) {
       const slept = sources.bootMs() - sources.monotonicMs() - bootAhead
       if (slept > asleepMs + BOOT_STEP_MS) asleepMs = slept
       wallAhead = ahead
     } else if (ahead < wallAhead) {
-      // Set back: forget, or a later sleep of less than the step would go unseen.
+      // Slewed back, little by little: go along, or it would hide a short sleep later.
       wallAhead = ahead
     }
     return monotonic + asleepMs

@@ -144,7 +144,7 @@ export interface Engine extends AsyncDisposable {
   /**
    * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the whole batch:
    * `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else counts as unknown.
-   * `signal` aborts at the core's deadline: drop what has not been sent.
+   * `signal` aborts at the core's deadline: drop what has not been sent. An engine that declares no second parameter is given none.
    */
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
   /** Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone. */
@@ -159,7 +159,10 @@ export interface Engine extends AsyncDisposable {
   inspect(key: string): Promise<Line>
   /** Lines with somebody in them whose key starts with `prefix`, bytewise. In no promised order. */
   list(prefix: string): AsyncIterable<LineSummary>
-  /** News for entries of this engine object. Called at most once, and ready before the first enter is sent: else a wake-up can be lost. */
+  /**
+   * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be lost. Called again only if it failed, or
+   * was not answered in time.
+   */
   subscribe?(listener: (news: News) => void): Promise<AsyncDisposable>
   /** Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news. */
   watch?(key: string, listener: () => void): Promise<AsyncDisposable>

@@ -33,14 +33,10 @@ export type Outcome =
 export type Verdict =
   /** Nothing new. Look at it again in time. */
   | { readonly step: 'plan' }
-  /** Too old to mean anything. */
-  | { readonly step: 'ignore' }
-  /** Something has happened: ask now, unless a question is on its way. */
-  | { readonly step: 'hurry' }
+  /** Something has happened, or has to be made sure of: ask now, not at the next beat. */
+  | { readonly step: 'ask' }
   /** It is held. */
   | { readonly step: 'hold'; readonly token: bigint | null }
-  /** It is held, but with little time left: renew it before it is believed. */
-  | { readonly step: 'confirm' }
   /** It was held, and is not any more. */
   | { readonly step: 'lose'; readonly why: LossReason }
   /** The asking is over, and nothing of it is in the line. */
@@ -49,8 +45,7 @@ export type Verdict =
   | { readonly step: 'refuse'; readonly error: Error }
 
 const PLAN: Verdict = { step: 'plan' }
-const IGNORE: Verdict = { step: 'ignore' }
-export const HURRY: Verdict = { step: 'hurry' }
+const ASK: Verdict = { step: 'ask' }
 
 /** `Entry.asking` of what is asked for and not sent yet. */
 export const QUEUED: number = Number.POSITIVE_INFINITY
@@ -83,6 +78,12 @@ export class Entry implements Claim, Scheduled {
 
   /** The order of the request that is unanswered; 0: none is; QUEUED: it is not sent yet. */
   asking = 0
+  /** Something happened while a request was on its way, which may have been too early to see it: ask once more. */
+  askAgain = false
+  /** The order of the enter that is unanswered; 0: none is. Nothing may overtake it. */
+  entering = 0
+  /** Whether the engine has said that it is in the line. */
+  inLine = false
   /** The first unanswered attempt in a row, and the error of the last one. */
   failingSince: number | undefined
   lastError: EngineError | undefined
@@ -92,8 +93,9 @@ export class Entry implements Claim, Scheduled {
   doubtfulUntil: number = Number.NEGATIVE_INFINITY
   /** Since which order we know that it is held. */
   heldSince: number = Number.POSITIVE_INFINITY
-  /** A grant that was announced before the enter was answered. */
-  announced: Granted | undefined
+  /** A grant that was announced before the enter was answered, and when. */
+  #announced: Granted | undefined
+  #announcedAt = 0
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   inJeopardy = false
@@ -103,6 +105,9 @@ export class Entry implements Claim, Scheduled {
   /** Keeps the process alive while it stands in line: somebody awaits it. */
   alive: Timer | undefined
 
+  /** The answer to its leave, once it was asked to. */
+  left: Promise<boolean> | undefined
+
   /** Owned by the heartbeat. */
   at = 0
   slot = -1
@@ -110,6 +115,7 @@ export class Entry implements Claim, Scheduled {
 
   readonly outcome: Promise<Outcome>
   settle!: (outcome: Outcome) => void
+  #onEntered: (() => void) | undefined
 
   /** The send of the last answered request, and how long the engine gave from then. */
   #confirmedAt = Number.NEGATIVE_INFINITY
@@ -129,8 +135,24 @@ export class Entry implements Claim, Scheduled {
     })
   }
 
+  /** Resolves when the enter that is on its way is answered or has failed. */
+  entered(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onEntered = resolve
+    })
+  }
+
+  /** The enter sent at `sent` was answered or has failed. True: somebody waited for that, to leave. */
+  endEntering(sent: Sent): boolean {
+    if (sent.order !== this.entering) return false
+    this.entering = 0
+    this.#onEntered?.()
+    return this.#onEntered !== undefined
+  }
+
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
+    this.inLine = standing.state === 'held' || standing.state === 'waiting'
     if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
     if (standing.state === 'waiting') return this.#hearWaiting(standing.ahead, sent, now)
     if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
@@ -141,12 +163,21 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
-  hearGranted(granted: Granted, now: number): Verdict {
+  hearGranted(granted: Granted, now: number, order: number): Verdict {
+    if (this.phase === 'held') return PLAN
+    // Told twice: the renewal that is to confirm it decides.
+    if (this.confirming) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
-    if (this.phase !== 'entering') return IGNORE
     // Faster than the answer to our enter, which will tell from when to count.
-    this.announced = granted
-    return HURRY
+    this.#announced = granted
+    this.#announcedAt = order
+    return ASK
+  }
+
+  /** News of some other kind: whatever was announced before it does not count any more. */
+  hearHint(): Verdict {
+    this.#announced = undefined
+    return ASK
   }
 
   #hearHeld({ token, heldForMs }: Granted, sent: Sent, now: number): Verdict {
@@ -155,7 +186,7 @@ export class Entry implements Claim, Scheduled {
       return this.#believe(token, now)
     }
     // Another token is another stay in the line: ours ended, and a late duplicate of our enter began a new one.
-    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : IGNORE
+    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
     if (now >= this.deadline) return { step: 'lose', why: 'deadline' }
     this.#confirm(sent, heldForMs)
     return PLAN
@@ -163,15 +194,17 @@ export class Entry implements Claim, Scheduled {
 
   #hearWaiting(ahead: number | null, sent: Sent, now: number): Verdict {
     // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
-    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : IGNORE
+    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
     this.phase = 'waiting'
     this.queued = true
     this.confirming = false
     this.ahead = ahead ?? this.ahead
     this.#confirm(sent, this.ttlMs)
-    const { announced } = this
-    this.announced = undefined
-    return announced === undefined ? PLAN : this.#believe(announced.token, now)
+    const announced = this.#announced
+    this.#announced = undefined
+    // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.
+    if (announced === undefined || sent.order > this.#announcedAt) return PLAN
+    return this.#believe(announced.token, now)
   }
 
   /** The engine says that it is held. Believe it once enough of the ttl is left to work with. */
@@ -180,7 +213,7 @@ export class Entry implements Claim, Scheduled {
     if (leftMs < this.ttlMs / 2 && !this.confirming) {
       this.confirming = true
       this.phase = 'waiting'
-      return { step: 'confirm' }
+      return ASK
     }
     if (leftMs > 0) return { step: 'hold', token }
     const message = `its answers take longer than the ttl of ${this.ttlMs} ms`

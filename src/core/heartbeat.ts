@@ -6,6 +6,7 @@
  */
 import type { Clock, Timer } from './clock.ts'
 import { Heap, type Heaped } from './heap.ts'
+import { outside } from './outside.ts'
 
 /** `Heaped.at` is when it has to be handled. */
 export interface Scheduled extends Heaped {
@@ -51,7 +52,7 @@ export class Heartbeat<Item extends Scheduled> {
     if (at >= this.#timerAt) return
     this.#timer?.cancel()
     this.#timerAt = at
-    this.#timer = this.#clock.timer(at - this.#clock.now(), () => this.#beat())
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
   }
 
   #beat(): void {

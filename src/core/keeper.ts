@@ -8,8 +8,8 @@ import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
-import { type Entry, HURRY, type Outcome, QUEUED, type Verdict } from './entry.ts'
-import { EngineError, type LossReason } from './errors.ts'
+import { type Entry, type Outcome, QUEUED, type Verdict } from './entry.ts'
+import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { Verbs } from './verbs.ts'
@@ -36,7 +36,7 @@ export class Keeper {
   readonly #sweeper: Sweeper
   readonly #heartbeat: Heartbeat<Entry>
   #order = 0
-  #closed = false
+  #closing: Promise<void> | undefined
 
   constructor(engine: Engine, options: KeeperOptions) {
     this.engine = engine
@@ -46,7 +46,7 @@ export class Keeper {
     this.publish = options.publish
     const nextOrder = (): number => ++this.#order
     this.#verbs = new Verbs(engine, options, {
-      sending: (entry, sent) => this.#sending(entry, sent),
+      sending: (entry, sent, verb) => this.#sending(entry, sent, verb),
       answered: (entry, standing, sent, verb) => this.#answered(entry, standing, sent, verb),
       failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
       heard: (news) => this.#heard(news),
@@ -63,30 +63,32 @@ export class Keeper {
   }
 
   enter(entry: Entry): Promise<Outcome> {
-    if (this.#closed) return Promise.resolve({ state: 'refused', error: this.#closedError() })
+    if (this.#closing !== undefined) return Promise.resolve({ state: 'refused', error: this.#closedError() })
     this.#entries.set(entry.id, entry)
     this.#ask(entry)
     return entry.outcome
   }
 
   /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */
-  async leave(entry: Entry): Promise<boolean> {
-    const { phase, asking, doubtfulUntil } = entry
+  leave(entry: Entry): Promise<boolean> {
+    entry.left ??= this.#leave(entry)
+    return entry.left
+  }
+
+  async #leave(entry: Entry): Promise<boolean> {
+    const { phase } = entry
     this.#drop(entry)
-    if (phase === 'entering') {
-      // Never overtake an enter that is on its way: its answer, or its failure, sends the leave.
-      if (asking !== 0 && asking !== QUEUED) return false
-      if (doubtfulUntil === Number.NEGATIVE_INFINITY) return false
-    }
-    const wasThere = await this.#sweeper.leave(entry)
-    return wasThere && phase === 'held'
+    // Never overtake an enter that is on its way.
+    if (entry.entering !== 0) await entry.entered()
+    if (!entry.inLine && entry.doubtfulUntil === Number.NEGATIVE_INFINITY) return false
+    return (await this.#sweeper.leave(entry)) && phase === 'held'
   }
 
   /** Let it stand for `afterMs` more, without us: others are let in when it has expired. Resolves with whether the engine agreed. */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
     this.#drop(entry)
-    if (!held) return false
+    if (!held || this.#closing !== undefined) return false
     // A renewal that is on its way would make it stand for a whole ttl.
     await this.#renews.drained()
     const { key, id } = entry
@@ -100,9 +102,12 @@ export class Keeper {
     return entry.phase === 'held'
   }
 
-  async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
     const left: Promise<boolean>[] = []
     for (const entry of [...this.#entries.values()]) {
       if (entry.phase === 'held') this.#lose(entry, 'closed')
@@ -110,8 +115,6 @@ export class Keeper {
       left.push(this.leave(entry))
     }
     await Promise.all(left)
-    // An enter that was on its way is answered by now or timed out, and has been left.
-    await this.#enters.drained()
     await this.#sweeper.drained()
     this.#heartbeat.stop()
     this.#sweeper.stop()
@@ -124,35 +127,44 @@ export class Keeper {
   // ---- sending ----
 
   #ask(entry: Entry): void {
+    if (entry.phase === 'gone') return
+    if (entry.asking !== 0) {
+      entry.askAgain = entry.asking !== QUEUED
+      return
+    }
     entry.asking = QUEUED
+    entry.askAgain = false
     if (entry.phase === 'entering') this.#enters.add(entry)
     else this.#renews.add(entry)
     this.#plan(entry)
   }
 
-  #sending(entry: Entry, sent: Sent): boolean {
+  #sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean {
     if (entry.phase === 'gone') return false
     entry.asking = sent.order
     entry.lastSentAt = sent.at
+    if (verb === 'enter') entry.entering = sent.order
     return true
   }
 
   // ---- hearing ----
 
   #answered(entry: Entry, standing: Standing, sent: Sent, verb: 'enter' | 'renew'): void {
-    if (entry.asking === sent.order) entry.asking = 0
     if (standing.state === 'failed') {
-      const { error } = standing
-      if (error instanceof EngineError) this.#failed(entry, error, sent, verb)
-      else if (entry.phase !== 'gone') this.#refuse(entry, error)
+      if (standing.error instanceof EngineError) this.#failed(entry, standing.error, sent, verb)
+      else this.#full(entry, standing.error, sent)
       return
     }
-    if (entry.phase === 'gone') {
+    if (entry.asking === sent.order) entry.asking = 0
+    const awaited = entry.endEntering(sent)
+    if (entry.phase !== 'gone') {
+      this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))
+      if (entry.askAgain) this.#ask(entry)
+    } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
       // Given up while this enter was on its way. What has arrived has to go.
-      if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) void this.#sweeper.leave(entry)
-      return
+      entry.inLine = true
+      if (!awaited) void this.#sweeper.leave(entry)
     }
-    this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))
   }
 
   #carryOut(entry: Entry, verdict: Verdict): void {
@@ -160,11 +172,8 @@ export class Keeper {
       case 'plan':
         this.#plan(entry)
         break
-      case 'confirm':
+      case 'ask':
         this.#ask(entry)
-        break
-      case 'hurry':
-        if (entry.asking === 0) this.#ask(entry)
         break
       case 'hold':
         this.#hold(entry, verdict.token)
@@ -177,8 +186,6 @@ export class Keeper {
         break
       case 'refuse':
         this.#refuse(entry, verdict.error)
-        break
-      case 'ignore':
         break
     }
   }
@@ -195,16 +202,17 @@ export class Keeper {
 
   #heard(news: News): void {
     if ('gap' in news) {
-      for (const entry of this.#entries.values()) if (entry.phase === 'waiting') this.#carryOut(entry, HURRY)
+      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint())
       return
     }
     const entry = this.#entries.get(news.id)
     if (entry === undefined) {
       this.#sweeper.heardOf(news.id)
-      return
+    } else if (news.standing?.state === 'held') {
+      this.#carryOut(entry, entry.hearGranted(news.standing, this.clock.now(), ++this.#order))
+    } else {
+      this.#carryOut(entry, entry.hearHint())
     }
-    const { standing } = news
-    this.#carryOut(entry, standing?.state === 'held' ? entry.hearGranted(standing, this.clock.now()) : HURRY)
   }
 
   // ---- failing ----
@@ -213,15 +221,23 @@ export class Keeper {
     this.publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     if (entry.asking === sent.order) entry.asking = 0
+    const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && entry.doubtfulUntil > Number.NEGATIVE_INFINITY) void this.#sweeper.leave(entry)
+      if (verb === 'enter' && !awaited && entry.doubtfulUntil > Number.NEGATIVE_INFINITY) void this.#sweeper.leave(entry)
       return
     }
+    entry.askAgain = false
     entry.lastError = error
     entry.failingSince ??= sent.at
     if (entry.phase !== 'held') entry.alive ??= this.clock.stayAlive()
-    if (verb === 'enter' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
+    if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
     else this.#plan(entry)
+  }
+
+  #full(entry: Entry, error: LineFullError, sent: Sent): void {
+    if (entry.asking === sent.order) entry.asking = 0
+    entry.endEntering(sent)
+    if (entry.phase !== 'gone') this.#refuse(entry, error)
   }
 
   // ---- time ----

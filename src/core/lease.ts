@@ -38,14 +38,14 @@ export interface Lease extends AsyncDisposable {
 export class EntryLease implements InnerLease {
   readonly nested = false
   readonly turnstile: Turnstile = new Turnstile()
-  readonly #keeper: Keeper
+  readonly keeper: Keeper
   readonly #entry: Entry
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
 
   constructor(keeper: Keeper, entry: Entry) {
-    this.#keeper = keeper
+    this.keeper = keeper
     this.#entry = entry
     entry.onLost = (why) => this.#lost(why)
     // Lost between the grant and this line: say so at the first look.
@@ -65,25 +65,25 @@ export class EntryLease implements InnerLease {
   }
 
   get held(): boolean {
-    return this.#keeper.check(this.#entry)
+    return this.keeper.check(this.#entry)
   }
 
   get remainingMs(): number {
     if (!this.held) return 0
-    return Math.max(0, this.#entry.deadline - this.#keeper.clock.now())
+    return Math.max(0, this.#entry.deadline - this.keeper.clock.now())
   }
 
   /** Made when first asked for: most short leases never need one. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = truthfulController(() => this.#keeper.check(this.#entry))
+      this.#controller = truthfulController(() => this.keeper.check(this.#entry))
       if (this.lossError !== undefined) this.#controller.abort(this.lossError)
     }
     return this.#controller.signal
   }
 
   get lossError(): LeaseLostError | undefined {
-    this.#keeper.check(this.#entry)
+    this.keeper.check(this.#entry)
     return this.#lossError
   }
 
@@ -104,9 +104,9 @@ export class EntryLease implements InnerLease {
 
   async #release(afterMs: number): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
-    this.#keeper.check(this.#entry)
-    this.#keeper.publish.release({ operation, heldMs: this.#keeper.clock.now() - grantedAt, lost: this.#entry.lost })
-    return afterMs > 0 ? this.#keeper.leaveAfter(this.#entry, afterMs) : this.#keeper.leave(this.#entry)
+    this.keeper.check(this.#entry)
+    this.keeper.publish.release({ operation, heldMs: this.keeper.clock.now() - grantedAt, lost: this.#entry.lost })
+    return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
   }
 
   #lost(why: LossReason): void {

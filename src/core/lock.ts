@@ -4,6 +4,7 @@
  */
 import { acquireEntry, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
+import { UNLIMITED } from './engine.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { EntryLease, type Lease } from './lease.ts'
@@ -90,10 +91,20 @@ export class LineLock implements Lock<LineOptions> {
   async using<Result>(first: LineOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
     const [options, work] = usingArguments<LineOptions, Work<Result>>(first, second)
     const { keeper } = this.scope
-    const within = options.within ?? (this.spec.reentrant ? enclosing(keeper, this.key) : undefined)
+    const within = options.within ?? this.#around()
     if (within === undefined) refuseDeadlock(keeper, { ...this.spec, weight: this.#weight(options) })
     const lease = await this.acquire(within === undefined ? options : { ...options, within })
     return workUnder(keeper, lease, [lease], work)
+  }
+
+  /**
+   * The lease around us to nest in. A read inside a read always nests: it could be granted beside the outer one, but a writer that queued between the two
+   * would wait for the outer one, and the inner one for the writer.
+   */
+  #around(): InnerLease | undefined {
+    const lease = enclosing(this.scope.keeper, this.key)
+    const bothRead = lease?.holding.limit === UNLIMITED && this.spec.limit === UNLIMITED
+    return this.spec.reentrant || bothRead ? lease : undefined
   }
 
   /** The weight asked for, checked. */
@@ -108,13 +119,19 @@ export class LineLock implements Lock<LineOptions> {
     const { signal, within } = options
     const { key, limit, ttlMs } = spec
     const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
-    if (within !== undefined) return NestedLease.take(innerLease(within), ask, scope.keeper.clock, waitMs, signal)
+    if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)
     const granting = scope.order?.asking(spec.key)
     const entry = await acquireEntry(scope.keeper, ask, { waitMs, signal })
     if (entry === undefined) return undefined
     const lease = new EntryLease(scope.keeper, entry)
     granting?.(lease)
     return lease
+  }
+
+  #inner(lease: Lease): InnerLease {
+    const ours = lease instanceof EntryLease || lease instanceof NestedLease
+    if (ours && lease.keeper === this.scope.keeper) return lease
+    throw new TypeError('within must be a lease that a mutex, a read lock or a write lock of the same createLocks() gave')
   }
 }
 
@@ -151,9 +168,4 @@ export function usingArguments<Options extends object, Doing>(first: Options | D
 /** Milliseconds of patience; Infinity when none is given. */
 export function patienceMs(options: AcquireOptions): number {
   return options.wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(options.wait, 'wait')
-}
-
-function innerLease(lease: Lease): InnerLease {
-  if (lease instanceof EntryLease || lease instanceof NestedLease) return lease
-  throw new TypeError('within must be a lease that a mutex, a read lock or a write lock gave')
 }

@@ -52,7 +52,12 @@ function tee<Message extends Events[keyof Events]>(
 ): (message: Message) => void {
   return (message) => {
     tell(message)
-    log(message)
+    try {
+      log(message)
+    } catch (error) {
+      // A lock does not fail because a log did.
+      process.emitWarning(`a logger threw: ${error instanceof Error ? error.message : String(error)}`, { code: 'HOLDFAST_LOGGER' })
+    }
   }
 }
 

@@ -9,7 +9,6 @@
  * `Promise.all` are strangers to each other: two of them asking for the same key queue, also inside a common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { Clock } from './clock.ts'
 import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
@@ -25,6 +24,8 @@ export interface Holding extends Weighted {
 /** What a lease of ours has besides what the user sees. */
 export interface InnerLease extends Lease {
   readonly holding: Holding
+  /** Where it is held. */
+  readonly keeper: Keeper
   /** A nested lease takes no place in the line of its own. */
   readonly nested: boolean
   /** Where leases nested in this one take turns. */
@@ -84,23 +85,21 @@ export class NestedLease implements InnerLease {
   readonly nested = true
   readonly turnstile: Turnstile = new Turnstile()
   readonly #outer: InnerLease
-  #open = true
+  #released: Promise<boolean> | undefined
 
   private constructor(outer: InnerLease) {
     this.#outer = outer
   }
 
   /** Undefined: `waitMs` ran out while a sibling had the turn. */
-  static async take(
-    outer: InnerLease,
-    asked: Holding,
-    clock: Clock,
-    waitMs: number,
-    signal?: AbortSignal,
-  ): Promise<NestedLease | undefined> {
+  static async take(outer: InnerLease, asked: Holding, waitMs: number, signal?: AbortSignal): Promise<NestedLease | undefined> {
     refuseWidening(outer, asked)
     outer.assertHeld()
-    if (NestedLease.#takesTurns(outer) && !(await outer.turnstile.take(clock, waitMs, signal))) return undefined
+    if (NestedLease.#takesTurns(outer)) {
+      // Whoever waits for a turn is told when there is nothing left to take turns in.
+      const ending = signal === undefined ? outer.signal : AbortSignal.any([outer.signal, signal])
+      if (!(await outer.turnstile.take(outer.keeper.clock, waitMs, ending))) return undefined
+    }
     const lease = new NestedLease(outer)
     try {
       outer.assertHeld()
@@ -124,6 +123,10 @@ export class NestedLease implements InnerLease {
     return this.#outer.holding
   }
 
+  get keeper(): Keeper {
+    return this.#outer.keeper
+  }
+
   get token(): bigint | null {
     return this.#outer.token
   }
@@ -133,11 +136,11 @@ export class NestedLease implements InnerLease {
   }
 
   get held(): boolean {
-    return this.#open && this.#outer.held
+    return this.#released === undefined && this.#outer.held
   }
 
   get remainingMs(): number {
-    return this.#open ? this.#outer.remainingMs : 0
+    return this.#released === undefined ? this.#outer.remainingMs : 0
   }
 
   get lossError(): LeaseLostError | undefined {
@@ -145,16 +148,17 @@ export class NestedLease implements InnerLease {
   }
 
   assertHeld(): void {
-    if (!this.#open) throw new LeaseLostError(this.key, this.token, 'released')
+    if (this.#released !== undefined) throw new LeaseLostError(this.key, this.token, 'released')
     this.#outer.assertHeld()
   }
 
-  async release(): Promise<boolean> {
-    if (!this.#open) return false
-    const { held } = this
-    this.#open = false
-    if (NestedLease.#takesTurns(this.#outer)) this.#outer.turnstile.give()
-    return held
+  /** Gives the turn to the next sibling, no more: when the key becomes free, and how long after, is up to the outermost lease. */
+  release(): Promise<boolean> {
+    if (this.#released === undefined) {
+      this.#released = Promise.resolve(this.#outer.held)
+      if (NestedLease.#takesTurns(this.#outer)) this.#outer.turnstile.give()
+    }
+    return this.#released
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -38,6 +38,7 @@ export class Sweeper {
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: Heartbeat<Departure>
   readonly #open = new Map<string, Departure>()
+  #stopped = false
 
   constructor(engine: Engine, options: KeeperOptions, nextOrder: () => number) {
     const { clock, callTimeoutMs } = options
@@ -50,6 +51,7 @@ export class Sweeper {
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
       call: (places) => engine.leave(places),
+      cancellable: () => false,
       timeoutMs: () => callTimeoutMs,
       sending: () => true,
       answered: (departure, wasThere) => this.#answered(departure, wasThere),
@@ -64,6 +66,7 @@ export class Sweeper {
    * Never rejects: nobody could do more about it than this does.
    */
   leave(entry: Entry): Promise<boolean> {
+    if (this.#stopped) return Promise.resolve(false)
     return new Promise((answer) => {
       const departure: Departure = {
         key: entry.key,
@@ -97,6 +100,7 @@ export class Sweeper {
   }
 
   stop(): void {
+    this.#stopped = true
     this.#repeats.stop()
     this.#leaves.stop()
     this.#open.clear()
@@ -106,9 +110,9 @@ export class Sweeper {
     departure.answer(wasThere)
     const { key, doubtfulUntil } = departure
     if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.resolved({ engine: this.#engine.name, key, wasThere })
-    const next = this.#clock.now() + departure.ttlMs / 3
-    if (next < doubtfulUntil) this.#repeat(departure, next)
-    else this.#open.delete(departure.id)
+    const now = this.#clock.now()
+    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil))
+    else this.#end(departure)
   }
 
   #failed(departure: Departure, error: EngineError): void {
@@ -116,10 +120,15 @@ export class Sweeper {
     this.#publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
     const next = this.#clock.now() + retryDelayMs(departure.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next)
-    else this.#open.delete(departure.id)
+    else this.#end(departure)
   }
 
+  /** Unless a newer leave of the same entry does it. */
   #repeat(departure: Departure, at: number): void {
-    if (this.#open.has(departure.id)) this.#repeats.put(departure, at)
+    if (this.#open.get(departure.id) === departure) this.#repeats.put(departure, at)
+  }
+
+  #end(departure: Departure): void {
+    if (this.#open.get(departure.id) === departure) this.#open.delete(departure.id)
   }
 }

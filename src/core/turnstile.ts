@@ -1,4 +1,5 @@
 /** A first-come-first-served turn inside this process: nested leases of one outer lease take it, so that siblings exclude each other like strangers. */
+import { onAbort } from './cancel.ts'
 import type { Clock } from './clock.ts'
 
 export class Turnstile {
@@ -26,26 +27,27 @@ export class Turnstile {
   }
 
   #queue(clock: Clock, waitMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+    const alive = clock.stayAlive()
     return new Promise((resolve, reject) => {
       const end = (): void => {
+        alive.cancel()
         this.#line.delete(turn)
         timer?.cancel()
-        signal?.removeEventListener('abort', cancelled)
+        forget()
       }
       const turn = (): void => {
         end()
         resolve(true)
-      }
-      const cancelled = (): void => {
-        end()
-        reject(signal?.reason)
       }
       const tired = (): void => {
         end()
         resolve(false)
       }
       const timer = waitMs === Number.POSITIVE_INFINITY ? undefined : clock.timer(waitMs, tired)
-      signal?.addEventListener('abort', cancelled, { once: true })
+      const forget = onAbort(signal, () => {
+        end()
+        reject(signal?.reason)
+      })
       this.#line.add(turn)
     })
   }

@@ -2,16 +2,18 @@
  * The two calls that carry entries to the engine, ready to be batched: how they are made, and how long each is waited for.
  */
 import type { Sent, Verb } from './batch.ts'
+import { onAbort } from './cancel.ts'
 import type { Clock } from './clock.ts'
-import { channels, type Publish } from './diagnostics.ts'
+import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { EngineError } from './errors.ts'
 import type { KeeperOptions } from './keeper.ts'
+import { within } from './within.ts'
 
 /** What the keeper does with what comes back. */
 export interface Hearing {
-  sending(entry: Entry, sent: Sent): boolean
+  sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean
   answered(entry: Entry, standing: Standing, sent: Sent, verb: 'enter' | 'renew'): void
   failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void
   heard(news: News): void
@@ -24,11 +26,13 @@ export class Verbs {
   readonly #clock: Clock
   readonly #publish: Publish
   readonly #hearing: Hearing
-  #subscription: Promise<AsyncDisposable> | undefined
+  readonly #callTimeoutMs: number
+  #subscription: Promise<AsyncDisposable | undefined> | undefined
   #subscribed = false
 
   constructor(engine: Engine, options: KeeperOptions, hearing: Hearing) {
     const { callTimeoutMs } = options
+    this.#callTimeoutMs = callTimeoutMs
     this.#engine = engine
     this.#clock = options.clock
     this.#publish = options.publish
@@ -36,13 +40,14 @@ export class Verbs {
     const common = {
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
-      sending: hearing.sending,
     }
     this.enter = {
       ...common,
       name: 'enter',
       call: (entries, signal) => this.#enter(entries, signal),
+      cancellable: () => takesSignal(engine.enter) || !this.#subscribed,
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
+      sending: (entry, sent) => hearing.sending(entry, sent, 'enter'),
       answered: (entry, standing, sent) => hearing.answered(entry, standing, sent, 'enter'),
       failed: (entry, error, sent) => hearing.failed(entry, error, sent, 'enter'),
     }
@@ -50,49 +55,77 @@ export class Verbs {
       ...common,
       name: 'renew',
       call: (entries, signal) => this.#renew(entries, signal),
-      // A third of the ttl is gone when a renewal is sent: time out early enough to try once more.
-      timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries) / 3),
+      cancellable: () => takesSignal(engine.renew),
+      // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once more.
+      timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
+      sending: (entry, sent) => hearing.sending(entry, sent, 'renew'),
       answered: (entry, standing, sent) => hearing.answered(entry, standing, sent, 'renew'),
       failed: (entry, error, sent) => hearing.failed(entry, error, sent, 'renew'),
     }
   }
 
+  /** End the subscription, unless that takes too long as well. Never rejects. */
   async close(): Promise<void> {
-    const subscription = await this.#subscription?.catch(() => undefined)
-    await subscription?.[Symbol.asyncDispose]()
+    const ending = this.#subscription?.then((subscription) => subscription?.[Symbol.asyncDispose]())
+    if (ending !== undefined) await within(this.#clock, this.#callTimeoutMs, ending, undefined)
   }
 
   /** Whoever enters before the subscription stands can miss its own grant: the subscription comes first. */
-  #enter(entries: readonly Entry[], signal: AbortSignal): Promise<readonly Standing[]> {
+  #enter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
     if (this.#engine.subscribe === undefined || this.#subscribed) return this.#engine.enter(entries, signal)
     return this.#subscribeAndEnter(entries, signal)
   }
 
-  async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal): Promise<readonly Standing[]> {
+  async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
+    let forget = (): void => {}
     try {
-      this.#subscription ??= this.#engine.subscribe?.((news) => this.#hearing.heard(news))
-      await this.#subscription
+      const attempt = this.#subscription ?? this.#subscribe()
+      this.#subscription = attempt
+      forget = onAbort(signal, () => this.#giveUpOn(attempt))
+      await attempt
+      if (this.#subscription !== attempt) throw new Error('no answer in time')
       this.#subscribed = true
     } catch (error) {
-      this.#subscription = undefined
+      if (!this.#subscribed) this.#subscription = undefined
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
       throw new EngineError(this.#engine.name, `cannot subscribe: ${message}`, { outcome: 'not-applied', transient, cause: error })
+    } finally {
+      forget()
     }
-    if (signal.aborted) throw new EngineError(this.#engine.name, 'subscribing took too long', { outcome: 'not-applied' })
     return this.#engine.enter(entries, signal)
   }
 
-  async #renew(entries: readonly Entry[], signal: AbortSignal): Promise<readonly Standing[]> {
+  async #subscribe(): Promise<AsyncDisposable | undefined> {
+    return this.#engine.subscribe?.((news) => this.#hearing.heard(news))
+  }
+
+  /** A subscription that hangs must not hang all that comes after it: the next enter tries anew. */
+  #giveUpOn(attempt: Promise<AsyncDisposable | undefined>): void {
+    if (this.#subscribed || this.#subscription !== attempt) return
+    this.#subscription = undefined
+    attempt.then((late) => late?.[Symbol.asyncDispose]()).catch(() => {})
+  }
+
+  async #renew(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
     const standings = await this.#engine.renew(entries, signal)
-    if (channels.renew.hasSubscribers) {
-      const now = this.#clock.now()
-      let marginMs = Number.POSITIVE_INFINITY
-      for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
-      if (marginMs < Number.POSITIVE_INFINITY) this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
-    }
+    const now = this.#clock.now()
+    let marginMs = Number.POSITIVE_INFINITY
+    for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
+    if (marginMs < Number.POSITIVE_INFINITY) this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
     return standings
   }
+}
+
+/** An engine that declares no parameter for a signal is given none. */
+function takesSignal(verb: (items: readonly Entry[], signal?: AbortSignal) => unknown): boolean {
+  return verb.length > 1
+}
+
+function shortestTtlMs(entries: readonly Entry[]): number {
+  let shortest = Number.POSITIVE_INFINITY
+  for (const entry of entries) shortest = Math.min(shortest, entry.ttlMs)
+  return shortest
 }
 
 function longestTtlMs(entries: readonly Entry[]): number {

@@ -114,6 +114,7 @@ export class MemoryServer {
     this.#expiries.put(entry, now + claim.ttlMs)
     if (holds) {
       this.#hold(entry, line)
+      this.#arm()
       return { state: 'held', token: entry.token, heldForMs: claim.ttlMs }
     }
     this.#append(entry, line)
@@ -235,6 +236,11 @@ export class MemoryServer {
 
   /** Take an entry out of its line and settle the line: also a waiter that goes can let others hold. */
   #remove(entry: Entry, options: { remember?: boolean } = {}): void {
+    this.#takeOut(entry, options)
+    this.#settle(entry.key)
+  }
+
+  #takeOut(entry: Entry, options: { remember?: boolean } = {}): void {
     const line = this.#lines.get(entry.key) as LineState
     if (entry.state === 'held') {
       line.held.remove(entry)
@@ -246,28 +252,32 @@ export class MemoryServer {
       line.entries.delete(entry.id)
       this.#expiries.remove(entry)
     }
-    this.#settle(line)
     if (line.entries.size === 0) this.#lines.delete(entry.key)
-    this.#notify(entry.key)
-    this.#disarm()
   }
 
   /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
-  #settle(line: LineState): void {
-    for (let entry = line.first; entry !== undefined && line.held.admits(entry); entry = line.first) {
+  #settle(key: string): void {
+    const line = this.#lines.get(key)
+    for (let entry = line?.first; line !== undefined && entry !== undefined && line.held.admits(entry); entry = line.first) {
       this.#unlink(entry, line)
       this.#hold(entry, line)
       entry.heldAt = this.#clock.now()
       this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - entry.heldAt })
     }
+    this.#notify(key)
+    this.#disarm()
   }
 
   /** Remove whatever has expired, everywhere, and say what time it is. */
   #expire(): number {
     const now = this.#clock.now()
+    // All of them first: nothing is granted to an entry that has expired too.
+    const touched = new Set<string>()
     for (let entry = this.#expiries.peek(); entry !== undefined && entry.at <= now; entry = this.#expiries.peek()) {
-      this.#remove(entry)
+      this.#takeOut(entry)
+      touched.add(entry.key)
     }
+    for (const key of touched) this.#settle(key)
     return now
   }
 

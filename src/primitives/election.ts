@@ -4,6 +4,7 @@
  * A leader that was stopped for longer than its ttl may still believe for a moment that it leads. `lease.token` is the term: whatever the leader commands
  * should carry it, and whoever obeys should refuse a lower one.
  */
+import { onAbort } from '../core/cancel.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
@@ -78,7 +79,7 @@ export class LineElection implements Election {
     const { signal } = options
     const bell = new Bell(this.#clock)
     const ring = (): void => bell.ring()
-    signal?.addEventListener('abort', ring, { once: true })
+    const forget = onAbort(signal, ring)
     const watching = await this.#engine.watch?.(this.key, ring)
     try {
       let last: Leader | undefined | null = null
@@ -90,7 +91,7 @@ export class LineElection implements Election {
         await bell.rung(this.#lock.spec.ttlMs / (watching === undefined ? 10 : 3), () => signal?.aborted === true)
       }
     } finally {
-      signal?.removeEventListener('abort', ring)
+      forget()
       await watching?.[Symbol.asyncDispose]()
     }
   }
