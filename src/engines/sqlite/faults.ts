@@ -60,6 +60,11 @@ export function isBusy(error: unknown): boolean {
   return code === BUSY || code === LOCKED || code === PROTOCOL
 }
 
+/** Whether the connection is worth keeping after this: a full disk has done it no harm, and a refusal of ours would only be repeated. */
+export function isHarmless(error: unknown): boolean {
+  return error instanceof EngineError || codeOf(error) === FULL
+}
+
 interface Advice {
   readonly says: string
   readonly transient: boolean
@@ -81,7 +86,7 @@ const ADVICE: Readonly<Record<number, Advice>> = {
   [BUSY]: { says: 'is locked by another process that does not finish; is one of them stopped?', transient: true },
   [PERM]: readOnly,
   [READONLY]: readOnly,
-  [IOERR]: { says: 'could not be read or written (disk I/O error): is the disk full, over quota or failing?', transient: true },
+  [IOERR]: { says: 'could not be read or written (disk I/O error): is the disk failing or over quota, or was the file deleted while in use?', transient: true },
   [CORRUPT]: damaged,
   [FULL]: { says: 'cannot grow: the disk is full. Nothing was granted; free some space', transient: true },
   [CANTOPEN]: { says: 'cannot be opened: does its folder exist, and may this user read and write there?', transient: true },

@@ -7,7 +7,7 @@
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
-import { BUSY, fault, isBusy } from './faults.ts'
+import { BUSY, fault, isBusy, isHarmless } from './faults.ts'
 import type { Lines } from './lines.ts'
 import type { Store } from './store.ts'
 
@@ -119,8 +119,7 @@ export class Writer {
       store.commit()
     } catch (error) {
       store.rollback()
-      // After a failure of the disk, a fresh start; a refusal of ours would only be repeated.
-      if (!(error instanceof EngineError)) this.#closeStore()
+      if (!isHarmless(error)) this.#closeStore()
       this.#fail(jobs, fault(error, store.file, during))
       return
     }

@@ -1,0 +1,208 @@
+/** What is in the file over time: it survives what it should, forgets what it should, and nothing piles up. */
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Claim, type Standing, UNLIMITED } from '../../src/core/engine.ts'
+import { LineFullError } from '../../src/core/errors.ts'
+import { createLocks } from '../../src/core/locks.ts'
+import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
+import { fakeClock } from '../../src/testing.ts'
+import { Children, claim } from './sqlite.process.ts'
+
+const { DatabaseSync } = createRequire(import.meta.url)('@photostructure/sqlite') as {
+  DatabaseSync: new (file: string) => { exec(sql: string): void; prepare(sql: string): { all(): Record<string, unknown>[] }; close(): void }
+}
+
+let folder: string
+let file: string
+const children = new Children()
+const engines: SqliteEngine[] = []
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
+  file = join(folder, 'locks.db')
+})
+
+afterEach(async () => {
+  for (const engine of engines.splice(0)) await engine[Symbol.asyncDispose]()
+  await children.end()
+  rmSync(folder, { recursive: true })
+})
+
+function open(options: SqliteOptions = {}): SqliteEngine {
+  const engine = sqlite({ file, ...options })
+  engines.push(engine)
+  return engine
+}
+
+/** With a connection of our own. */
+function sql(statement: string): Record<string, unknown>[] {
+  const database = new DatabaseSync(file)
+  try {
+    return database.prepare(statement).all()
+  } finally {
+    database.close()
+  }
+}
+
+const rows = (table: string): unknown => sql(`select count(*) as count from ${table}`)[0]?.count
+
+async function enterOne(engine: SqliteEngine, one: Claim): Promise<Standing> {
+  const [standing] = await engine.enter([one])
+  return standing as Standing
+}
+
+async function tokenOf(engine: SqliteEngine, key: string): Promise<bigint> {
+  const standing = await enterOne(engine, claim(key))
+  if (standing.state !== 'held' || standing.token === null) throw new Error(`not held but ${standing.state}`)
+  return standing.token
+}
+
+describe('after a restart of the machine', () => {
+  test('everybody of before is gone, and tokens go on', async () => {
+    const before = open()
+    const token = await tokenOf(before, 'k')
+    await enterOne(before, claim('k'))
+    await before[Symbol.asyncDispose]()
+    sql("update holdfast_file set boot = 'the one before' returning 1")
+    const after = open()
+    expect((await after.inspect('k')).entries).toEqual([])
+    expect(await tokenOf(after, 'k')).toBeGreaterThan(token)
+  })
+
+  test('a clock that went back says so where the machine has no boot id', async () => {
+    const late = fakeClock()
+    await late.advance(1_000_000)
+    const before = open({ clock: late })
+    const token = await tokenOf(before, 'k')
+    await before[Symbol.asyncDispose]()
+    sql('update holdfast_file set boot = null returning 1')
+    const after = open({ clock: fakeClock() })
+    expect((await after.inspect('k')).entries).toEqual([])
+    expect(await tokenOf(after, 'k')).toBeGreaterThan(token)
+  })
+
+  test('a process that lives on, because it is on another machine, may not enter any more', async () => {
+    const here = open()
+    const held = claim('k')
+    await enterOne(here, held)
+    sql('update holdfast_file set epoch = epoch + 1 returning 1')
+    await expect(here.enter([claim('other')])).rejects.toThrow(/taken over by another machine/)
+  })
+})
+
+describe('tokens', () => {
+  test('go on from the last one when the wall clock is behind it', async () => {
+    const engine = open()
+    const first = await tokenOf(engine, 'a')
+    sql('update holdfast_file set token = token + 1000000000000000 returning 1')
+    const later = await tokenOf(engine, 'b')
+    expect(later).toBeGreaterThan(first + 1_000_000_000_000_000n)
+    expect(await tokenOf(engine, 'c')).toBe(later + 1n)
+  })
+
+  test('go on from the wall clock when the file was lost, and whoever held in it learns that', async () => {
+    const engine = open()
+    const held = claim('k')
+    const before = await enterOne(engine, held)
+    for (const part of ['', '-wal', '-shm']) rmSync(file + part)
+    const other = open()
+    const after = await tokenOf(other, 'k')
+    expect(after).toBeGreaterThan((before as { token: bigint }).token)
+    await expect.poll(() => engine.renew([held])).toEqual([{ state: 'gone', why: 'unknown' }])
+    expect(await enterOne(engine, claim('k', { wait: false }))).toEqual({ state: 'busy', ahead: 1 })
+  })
+})
+
+describe('a line', () => {
+  test('takes ten thousand and no more, and lets them through in order', async () => {
+    const engine = open()
+    const told: string[] = []
+    await engine.subscribe((news) => 'id' in news && told.push(news.id))
+    const claims = Array.from({ length: 10_000 }, () => claim('k'))
+    for (let from = 0; from < claims.length; from += 1000) await engine.enter(claims.slice(from, from + 1000))
+    const [full] = await engine.enter([claim('k')])
+    expect(full).toMatchObject({ state: 'failed', error: expect.any(LineFullError) })
+    for (let from = 0; from < claims.length; from += 1000) {
+      // Each leave lets the next one hold, which leaves in the same batch.
+      expect(await engine.leave(claims.slice(from, from + 1000))).toEqual(Array(1000).fill(true))
+    }
+    expect(told).toEqual(claims.slice(1).map(({ id }) => id))
+    expect([rows('holdfast_entry'), rows('holdfast_line')]).toEqual([0, 0])
+  })
+
+  test('knows the smallest of many limits, whoever leaves first', async () => {
+    const engine = open()
+    const claims = [5, UNLIMITED, 3, 3, 4].map((limit) => claim('k', { limit }))
+    const states = (await engine.enter(claims)).map(({ state }) => state)
+    expect(states).toEqual(['held', 'held', 'held', 'waiting', 'waiting'])
+    await engine.leave([claims[2] as Claim])
+    expect((await engine.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'held', 'held', 'waiting'])
+    await engine.leave([claims[3] as Claim])
+    expect((await engine.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'held', 'held'])
+  })
+})
+
+describe('nothing piles up', () => {
+  test('after many cycles of acquiring, cancelling and releasing', async () => {
+    const locks = createLocks(open(), { ttl: '5s' })
+    for (let round = 0; round < 300; round += 1) {
+      const key = `k${round % 7}`
+      const lease = await locks.mutex(key).acquire()
+      const cancel = new AbortController()
+      const cancelled = locks.mutex(key).acquire({ signal: cancel.signal })
+      if (round % 2 === 0) await new Promise(setImmediate)
+      cancel.abort(new Error('enough'))
+      await expect(cancelled).rejects.toThrow('enough')
+      await lease.release()
+    }
+    await locks.close()
+    expect([rows('holdfast_entry'), rows('holdfast_line'), rows('holdfast_client')]).toEqual([0, 0, 0])
+    expect(existsSync(`${file}-wake`) ? readdirSync(`${file}-wake`) : []).toEqual([])
+  })
+
+  test('what was evicted is forgotten when it would have expired', async () => {
+    const clock = fakeClock()
+    const engine = open({ clock })
+    const held = claim('k', { ttlMs: 1000 })
+    const standing = await enterOne(engine, held)
+    await engine.evict('k', (standing as { token: bigint }).token, 'now')
+    expect(await engine.renew([held])).toEqual([{ state: 'gone', why: 'evicted' }])
+    await clock.advance(1001)
+    expect(await engine.renew([held])).toEqual([{ state: 'gone', why: 'unknown' }])
+    expect(rows('holdfast_entry')).toBe(0)
+  })
+
+  test('rows and wake files of killed processes go when others come', async () => {
+    const engine = open()
+    await enterOne(engine, claim('k'))
+    for (let round = 0; round < 3; round += 1) {
+      const child = await children.start({ file })
+      await child.enter(claim('k'))
+      await child.end()
+    }
+    expect(readdirSync(`${file}-wake`).length).toBeGreaterThan(0)
+    const next = open()
+    await enterOne(next, claim('another'))
+    expect(rows('holdfast_client')).toBe(2)
+    expect(rows('holdfast_entry')).toBe(2)
+    expect(readdirSync(`${file}-wake`)).toEqual([])
+  })
+})
+
+test('an observer without an entry hears that a line of another process has changed', async () => {
+  const [engine, child] = [open(), await children.start({ file })]
+  let heard = 0
+  const watching = await engine.watch('k', () => {
+    heard += 1
+  })
+  const held = claim('k')
+  await child.enter(held)
+  await expect.poll(() => heard, { timeout: 20_000 }).toBeGreaterThan(0)
+  const before = heard
+  await child.ask('leave', [held])
+  await expect.poll(() => heard, { timeout: 20_000 }).toBeGreaterThan(before)
+  await watching[Symbol.asyncDispose]()
+})
