@@ -158,7 +158,11 @@ export class Batch<Item extends { readonly key: string }, Answer> {
       return
     }
     this.#end(call)
-    for (let index = 0; index < items.length; index += 1) this.#verb.answered(items[index] as Item, answers[index] as Answer, sent)
+    for (let index = 0; index < items.length; index += 1) {
+      const answer = answers[index]
+      if (answer === undefined) this.#verb.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
+      else this.#verb.answered(items[index] as Item, answer, sent)
+    }
     if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
   }
 

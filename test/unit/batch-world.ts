@@ -36,11 +36,12 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     name: 'enter',
     engine: 'scripted',
     batchLimit: 100,
+    cancellable: () => true,
     call: (items, signal) =>
       new Promise((resolve, reject) => {
         calls.push({
           keys: items.map(({ key }) => key),
-          signal,
+          signal: signal as AbortSignal,
           answer: (...answers) => {
             resolve(answers)
             return settled()
