@@ -18,11 +18,11 @@ export function parseDuration(duration: Duration, what: string): number {
   return Number(match[1]) * (UNIT_MS[match[2] as string] as number)
 }
 
-/** The shortest spelling that says it: `1.5s`, `250ms`, `2m`. */
+/** The shortest spelling that says it: `1.5s`, `250ms`, `2m`. The bounds are where rounding carries into the next unit. */
 export function formatDuration(ms: number): string {
-  if (ms < 1000) return `${Math.round(ms)}ms`
-  if (ms < 60_000) return `${Math.round(ms / 100) / 10}s`
-  if (ms < 3_600_000) return `${Math.round(ms / 6000) / 10}m`
+  if (ms < 999.5) return `${Math.round(ms)}ms`
+  if (ms < 59_950) return `${Math.round(ms / 100) / 10}s`
+  if (ms < 3_597_000) return `${Math.round(ms / 6000) / 10}m`
   return `${Math.round(ms / 360_000) / 10}h`
 }
 
