@@ -89,6 +89,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#unwatch()
     this.#queue = []
     for (const call of [...this.#calls]) this.#end(call)
+    this.#flush()
   }
 
   #unwatch(): void {

@@ -96,6 +96,8 @@ export class Entry implements Claim, Scheduled {
   /** A grant that was announced before the enter was answered, and when. */
   #announced: Granted | undefined
   #announcedAt = 0
+  /** The order of the newest request that was answered. */
+  #answeredOrder = 0
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   inJeopardy = false
@@ -152,6 +154,9 @@ export class Entry implements Claim, Scheduled {
 
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
+    // Overtaken by a later answer, it may speak of an earlier stay of this id: a reason to ask, no more.
+    if (sent.order < this.#answeredOrder && this.phase !== 'held') return ASK
+    this.#answeredOrder = Math.max(this.#answeredOrder, sent.order)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
     if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
     if (standing.state === 'waiting') return this.#hearWaiting(standing.ahead, sent, now)
@@ -167,11 +172,17 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
+    // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
+    if (this.#isDoubtful) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
     this.#announcedAt = order
     return ASK
+  }
+
+  get #isDoubtful(): boolean {
+    return this.doubtfulUntil > Number.NEGATIVE_INFINITY
   }
 
   /** News of some other kind: whatever was announced before it does not count any more. */
@@ -203,7 +214,7 @@ export class Entry implements Claim, Scheduled {
     const announced = this.#announced
     this.#announced = undefined
     // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.
-    if (announced === undefined || sent.order > this.#announcedAt) return PLAN
+    if (announced === undefined || this.#isDoubtful || sent.order > this.#announcedAt) return PLAN
     return this.#believe(announced.token, now)
   }
 

@@ -88,9 +88,10 @@ export class Keeper {
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
     this.#drop(entry)
-    if (!held || this.#closing !== undefined) return false
+    if (!held) return false
     // A renewal that is on its way would make it stand for a whole ttl.
     await this.#renews.drained()
+    if (this.#closing !== undefined) return false
     const { key, id } = entry
     const standing = this.engine.renew([{ key, id, ttlMs: Math.ceil(afterMs), outlives: true }]).then(([first]) => first?.state)
     return (await within<string | undefined>(this.clock, this.callTimeoutMs, standing, undefined)) === 'held'
@@ -108,13 +109,13 @@ export class Keeper {
   }
 
   async #close(): Promise<void> {
-    const left: Promise<boolean>[] = []
     for (const entry of [...this.#entries.values()]) {
       if (entry.phase === 'held') this.#lose(entry, 'closed')
       else entry.settle({ state: 'refused', error: this.#closedError() })
-      left.push(this.leave(entry))
+      void this.leave(entry)
     }
-    await Promise.all(left)
+    // Leaves wait for the enter that they must not overtake. It is answered, or times out, before this is drained.
+    await this.#enters.drained()
     await this.#sweeper.drained()
     this.#heartbeat.stop()
     this.#sweeper.stop()
@@ -161,9 +162,9 @@ export class Keeper {
       this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))
       if (entry.askAgain) this.#ask(entry)
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
-      // Given up while this enter was on its way. What has arrived has to go.
+      // Given up while this enter was on its way. What has arrived has to go, but not before a later attempt has ended.
       entry.inLine = true
-      if (!awaited) void this.#sweeper.leave(entry)
+      if (!awaited && entry.entering === 0) void this.#sweeper.leave(entry)
     }
   }
 
@@ -223,7 +224,8 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && !awaited && entry.doubtfulUntil > Number.NEGATIVE_INFINITY) void this.#sweeper.leave(entry)
+      const mayBeThere = entry.inLine || entry.doubtfulUntil > Number.NEGATIVE_INFINITY
+      if (verb === 'enter' && !awaited && mayBeThere) void this.#sweeper.leave(entry)
       return
     }
     entry.askAgain = false

@@ -77,16 +77,15 @@ export class Verbs {
   }
 
   async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
-    let forget = (): void => {}
+    const attempt = this.#subscription ?? this.#subscribe()
+    this.#subscription = attempt
+    const forget = onAbort(signal, () => this.#giveUpOn(attempt))
     try {
-      const attempt = this.#subscription ?? this.#subscribe()
-      this.#subscription = attempt
-      forget = onAbort(signal, () => this.#giveUpOn(attempt))
       await attempt
       if (this.#subscription !== attempt) throw new Error('no answer in time')
       this.#subscribed = true
     } catch (error) {
-      if (!this.#subscribed) this.#subscription = undefined
+      if (this.#subscription === attempt) this.#subscription = undefined
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
       throw new EngineError(this.#engine.name, `cannot subscribe: ${message}`, { outcome: 'not-applied', transient, cause: error })
