@@ -114,18 +114,18 @@ class Trace {
   }
 
   async #both(verb: string, [ours, theirs]: readonly [Engine, Engine]): Promise<[unknown, unknown]> {
-    const key = this.#dice.pick(KEYS)
+    const key = this.#key()
     switch (verb) {
       case 'enter': {
         const claims = this.#some(() => this.#claim())
         return [await ours.enter(claims), await theirs.enter(claims)]
       }
       case 'renew': {
-        const places = this.#some(() => ({ key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids), ttlMs: this.#ttlMs() }))
+        const places = this.#some(() => ({ key: this.#key(), id: this.#dice.pick(this.#ids), ttlMs: this.#ttlMs() }))
         return [await ours.renew(places), await theirs.renew(places)]
       }
       case 'leave': {
-        const places = this.#some(() => ({ key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) }))
+        const places = this.#some(() => ({ key: this.#key(), id: this.#dice.pick(this.#ids) }))
         return [await ours.leave(places), await theirs.leave(places)]
       }
       case 'evict': {
@@ -155,12 +155,17 @@ class Trace {
   #claim(): Claim {
     const limit = this.#dice.pick([1, 1, 1, 2, 3, 5, UNLIMITED, UNLIMITED])
     const weight = limit === UNLIMITED ? 1 : 1 + this.#dice.below(limit)
-    const [key, id, wait] = [this.#dice.pick(KEYS), this.#dice.pick(this.#ids), !this.#dice.oneIn(4)]
+    const [key, id, wait] = [this.#key(), this.#dice.pick(this.#ids), !this.#dice.oneIn(4)]
     return { key, id, holder: `holder ${this.#dice.below(9)} é`, weight, limit, ttlMs: this.#ttlMs(), wait }
   }
 
+  /** Half of everything happens in one line, so that it gets long. */
+  #key(): string {
+    return this.#dice.oneIn(2) ? 'a' : this.#dice.pick(KEYS)
+  }
+
   #ttlMs(): number {
-    return this.#dice.pick([50, 100, 1000, 5000])
+    return this.#dice.pick([50, 1000, 5000, 20_000])
   }
 }
 

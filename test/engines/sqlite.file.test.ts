@@ -133,6 +133,14 @@ describe('a line', () => {
     expect([rows('holdfast_entry'), rows('holdfast_line')]).toEqual([0, 0])
   })
 
+  test('does not forget the limit of the one that was there first, alone', async () => {
+    const engine = open()
+    const claims = [3, 2, UNLIMITED, UNLIMITED, UNLIMITED].map((limit) => claim('k', { limit }))
+    expect((await engine.enter(claims)).map(({ state }) => state)).toEqual(['held', 'held', 'waiting', 'waiting', 'waiting'])
+    await engine.leave([claims[1] as Claim])
+    expect((await engine.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'held', 'held', 'waiting'])
+  })
+
   test('knows the smallest of many limits, whoever leaves first', async () => {
     const engine = open()
     const claims = [5, UNLIMITED, 3, 3, 4].map((limit) => claim('k', { limit }))
