@@ -9,7 +9,7 @@ export interface Item {
 
 export interface Call {
   readonly keys: readonly string[]
-  readonly signal: AbortSignal
+  readonly signal: AbortSignal | undefined
   answer(...answers: readonly string[]): Promise<void>
   fail(error: unknown): Promise<void>
 }

@@ -134,6 +134,38 @@ describe('close', () => {
     expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
   })
 
+  test('waits also for an enter that was cancelled on its way: what arrives is left before the engine is closed', async () => {
+    const { engine, locks } = scripted()
+    const controller = new AbortController()
+    watched(locks.mutex('a').acquire({ signal: controller.signal }))
+    const enter = await engine.next('enter')
+    controller.abort()
+    void locks.close()
+    await settled()
+    expect(engine.disposed).toBe(0)
+    await enter.answer(held(1n))
+    await (await engine.next('leave')).answer(true)
+    await settled()
+    expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
+  })
+
+  test('does not leave a release hanging', async () => {
+    const { engine, clock, lease, locks } = await holding()
+    watched(locks.mutex('b').acquire())
+    await (await engine.next('enter')).answer(held(2n))
+    await clock.advance(BEAT)
+    // The release waits for this renewal, which is never answered.
+    await engine.next('renew')
+    const released = watched(lease.release({ after: '1m' }))
+    const closed = watched(locks.close())
+    for (let second = 0; second < 15; second += 1) {
+      await clock.advance(1000)
+      for (const call of await engine.unseen()) if (call.startsWith('leave')) await (await engine.next('leave')).answer(true)
+    }
+    expect(closed.state).toBe('resolved')
+    expect(released.state).toBe('resolved')
+  })
+
   test('ends, although nothing is answered any more', async () => {
     const { engine, clock, locks } = await holding({ callTimeout: 1000 })
     void locks

@@ -141,6 +141,25 @@ describe('a subscription that fails', () => {
     await (await engine.next('enter')).answer(held(1n))
     expect(asked.value.held).toBe(true)
   })
+
+  test('and answers late does not disturb the one that took its place', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    const gates: (() => void)[] = []
+    engine.subscribing = () => new Promise((resolve) => gates.push(resolve))
+    const asked = watched(locks.mutex('a').acquire())
+    await clock.advance(2500)
+    expect(gates, 'the second attempt is on its way').toHaveLength(2)
+    gates[0]?.()
+    await settled()
+    expect(
+      engine.log.filter((call) => call === 'unsubscribe'),
+      'the late one is ended',
+    ).toHaveLength(1)
+    gates[1]?.()
+    await (await engine.next('enter')).answer(held(1n))
+    expect(asked.value.held).toBe(true)
+    expect(engine.subscriptions).toBe(2)
+  })
 })
 
 describe('jeopardy', () => {
