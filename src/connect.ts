@@ -22,12 +22,17 @@ export async function connect(url?: string, options: LocksOptions = {}): Promise
 }
 
 /** The engine behind a URL. */
-export async function openEngine(url: string = process.env.HOLDFAST_URL ?? 'sqlite:'): Promise<Engine> {
+export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
   const open = scheme === undefined ? undefined : OPENERS[scheme]
   if (open !== undefined) return open(url)
   const known = Object.keys(OPENERS).map((name) => `${name}:`)
   throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}`)
+}
+
+/** The URL when none is given: that of the environment, or the embedded default. A variable that is set to nothing counts as not set. */
+export function defaultUrl(): string {
+  return process.env.HOLDFAST_URL || 'sqlite:'
 }
 
 /** The URL without its password, for messages, logs and JSON. */
