@@ -1,5 +1,5 @@
 /**
- * Three projects, one after the other, so that `vitest run --project unit` is a step of its own in scripts/test.mjs.
+ * Four projects, one after the other, so that `vitest run --project unit` is a step of its own in scripts/test.mjs.
  *
  * Unit tests are pure and share two workers. Tests that start servers and processes, kill and stop them, and measure what the survivors notice, run one file at a
  * time: beside a busy neighbour on two cores, a lease could be lost for want of a processor.
@@ -29,6 +29,10 @@ export default defineConfig({
       {
         extends: true,
         test: { name: 'engines', include: ['test/engines/**/*.test.ts'], maxWorkers: 1, sequence: { groupOrder: 3 } },
+      },
+      {
+        extends: true,
+        test: { name: 'cli', include: ['test/cli/**/*.test.ts'], maxWorkers: 1, sequence: { groupOrder: 4 } },
       },
     ],
   },

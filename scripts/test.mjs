@@ -27,6 +27,7 @@ const steps = {
   unit: () => vitest('unit'),
   facts: () => vitest('facts'),
   engines: () => vitest('engines'),
+  cli: () => vitest('cli'),
   simulate: () => script('dist/simulation/main.js', '--seeds', '20000'),
   mutants: () => script('dist/simulation/mutants.js', '--budget', 'small'),
   examples: () => examples(),

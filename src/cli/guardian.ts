@@ -14,18 +14,18 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 
-/** How often the guardian looks, between TERM and KILL, whether anybody is left. */
+/** How often the guardian repeats KILL, every tenth of a second: for what was forked meanwhile, and until it is seen to be gone. */
 const LOOKS = 20
 
 /**
- * $1: seconds between two looks when the pipe ends. $2: empty for a command that has a process group of its own; for one that shares ours (on a terminal), the id
+ * $1: seconds between TERM and KILL, until an order says otherwise. $2: empty for a command that has a process group of its own; for one that shares ours (on a terminal), the id
  * that all its processes have in their environment.
  *
  * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session is added. The alarm is a subshell that
- * sleeps; USR1 cancels it, which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
+ * sleeps, and knows what was known when it was set; USR1 cancels it, which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
  */
 const SCRIPT = `
-pause=$1 id=$2 target= session= alarm=
+grace=$1 id=$2 target= session= alarm= delay=
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU
 
 # proc(5): after the name, which may contain anything, come state, parent, group, session.
@@ -63,13 +63,24 @@ alive() {
     *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
   esac
 }
+# after SECONDS COMMAND...: in the background, as $!, until USR1.
+after() {
+  (
+    trap 'kill -s KILL "$nap"; exit' USR1
+    sleep "$1" & nap=$!
+    shift
+    wait "$nap" && "$@"
+  ) 3<&- &
+}
 end() {
   [ -n "$target" ] || return 0
   if [ "$1" != 0 ]; then
     signal TERM
     signal CONT
-    looks=${LOOKS}
-    while [ $looks -gt 0 ] && alive; do sleep "$1"; looks=$((looks - 1)); done
+    after "$1" signal KILL
+    killer=$!
+    while alive && kill -s 0 "$killer"; do sleep 0.1; done
+    kill -s USR1 "$killer"
   fi
   looks=${LOOKS}
   while signal KILL; [ $looks -gt 0 ] && alive; do sleep 0.1; looks=$((looks - 1)); done
@@ -80,23 +91,19 @@ cancel() {
 }
 arm() {
   cancel
-  (
-    trap 'kill -s KILL "$nap"; exit' USR1
-    sleep "$1" & nap=$!
-    wait "$nap" && end "$2"
-  ) 3<&- &
+  after "$delay" end "$grace"
   alarm=$!
 }
 
 while read -r order first second <&3; do
   case $order in
-    watch) target=$first; [ -z "$id" ] || session=$(session_of "$target") ;;
-    arm) arm "$first" "$second" ;;
+    watch) target=$first; [ -z "$id" ] || session=$(session_of "$target"); [ -z "$delay" ] || arm ;;
+    arm) delay=$first grace=$second; arm ;;
     end) end "$first"; cancel; exit ;;
     done) cancel; exit ;;
   esac
 done
-end "$pause"
+end "$grace"
 cancel
 `
 
@@ -108,7 +115,7 @@ export class Guardian {
   /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. */
   static start(graceMs: number, id: string | undefined): Guardian {
     const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
-    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', looksApart(graceMs), id ?? ''], {
+    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), id ?? ''], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
       detached: true,
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
@@ -141,12 +148,12 @@ export class Guardian {
 
   /** From now on: end the command in `delayMs`, TERM and `graceMs` later KILL, unless this is said again before. */
   arm(delayMs: number, graceMs: number): void {
-    this.#orders.write(`arm ${seconds(delayMs)} ${looksApart(graceMs)}\n`)
+    this.#orders.write(`arm ${seconds(delayMs)} ${seconds(graceMs)}\n`)
   }
 
   /** End the command now. Resolves when nothing of it is left. */
   async end(graceMs: number): Promise<void> {
-    this.#orders.write(`end ${looksApart(graceMs)}\n`)
+    this.#orders.write(`end ${seconds(graceMs)}\n`)
     await this.#gone
   }
 
@@ -157,11 +164,7 @@ export class Guardian {
   }
 }
 
+/** As sleep(1) takes them. `0` between TERM and KILL: KILL at once. */
 function seconds(ms: number): string {
-  return (Math.max(0, ms) / 1000).toFixed(3)
-}
-
-/** Seconds between two looks; `0` says KILL at once. */
-function looksApart(graceMs: number): string {
-  return graceMs < LOOKS ? '0' : seconds(graceMs / LOOKS)
+  return ms < 1 ? '0' : (ms / 1000).toFixed(3)
 }

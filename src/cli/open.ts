@@ -1,5 +1,5 @@
 /** The engine that a command talks to. */
-import { openEngine } from '../connect.ts'
+import { defaultUrl, openEngine } from '../connect.ts'
 import type { Engine } from '../core/engine.ts'
 import { EngineError } from '../core/errors.ts'
 import { createLocks, type Locks } from '../core/locks.ts'
@@ -16,7 +16,7 @@ export interface Opened extends AsyncDisposable {
 }
 
 export async function open(input: Input): Promise<Opened> {
-  const url = input.value('url') ?? process.env.HOLDFAST_URL ?? 'sqlite:'
+  const url = input.value('url') ?? defaultUrl()
   const told = (error: unknown): unknown => (error instanceof EngineError ? new Unreachable(url, error) : error)
   const engine = await openEngine(url).catch((error: unknown) => {
     // An unknown scheme, a wrong option in the query.

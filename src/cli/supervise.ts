@@ -48,7 +48,7 @@ export interface Outcome extends Ended {
 
 /** KILL comes this much before the deadline: a process takes a moment to die, and a timer a moment to fire. */
 function marginMs(ttlMs: number): number {
-  return Math.min(Math.max(ttlMs / 50, 2), 200)
+  return Math.min(ttlMs / 20, 500)
 }
 
 /** The guardian's alarm is for the case that we do not act: it rings a little after we would have. */
@@ -58,10 +58,11 @@ export async function supervise(job: Job): Promise<Outcome> {
   const leads = Child.wouldLead
   const guardian = Guardian.start(job.limits.graceMs, leads ? undefined : job.id)
   await job.liveAlso(guardian.pid)
+  const watch = new LeaseWatch(job, guardian)
   job.lease.assertHeld()
   const child = new Child(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
   const stopForwarding = job.signals((signal) => child.forward(signal))
-  const watch = new LeaseWatch(job, child, guardian)
+  watch.begin(child)
   try {
     if (child.group !== undefined) await job.liveAlso(child.group)
     const ended = await child.ended
@@ -75,41 +76,47 @@ export async function supervise(job: Job): Promise<Outcome> {
 
 class LeaseWatch {
   readonly #job: Job
-  readonly #child: Child
   readonly #guardian: Guardian
   readonly #graceMs: number
   readonly #marginMs: number
-  /** By our clock: when nobody else can hold yet. */
+  #child: Child | undefined
+  /** By our clock: until then nobody else can hold. */
   #deadline = 0
-  #next: Timer | undefined
+  #look: Timer | undefined
+  #kill: Timer | undefined
   #atMost: Timer | undefined
   #ending: Promise<void> | undefined
   #lost = false
 
-  constructor(job: Job, child: Child, guardian: Guardian) {
-    const { onLost, ttlMs, graceMs, atMostMs } = job.limits
+  constructor(job: Job, guardian: Guardian) {
+    const { onLost, ttlMs, graceMs } = job.limits
     this.#job = job
-    this.#child = child
     this.#guardian = guardian
     this.#marginMs = marginMs(ttlMs)
     this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
+    // Before there is a command: whoever stops us next finds it guarded. Earlier than need be, because starting takes a while.
+    if (onLost !== 'ignore') this.#arm(ttlMs / 10)
+  }
+
+  begin(child: Child): void {
+    const { lease, limits } = this.#job
+    const { onLost, graceMs, atMostMs } = limits
+    this.#child = child
     if (atMostMs !== undefined) this.#atMost = clock.timer(atMostMs, () => this.#end(graceMs, 'at-most'))
     if (onLost === 'ignore') return
-    job.lease.signal.addEventListener('abort', this.#look, { once: true })
+    lease.signal.addEventListener('abort', this.#check, { once: true })
     channels.renew.subscribe(this.#renewed)
-    void this.#renewed()
+    this.#check()
   }
 
   stop(): void {
-    this.#next?.cancel()
-    this.#atMost?.cancel()
+    for (const timer of [this.#look, this.#kill, this.#atMost]) timer?.cancel()
     channels.renew.unsubscribe(this.#renewed)
-    this.#job.lease.signal.removeEventListener('abort', this.#look)
+    this.#job.lease.signal.removeEventListener('abort', this.#check)
   }
 
   /** The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the lease was lost. */
   async over(): Promise<boolean> {
-    this.#look()
     await this.#ending
     return this.#lost || !this.#job.lease.held
   }
@@ -117,30 +124,34 @@ class LeaseWatch {
   /** A beat was answered. The lease hears of it right after us. */
   readonly #renewed = async (): Promise<void> => {
     await afterAnswers()
-    this.#look()
-    if (this.#ending !== undefined || this.#lost) return
-    const remainingMs = this.#deadline - clock.now()
+    this.#check()
+    if (this.#ending === undefined) this.#arm(0)
+  }
+
+  /** Tell the guardian when to act without us. */
+  #arm(earlierMs: number): void {
     const laterMs = this.#graceMs * GUARDIAN_LATER
-    this.#guardian.arm(remainingMs - this.#graceMs + laterMs - this.#marginMs, this.#graceMs - laterMs)
+    const killInMs = this.#job.lease.remainingMs - this.#marginMs - earlierMs
+    this.#guardian.arm(killInMs - this.#graceMs + laterMs, this.#graceMs - laterMs)
   }
 
   /** Is it time? If not, look again when it may be. */
-  readonly #look = (): void => {
-    const { lease, limits } = this.#job
-    if (limits.onLost === 'ignore') return
+  readonly #check = (): void => {
+    const { lease } = this.#job
     const now = clock.now()
-    if (lease.held) this.#deadline = now + lease.remainingMs
+    const { held, remainingMs } = lease
+    if (held) this.#deadline = now + remainingMs
     const killInMs = this.#deadline - now - this.#marginMs
-    this.#next?.cancel()
-    if (lease.held && killInMs > this.#graceMs) {
-      this.#next = clock.timer(killInMs - this.#graceMs, this.#look)
+    this.#look?.cancel()
+    if (held && killInMs > this.#graceMs) {
+      this.#look = clock.timer(killInMs - this.#graceMs, this.#check)
       return
     }
     // Evicted, it still has until its deadline. Expired, somebody else may hold already.
     const { reason } = lease.signal
     const expired = reason instanceof LeaseLostError && reason.why === 'expired'
     this.#lost = true
-    this.#end(expired ? 0 : Math.min(killInMs, this.#graceMs), 'lost')
+    this.#end(expired ? 0 : Math.max(0, Math.min(killInMs, this.#graceMs)), 'lost')
   }
 
   #end(graceMs: number, why: 'lost' | 'at-most'): void {
@@ -148,8 +159,8 @@ class LeaseWatch {
       this.#ending = this.#guardian.end(graceMs)
       this.#job.onEnding(why)
     }
-    // Ours comes first where the guardian is slow, or was killed; and where --at-most has begun a grace that is longer than the lease.
-    if (graceMs <= 0) this.#child.kill()
-    else this.#next = clock.timer(graceMs, () => this.#child.kill())
+    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian does not hear.
+    this.#kill?.cancel()
+    this.#kill = clock.timer(graceMs, () => this.#child?.kill())
   }
 }

@@ -1,0 +1,138 @@
+/** `holdfast run`, its command, or both of them, killed with -9 and stopped past the ttl: never two commands under one lock, never a command without a lock. */
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { eventually, isRunning, type Running, World } from './holdfast.ts'
+
+let world: World
+beforeEach(() => {
+  world = new World()
+})
+afterEach(() => world[Symbol.asyncDispose]())
+
+/** Long enough that nobody here waits for it. */
+const LONG_TTL = '10m'
+
+/** Writes its pid, and then a line every 20 ms for as long as it lives. */
+const WORKER = 'echo $$ > worker; while :; do echo $HOLDFAST_TOKEN >> beats; sleep 0.02; done'
+/** The same, two processes down, and deaf to TERM. */
+const STUBBORN_FAMILY = `trap "" TERM; sh -c '${WORKER}' & echo $! > child; wait`
+
+async function pidIn(file: string): Promise<number> {
+  return eventually(`a pid in ${file}`, () => Number.parseInt(world.read(file), 10) || undefined)
+}
+
+async function holding(...args: string[]): Promise<{ run: Running; worker: number }> {
+  const run = world.start(['run', 'k', ...args])
+  return { run, worker: await pidIn('worker') }
+}
+
+/** A successor that writes down whether the worker was alive when it began. */
+function successor(...options: string[]): Running {
+  const worker = '$(cat worker)'
+  const state = `sed 's/.*) \\(.\\).*/\\1/' /proc/${worker}/stat 2>/dev/null || true`
+  return world.start(['run', 'k', ...options, '--', 'sh', '-c', `echo "began $HOLDFAST_TOKEN while worker is [$(${state})]"`])
+}
+
+const WORKER_IS_DEAD = /^began \d+ while worker is \[[ZX]?\]\n$/
+
+test('run killed with -9: its command is ended, and the next one begins at once, not at the end of the ttl, and not before', async () => {
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
+  const next = successor()
+  await eventually('somebody waiting', async () => (await waiting()) === 1)
+  run.signal('SIGKILL')
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect(isRunning(worker)).toBe(false)
+})
+
+test('run killed with -9: grandchildren that ignore TERM are killed with the rest, before the next one begins', async () => {
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', 'sh', '-c', STUBBORN_FAMILY)
+  const child = await pidIn('child')
+  const next = successor()
+  run.signal('SIGKILL')
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect([worker, child].filter(isRunning)).toEqual([])
+})
+
+test('run killed with -9 while its command is stopped: the command is killed, and does not wake up later', async () => {
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
+  process.kill(worker, 'SIGSTOP')
+  run.signal('SIGKILL')
+  expect(await successor().ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+})
+
+test('the command killed with -9: run ends with 137, and the next one begins at once', async () => {
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
+  const next = successor()
+  process.kill(worker, 'SIGKILL')
+  expect(await run.ended).toMatchObject({ exit: 137 })
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+})
+
+test('run and its command killed with -9: the next one begins at once', async () => {
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
+  run.signal('SIGKILL')
+  process.kill(worker, 'SIGKILL')
+  expect(await successor().ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+})
+
+test('run stopped past the ttl: its command is ended before the next one begins, and run says so with 79 when it wakes', async () => {
+  const { run, worker } = await holding('--ttl', '1s', '--', 'sh', '-c', WORKER)
+  const next = successor('--ttl', '1s')
+  run.signal('SIGSTOP')
+  expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect(isRunning(worker)).toBe(false)
+  run.signal('SIGCONT')
+  expect(await run.ended).toMatchObject({ exit: 79 })
+})
+
+test('run and its command stopped past the ttl: the command is dead before the next one begins, and never wakes up', async () => {
+  const { run, worker } = await holding('--ttl', '1s', '--', 'sh', '-c', WORKER)
+  run.signal('SIGSTOP')
+  process.kill(worker, 'SIGSTOP')
+  const beats = world.lines('beats').length
+  expect(await successor('--ttl', '1s').ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  run.signal('SIGCONT')
+  expect(await run.ended).toMatchObject({ exit: 79 })
+  expect(world.lines('beats').length).toBeLessThanOrEqual(beats + 1)
+})
+
+test('the command stopped past the ttl: run renews, nobody else gets in, and the command goes on', async () => {
+  const { run, worker } = await holding('--ttl', '500ms', '--', 'sh', '-c', WORKER)
+  process.kill(worker, 'SIGSTOP')
+  // Three times the ttl, in the words of the engine: its holder has been holding for that long.
+  await eventually('a long hold', async () => ((await show()).entries[0]?.heldMs ?? 0) > 1500)
+  expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({ exit: 75 })
+  const beats = world.lines('beats').length
+  process.kill(worker, 'SIGCONT')
+  await eventually('more beats', () => world.lines('beats').length > beats)
+  run.signal('SIGTERM')
+  expect(await run.ended).toMatchObject({ exit: 143 })
+})
+
+test('nothing is left behind: no guardian, no alarm, no command', async () => {
+  const { run } = await holding('--ttl', '2s', '--', 'sh', '-c', WORKER)
+  // Some renewals, each of which sets the guardian's alarm again.
+  await eventually('renewals', async () => ((await show()).entries[0]?.heldMs ?? 0) > 2000)
+  const family = await processesOf(run.pid)
+  expect(family.length).toBeGreaterThanOrEqual(2)
+  run.signal('SIGTERM')
+  await run.ended
+  await eventually('all of them gone', () => !family.some(isRunning))
+})
+
+interface Shown {
+  readonly entries: readonly { readonly state: string; readonly heldMs: number | null }[]
+}
+
+const show = (): Promise<Shown> => world.json<Shown>('show', 'k')
+const waiting = async (): Promise<number> => (await show()).entries.filter(({ state }) => state === 'waiting').length
+
+/** Everything that `pid` has started, directly or not. */
+async function processesOf(pid: number): Promise<number[]> {
+  const { stdout } = await world.spawn('ps', ['-A', '-o', 'pid=', '-o', 'ppid=']).ended
+  const pairs = stdout
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/).map(Number) as [number, number])
+  const under = (parent: number): number[] => pairs.filter(([, above]) => above === parent).flatMap(([child]) => [child, ...under(child)])
+  return under(pid)
+}

@@ -1,0 +1,144 @@
+/** Wrong input: what is wrong, what was meant, exit 64, and never a stack trace. And help. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { COMMANDS } from '../../src/cli/commands.ts'
+import { redactCommand } from '../../src/cli/holder.ts'
+import { eventually, World } from './holdfast.ts'
+
+let world: World
+beforeAll(() => {
+  world = new World()
+})
+afterAll(() => world[Symbol.asyncDispose]())
+
+const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
+  ['', /usage: holdfast COMMAND/],
+  ['rn k -- true', /unknown command 'rn'; did you mean 'run'\?/],
+  ['evcit k', /did you mean 'evict'\?/],
+  ['xyzzy', /unknown command 'xyzzy'; holdfast --help lists them/],
+  ['--helpp', /unknown option '--helpp'/],
+  ['run', /something is missing; usage: holdfast run KEY/],
+  ['run k', /no command to run/],
+  ['run k true', /put -- before the command: holdfast run k -- true/],
+  ['run k --', /no command to run/],
+  ['run k extra -- true', /too many arguments: 'extra'/],
+  ['run k --wiat 5s -- true', /unknown option '--wiat'; did you mean '--wait'\?/],
+  ['run k --onlost kill -- true', /did you mean '--on-lost'\?/],
+  ['run k -x -- true', /unknown option '-x'/],
+  ['run k --wait -- true', /'--wait' needs a value: --wait D/],
+  ['run k --shared=yes -- true', /'--shared' takes no value; got 'yes'/],
+  ['run k --wait 5 -- true', /--wait needs a unit: 5s, 5ms, 5m or 5h/],
+  ['run k --ttl soon -- true', /--ttl must be a duration like 250ms, 30s, 5m or 1h; got 'soon'/],
+  ['run k --ttl=-5s -- true', /--ttl must be a duration/],
+  ['run k --ttl 1ms -- true', /ttl must be from 50 ms \(sqlite\) to 24 h; got 1 ms/],
+  ['run k --limit 0 -- true', /--limit must be a whole number from 1/],
+  ['run k --limit 1.5 -- true', /--limit must be a whole number/],
+  ['run k --busy-exit 256 -- true', /--busy-exit must be a whole number from 0 to 255/],
+  ['run k --on-lost terminate -- true', /--on-lost must be term, kill, ignore; got 'terminate'/],
+  ['run k -n --wait 5s -- true', /-n does not wait/],
+  ['run k --shared --limit 2 -- true', /--shared has no limit/],
+  ['run k -q -v -- true', /exclude each other/],
+  ['elect k --on-lost ignore -- true', /two leaders/],
+  ['show', /something is missing; usage: holdfast show KEY/],
+  ['show a b', /too many arguments: 'b'/],
+  ['show k -- true', /'show' runs no command/],
+  ['evict k', /which one\? --token N/],
+  ['evict k --token x', /--token must be a whole number; got 'x'/],
+  ['completion tcsh', /no completion for 'tcsh'; known: bash, zsh, fish/],
+  ['ls --url nosuch://x', /unknown engine URL 'nosuch:\/\/x'; known schemes: .*sqlite:/],
+  ['ls --url locks.db', /unknown engine URL 'locks.db'/],
+  ['ls --url sqlite://host/file', /names a host/],
+  ['ls --url sqlite:x?durabilty=full', /unknown option 'durabilty'/],
+  ['ls --url sqlite:x?durability=some', /durability must be 'normal' or 'full'/],
+]
+
+test.each(WRONG)('holdfast %s', async (args, says) => {
+  const { exit, stdout, stderr } = await world.run(...args.split(' ').filter((arg) => arg !== ''))
+  expect(stderr).toMatch(says)
+  expect(stderr).not.toMatch(/\n\s+at /)
+  expect({ exit, stdout }).toEqual({ exit: 64, stdout: '' })
+})
+
+test('--json tells errors in the same shape', async () => {
+  const { exit, stdout, stderr } = await world.run('run', 'k', '--json', '--wiat', '--', 'true')
+  expect({ exit, stdout }).toEqual({ exit: 64, stdout: '' })
+  expect(JSON.parse(stderr)).toEqual({
+    holdfast: 1,
+    command: 'run',
+    exit: 64,
+    error: { kind: 'usage', message: expect.stringContaining('--wait') },
+  })
+})
+
+test('HOLDFAST_DEBUG=1 shows where', async () => {
+  const { stderr } = await world.start(['run', 'k', '--wiat'], { HOLDFAST_DEBUG: '1' }).ended
+  expect(stderr).toMatch(/\n\s+at /)
+})
+
+test.each(Object.keys(COMMANDS))('holdfast %s --help has examples, and names every option', async (name) => {
+  const { exit, stdout, stderr } = await world.run(name, '--help')
+  expect({ exit, stderr }).toEqual({ exit: 0, stderr: '' })
+  expect(stdout).toMatch(new RegExp(`^holdfast ${name}: `))
+  expect(stdout).toContain('examples:\n')
+  for (const option of ['--url', '--json', '--help']) expect(stdout).toContain(option)
+  expect(await world.run('help', name)).toMatchObject({ exit: 0, stdout })
+})
+
+test('holdfast --help and --version', async () => {
+  const { exit, stdout } = await world.run('--help')
+  expect(exit).toBe(0)
+  for (const name of Object.keys(COMMANDS)) expect(stdout).toContain(`  ${name} `)
+  expect(await world.run('--version')).toMatchObject({ exit: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+/) })
+  expect(await world.json('--version')).toMatchObject({ holdfast: 1, command: 'version' })
+})
+
+test('passwords are never printed: not in errors, not in JSON, not to those who wait', async () => {
+  const secret = 'hunter2'
+  const url = `nosuch://user:${secret}@host/?token=${secret}`
+  for (const args of [
+    ['ls', '--url', url],
+    ['doctor', '--json', '--url', url],
+    ['run', 'k', '-v', '--url', url, '--', 'true'],
+  ]) {
+    const { stdout, stderr } = await world.run(...args)
+    expect(stdout + stderr).not.toContain(secret)
+    expect(stderr).toContain('nosuch://user:***@host')
+  }
+  const debug = await world.start(['ls'], { HOLDFAST_URL: url, HOLDFAST_DEBUG: '1' }).ended
+  expect(debug.stderr).not.toContain(secret)
+
+  const command = ['sleep', '60', `--password=${secret}`, '--api-key', secret, `PGPASSWORD=${secret}`, `postgres://me:${secret}@db/x`]
+  const run = world.start(['run', 'secret', '--', 'sh', '-c', 'exec sleep 60', ...command])
+  await eventually('a holder', async () => (await world.json<{ entries: unknown[] }>('show', 'secret')).entries.length === 1)
+  const shown = await world.run('show', 'secret')
+  const waited = await world.run('run', 'secret', '--wait', '1ms', '-v', '--', 'true')
+  expect(shown.stdout).toContain('--password=***')
+  expect(shown.stdout + waited.stderr).not.toContain(secret)
+  run.signal('SIGTERM')
+  await run.ended
+})
+
+test('what looks like a secret is left out of the holder, and nothing else', () => {
+  const plain = ['rsync', '-a', '--delete', 'src/', 'host:dst/', 'key=value', '--passes', '3', 'https://example.org/path']
+  expect(redactCommand(plain)).toEqual(plain)
+  expect(redactCommand(['x', '--token', 'abc', '-password', 'abc'])).toEqual(['x', '--token', '***', '-password', '***'])
+})
+
+test('completion scripts: bash takes it, and completes commands, options and keys', async () => {
+  const { stdout: script } = await world.run('completion', 'bash')
+  expect(await checkSyntax('bash', script)).toBe(0)
+  const ask = (words: string): string =>
+    `${script}\nholdfast() { printf 'HELD  WAITING  KEY\\n1 0 some:key\\n'; }; COMP_WORDS=(${words}); COMP_CWORD=$((\${#COMP_WORDS[@]} - 1)); _holdfast; echo "\${COMPREPLY[*]}"`
+  expect((await world.spawn('bash', ['-c', ask('holdfast e')]).ended).stdout).toBe('evict elect\n')
+  expect((await world.spawn('bash', ['-c', ask('holdfast run k --at')]).ended).stdout).toBe('--at-least --at-most\n')
+  expect((await world.spawn('bash', ['-c', ask('holdfast show so')]).ended).stdout).toBe('some:key\n')
+})
+
+test.each(['zsh', 'fish'])('completion scripts: %s takes it', async (shell) => {
+  const { exit, stdout: script } = await world.run('completion', shell)
+  expect(exit).toBe(0)
+  for (const name of Object.keys(COMMANDS)) expect(script).toContain(name)
+})
+
+async function checkSyntax(shell: string, script: string): Promise<number | null> {
+  return (await world.spawn(shell, ['-n', world.write(`completion.${shell}`, script)]).ended).exit
+}
