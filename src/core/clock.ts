@@ -93,15 +93,22 @@ function stayAlive(): Timer {
   }
 }
 
+const systemNow = sleeplessNow({
+  monotonicMs: () => performance.now(),
+  wallMs: () => Date.now(),
+  bootMs: () => uptime() * 1000,
+})
+
 export const systemClock: Clock = {
-  now: sleeplessNow({
-    monotonicMs: () => performance.now(),
-    wallMs: () => Date.now(),
-    bootMs: () => uptime() * 1000,
-  }),
+  now: systemNow,
   timer(delayMs, fire) {
-    const handle = setTimeout(fire, Math.min(Math.max(delayMs, 0), LONGEST_DELAY_MS))
-    handle.unref()
+    const at = systemNow() + delayMs
+    let handle: NodeJS.Timeout
+    const set = (leftMs: number): void => {
+      handle = setTimeout(leftMs > LONGEST_DELAY_MS ? () => set(at - systemNow()) : fire, Math.min(Math.max(leftMs, 0), LONGEST_DELAY_MS))
+      handle.unref()
+    }
+    set(delayMs)
     return { cancel: () => clearTimeout(handle) }
   },
   stayAlive,

@@ -92,9 +92,12 @@ export class Keeper {
     // A renewal that is on its way would make it stand for a whole ttl.
     await this.#renews.drained()
     if (this.#closing !== undefined) return false
-    const { key, id } = entry
-    const standing = this.engine.renew([{ key, id, ttlMs: Math.ceil(afterMs), outlives: true }]).then(([first]) => first?.state)
-    return (await within<string | undefined>(this.clock, this.callTimeoutMs, standing, undefined)) === 'held'
+    return within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+  }
+
+  async #renewOnce({ key, id }: Entry, ttlMs: number): Promise<boolean> {
+    const [standing] = await this.engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
+    return standing?.state === 'held'
   }
 
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
@@ -195,6 +198,7 @@ export class Keeper {
     entry.phase = 'held'
     entry.token = token
     entry.heldSince = ++this.#order
+    entry.askAgain = false
     entry.grantedAt = this.clock.now()
     entry.alive?.cancel()
     entry.settle({ state: 'held' })
@@ -287,7 +291,7 @@ export class Keeper {
   /** The asking ends, and the engine has nothing of it, unless an attempt of unknown outcome is still on its way. */
   #finish(entry: Entry, outcome: Outcome): void {
     this.#drop(entry)
-    if (entry.doubtfulUntil > this.clock.now()) void this.#sweeper.leave(entry)
+    if (entry.entering !== 0 || entry.doubtfulUntil > this.clock.now()) void this.leave(entry)
     entry.settle(outcome)
   }
 
