@@ -2,18 +2,14 @@
  * What can be wrong with a file, a folder and a disk: a clear error that names the file and says what to do, nothing lost, nobody wrongly granted.
  */
 import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Line } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { type BroughtDatabase, defaultFile, type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
+import { type Database, loadDriver } from '../../src/engines/sqlite/driver.ts'
+import { defaultFile, type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
 import { type Child, ChildError, Children, claim, whyNot } from './sqlite.process.ts'
-
-const { DatabaseSync } = createRequire(import.meta.url)('@photostructure/sqlite') as {
-  DatabaseSync: new (file: string) => BroughtDatabase & { close(): void; function(name: string, body: () => unknown): void }
-}
 
 let folder: string
 let file: string
@@ -37,11 +33,16 @@ function open(options: SqliteOptions = { file }): SqliteEngine {
   return engine
 }
 
-/** Change the file behind the engine's back, with a connection of our own. */
-function sql(statement: string): void {
-  const database = new DatabaseSync(file)
-  database.exec(statement)
-  database.close()
+/** A connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's file locks. */
+async function database(name = file): Promise<Database & { function(name: string, body: () => unknown): void }> {
+  return (await loadDriver()).open(name) as Awaited<ReturnType<typeof database>>
+}
+
+/** Change the file behind the engine's back. */
+async function sql(statement: string): Promise<void> {
+  const own = await database()
+  own.exec(statement)
+  own.close()
 }
 
 async function refusalOf(engine: SqliteEngine): Promise<EngineError> {
@@ -102,7 +103,7 @@ describe('a place that cannot be used is refused in words', () => {
     const before = open()
     await before.enter(Array.from({ length: 200 }, (_, index) => claim(`k${index}`)))
     await before[Symbol.asyncDispose]()
-    sql('pragma wal_checkpoint(truncate)')
+    await sql('pragma wal_checkpoint(truncate)')
     const healthy = statSync(file).size
     // Every page but the first, so that it opens.
     const descriptor = openSync(file, 'r+')
@@ -115,7 +116,7 @@ describe('a place that cannot be used is refused in words', () => {
 
   test('a file of a newer version, which is left as it is', async () => {
     await open().enter([claim('k')])
-    sql('update holdfast_file set format = 2')
+    await sql('update holdfast_file set format = 2')
     const error = await refusalOf(open())
     expect(error.message).toContain(`'${file}' was written by a newer Holdfast (format 2; this one knows 1)`)
     expect(error.transient).toBe(false)
@@ -124,23 +125,24 @@ describe('a place that cannot be used is refused in words', () => {
 
 describe('a database that the user brings', () => {
   test('serves locks, beside other processes that open the file by name', async () => {
-    const database = new DatabaseSync(file)
-    const [brought, named] = [open({ database }), open()]
+    const mine = await database()
+    const [brought, named] = [open({ database: mine }), open()]
     expect(await brought.enter([claim('k')])).toMatchObject([{ state: 'held' }])
     expect(await named.enter([claim('k', { wait: false })])).toEqual([{ state: 'busy', ahead: 1 }])
     await brought[Symbol.asyncDispose]()
-    expect(database.prepare('select count(*) as count from holdfast_entry').all()).toEqual([{ count: 1 }])
-    database.close()
+    expect(mine.prepare('select count(*) as count from holdfast_entry').all()).toEqual([{ count: 1 }])
+    mine.close()
   })
 
   test('is refused in memory, and with a SQLite that several processes can corrupt', async () => {
-    expect(() => sqlite({ database: new DatabaseSync(':memory:') })).toThrow(/in memory, where no other process can see it/)
-    const database = new DatabaseSync(file)
-    database.function('sqlite_version', () => '3.50.4')
-    const error = await refusalOf(open({ database }))
+    const inMemory = await database(':memory:')
+    expect(() => sqlite({ database: inMemory })).toThrow(/in memory, where no other process can see it/)
+    const old = await database()
+    old.function('sqlite_version', () => '3.50.4')
+    const error = await refusalOf(open({ database: old }))
     expect(error.message).toMatch(/brings SQLite 3\.50\.4\. Locks across processes need SQLite 3\.51\.3 or newer/)
     expect(error).toMatchObject({ outcome: 'not-applied', transient: false })
-    database.close()
+    old.close()
   })
 })
 

@@ -1,19 +1,15 @@
 /** What is in the file over time: it survives what it should, forgets what it should, and nothing piles up. */
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Claim, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { createLocks } from '../../src/core/locks.ts'
+import { loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { Children, claim } from './sqlite.process.ts'
-
-const { DatabaseSync } = createRequire(import.meta.url)('@photostructure/sqlite') as {
-  DatabaseSync: new (file: string) => { exec(sql: string): void; prepare(sql: string): { all(): Record<string, unknown>[] }; close(): void }
-}
 
 let folder: string
 let file: string
@@ -37,17 +33,21 @@ function open(options: SqliteOptions = {}): SqliteEngine {
   return engine
 }
 
-/** With a connection of our own. */
-function sql(statement: string): Record<string, unknown>[] {
-  const database = new DatabaseSync(file)
+/** With a connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's file locks. */
+async function sql(statement: string): Promise<Record<string, unknown>[]> {
+  const database = (await loadDriver()).open(file)
   try {
-    return database.prepare(statement).all()
+    return database.prepare(statement).all() as Record<string, unknown>[]
   } finally {
     database.close()
   }
 }
 
-const rows = (table: string): unknown => sql(`select count(*) as count from ${table}`)[0]?.count
+async function rows(...tables: string[]): Promise<unknown[]> {
+  const counts: unknown[] = []
+  for (const table of tables) counts.push((await sql(`select count(*) as count from ${table}`))[0]?.count)
+  return counts
+}
 
 async function enterOne(engine: SqliteEngine, one: Claim): Promise<Standing> {
   const [standing] = await engine.enter([one])
@@ -66,7 +66,7 @@ describe('after a restart of the machine', () => {
     const token = await tokenOf(before, 'k')
     await enterOne(before, claim('k'))
     await before[Symbol.asyncDispose]()
-    sql("update holdfast_file set boot = 'the one before' returning 1")
+    await sql("update holdfast_file set boot = 'the one before' returning 1")
     const after = open()
     expect((await after.inspect('k')).entries).toEqual([])
     expect(await tokenOf(after, 'k')).toBeGreaterThan(token)
@@ -78,7 +78,7 @@ describe('after a restart of the machine', () => {
     const before = open({ clock: late })
     const token = await tokenOf(before, 'k')
     await before[Symbol.asyncDispose]()
-    sql('update holdfast_file set boot = null returning 1')
+    await sql('update holdfast_file set boot = null returning 1')
     const after = open({ clock: fakeClock() })
     expect((await after.inspect('k')).entries).toEqual([])
     expect(await tokenOf(after, 'k')).toBeGreaterThan(token)
@@ -88,7 +88,7 @@ describe('after a restart of the machine', () => {
     const here = open()
     const held = claim('k')
     await enterOne(here, held)
-    sql('update holdfast_file set epoch = epoch + 1 returning 1')
+    await sql('update holdfast_file set epoch = epoch + 1 returning 1')
     await expect(here.enter([claim('other')])).rejects.toThrow(/taken over by another machine/)
   })
 })
@@ -97,7 +97,7 @@ describe('tokens', () => {
   test('go on from the last one when the wall clock is behind it', async () => {
     const engine = open()
     const first = await tokenOf(engine, 'a')
-    sql('update holdfast_file set token = token + 1000000000000000 returning 1')
+    await sql('update holdfast_file set token = token + 1000000000000000 returning 1')
     const later = await tokenOf(engine, 'b')
     expect(later).toBeGreaterThan(first + 1_000_000_000_000_000n)
     expect(await tokenOf(engine, 'c')).toBe(later + 1n)
@@ -130,7 +130,7 @@ describe('a line', () => {
       expect(await engine.leave(claims.slice(from, from + 1000))).toEqual(Array(1000).fill(true))
     }
     expect(told).toEqual(claims.slice(1).map(({ id }) => id))
-    expect([rows('holdfast_entry'), rows('holdfast_line')]).toEqual([0, 0])
+    expect(await rows('holdfast_entry', 'holdfast_line')).toEqual([0, 0])
   })
 
   test('does not forget the limit of the one that was there first, alone', async () => {
@@ -167,7 +167,7 @@ describe('nothing piles up', () => {
       await lease.release()
     }
     await locks.close()
-    expect([rows('holdfast_entry'), rows('holdfast_line'), rows('holdfast_client')]).toEqual([0, 0, 0])
+    expect(await rows('holdfast_entry', 'holdfast_line', 'holdfast_client')).toEqual([0, 0, 0])
     expect(existsSync(`${file}-wake`) ? readdirSync(`${file}-wake`) : []).toEqual([])
   })
 
@@ -180,7 +180,7 @@ describe('nothing piles up', () => {
     expect(await engine.renew([held])).toEqual([{ state: 'gone', why: 'evicted' }])
     await clock.advance(1001)
     expect(await engine.renew([held])).toEqual([{ state: 'gone', why: 'unknown' }])
-    expect(rows('holdfast_entry')).toBe(0)
+    expect(await rows('holdfast_entry')).toEqual([0])
   })
 
   test('rows and wake files of killed processes go when others come', async () => {
@@ -194,8 +194,7 @@ describe('nothing piles up', () => {
     expect(readdirSync(`${file}-wake`).length).toBeGreaterThan(0)
     const next = open()
     await enterOne(next, claim('another'))
-    expect(rows('holdfast_client')).toBe(2)
-    expect(rows('holdfast_entry')).toBe(2)
+    expect(await rows('holdfast_client', 'holdfast_entry')).toEqual([2, 2])
     expect(readdirSync(`${file}-wake`)).toEqual([])
   })
 })
