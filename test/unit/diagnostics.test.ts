@@ -1,0 +1,159 @@
+/** What is published on `diagnostics_channel`, event by event. */
+
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { describe, expect, test } from 'vitest'
+import { channels, type Operation } from '../../src/core/diagnostics.ts'
+import { published } from './published.ts'
+import { busy, gone, held, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
+import { BEAT, inMemory, MARGIN, scripted, settled, TTL, watched } from './world.ts'
+
+const everything = Object.keys(channels) as (keyof typeof channels)[]
+
+describe('an acquire', () => {
+  test('is ask, grant and release, with one operation for all three', async () => {
+    using events = published(...everything)
+    const { clock, locks } = inMemory()
+    const lease = await locks.semaphore('gpu', 4).acquire({ weight: 3 })
+    await clock.advance(2000)
+    await lease.release()
+    expect(events.names).toEqual(['ask', 'grant', 'release'])
+    const operation: Operation = { engine: 'memory', key: 'gpu', weight: 3, limit: 4 }
+    expect(events.of('ask')).toEqual([{ operation }])
+    expect(events.of('grant')).toEqual([{ operation, token: 1n, waitedMs: 0, queued: false }])
+    expect(events.of('release')).toEqual([{ operation, heldMs: 2000, lost: undefined }])
+    const same = [events.of('ask')[0], events.of('grant')[0], events.of('release')[0]].map((message) => message?.operation)
+    expect(new Set(same).size).toBe(1)
+  })
+
+  test('that had to stand in line says so, and how long it waited', async () => {
+    const { clock, locks } = inMemory()
+    const first = await locks.mutex('a').acquire()
+    using events = published('grant')
+    const second = watched(locks.mutex('a').acquire())
+    await clock.advance(3000)
+    await first.release()
+    await settled()
+    expect(second.state).toBe('resolved')
+    expect(events.of('grant')).toMatchObject([{ token: 2n, waitedMs: 3000, queued: true }])
+  })
+
+  test('that entered again at the back has stood in line, too', async () => {
+    using events = published('grant', 'ask')
+    const { engine, clock, locks } = scripted()
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(waiting(1))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).answer(gone())
+    await (await engine.next('enter')).answer(held(5n))
+    expect(events.names).toEqual(['ask', 'grant'])
+    expect(events.of('grant')).toMatchObject([{ token: 5n, waitedMs: BEAT, queued: true }])
+  })
+
+  test('is asked in the async context of the caller', async () => {
+    const request = new AsyncLocalStorage<string>()
+    const seen: (string | undefined)[] = []
+    const listener = (): number => seen.push(request.getStore())
+    subscribe('holdfast:ask', listener)
+    const { locks } = inMemory()
+    await request.run('request 7', () => locks.mutex('a').acquire())
+    unsubscribe('holdfast:ask', listener)
+    expect(seen).toEqual(['request 7'])
+  })
+})
+
+describe('a refusal', () => {
+  test('says why: busy, timeout, cancelled or error', async () => {
+    using events = published('refuse')
+    const { engine, clock, locks } = scripted()
+    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((key) => locks.mutex(key))
+    watched(a?.tryAcquire() as Promise<unknown>)
+    await (await engine.next('enter')).answer(busy(1))
+    watched(b?.acquire({ wait: 1000 }) as Promise<unknown>)
+    await (await engine.next('enter')).answer(waiting(1))
+    await clock.advance(1000)
+    const controller = new AbortController()
+    watched(c?.acquire({ signal: controller.signal }) as Promise<unknown>)
+    await settled()
+    controller.abort()
+    watched(d?.tryAcquire() as Promise<unknown>)
+    await (await engine.next('enter')).answer(held(1n))
+    const error = unreachable()
+    await (await engine.next('enter')).fail(error)
+    expect(events.of('refuse').map(({ operation, waitedMs, why }) => [operation.key, waitedMs, why])).toEqual([
+      ['a', 0, 'busy'],
+      ['b', 1000, 'timeout'],
+      ['c', 0, 'cancelled'],
+      ['d', 0, 'error'],
+    ])
+    expect(events.of('refuse').map((message) => message.error)).toEqual([undefined, undefined, undefined, error])
+  })
+})
+
+describe('a lease', () => {
+  test('that is renewed: how many were, and how much time the most pressed one had left', async () => {
+    using events = published('renew')
+    const { clock, locks } = inMemory()
+    await locks.mutex('a').acquire()
+    await clock.advance(1000)
+    await locks.mutex('b').acquire()
+    await clock.advance(BEAT - 1000)
+    expect(events.of('renew')).toEqual([{ engine: 'memory', count: 2, marginMs: TTL - MARGIN - BEAT }])
+  })
+
+  test('that is lost: which, and why; and the release that follows says so, too', async () => {
+    using events = published('lost', 'release')
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(7n))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).answer(gone('evicted'))
+    void asked.value.release()
+    const operation = { engine: 'scripted', key: 'a', weight: 1, limit: 1 }
+    expect(events.of('lost')).toEqual([{ operation, token: 7n, why: 'evicted' }])
+    expect(events.of('release')).toMatchObject([{ operation, lost: 'evicted' }])
+  })
+})
+
+describe('a call', () => {
+  test('that fails: which verb, for which key, and how', async () => {
+    using events = published('failed')
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    const errors = [unreachable(), unknownOutcome(), unreachable()]
+    await (await engine.next('enter')).fail(errors[0])
+    await clock.advance(1000)
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).fail(errors[1])
+    void asked.value.release()
+    await (await engine.next('leave')).fail(errors[2])
+    expect(events.of('failed')).toEqual([
+      { engine: 'scripted', verb: 'enter', key: 'a', error: errors[0] },
+      { engine: 'scripted', verb: 'renew', key: 'a', error: errors[1] },
+      { engine: 'scripted', verb: 'leave', key: 'a', error: errors[2] },
+    ])
+  })
+
+  test('of unknown outcome that was cleaned up: whether it had been applied', async () => {
+    for (const wasThere of [true, false]) {
+      using events = published('resolved')
+      const { engine, locks } = scripted()
+      watched(locks.mutex('a').tryAcquire())
+      await (await engine.next('enter')).fail(unknownOutcome())
+      await (await engine.next('leave')).answer(wasThere)
+      expect(events.of('resolved')).toEqual([{ engine: 'scripted', key: 'a', wasThere }])
+    }
+  })
+})
+
+test('a try that is cancelled before it is asked is no event at all', async () => {
+  using events = published(...everything)
+  const { locks } = inMemory()
+  await expect(locks.mutex('a').acquire({ signal: AbortSignal.abort() })).rejects.toThrow()
+  expect(events.names).toEqual([])
+})
+
+test('every channel is named after its event', () => {
+  for (const name of everything) expect(channels[name].name).toBe(`holdfast:${name}`)
+})
