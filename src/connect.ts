@@ -7,10 +7,16 @@ import { createLocks, type Locks, type LocksOptions } from './core/locks.ts'
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
 type Opener = (url: string) => Promise<Engine>
 
+const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
+
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
   memory: async () => (await import('./engines/memory.ts')).memory(),
   sqlite: async (url) => (await import('./engines/sqlite/open.ts')).openSqlite(url),
+  redis,
+  rediss: redis,
+  'redis-sentinel': redis,
+  'redis-cluster': redis,
 }
 
 /**

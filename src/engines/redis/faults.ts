@@ -1,0 +1,74 @@
+/**
+ * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
+ *
+ * Redis answers with a code in capitals. ioredis and node-redis pass it on as the first word; valkey-glide spells some of them its own way. An error of the
+ * client itself (a lost connection, a time-out) has no code, and then nobody knows what the server did.
+ */
+import { EngineError } from '../../core/errors.ts'
+
+export const ENGINE = 'redis'
+
+/** As valkey-glide says them. */
+const GLIDE_CODES: Readonly<Record<string, string>> = {
+  NoScriptError: 'NOSCRIPT',
+  ReadOnly: 'READONLY',
+  BusyLoadingError: 'LOADING',
+  Moved: 'MOVED',
+  Ask: 'ASK',
+  ClusterDown: 'CLUSTERDOWN',
+  TryAgain: 'TRYAGAIN',
+  MasterDown: 'MASTERDOWN',
+  PermissionDenied: 'NOPERM',
+  AuthenticationFailed: 'WRONGPASS',
+  ResponseError: 'ERR',
+}
+
+/**
+ * The server refused before it did anything: it is read-only, loading, out of memory, not responsible, or unable to write. Redis checks these before a
+ * script's first write.
+ */
+const REFUSED = new Set([
+  ...['NOSCRIPT', 'READONLY', 'LOADING', 'BUSY', 'MASTERDOWN', 'MISCONF', 'NOREPLICAS', 'OOM'],
+  ...['MOVED', 'ASK', 'CLUSTERDOWN', 'TRYAGAIN', 'CROSSSLOT', 'NOAUTH', 'WRONGPASS', 'DENIED'],
+])
+
+/** Time does not mend it. */
+const LASTING = new Set(['NOAUTH', 'WRONGPASS', 'NOPERM', 'CROSSSLOT', 'DENIED', 'WRONGTYPE', 'ERR', 'NOPROTO'])
+
+/** The code of an error that Redis answered with; undefined for an error of the client. */
+export function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined
+  const [, glide] = /^An error was signalled by the server: - (\w+):/.exec(error.message) ?? []
+  if (glide !== undefined) return GLIDE_CODES[glide] ?? glide
+  // ioredis, when it has followed enough redirections, wraps the last one.
+  const [, code] = /^(?:.*Last error: ReplyError: )?([A-Z][A-Z0-9]{2,})(?::? |$)/.exec(error.message) ?? []
+  return code
+}
+
+/** What the client threw, as the core wants it. */
+export function fault(error: unknown): EngineError {
+  if (error instanceof EngineError) return error
+  const code = codeOf(error)
+  const message = error instanceof Error ? error.message : String(error)
+  const outcome = code !== undefined && REFUSED.has(code) ? 'not-applied' : 'unknown'
+  return new EngineError(ENGINE, message, { outcome, transient: code === undefined || !LASTING.has(code), cause: error })
+}
+
+/** There is no connection, and nothing was sent. */
+export function offline(trouble: Error | undefined): EngineError {
+  const code = codeOf(trouble)
+  const transient = code === undefined || !LASTING.has(code)
+  return new EngineError(ENGINE, trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`, {
+    outcome: 'not-applied',
+    transient,
+    cause: trouble,
+  })
+}
+
+/** What is at K is not a lock that we, or anybody, could wait for. */
+export function unusable(K: string, kind: string, detail: string): EngineError {
+  const lasting = { outcome: 'not-applied', transient: false } as const
+  if (kind === 'type') return new EngineError(ENGINE, `'${K}' is a ${detail}, not a lock; use another prefix`, lasting)
+  if (kind === 'version') return new EngineError(ENGINE, `'${K}' was written by a newer Holdfast (format ${detail})`, lasting)
+  return new EngineError(ENGINE, `'${K}' is a ${detail} without expiry that somebody else has set: nobody could wait for its end`, lasting)
+}

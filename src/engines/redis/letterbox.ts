@@ -1,0 +1,72 @@
+/**
+ * Where the scripts' letters arrive: who holds now, and who was evicted. One channel for each engine object, on a connection of its own.
+ *
+ * A channel has no memory, and a connection can be dead without anybody noticing. So a beat that renews waiters sends an empty letter to ourselves, and if that
+ * does not arrive, the connection is made anew. Whatever may have been missed is a `gap`.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { News } from '../../core/engine.ts'
+import type { Listening, Wire } from './wires/wire.ts'
+
+/** How long a letter may take. */
+const POST_MS = 2000
+
+export class Letterbox implements AsyncDisposable {
+  readonly #clock: Clock
+  readonly #keyOf: (K: string) => string
+  readonly #news: (news: News) => void
+  #listening: Listening | undefined
+  #heardAt = Number.NEGATIVE_INFINITY
+  #expecting: Timer | undefined
+
+  constructor(clock: Clock, keyOf: (K: string) => string, news: (news: News) => void) {
+    this.#clock = clock
+    this.#keyOf = keyOf
+    this.#news = news
+  }
+
+  async open(wire: Wire, channel: string): Promise<void> {
+    this.#listening = await wire.listen?.(channel, {
+      heard: (message) => this.#heard(message),
+      gap: () => this.#news({ gap: true }),
+    })
+  }
+
+  /** A letter to ourselves was sent after `since`. */
+  expect(since: number): void {
+    if (this.#listening === undefined || this.#expecting !== undefined || this.#heardAt >= since) return
+    this.#expecting = this.#clock.timer(POST_MS, () => {
+      this.#expecting = undefined
+      if (this.#heardAt < since) this.#listening?.restart()
+    })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#expecting?.cancel()
+    await this.#listening?.close()
+  }
+
+  /** A flat list: K, id, token ('' for one that was evicted), and for how long it is held (ms). */
+  #heard(message: string): void {
+    this.#heardAt = this.#clock.now()
+    this.#expecting?.cancel()
+    this.#expecting = undefined
+    const letter = lettersIn(message)
+    for (let at = 0; at + 3 < letter.length; at += 4) {
+      const [K = '', id = '', token = '', heldForMs] = letter.slice(at, at + 4)
+      const key = this.#keyOf(K)
+      if (token === '') this.#news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+      else if (/^\d+$/.test(token)) this.#news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
+    }
+  }
+}
+
+/** Anybody may publish to our channel. What makes no sense is nothing. */
+function lettersIn(message: string): readonly string[] {
+  try {
+    const letter: unknown = JSON.parse(message)
+    return Array.isArray(letter) && letter.every((part) => typeof part === 'string') ? letter : []
+  } catch {
+    return []
+  }
+}

@@ -1,0 +1,51 @@
+-- Leave lines: release what is held, give up a place. The next ones hold before this script ends, and are told.
+--
+-- KEYS                 for each place its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
+-- ARGV                 for each place its id
+-- Answer               for each place one character: 1 if it was in line, else 0
+--
+-- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
+local count = #ARGV
+local stride = #KEYS / count
+
+local Ks = KEYS
+if stride ~= 1 then
+  Ks = {}
+  for i = 1, count do Ks[i] = KEYS[stride * (i - 1) + 1] end
+end
+local values = redis.call('MGET', unpack(Ks))
+
+local slow, codes, free, seen = {}, {}, {}, {}
+for i = 1, count do
+  local id, K = ARGV[i], Ks[i]
+  if values[i] and not seen[K] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
+    free[#free + 1], codes[i] = K, '1'
+  else
+    slow[#slow + 1] = i
+  end
+  seen[K] = true
+end
+if #free > 0 then redis.call('DEL', unpack(free)) end
+if #slow == 0 then return string.rep('1', count) end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include line
+
+local function leave(line, id)
+  if line.sole == id then
+    -- It was not met above only because its key came twice.
+    call('DEL', line.K)
+    lines[line.K] = nil
+    return '1'
+  end
+  local record = line.exists and call('HGET', line.entries, id)
+  if not record or parse(record).flag == 'x' then return '0' end
+  drop(line, id)
+  settle(line)
+  return '1'
+end
+
+for _, i in ipairs(slow) do codes[i] = leave(open_at(stride * (i - 1) + 1, stride == 1), ARGV[i]) end
+finish()
+return table.concat(codes)

@@ -1,0 +1,81 @@
+-- A place in line, and what is said of it. Included after line.lua by the scripts that answer where an entry stands; not a script of its own.
+--
+-- An answer is one letter in `codes`, and what belongs to it in `firsts` and `seconds`, which the script has declared:
+--   H token         holds, for the ttl that was asked for
+--   w ahead ms      waits, first in line; look again after so long, should nothing be heard until then
+--   q ahead ms      the same, with others before it
+--   s ahead ms      waits, first in line, for a stranger, who will not tell when it goes; its key expires after so long
+--   b ahead         busy
+--   u, e            gone: unknown, evicted
+--   x               the line is full
+--   f fault detail  a key of another type, without expiry, or of a newer version
+--
+-- `waiter` is the client of somebody who waits, if there was one.
+local waiter
+
+local function answer(i, code, first, second)
+  codes[i], firsts[i], seconds[i] = code, first, second
+end
+
+-- All answers, after what the script itself has to say.
+local function answers(...)
+  local reply = {...}
+  local n = #reply
+  for i = 1, #codes do
+    if firsts[i] then
+      n = n + 1
+      reply[n] = firsts[i]
+    end
+    if seconds[i] then
+      n = n + 1
+      reply[n] = seconds[i]
+    end
+  end
+  return reply
+end
+
+-- Waiting, and until when to be patient. The first in line looks when the next entry can expire. Whoever is behind it looks when the first has expired,
+-- which then did not look: so a dead holder, and a dead process with a holder and waiters, are both noticed without anybody polling.
+local function answer_waiting(line, i, id, ahead)
+  if line.fault then return answer(i, 'f', line.fault, line.detail) end
+  local first = call('ZRANGE', line.queue, 0, 0)[1]
+  if first ~= id then
+    return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, first) or now) - now, 0))
+  end
+  if line.stranger then return answer(i, 's', ahead, line.stranger) end
+  local next_expiry = call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
+  return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
+end
+
+-- Renew an entry that may or may not be there.
+local function renew(line, i, id, ttl)
+  if line.sole then
+    local entry = line.entry
+    if line.sole ~= id then return answer(i, 'u') end
+    if entry.flag ~= 'a' then return answer(i, 'e') end
+    line.expiry = now + ttl
+    if entry.ttl == ttl then
+      call('PEXPIRE', line.K, ttl)
+    else
+      entry.ttl = ttl
+      call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(entry), 'PX', ttl)
+    end
+    return answer(i, 'H', entry.token)
+  end
+  local record, since = unpack(call('HMGET', line.entries, id, '@' .. id))
+  if not record then return answer(i, 'u') end
+  local entry = parse(record)
+  if entry.flag ~= 'a' then return answer(i, 'e') end
+  call('ZADD', line.expiries, now + ttl, id)
+  line.longest = math.max(line.longest, ttl)
+  if entry.ttl ~= ttl then
+    entry.ttl = ttl
+    call('HSET', line.entries, id, unparse(entry))
+  end
+  if not since then
+    waiter = entry.client
+    return answer_waiting(line, i, id, '')
+  end
+  line.reach = math.max(line.reach, now + ttl)
+  return answer(i, 'H', entry.token)
+end

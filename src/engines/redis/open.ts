@@ -1,0 +1,79 @@
+/** From a URL to the engine, on a client that we make: ioredis, loaded when it is asked for, and told not to do anything late. */
+import { readFileSync } from 'node:fs'
+import type { Cluster, Redis } from 'ioredis'
+import { EngineError } from '../../core/errors.ts'
+import type { RedisEngine } from './engine.ts'
+import { codeOf, ENGINE } from './faults.ts'
+import { type CommonOptions, engineOn } from './setup.ts'
+import { parseUrl, type Target } from './url.ts'
+import { IoredisWire } from './wires/ioredis.ts'
+
+/** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
+export async function openRedis(url: string, options: CommonOptions = {}): Promise<RedisEngine> {
+  const target = parseUrl(url)
+  const { prefix = target.prefix } = options
+  const client = await makeClient(target)
+  return engineOn((clock) => new IoredisWire(client, clock, { owned: true }), { ...options, ...(prefix === undefined ? {} : { prefix }) })
+}
+
+const RETRY_FIRST_MS = 50
+const RETRY_LONGEST_MS = 1000
+/** A server that says nothing for this long, though asked, is given up for a new connection. */
+const SILENCE_MS = 2000
+const CONNECT_LIMIT_MS = 5000
+const KEEP_ALIVE_MS = 10_000
+
+function retryMs(times: number): number {
+  return Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS) * (0.75 + Math.random() / 2)
+}
+
+/** What is not sent at once is not sent, and what was not answered is not sent again. */
+const CONNECTION = {
+  connectionName: 'holdfast',
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  connectTimeout: CONNECT_LIMIT_MS,
+  socketTimeout: SILENCE_MS,
+  keepAlive: KEEP_ALIVE_MS,
+} as const
+
+async function makeClient(target: Target): Promise<Redis | Cluster> {
+  const ioredis = await loadIoredis()
+  const [first] = target.hosts
+  const { username, password, db } = target
+  const tls = target.tls ? { tls: target.ca === undefined ? {} : { ca: readFileSync(target.ca) } } : {}
+  const account = { ...(username === undefined ? {} : { username }), ...(password === undefined ? {} : { password }) }
+  if (target.kind === 'cluster') {
+    return new ioredis.Cluster([...target.hosts], {
+      enableOfflineQueue: false,
+      clusterRetryStrategy: retryMs,
+      redisOptions: { ...CONNECTION, ...account, ...tls },
+      // Certificates name hosts, and a Cluster announces addresses.
+      ...(target.tls ? { dnsLookup: (address, found) => found(null, address) } : {}),
+    })
+  }
+  // A server that was a master and is one no longer: look for the new one.
+  const reconnectOnError = (error: Error): boolean => codeOf(error) === 'READONLY'
+  const common = { ...CONNECTION, ...account, ...tls, db, retryStrategy: retryMs, reconnectOnError }
+  if (target.kind === 'server') return new ioredis.Redis({ ...common, ...first })
+  return new ioredis.Redis({
+    ...common,
+    sentinels: [...target.hosts],
+    name: target.name ?? '',
+    sentinelRetryStrategy: retryMs,
+    failoverDetector: true,
+    enableTLSForSentinelMode: target.tls,
+    ...(target.tls ? { sentinelTLS: tls.tls } : {}),
+    ...(target.sentinelPassword === undefined ? {} : { sentinelPassword: target.sentinelPassword }),
+  })
+}
+
+async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>> {
+  try {
+    return await import('ioredis')
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
+    throw new EngineError(ENGINE, 'redis:// needs a client: npm install ioredis', { outcome: 'not-applied', transient: false, cause })
+  }
+}

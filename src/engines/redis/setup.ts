@@ -1,0 +1,26 @@
+/** The options that do not depend on how the client was had, checked, and the engine they make. */
+import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { RedisEngine } from './engine.ts'
+import { RESERVED } from './names.ts'
+import type { Wire } from './wires/wire.ts'
+
+export interface CommonOptions {
+  /**
+   * What comes before every key: `lock:` unless given; may be ''. A program that takes `lock:order:42` by hand, with `SET ... NX PX`, and Holdfast with the
+   * key `order:42` exclude each other.
+   */
+  readonly prefix?: string
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+}
+
+const DEFAULT_PREFIX = 'lock:'
+
+export function engineOn(makeWire: (clock: Clock) => Wire, options: CommonOptions): RedisEngine {
+  const { prefix = DEFAULT_PREFIX, clock = systemClock } = options
+  if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
+    throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
+  }
+  if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
+  return new RedisEngine({ wire: makeWire(clock), prefix, clock, client: systemChance.id() })
+}

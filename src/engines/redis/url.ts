@@ -1,0 +1,91 @@
+/**
+ * What a URL says:
+ *
+ *     redis://user:password@host:6379/0            one server; rediss:// with TLS
+ *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password are those of the servers
+ *     redis-cluster://host1,host2,host3            a Cluster, from any of its members
+ *
+ * with options as a query: `prefix`; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the authority; `sentinelPassword`.
+ * Not read by `URL`, to which a list of hosts is none. Messages say what is wrong without the URL, which may hold a password.
+ */
+export interface Target {
+  readonly kind: 'server' | 'sentinel' | 'cluster'
+  readonly hosts: readonly { readonly host: string; readonly port: number }[]
+  readonly username?: string
+  readonly password?: string
+  /** The number of the database; 0 unless given. */
+  readonly db: number
+  /** For `sentinel`: the name under which they know the master. */
+  readonly name?: string
+  readonly tls: boolean
+  /** The file of the authority's certificate. */
+  readonly ca?: string
+  readonly prefix?: string
+  readonly sentinelPassword?: string
+}
+
+const SHAPE =
+  /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
+const OPTIONS = ['prefix', 'tls', 'ca', 'sentinelPassword'] as const
+const REDIS_PORT = 6379
+const SENTINEL_PORT = 26379
+
+export function parseUrl(url: string): Target {
+  const { scheme, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
+  if (scheme === undefined || hosts === undefined)
+    throw new TypeError('a redis URL is redis://user:password@host:port/database?option=value')
+  const kind = scheme.endsWith('-sentinel') ? 'sentinel' : scheme.endsWith('-cluster') ? 'cluster' : 'server'
+  const options = optionsIn(query)
+  const target = {
+    kind,
+    hosts: hostsIn(hosts, kind === 'sentinel' ? SENTINEL_PORT : REDIS_PORT),
+    ...credentials(user),
+    ...options,
+    tls: scheme === 'rediss' || yes('tls', options.tls),
+  } as const
+  if (kind === 'server' && target.hosts.length > 1)
+    throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')
+  if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
+  const [name = '', db = ''] = path.split('/')
+  if (name === '') throw new TypeError('a redis-sentinel: URL names the master: redis-sentinel://host1,host2,host3/mymaster')
+  return { ...target, name: decodeURIComponent(name), db: databaseIn(db, kind) }
+}
+
+function hostsIn(text: string, port: number): Target['hosts'] {
+  return (text === '' ? '127.0.0.1' : text).split(',').map((host) => {
+    const found = /^(?<name>\[[^\]]+\]|[^:]+)(?::(?<port>\d{1,5}))?$/.exec(host)?.groups
+    if (found?.name === undefined) throw new TypeError(`a host in a redis URL is host:port; got '${host}'`)
+    return { host: found.name.replaceAll(/[[\]]/g, ''), port: Number(found.port ?? port) }
+  })
+}
+
+function credentials(user: string | undefined): Pick<Target, 'username' | 'password'> {
+  if (user === undefined) return {}
+  const [name = '', ...rest] = user.split(':')
+  const password = decodeURIComponent(rest.join(':'))
+  return { ...(name === '' ? {} : { username: decodeURIComponent(name) }), ...(password === '' ? {} : { password }) }
+}
+
+function databaseIn(path: string, kind: Target['kind']): number {
+  const text = path.replace(/\/$/, '')
+  if (text === '') return 0
+  if (!/^\d+$/.test(text)) throw new TypeError(`the database in a redis URL is a number; got '${text}'`)
+  if (kind === 'cluster' && text !== '0') throw new TypeError('a Cluster has only the database 0')
+  return Number(text)
+}
+
+function optionsIn(query: string | undefined): { readonly [Name in (typeof OPTIONS)[number]]?: string } {
+  const options: Record<string, string> = {}
+  for (const [name, value] of new URLSearchParams(query)) {
+    if (!(OPTIONS as readonly string[]).includes(name))
+      throw new TypeError(`unknown option '${name}' in a redis URL; known: ${OPTIONS.join(', ')}`)
+    options[name] = value
+  }
+  return options
+}
+
+function yes(name: string, value: string | undefined): boolean {
+  if (value === undefined || value === 'false') return false
+  if (value === 'true') return true
+  throw new TypeError(`${name} in a redis URL must be true or false; got '${value}'`)
+}

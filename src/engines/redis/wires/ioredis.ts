@@ -1,0 +1,109 @@
+/**
+ * ioredis, versions 5 and 6: one server, Sentinel, or a Cluster.
+ *
+ * Left to itself it queues commands while it is offline, and sends unanswered ones again when it is back, both seconds late. A client that we make is told not to. With
+ * one that was brought, we look at its state before we send; what it sends again all the same is harmless, since entering twice with one id is entering once.
+ */
+import type { Clock } from '../../../core/clock.ts'
+import { IoredisEar } from './ioredis-ear.ts'
+import { type Ears, type Listening, type Server, UnderWay, type Wire } from './wire.ts'
+
+/** What we use of a `Redis` of ioredis. */
+export interface IoredisClient {
+  readonly status: string
+  readonly options: { readonly keyPrefix?: string | undefined }
+  call(command: string, args: string[]): Promise<unknown>
+  duplicate(override?: object): IoredisClient
+  subscribe(channel: string): Promise<unknown>
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+  disconnect(reconnect?: boolean): void
+}
+
+/** What we use of a `Cluster` of ioredis. */
+export interface IoredisCluster {
+  readonly status: string
+  readonly isCluster: boolean
+  readonly options: {
+    readonly keyPrefix?: string | undefined
+    readonly redisOptions?: { readonly keyPrefix?: string | undefined } | undefined
+  }
+  call(command: string, args: string[]): Promise<unknown>
+  nodes(role?: 'master'): IoredisClient[]
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+  disconnect(reconnect?: boolean): void
+}
+
+export class IoredisWire implements Wire {
+  readonly name = 'ioredis'
+  readonly cluster: boolean
+  readonly keyPrefix: string
+  trouble: Error | undefined
+  onChange: () => void = () => undefined
+  readonly #client: IoredisClient | IoredisCluster
+  readonly #clock: Clock
+  readonly #owned: boolean
+  readonly #underWay = new UnderWay()
+  readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
+    ready: () => this.#changed(undefined),
+    error: (error) => this.#changed(error as Error),
+    close: () => this.#closed(),
+    end: () => this.#closed(),
+  }
+
+  constructor(client: IoredisClient | IoredisCluster, clock: Clock, options: { readonly owned: boolean }) {
+    this.#client = client
+    this.#clock = clock
+    this.#owned = options.owned
+    this.cluster = isCluster(client)
+    this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
+    for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)
+  }
+
+  get ready(): boolean {
+    return this.#client.status === 'ready'
+  }
+
+  send(command: string, words: readonly string[]): Promise<unknown> {
+    // By the name of the command, in lower case, ioredis knows where its keys are.
+    return this.#underWay.track(this.#client.call(command.toLowerCase(), words as string[]))
+  }
+
+  async servers(): Promise<readonly Server[]> {
+    const nodes = isCluster(this.#client) ? this.#client.nodes('master') : [this.#client]
+    return nodes.map((node) => ({ send: (command, words) => node.call(command.toLowerCase(), words as string[]) }))
+  }
+
+  readonly listen = (channel: string, ears: Ears): Promise<Listening> =>
+    IoredisEar.open(() => this.#anyServer(), this.#clock, channel, ears)
+
+  async close(): Promise<void> {
+    for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
+    if (!this.#owned) return
+    // Somebody has to hear what a dying connection says, or ioredis writes it to the console.
+    this.#client.on('error', () => undefined)
+    this.#client.disconnect()
+  }
+
+  /** In Cluster, messages reach every server, and any of them will do. */
+  #anyServer(): IoredisClient | undefined {
+    if (!isCluster(this.#client)) return this.#client
+    const nodes = this.#client.nodes()
+    return nodes[Math.floor(Math.random() * nodes.length)]
+  }
+
+  #changed(trouble: Error | undefined): void {
+    this.trouble = trouble
+    this.onChange()
+  }
+
+  #closed(): void {
+    this.#underWay.lost(this.trouble)
+    this.onChange()
+  }
+}
+
+function isCluster(client: IoredisClient | IoredisCluster): client is IoredisCluster {
+  return 'isCluster' in client && client.isCluster
+}
