@@ -24,6 +24,8 @@ const doing = {
   now: () => process.hrtime.bigint(),
   wallMs: () => Date.now(),
 
+  alsoAlive: (group) => engine.alsoAlive(group),
+
   /** Start a process group that does nothing, and live on with it. */
   async adopt() {
     const sleeper = spawn('sleep', ['600'], { detached: true, stdio: 'ignore' })

@@ -4,6 +4,8 @@
  * Nothing here measures speed: a take-over "at once" is one that happens at all, under a ttl longer than the test may take; "not early" is one that happens
  * no sooner than the host's clock allows.
  */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -90,6 +92,21 @@ describe('a holder that is killed', () => {
     const freed = process.hrtime.bigint()
     process.kill(-group, 'SIGKILL')
     expect(await waiter.heardHeld(waiting)).toBeGreaterThan(freed)
+  })
+
+  test('is replaced when only zombies are left of a process group that it named', async () => {
+    const { holder, waiter, waiting } = await holderAndWaiter(AN_HOUR)
+    // The leader of the new group ends at once, and becomes a zombie: its parent turns into a program that never asks after its children.
+    const parent = spawn('sh', ['-c', 'setsid sh -c "echo \\$\\$" & exec sleep 600'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    try {
+      const [line] = (await once(parent.stdout, 'data')) as [Buffer]
+      await holder.ask('alsoAlive', Number(line.toString()))
+      await holder.end()
+      await waiter.heardHeld(waiting)
+      expect(() => process.kill(-Number(line.toString()), 0)).not.toThrow()
+    } finally {
+      parent.kill('SIGKILL')
+    }
   })
 
   test('is not replaced early if its engine is to outlive its process', async () => {

@@ -4,6 +4,7 @@
  * A pid alone is not a name: it is recycled, and containers of one host all have a pid 1. So a process is named by the machine's run (boot id), its
  * pid namespace, its pid and its start time. Death is judged only where the first two are ours; anybody else lives until its ttl is over. Doubt always means alive.
  */
+import { readdirSync } from 'node:fs'
 import { linkOf, readProc, sessionOf } from './host.ts'
 
 /** As stored in the file. Nulls: this entry does not live with a process, or nobody could tell. */
@@ -49,13 +50,24 @@ function isProcessDead(pid: number, born: string | null): boolean {
   if (!answersSignals(pid)) return true
   const stat = born === null ? undefined : statOf(pid)
   if (stat === undefined) return false
-  if (stat.born !== born) return true
-  // A zombie will never run again, once its other threads are gone as well: one of them might still be inside a write.
+  return stat.born !== born || hasEnded(stat)
+}
+
+/** A zombie will never run again, once its other threads are gone as well: one of them might still be inside a write. */
+function hasEnded(stat: Stat): boolean {
   return (stat.state === 'Z' || stat.state === 'X') && stat.threads <= 1
 }
 
+/** Zombies answer signals, too, and where nobody reaps them they do so for ever: then there has to be a member that is none. */
 function isGroupAlive(group: number): boolean {
-  return answersSignals(-group)
+  if (!answersSignals(-group)) return false
+  // Process 1 belongs to root: whoever cannot see it (hidepid) may not see a member either.
+  if (statOf(1) === undefined) return true
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.some((pid) => {
+    const stat = statOf(Number(pid))
+    return stat?.group === group && !hasEnded(stat)
+  })
 }
 
 /** Signal 0 asks whether there is somebody. Only "no such process" is a no: being forbidden to signal it means that it lives. */
@@ -70,6 +82,7 @@ function answersSignals(target: number): boolean {
 
 interface Stat {
   readonly state: string
+  readonly group: number
   readonly threads: number
   readonly born: string
 }
@@ -77,12 +90,13 @@ interface Stat {
 /** Whether /proc speaks of our own pid namespace: after `unshare --pid` without a new /proc, its numbers are those of strangers. */
 let procIsOurs: boolean | undefined
 
-/** State, threads and start time: fields 3, 20 and 22 of /proc/pid/stat. The name before them may contain anything, also parentheses. */
+/** State, process group, threads and start time: fields 3, 5, 20 and 22 of /proc/pid/stat. The name before them may contain anything, also parentheses. */
 function statOf(pid: number): Stat | undefined {
   procIsOurs ??= linkOf('/proc/self') === String(process.pid)
   const text = procIsOurs ? readProc(`/proc/${pid}/stat`) : undefined
   if (text === undefined) return undefined
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
-  const [state, threads, born] = [fields[0], fields[17], fields[19]]
-  return state === undefined || threads === undefined || born === undefined ? undefined : { state, threads: Number(threads), born }
+  const [state, group, threads, born] = [fields[0], fields[2], fields[17], fields[19]]
+  if (state === undefined || born === undefined) return undefined
+  return { state, group: Number(group), threads: Number(threads), born }
 }
