@@ -16,9 +16,9 @@ export type FaultyVerb = 'enter' | 'renew' | 'leave'
 
 /**
  * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that broke. `hold`: it stops on the way until released.
- * `repeat`: the request arrives twice; the first answer counts.
+ * `hold request, lose reply`: both. `repeat`: the request arrives twice; the first answer counts.
  */
-export type Fault = 'lose request' | 'lose reply' | 'hold request' | 'hold reply' | 'repeat'
+export type Fault = 'lose request' | 'lose reply' | 'hold request' | 'hold reply' | 'hold request, lose reply' | 'repeat'
 
 /** A fault that has been laid out for one call. */
 export interface Ambush {
@@ -71,11 +71,16 @@ export function faulty(engine: Engine): FaultyEngine {
     const ambush = isCut ? undefined : ambushes[verb].shift()
     if (ambush === undefined) return pass(verb, go)
     const { fault, reach, released } = ambush
-    if (fault === 'hold request' || fault === 'lose request') {
+    if (fault === 'lose request') {
       reach()
-      if (fault === 'lose request') throw broken(verb)
+      throw broken(verb)
+    }
+    if (fault === 'hold request' || fault === 'hold request, lose reply') {
+      reach()
       await released
-      return pass(verb, () => go(true))
+      const answer = await pass(verb, () => go(true))
+      if (fault === 'hold request') return answer
+      throw broken(verb)
     }
     const answer = await pass(verb, go)
     if (fault === 'repeat') await pass(verb, go)

@@ -18,7 +18,7 @@ export interface RunOptions {
   readonly rounds?: number
   /** Where chance begins: 1, or the environment variable HOLDFAST_SEED. A failure that chance found names its seed. */
   readonly seed?: number
-  /** How long a case may take, unless it says otherwise: 20 s. */
+  /** How long a case may take at most: 20 s, or as long as the case says. */
   readonly limitMs?: number
   /** Run only cases for which this answers true. */
   readonly only?: (name: string, property: string) => boolean
@@ -83,20 +83,20 @@ function chosen({ only }: RunOptions): readonly Group[] {
 }
 
 class Run {
-  readonly #usualLimitMs: number
+  readonly #limitMs: number | undefined
   readonly #rounds: number
   readonly #makeStage: () => Promise<Stage>
   #stage: Promise<Stage> | undefined
 
   constructor(makeWorld: () => World | Promise<World>, options: RunOptions) {
-    this.#usualLimitMs = options.limitMs ?? USUAL_LIMIT_MS
+    this.#limitMs = options.limitMs
     this.#rounds = options.rounds ?? wholeNumber('HOLDFAST_ROUNDS')
     const seed = options.seed ?? wholeNumber('HOLDFAST_SEED')
     this.#makeStage = async () => setStage(await makeWorld(), this.#rounds, seed)
   }
 
-  limitMs({ limitMs = this.#usualLimitMs }: Case): number {
-    return limitMs * this.#rounds
+  limitMs({ limitMs = USUAL_LIMIT_MS }: Case): number {
+    return this.#limitMs ?? limitMs * this.#rounds
   }
 
   async outcome(one: Case): Promise<Outcome> {
@@ -114,14 +114,15 @@ class Run {
   }
 
   async close(): Promise<void> {
-    const stage = await this.#stage
+    // A world that could not be made has failed every case, and needs no closing.
+    const stage = await this.#stage?.catch(() => undefined)
     await stage?.world.close?.()
     stage?.witness[Symbol.dispose]()
   }
 
   /** What fails first is what is told: a mess left by a failed case is no news. */
   async #play(one: Case, stage: Stage): Promise<void> {
-    const scene = new Scene(stage)
+    const scene = new Scene(stage, this.limitMs(one))
     let failure: { readonly error: unknown } | undefined
     const attempt = async (part: () => Promise<void>): Promise<void> => {
       try {

@@ -31,10 +31,15 @@ export interface FaultyClient {
 /** Thrown by a case that finds out on the way that it does not apply. */
 export class DoesNotApply extends Error {}
 
+/** For what is asked now and awaited later: should the case fail in between, a rejection of it is nobody's business. */
+export function later<Answer>(asked: Promise<Answer>): Promise<Answer> {
+  asked.catch(() => {})
+  return asked
+}
+
 /** Neither nothing nor false. */
 type Something = object | string | number | bigint | true
 
-const PATIENCE_MS = 15_000
 const LONG_TTL_MS = 120_000
 const SHORT_TTL_MS = 300
 let keysMade = 0
@@ -49,13 +54,17 @@ export class Scene implements AsyncDisposable {
   /** For entries that are. */
   readonly shortTtlMs: number
   readonly #stage: Stage
+  readonly #patienceMs: number
   readonly #engines: Engine[] = []
   readonly #faulty: FaultyEngine[] = []
   readonly #locks: Locks[] = []
   readonly #actors: Actor[] = []
   readonly #claims: Claim[] = []
 
-  constructor(stage: Stage) {
+  /** `limitMs`: how long the case may take. */
+  constructor(stage: Stage, limitMs: number) {
+    // Less than the limit, so that the report says what never happened, and not only that it took too long.
+    this.#patienceMs = 0.75 * limitMs
     this.#stage = stage
     this.world = stage.world
     this.traits = stage.traits
@@ -122,13 +131,22 @@ export class Scene implements AsyncDisposable {
 
   /** Ask again and again until `check` answers something true. For what the engine does in its own time. */
   async eventually<Found>(what: string, check: () => Promise<Found> | Found): Promise<Found & Something> {
-    const giveUpAt = performance.now() + PATIENCE_MS
+    const giveUpAt = performance.now() + this.#patienceMs
     for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 1.5, 50)) {
       const found = await check()
       if (found !== undefined && found !== null && found !== false) return found as Found & Something
       assert(performance.now() < giveUpAt, `never happened: ${what}`)
       await sleep(pauseMs)
     }
+  }
+
+  /** For what must be seen within some time, to mean anything: do it again, from the beginning, until this machine was fast enough. */
+  async promptly<Seen>(withinMs: number, look: () => Promise<Seen>): Promise<Seen> {
+    return this.eventually(`a look that takes less than ${withinMs} ms`, async () => {
+      const startedAt = performance.now()
+      const seen = await look()
+      return performance.now() - startedAt < withinMs && { seen }
+    }).then(({ seen }) => seen)
   }
 
   /** Until as many are in line. */

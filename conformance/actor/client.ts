@@ -54,7 +54,7 @@ export class Actor {
 
   /** Start a process and give it its engine. */
   static async start(seat: Seat, options: ActorOptions): Promise<Actor> {
-    const process = fork(actorScript(), { serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] })
+    const process = fork(actorScript(), { execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] })
     const actor = new Actor(process, seat, options)
     const { module, export: name, options: engineOptions } = seat
     await actor.ask('open', {

@@ -4,6 +4,7 @@ import { getEventListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Group } from '../case.ts'
 import { dice } from '../chance.ts'
+import { later } from '../scene.ts'
 import { isHeld } from '../standings.ts'
 
 export const cancelling: Group = {
@@ -33,8 +34,7 @@ export const cancelling: Group = {
         for (let round = 0; round < rounds; round += 1) {
           const lease = await one.mutex(key).acquire()
           const cancel = new AbortController()
-          const racing = other.mutex(key).acquire({ signal: cancel.signal })
-          racing.catch(() => {})
+          const racing = later(other.mutex(key).acquire({ signal: cancel.signal }))
           await scene.inLine(engine, key, 2)
           const releasing = lease.release()
           for (let turns = chance.below(6); turns > 0; turns -= 1) await turn()
@@ -62,7 +62,7 @@ export const cancelling: Group = {
           const key = scene.key(fault)
           const held = late.engine.next('enter', fault)
           const cancel = new AbortController()
-          const asked = late.locks.mutex(key).acquire({ signal: cancel.signal })
+          const asked = later(late.locks.mutex(key).acquire({ signal: cancel.signal }))
           await held.reached
           cancel.abort(new Error('too late'))
           await assert.rejects(asked, /too late/)

@@ -7,7 +7,7 @@ import type { Look, Turn } from '../actor/protocol.ts'
 import type { Case, Group } from '../case.ts'
 import { mutexes } from '../mutexes.ts'
 import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
-import type { Scene } from '../scene.ts'
+import { later, type Scene } from '../scene.ts'
 
 /** A file of numbers that processes add to. */
 async function withNumbers(work: (file: string, numbers: () => Record<string, number>) => Promise<void>): Promise<void> {
@@ -48,7 +48,7 @@ async function takenOver(
   const engine = await scene.engine()
   await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
   await actor.ask('attend', { lease: 'a', looking })
-  const next = locks.mutex(key).acquire()
+  const next = later(locks.mutex(key).acquire())
   await scene.inLine(engine, key, 2)
   if (away === 'cut') await actor.cut()
   else actor.stop()
@@ -107,11 +107,10 @@ export const crash: Group = {
         const [locks, dying] = await Promise.all([scene.locks(), scene.faulty({ ttl: scene.shortTtlMs })])
         const key = scene.key()
         const lease = await locks.mutex(key).acquire()
-        const dead = dying.locks.mutex(key).acquire()
-        dead.catch(() => {})
+        void later(dying.locks.mutex(key).acquire())
         await scene.inLine(engine, key, 2)
         dying.engine.cut()
-        const behind = locks.mutex(key).acquire()
+        const behind = later(locks.mutex(key).acquire())
         await scene.inLine(engine, key, 3)
         await lease.release()
         assert.equal((await behind).held, true)
@@ -127,7 +126,7 @@ export const crash: Group = {
         const lease = await locks.mutex(key).acquire()
         void actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
         await scene.inLine(engine, key, 2)
-        const behind = locks.mutex(key).acquire()
+        const behind = later(locks.mutex(key).acquire())
         await scene.inLine(engine, key, 3)
         await actor.kill()
         await lease.release()
@@ -144,7 +143,7 @@ export const crash: Group = {
         await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
         void actor.ask('acquire', { lease: 'b', lock: { kind: 'mutex', key } })
         await scene.inLine(engine, key, 2)
-        const next = locks.mutex(key).acquire()
+        const next = later(locks.mutex(key).acquire())
         await scene.inLine(engine, key, 3)
         await actor.kill()
         const lease = await next
@@ -166,7 +165,7 @@ export const crash: Group = {
           void ask(victim, 'victim', Number.MAX_SAFE_INTEGER)
           await scene.eventually('the victim at work', () => (numbers().victim ?? 0) > 2)
           const times = 20 * scene.rounds
-          const counted = Promise.all(others.map((actor, index) => ask(actor, `other ${index}`, times)))
+          const counted = later(Promise.all(others.map((actor, index) => ask(actor, `other ${index}`, times))))
           await scene.eventually('all at work', () => Object.keys(numbers()).length === 3)
           await victim.kill()
           await counted

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import type { Leader } from '../../src/primitives/election.ts'
 import type { Group } from '../case.ts'
 import { actors, fencing, fifo, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 
 export const election: Group = {
   property: 'election',
@@ -27,7 +28,7 @@ export const election: Group = {
             if (lease.token !== null) terms.push(lease.token)
             assert.deepEqual(await onlooker.election(key).leader(), { holder, token: lease.token })
           })
-          campaigns.push(campaign)
+          campaigns.push(later(campaign))
           await scene.inLine(engine, key, campaigns.length)
         }
         allInLine = true
@@ -48,9 +49,10 @@ export const election: Group = {
         ])
         const stop = new AbortController()
         const seen: (string | undefined)[] = []
-        const observing = (async () => {
+        const observe = async (): Promise<void> => {
           for await (const leader of onlooker.election(key).observe({ signal: stop.signal })) seen.push(leader?.holder)
-        })()
+        }
+        const observing = later(observe())
         const sees = (holder: string | undefined): Promise<true> =>
           scene.eventually(`sight of ${holder ?? 'nobody'}`, () => seen.length > 0 && seen.at(-1) === holder)
         await sees(undefined)
@@ -94,7 +96,7 @@ export const election: Group = {
           dying.engine.cut()
           await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
         })
-        lost.catch(() => {})
+        void later(lost)
         await scene.inLine(engine, key, 1)
         await next.election(key).lead(async () => {
           const leader: Leader | undefined = await next.election(key).leader()

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
 import { fencing, fifo, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
 
 export const eviction: Group = {
@@ -31,21 +32,22 @@ export const eviction: Group = {
       needs: [fencing, ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        const key = scene.key()
-        const [holder, next] = [scene.claim(key, { ttlMs: 4 * scene.shortTtlMs }), scene.claim(key)]
-        const token = tokenOf((await one.enter([holder]))[0])
-        await other.enter([next])
-        assert.equal(await other.evict(key, token, 'expire'), true)
-        const [waiting] = await other.renew([next])
-        const [renewed] = await one.renew([holder])
-        const [entered] = await one.enter([holder])
-        const { entries } = await other.inspect(key)
-        // Whoever is still in line was so when the others were asked; on a very slow machine it may have expired by now.
-        if (entries[0]?.id === holder.id) {
-          isWaiting(waiting)
-          isGone(renewed, 'evicted')
-          isGone(entered, 'evicted')
-        }
+        const ttlMs = 3 * scene.shortTtlMs
+        const { holder, next, ...seen } = await scene.promptly(ttlMs, async () => {
+          const key = scene.key()
+          const [first, second] = [scene.claim(key, { ttlMs }), scene.claim(key)]
+          const token = tokenOf((await one.enter([first]))[0])
+          await other.enter([second])
+          assert.equal(await other.evict(key, token, 'expire'), true)
+          const [waiting] = await other.renew([second])
+          const [renewed] = await one.renew([first])
+          const [entered] = await one.enter([first])
+          return { holder: first, next: second, waiting, renewed, entered, states: await statesOf(other, key) }
+        })
+        isWaiting(seen.waiting)
+        isGone(seen.renewed, 'evicted')
+        isGone(seen.entered, 'evicted')
+        assert.deepEqual(seen.states, ['held', 'waiting'], 'before the ttl of the evicted one is over')
         await scene.gone(other, holder)
         isHeld((await other.renew([next]))[0])
       },
@@ -90,8 +92,7 @@ export const eviction: Group = {
         const [locks, waiting] = await Promise.all([scene.locks(), scene.locks({ ttl: scene.shortTtlMs * 4 })])
         const key = scene.key()
         await locks.mutex(key).acquire()
-        const asked = waiting.mutex(key).acquire()
-        asked.catch(() => {})
+        const asked = later(waiting.mutex(key).acquire())
         const { entries } = await scene.inLine(engine, key, 2)
         const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
         assert.equal(await locks.evict(key, token, 'now'), true)

@@ -7,7 +7,7 @@ import type { Engine } from '../../src/core/engine.ts'
 import { createLocks, type Locks } from '../../src/core/locks.ts'
 import type { Group } from '../case.ts'
 import { actors, leftovers as shows } from '../needs.ts'
-import type { Scene } from '../scene.ts'
+import { later, type Scene } from '../scene.ts'
 
 const CYCLES = 10_000
 const AT_ONCE = 100
@@ -64,7 +64,7 @@ async function cycles(locks: Locks, taken: string, stop: AbortSignal): Promise<v
         await assert.rejects(locks.mutex(taken).acquire(index % 8 === 3 ? { signal } : { wait: 1, signal: stop }))
     }
   })
-  const settled = Promise.all(work)
+  const settled = later(Promise.all(work))
   await turn()
   cancel.abort(new Error('enough'))
   await settled

@@ -5,6 +5,7 @@ import type { Lease } from '../../src/core/lease.ts'
 import type { Case, Group } from '../case.ts'
 import { lockOf, type MutexLike, mutexes } from '../mutexes.ts'
 import { fencing, fifo, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 
 export const mutexGroups: readonly Group[] = mutexes.map((like) => ({
   property: `a mutex: ${like.name}`,
@@ -47,10 +48,12 @@ function mutexCases(like: MutexLike): readonly Case[] {
         const other = lockOf(like, second, key)
         assert.equal(await other.tryAcquire(), undefined, 'a try while it is held')
         let granted = false
-        const waiting = other.acquire().then((next) => {
-          granted = true
-          return next
-        })
+        const waiting = later(
+          other.acquire().then((next) => {
+            granted = true
+            return next
+          }),
+        )
         await scene.inLine(engine, key, standing + 2)
         assert.equal(granted, false, 'held twice')
         assert.equal(lease.held, true)
@@ -77,7 +80,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
         for (let place = 0; place < 9; place += 1) {
           const client = clients[(place * 2) % clients.length]
           assert(client !== undefined)
-          waiting.push(lockOf(like, client, key).using(() => void served.push(place)))
+          waiting.push(later(lockOf(like, client, key).using(() => void served.push(place))))
           await scene.inLine(engine, key, standing + place + 2)
         }
         await lease.release()
@@ -116,9 +119,9 @@ function mutexCases(like: MutexLike): readonly Case[] {
         assert(first !== undefined && second !== undefined && third !== undefined)
         const lease = await lockOf(like, first, key).acquire()
         const cancel = new AbortController()
-        const givingUp = lockOf(like, second, key).acquire({ signal: cancel.signal })
+        const givingUp = later(lockOf(like, second, key).acquire({ signal: cancel.signal }))
         await scene.inLine(engine, key, standing + 2)
-        const behind = lockOf(like, third, key).acquire()
+        const behind = later(lockOf(like, third, key).acquire())
         await scene.inLine(engine, key, standing + 3)
         const reason = new Error('no longer wanted')
         cancel.abort(reason)
@@ -138,7 +141,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
         const locks = await scene.locks()
         const lease = await lockOf(like, dying.locks, key, scene.shortTtlMs).acquire()
         dying.engine.cut()
-        const next = lockOf(like, locks, key).acquire()
+        const next = later(lockOf(like, locks, key).acquire())
         await scene.inLine(engine, key, standing + 2)
         const followed = await next
         assert.equal(lease.held, false, 'the dead holder, asked when the next one holds')

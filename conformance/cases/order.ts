@@ -4,6 +4,7 @@ import { UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
 import { fencing, fifo, readers, semaphores } from '../needs.ts'
+import { later } from '../scene.ts'
 import { isHeld, isWaiting, statesOf } from '../standings.ts'
 
 const MANY = 10_000
@@ -69,18 +70,19 @@ export const order: Group = {
         const mutex = locks.mutex(scene.key())
         const lease = await mutex.acquire()
         const served: number[] = []
-        const waiting = Array.from({ length: count - 1 }, async (_, place) => {
+        const serve = async (place: number): Promise<void> => {
           const next = await mutex.acquire()
           served.push(place)
           await next.release()
-        })
+        }
+        const waiting = later(scene.times(count - 1, serve))
         await scene.eventually(`${count} in line`, async () => {
           for await (const { held, waiting: behind } of engine.list(mutex.key)) return held + behind === count
           return false
         })
         if (count === scene.traits.lineBound) await assert.rejects(other.mutex(mutex.key).acquire(), LineFullError)
         await lease.release()
-        await Promise.all(waiting)
+        await waiting
         assert.equal(served.length, count - 1)
         assert(
           served.every((place, index) => place === index),

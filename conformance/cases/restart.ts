@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import type { Case, Group } from '../case.ts'
 import { type Need, restart } from '../needs.ts'
+import { later } from '../scene.ts'
 
 const keepsLines: Need = ({ world }) => world.restartKeepsLines === true || 'its lines do not survive a restart'
 
@@ -14,8 +15,7 @@ const cases: readonly Case[] = (['cleanly', 'killed'] as const).flatMap((how) =>
       const [one, other] = await Promise.all([scene.locks({ ttl: '3s' }), scene.locks({ ttl: '3s' })])
       const key = scene.key()
       const lease = await one.mutex(key).acquire()
-      const waiting = other.mutex(key).acquire()
-      waiting.catch(() => {})
+      const waiting = later(other.mutex(key).acquire())
       await scene.inLine(one.engine, key, 2)
       await scene.world.restart?.(how)
       assert.equal((await one.mutex(scene.key('new')).acquire()).held, true)

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { type Claim, UNLIMITED } from '../../src/core/engine.ts'
 import type { Case, Group } from '../case.ts'
 import { fencing, fifo, ownTtl, readers, semaphores } from '../needs.ts'
-import type { Scene } from '../scene.ts'
+import { later, type Scene } from '../scene.ts'
 import { isBusy, isHeld, isWaiting, statesOf } from '../standings.ts'
 
 /** A reader holds, a writer waits behind it, and two readers behind that: what happens to the readers when the writer goes? */
@@ -66,13 +66,13 @@ const departures: readonly Case[] = [
       const key = scene.key()
       await first.rw(key).read.acquire()
       const cancel = new AbortController()
-      const writing = second.rw(key).write.acquire({ signal: cancel.signal })
+      const writing = later(second.rw(key).write.acquire({ signal: cancel.signal }))
       await scene.inLine(engine, key, 2)
-      const reading = [first.rw(key).read.acquire(), second.rw(key).read.acquire()]
+      const reading = later(Promise.all([first.rw(key).read.acquire(), second.rw(key).read.acquire()]))
       await scene.inLine(engine, key, 4)
       cancel.abort(new Error('enough'))
       await assert.rejects(writing, /enough/)
-      for (const lease of await Promise.all(reading)) assert.equal(lease.held, true)
+      for (const lease of await reading) assert.equal(lease.held, true)
     },
   },
 ]
@@ -175,7 +175,7 @@ export const sharing: Group = {
         const leases = await Promise.all([one.rw(key).read.acquire(), one.rw(key).read.acquire(), other.rw(key).read.acquire()])
         assert.deepEqual(await statesOf(engine, key), ['held', 'held', 'held'])
         assert.equal(await other.rw(key).write.tryAcquire(), undefined, 'a writer beside readers')
-        const writing = other.rw(key).write.acquire()
+        const writing = later(other.rw(key).write.acquire())
         await scene.inLine(engine, key, 4)
         for (const lease of leases) {
           assert.equal(lease.held, true)

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
 import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 import { isBusy, isHeld } from '../standings.ts'
 
 const HOUR_MS = 3_600_000
@@ -29,6 +30,7 @@ const jumps: readonly Case[] = [HOUR_MS, -HOUR_MS].flatMap((ms) => [
         assert.equal(lease.held, true, 'a little later')
         client.engine.cut()
         await scene.eventually('the end of the lease that is cut off', () => !cut.held)
+        await scene.inLine(engine, cut.key, 0)
         assert.equal(lease.held, true, 'the lease with the longer ttl')
         isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
       } finally {
@@ -111,7 +113,7 @@ export const stalls: Group = {
         const actor = await scene.actor({ ttlMs })
         const key = scene.key()
         await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
-        const next = locks.mutex(key).acquire()
+        const next = later(locks.mutex(key).acquire())
         await scene.inLine(engine, key, 2)
         const stalled = actor.ask('stall', { lease: 'a', ms: 2 * ttlMs })
         const lease = await next

@@ -5,6 +5,7 @@ import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
 import { dice } from '../chance.ts'
 import { fencing, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 
 export const together: Group = {
   property: 'all at once',
@@ -62,8 +63,7 @@ export const together: Group = {
         const engine = await scene.engine()
         const [first, second] = [scene.key('1'), scene.key('2')]
         const lease = await one.mutex(second).acquire()
-        const asked = other.all([other.mutex(first), other.mutex(second)]).acquire()
-        asked.catch(() => {})
+        const asked = later(other.all([other.mutex(first), other.mutex(second)]).acquire())
         await scene.inLine(engine, second, 2)
         const { entries } = await scene.inLine(engine, first, 1)
         const [part] = entries

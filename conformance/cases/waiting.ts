@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { AcquireTimeoutError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
 import { fifo, ownTtl, wakes } from '../needs.ts'
+import { later } from '../scene.ts'
 
 export const waiting: Group = {
   property: 'waiting',
@@ -41,7 +42,7 @@ export const waiting: Group = {
         const key = scene.key()
         for (let round = 0; round < 10 * scene.rounds; round += 1) {
           const lease = await one.mutex(key).acquire()
-          const next = other.mutex(key).acquire()
+          const next = later(other.mutex(key).acquire())
           await scene.inLine(engine, key, 2)
           await lease.release()
           await (await next).release()
@@ -69,7 +70,7 @@ export const waiting: Group = {
         deaf.engine.deaf = true
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
-        const next = deaf.locks.mutex(key).acquire()
+        const next = later(deaf.locks.mutex(key).acquire())
         await scene.inLine(engine, key, 2)
         await lease.release()
         assert.equal((await next).held, true)
@@ -83,7 +84,7 @@ export const waiting: Group = {
         const engine = await scene.engine()
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
-        const next = deaf.locks.mutex(key).acquire()
+        const next = later(deaf.locks.mutex(key).acquire())
         await scene.inLine(engine, key, 2)
         deaf.engine.deaf = true
         await lease.release()
@@ -100,7 +101,7 @@ export const waiting: Group = {
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
         const held = late.engine.next('enter', 'hold reply')
-        const next = late.locks.mutex(key).acquire()
+        const next = later(late.locks.mutex(key).acquire())
         await held.reached
         await lease.release()
         // One more trip, so that the news of the grant has had its time.
@@ -117,7 +118,7 @@ export const waiting: Group = {
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
         const engine = await scene.engine()
-        const next = late.locks.mutex(key).acquire()
+        const next = later(late.locks.mutex(key).acquire())
         await scene.inLine(engine, key, 2)
         const held = late.engine.next('renew', 'hold reply')
         late.engine.tell({ gap: true })
@@ -139,11 +140,11 @@ export const waiting: Group = {
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
         const served: string[] = []
-        const first = away.locks.mutex(key).using(() => void served.push('away'))
+        const first = later(away.locks.mutex(key).using(() => void served.push('away')))
         const { entries } = await scene.inLine(engine, key, 2)
         const place = { key, id: entries[1]?.id ?? '' }
         away.engine.cut()
-        const second = one.mutex(key).using(() => void served.push('present'))
+        const second = later(one.mutex(key).using(() => void served.push('present')))
         await scene.gone(engine, place)
         away.engine.heal()
         await scene.inLine(engine, key, 3)

@@ -1,0 +1,157 @@
+/** Engines that say the wrong thing, or nothing: answers, news, evictions, and what they leave behind. */
+import type { World } from '../../../conformance/index.ts'
+import type { Engine, Standing } from '../../../src/core/engine.ts'
+import { EngineError } from '../../../src/core/errors.ts'
+import { MemoryServer, memory } from '../../../src/engines/memory.ts'
+import { answering, claiming, type Defect, defect } from './defect.ts'
+
+const silent = async (): Promise<AsyncDisposable> => ({ async [Symbol.asyncDispose]() {} })
+
+/** A server that never forgets a key that was used. */
+function hoarding(): World {
+  const server = new MemoryServer()
+  const used = new Set<string>()
+  return {
+    engine() {
+      const engine = memory({ server })
+      return Object.assign(
+        engine,
+        claiming({ ...engine }, (claim) => {
+          used.add(claim.key)
+          return claim
+        }),
+      )
+    },
+    leftovers: () => [...used],
+  }
+}
+
+async function evictFront(engine: Engine, key: string, how: 'expire' | 'now'): Promise<boolean> {
+  const [front] = (await engine.inspect(key)).entries
+  return front?.token == null ? false : engine.evict(key, front.token, how)
+}
+
+export const wordDefects: readonly Defect[] = [
+  defect(
+    'answers a batch from its end',
+    [
+      'answers come in the order of the questions, whatever each of them is',
+      'two claims of one key in one batch: the first holds, the second waits',
+    ],
+    (engine) => ({
+      enter: async (claims, signal) => [...(await engine.enter(claims, signal))].reverse(),
+      renew: async (places, signal) => [...(await engine.renew(places, signal))].reverse(),
+    }),
+  ),
+  defect('fails a whole batch for one claim too many', ['a claim too many fails alone: the others of its batch are served'], (engine) => ({
+    async enter(claims, signal) {
+      const standings = await engine.enter(claims, signal)
+      const failed = standings.find(({ state }) => state === 'failed')
+      if (failed !== undefined) throw new EngineError('memory', 'full', { outcome: 'not-applied' })
+      return standings
+    },
+  })),
+  defect(
+    'lets a line grow without end',
+    ['10000 waiters, or as many as the line takes, are served in order, and one more is refused'],
+    (engine) => answering(engine, (standing) => (standing.state === 'failed' ? { state: 'waiting', ahead: null } : standing)),
+    { limitMs: 6_000 },
+  ),
+  defect('forgets a claim of a full batch', ['a full batch of enters, renewals and leaves is answered in full'], (engine) => ({
+    enter: async (claims, signal) => {
+      const standings = await engine.enter(claims.slice(0, 999), signal)
+      return claims.map((_, index) => standings[index] ?? { state: 'waiting', ahead: null })
+    },
+  })),
+  defect(
+    'sends no news',
+    [
+      'a release wakes the next one: nobody waits for a poll',
+      'readers behind a cancelled writer are woken, not left to their next renewal',
+    ],
+    () => ({ subscribe: silent }),
+  ),
+  defect(
+    'does not tell of a grant when it is asked',
+    [
+      'a lost wake-up costs time and nothing else: every renewal of a waiter is also its poll',
+      'after a gap in the news every waiter looks for itself',
+      'who does not renew is gone, and the next in line holds',
+    ],
+    (engine) => {
+      const waiting = new Set<string>()
+      return {
+        async enter(claims, signal) {
+          const standings = await engine.enter(claims, signal)
+          for (const [index, { id }] of claims.entries()) if (standings[index]?.state === 'waiting') waiting.add(id)
+          return standings
+        },
+        renew: async (places, signal) =>
+          (await engine.renew(places, signal)).map((standing, index) =>
+            standing.state === 'held' && waiting.has(places[index]?.id ?? '') ? { state: 'waiting', ahead: null } : standing,
+          ),
+      }
+    },
+  ),
+  defect(
+    'does not tell whoever watches',
+    ['whoever watches a line hears that it may have changed: a grant, a release, a hand-over'],
+    () => ({ watch: silent }),
+  ),
+  defect(
+    'evicts the holder, whatever the token',
+    ['eviction goes by the token: another one, or that of another key, evicts nobody'],
+    (engine) => ({
+      evict: (key, _token, how) => evictFront(engine, key, how),
+    }),
+  ),
+  defect(
+    'does not say why somebody is gone',
+    [
+      'evicting now frees the line at once, and the evicted one is told why',
+      'a waiter that is evicted gives up instead of coming back',
+      'a holder that is evicted learns of it: its signal aborts and its work is told',
+    ],
+    (engine) => answering(engine, (standing): Standing => (standing.state === 'gone' ? { state: 'gone', why: 'unknown' } : standing)),
+  ),
+  defect(
+    'frees at once what should expire',
+    ['evicting by expiry refuses renewals, and lets the next one in only when the holder must have noticed'],
+    (engine) => ({ evict: (key, token) => engine.evict(key, token, 'now') }),
+  ),
+  defect(
+    'lets expire what should be freed at once',
+    [
+      'evicting now frees the line at once, and the evicted one is told why',
+      'a writer that is evicted between readers lets the readers behind it in',
+      'a token is higher than every earlier one of its key: after release, expiry and eviction, and when the line was empty',
+    ],
+    (engine) => ({ evict: (key, token) => engine.evict(key, token, 'expire') }),
+  ),
+  defect(
+    'says that it evicts, and does not',
+    [
+      'losing one part while waiting for the next gives back everything',
+      'a leader that loses its term campaigns again, if asked to, and leads with a higher one',
+      'evicting now frees the line at once, and the evicted one is told why',
+    ],
+    () => ({ evict: async () => true }),
+  ),
+  defect('keeps listening to signals', ['an engine keeps no listener on the signals it is given'], (engine) => ({
+    enter(claims, signal) {
+      signal?.addEventListener('abort', () => {})
+      return engine.enter(claims, signal)
+    },
+  })),
+  { name: 'hoards keys', fails: ['the server stores nothing for lines in which nobody is'], world: hoarding },
+  defect(
+    'keeps the process busy',
+    ['after 10000 cycles of acquire, cancel and release: no timer, no listener, no entry'],
+    (engine) =>
+      claiming(engine, (claim) => {
+        setTimeout(() => {}, 30_000)
+        return claim
+      }),
+    { limitMs: 10_000, because: /no more resources/ },
+  ),
+]

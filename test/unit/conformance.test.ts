@@ -1,0 +1,153 @@
+/**
+ * The conformance suite has teeth: engines that break one promise each fail the cases that are about it. And it is honest: what does not apply is not called passed.
+ */
+import { describe, expect, test } from 'vitest'
+import { groups } from '../../conformance/cases/index.ts'
+import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
+import { MemoryServer, memory } from '../../src/engines/memory.ts'
+import type { Defect } from './broken/defect.ts'
+import { lineDefects } from './broken/lines.ts'
+import { lifeDefects } from './broken/lives.ts'
+import { strangers } from './broken/strangers.ts'
+import { wordDefects } from './broken/words.ts'
+
+const defects: readonly Defect[] = [...lineDefects, ...lifeDefects, ...wordDefects, strangers]
+const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))
+const LAST = 'no rejection went unhandled, in any process, in all of this'
+
+/** What no broken engine can show, because the core keeps these promises, whatever the engine does. Its rules have tests of their own. */
+const ABOUT_THE_CORE: readonly string[] = [
+  'a grant that is announced before the enter is answered is not lost',
+  'an answer "waiting" from before the grant does not take the lease away',
+  'a signal that is aborted already: nothing is asked, and the reason is the caller\u2019s own',
+  'an enter whose reply was lost (not applied) and that is given up is cleaned up',
+  'a renewal whose reply was lost is tried again, and the lease goes on',
+  'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
+  'work that stalled for longer than its ttl is told so, even if it succeeded',
+  'after its own stall a client goes on: what it held is lost, what it asks for anew is had',
+]
+
+/** What needs several processes or a server that restarts: more than an engine in this one can break. */
+const ABOUT_PROCESSES = /kill|restart|processes|^a (?:process|holder that is (?:cut|stopped)) /
+
+const memoryWorld = (): World => {
+  const server = new MemoryServer()
+  return { engine: () => memory({ server }) }
+}
+
+/** The outcome of one case in one world. */
+async function outcomeOf(world: () => World, wanted: string, limitMs?: number): Promise<Result> {
+  const [result] = await runCases(world, { only: (name) => name === wanted, ...(limitMs === undefined ? {} : { limitMs }) })
+  return result ?? expect.fail(`no case is called '${wanted}'`)
+}
+
+describe('an engine that', () => {
+  test.concurrent.each(defects)('$name is found out', async ({ fails, world, because = /./, limitMs = 1_000 }) => {
+    // One after the other: some of them move the wall clock of this process.
+    for (const name of fails) {
+      const result = await outcomeOf(world, name, limitMs)
+      expect({ name, outcome: result.outcome }).toEqual({ name, outcome: 'failed' })
+      if (result.outcome === 'failed') expect(result.error.message).toMatch(because)
+    }
+  })
+})
+
+test('every case can fail: some broken engine shows it, or it is not about engines', () => {
+  // What is shown for a mutex is shown for everything that must behave like one.
+  const sentence = (name: string): string =>
+    name.replace(/^(?:mutex|semaphore of 1|semaphore of 5 with four drained|write lock|all of one): /, '')
+  const shown = new Set(defects.flatMap(({ fails }) => fails.map(sentence)))
+  const others = names.map(sentence).filter((name) => !shown.has(name) && !ABOUT_PROCESSES.test(name))
+  expect(new Set(others)).toEqual(new Set([...ABOUT_THE_CORE, LAST]))
+})
+
+test('a rejection that nobody handles fails the case', async () => {
+  const listeners = process.listeners('unhandledRejection')
+  process.removeAllListeners('unhandledRejection')
+  const careless = (): World => {
+    const { engine } = memoryWorld()
+    return {
+      engine: async () => {
+        void Promise.reject(new Error('forgotten'))
+        return engine()
+      },
+    }
+  }
+  try {
+    const result = await outcomeOf(careless, 'a try that is refused leaves no trace')
+    expect(result).toMatchObject({ outcome: 'failed', error: { message: expect.stringMatching(/unhandled.*forgotten/s) } })
+  } finally {
+    for (const listener of listeners) process.on('unhandledRejection', listener)
+  }
+})
+
+test('what the engine or the world lacks is not applicable, with the reason', async () => {
+  const poor = (): World => {
+    const engine = memory()
+    const traits = { ...engine.traits, sharing: false, order: 'none', fencing: false } as const
+    return { engine: () => ({ ...engine, traits }), lacks: { actor: 'it is a hermit' } }
+  }
+  const wanted = [
+    'readers hold together, a writer alone',
+    'a process that holds is killed: the next one holds, and nothing of the dead one remains',
+  ]
+  const results = await runCases(poor, { only: (name) => wanted.includes(name) || name.startsWith('after a restart') })
+  expect(results.map(({ name, ...outcome }) => outcome)).toEqual([
+    { property: 'tokens', outcome: 'not applicable', reason: 'it has no fencing tokens' },
+    { property: 'tokens', outcome: 'not applicable', reason: 'it has no fencing tokens' },
+    { property: 'sharing', outcome: 'not applicable', reason: 'it has no shared locks' },
+    { property: 'death and absence', outcome: 'not applicable', reason: 'it is a hermit' },
+  ])
+})
+
+/** A test runner that remembers what it was told. */
+class Runner {
+  readonly seen: string[] = []
+  readonly tests: (() => Promise<void>)[] = []
+  readonly closing: (() => Promise<void>)[] = []
+
+  readonly describe = (_name: string, body: () => void): void => body()
+  readonly afterAll = (close: () => Promise<void>): void => void this.closing.push(close)
+  readonly it = (name: string, _options: object, run: (context: { skip(reason?: string): void }) => Promise<void>): void => {
+    this.tests.push(async () => {
+      let how = 'passed'
+      const skip = (reason?: string): void => {
+        how = `skipped, ${reason}`
+      }
+      await run({ skip }).catch((error: Error) => {
+        how = error.message
+      })
+      this.seen.push(`${name}: ${how}`)
+    })
+  }
+}
+
+test('a test runner sees passed, skipped with the reason, and failed', async () => {
+  const runner = new Runner()
+  const stores = 'the server stores nothing for lines in which nobody is'
+  let closed = 0
+  const world = (): World => ({
+    ...memoryWorld(),
+    close() {
+      closed += 1
+    },
+  })
+  conformance(runner, 'memory', world, { only: (name) => [LAST, stores].includes(name) })
+  conformance(runner, 'nothing', () => Promise.reject(new Error('no world')), { only: (name) => name === LAST })
+  for (const run of [...runner.tests, ...runner.closing]) await run()
+  expect(runner.seen).toEqual([
+    `${stores}: skipped, this world does not show what its server stores`,
+    `${LAST}: passed`,
+    `${LAST}: no world`,
+  ])
+  expect(closed).toBe(1)
+})
+
+test('a case that takes too long fails', async () => {
+  const frozen = (): World => {
+    const engine = memory()
+    return { engine: () => ({ ...engine, enter: () => new Promise(() => {}) }) }
+  }
+  const result = await outcomeOf(frozen, 'a try that is refused leaves no trace', 50)
+  expect(result).toMatchObject({ outcome: 'failed', error: { message: 'not done after 50 ms' } })
+})
