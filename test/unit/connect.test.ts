@@ -1,0 +1,93 @@
+/** From a URL to locks: which engine, and what never appears in a message. */
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { connect, defaultUrl, openEngine, redactUrl } from '../../src/connect.ts'
+
+describe('a URL', () => {
+  test('names the engine', async () => {
+    const locks = await connect('memory:', { ttl: '1m', holder: 'me' })
+    expect(locks.engine.name).toBe('memory')
+    expect(locks.holder).toBe('me')
+    await locks.close()
+    expect((await openEngine('MEMORY:')).name).toBe('memory')
+  })
+
+  test('of an unknown scheme lists the known ones', async () => {
+    for (const url of ['mongo://x', 'nonsense', '', 'constructor:x', 'toString:', '__proto__:x']) {
+      await expect(openEngine(url)).rejects.toThrow(TypeError)
+      await expect(openEngine(url)).rejects.toThrow(/^unknown engine URL '.*'; known schemes: memory:, /)
+    }
+  })
+
+  test('with options that are wrong leaves no engine open', async () => {
+    const real = await vi.importActual<typeof import('../../src/engines/memory.ts')>('../../src/engines/memory.ts')
+    let disposed = 0
+    const counting = {
+      ...real.memory(),
+      [Symbol.asyncDispose]: async () => {
+        disposed += 1
+      },
+    }
+    vi.resetModules()
+    vi.doMock('../../src/engines/memory.ts', () => ({ ...real, memory: () => counting }))
+    const fresh = await import('../../src/connect.ts')
+    await expect(fresh.connect('memory:', { ttl: 1 })).rejects.toThrow(RangeError)
+    vi.doUnmock('../../src/engines/memory.ts')
+    expect(disposed).toBe(1)
+  })
+})
+
+describe('without a URL', () => {
+  beforeEach(() => {
+    vi.unstubAllEnvs()
+  })
+  afterEach(() => {
+    vi.unstubAllEnvs()
+  })
+
+  test('the environment says, or else it is the embedded default', async () => {
+    vi.stubEnv('HOLDFAST_URL', 'memory:')
+    expect(defaultUrl()).toBe('memory:')
+    expect((await openEngine()).name).toBe('memory')
+    vi.stubEnv('HOLDFAST_URL', '')
+    expect(defaultUrl()).toBe('sqlite:')
+  })
+})
+
+describe('a password', () => {
+  const secret = 's3cr3t'
+  const urls = [
+    `redis://user:${secret}@host:6379/0`,
+    `redis://:${secret}@host`,
+    `redis://user:${secret}@h1,user:${secret}@h2:6380`,
+    `postgres://user:${secret}/with/slashes@host/db`,
+    `postgres://user:${secret}?with=query@host/db`,
+    `postgres://user:${secret}#with-hash@host/db`,
+    `postgres://user:with@at${secret}@host/db`,
+    `postgres://host/db?password=${secret}&x=1`,
+    `postgres://host/db?x=1&sslPassword=${secret}`,
+    `x://host?authToken=${secret}`,
+    `x://host?client_secret=${secret}#f`,
+    `x://host?pass=${secret}`,
+    `x://host?pwd=${secret}`,
+    `user:${secret}@host`,
+    `redis:user:${secret}@host`,
+  ]
+
+  test('is not in the redacted URL', () => {
+    for (const url of urls) expect(redactUrl(url)).not.toContain(secret)
+  })
+
+  test('is not in an error', async () => {
+    for (const url of urls) {
+      const error: unknown = await openEngine(url.replace(/^(?:redis|postgres)/, 'unknown')).catch((reason: unknown) => reason)
+      expect(String(error)).not.toContain(secret)
+    }
+  })
+
+  test('is all that is taken out', () => {
+    expect(redactUrl('redis://user:pw@host:6379/0?a=1')).toBe('redis://user:***@host:6379/0?a=1')
+    expect(redactUrl('sqlite:locks.db')).toBe('sqlite:locks.db')
+    expect(redactUrl('sqlite:/var/lib/a@b/locks.db')).toBe('sqlite:/var/lib/a@b/locks.db')
+    expect(redactUrl('etcd://h1:2379,h2:2379')).toBe('etcd://h1:2379,h2:2379')
+  })
+})
