@@ -1,0 +1,150 @@
+/**
+ * What the core does to the process it lives in: keep it alive, let it end, and never crash it. In processes of their own, which run what
+ * `npm run build` emits.
+ */
+import { spawn } from 'node:child_process'
+import { pathToFileURL } from 'node:url'
+import { describe, expect, test } from 'vitest'
+
+interface Ended {
+  readonly code: number | null
+  readonly out: string
+  readonly err: string
+}
+
+/** Run a module that has `createLocks`, `memory` and `locks`, to its end. */
+async function run(body: string): Promise<Ended> {
+  const built = (path: string): string => JSON.stringify(pathToFileURL(`dist/src/${path}`).href)
+  const program = `
+    import { createLocks } from ${built('index.js')}
+    import { memory } from ${built('engines/memory.js')}
+    import { subscribe } from 'node:diagnostics_channel'
+    const locks = createLocks(memory())
+    const say = (...words) => process.stdout.write(words.map(String).join(' ') + '\\n')
+    ${body}`
+  const child = spawn(process.execPath, ['--input-type=module', '--unhandled-rejections=strict', '--eval', program])
+  let [out, err] = ['', '']
+  child.stdout.on('data', (chunk) => {
+    out += chunk
+  })
+  child.stderr.on('data', (chunk) => {
+    err += chunk
+  })
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve))
+  return { code, out: out.trim(), err }
+}
+
+describe('a process', () => {
+  test('that only waits for a lock stays alive until its wait is over', async () => {
+    const ended = await run(`
+      await locks.mutex('a').acquire()
+      await locks.mutex('a').acquire({ wait: '300ms' }).catch((error) => say(error.code))`)
+    expect(ended).toEqual({ code: 0, out: 'ACQUIRE_TIMEOUT', err: '' })
+  })
+
+  test('that only waits for a turn inside a lease stays alive until its wait is over', async () => {
+    const ended = await run(`
+      const outer = await locks.mutex('a').acquire()
+      await locks.mutex('a').acquire({ within: outer })
+      await locks.mutex('a').acquire({ within: outer, wait: '300ms' }).catch((error) => say(error.code))`)
+    expect(ended).toEqual({ code: 0, out: 'ACQUIRE_TIMEOUT', err: '' })
+  })
+
+  test('that only waits for a call to the engine stays alive until its time is over', async () => {
+    const ended = await run(`
+      const frozen = { ...memory(), enter: () => new Promise(() => {}) }
+      const never = createLocks(frozen, { callTimeout: '300ms' })
+      await never.mutex('a').tryAcquire().catch((error) => say(error.code, error.outcome))
+      await never.close()
+      say('closed')`)
+    expect(ended).toEqual({ code: 0, out: 'ENGINE unknown\nclosed', err: '' })
+  })
+
+  test('that only watches who leads stays alive', async () => {
+    const ended = await run(`
+      const signal = AbortSignal.timeout(300)
+      for await (const leader of locks.election('a').observe({ signal })) say(leader)
+      say('ended')`)
+    expect(ended).toMatchObject({ code: 0, out: 'undefined\nended' })
+  })
+
+  test('that only holds ends, though nobody has released', async () => {
+    const ended = await run(`
+      await locks.mutex('a').acquire()
+      await locks.semaphore('b', 3).acquire({ wait: '1h', signal: new AbortController().signal })
+      say('held')`)
+    expect(ended).toEqual({ code: 0, out: 'held', err: '' })
+  })
+
+  test('that has waited, cancelled, timed out and released ends', async () => {
+    const ended = await run(`
+      const lease = await locks.mutex('a').acquire()
+      const controller = new AbortController()
+      const cancelled = locks.mutex('a').acquire({ signal: controller.signal }).catch(() => say('cancelled'))
+      const late = locks.mutex('a').acquire({ wait: '50ms' }).catch(() => say('late'))
+      setImmediate(() => controller.abort())
+      await Promise.all([cancelled, late])
+      const next = locks.mutex('a').using(() => say('next'))
+      await lease.release()
+      await next`)
+    expect(ended).toEqual({ code: 0, out: 'cancelled\nlate\nnext', err: '' })
+  })
+
+  test('that has closed its locks ends, though calls to the engine are never answered', async () => {
+    const ended = await run(`
+      const engine = memory()
+      const never = createLocks({ ...engine, renew: () => new Promise(() => {}), leave: () => new Promise(() => {}) }, { ttl: 60, callTimeout: '200ms' })
+      const lease = await never.mutex('a').acquire()
+      const busy = setInterval(() => {}, 1000)
+      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+      clearInterval(busy)
+      await never.close()
+      say('closed')`)
+    expect(ended).toEqual({ code: 0, out: 'closed', err: '' })
+  })
+})
+
+describe('a subscriber that throws', () => {
+  const throwing = (name: string): string => `subscribe('holdfast:${name}', () => { throw new Error('subscriber of ${name}') })`
+
+  test('is reported by Node as an uncaught exception, and disturbs no lock', async () => {
+    const ended = await run(`
+      process.on('uncaughtException', (error) => say('uncaught:', error.message))
+      ${['ask', 'grant', 'release'].map(throwing).join('\n')}
+      const result = await locks.mutex('a').using(() => 'done')
+      const again = await locks.mutex('a').tryAcquire()
+      setImmediate(() => say(result, again.held))`)
+    expect(ended.code).toBe(0)
+    const lines = ended.out.split('\n')
+    expect(lines.at(-1)).toBe('done true')
+    expect(lines.filter((line) => line === 'uncaught: subscriber of grant')).toHaveLength(2)
+  })
+
+  test('ends a process that does not listen for uncaught exceptions, as any uncaught exception does', async () => {
+    const ended = await run(`
+      ${throwing('grant')}
+      await locks.mutex('a').acquire()
+      setTimeout(() => say('still here'), 1000)`)
+    expect(ended.code).toBe(1)
+    expect(ended.err).toContain('subscriber of grant')
+    expect(ended.out).toBe('')
+  })
+})
+
+test('work in the background never makes an unhandled rejection', async () => {
+  const ended = await run(`
+    let calls = 0
+    const engine = memory()
+    const shaky = (verb) => (...args) => (calls++ % 3 === 0 ? Promise.reject(new Error('shaky')) : engine[verb](...args))
+    const shakyLocks = createLocks({ ...engine, enter: shaky('enter'), renew: shaky('renew'), leave: shaky('leave') }, { ttl: 60 })
+    for (let round = 0; round < 30; round += 1) {
+      const controller = new AbortController()
+      const all = ['a', 'b', 'a'].map((key) =>
+        shakyLocks.mutex(key).using({ wait: '40ms', signal: controller.signal }, () => new Promise((resolve) => setTimeout(resolve, 5))))
+      if (round % 2 === 0) setTimeout(() => controller.abort(), 3)
+      await Promise.allSettled(all)
+    }
+    await shakyLocks.close()
+    say('calm')`)
+  expect(ended).toEqual({ code: 0, out: 'calm', err: '' })
+})
