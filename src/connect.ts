@@ -24,13 +24,19 @@ const OPENERS: Readonly<Record<string, Opener>> = {
  * file in your state folder, which excludes all processes of this host and user.
  */
 export async function connect(url?: string, options: LocksOptions = {}): Promise<Locks> {
-  return createLocks(await openEngine(url), options)
+  const engine = await openEngine(url)
+  try {
+    return createLocks(engine, options)
+  } catch (error) {
+    await engine[Symbol.asyncDispose]()
+    throw error
+  }
 }
 
 /** The engine behind a URL. */
 export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
-  const open = scheme === undefined ? undefined : OPENERS[scheme]
+  const open = scheme !== undefined && Object.hasOwn(OPENERS, scheme) ? OPENERS[scheme] : undefined
   if (open !== undefined) return open(url)
   const known = Object.keys(OPENERS).map((name) => `${name}:`)
   throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}`)
@@ -43,8 +49,10 @@ export function defaultUrl(): string {
 
 /** The URL without its password, for messages, logs and JSON. */
 export function redactUrl(url: string): string {
-  // Not through URL: lists of hosts are not URLs to it, and what it cannot parse must not be printed whole either.
+  // Not through URL: what it cannot parse (lists of hosts, a password with a slash) must not be printed whole either. Everything between the user and the last
+  // @ is taken for the password.
   return url
-    .replace(/^([a-z][a-z0-9+-]*:\/\/[^/?#@]*?):[^/?#]*@/i, '$1:***@')
-    .replace(/([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*/gi, '$1***')
+    .replace(/^([a-z][a-z0-9+-]*:\/\/[^:@/]*):.*@/is, '$1:***@')
+    .replace(/^([^:@/]+):(?!\/).*@/s, '$1:***@')
+    .replace(/([?&][^=&]*(?:pass|pwd|secret|token|key)[^=&]*=)[^&#]*/gi, '$1***')
 }

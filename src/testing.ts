@@ -45,7 +45,7 @@ export function fakeClock(): FakeClock {
         alarm.fire()
         await settled()
       }
-      now = until
+      now = Math.max(now, until)
     },
     stall(duration) {
       now += parseDuration(duration, 'duration')

@@ -152,8 +152,9 @@ export interface Engine extends AsyncDisposable {
   /** Release or cancel. Answers whether the entry was in the line. Settles the line. Has no signal: it is never cancelled. */
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
   /**
-   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse its renewals, so that it learns of its end
-   * before the next one is let in. `now`: free the line at once, though the holder may still be working.
+   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse the renewals of a holder, so that it learns of its
+   * end before the next one is let in. `now`: free the line at once, though the holder may still be working. A waiter goes at once either way. Until it would
+   * have expired, its owner is answered `gone`, `evicted`.
    */
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
   inspect(key: string): Promise<Line>

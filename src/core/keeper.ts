@@ -13,7 +13,7 @@ import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { Verbs } from './verbs.ts'
-import { within } from './within.ts'
+import { noAnswer, timely, within } from './within.ts'
 
 export interface KeeperOptions {
   readonly clock: Clock
@@ -67,6 +67,12 @@ export class Keeper {
     this.#entries.set(entry.id, entry)
     this.#ask(entry)
     return entry.outcome
+  }
+
+  /** A call of the engine that is not batched, with a deadline of ours. */
+  async call<Value>(verb: string, call: (engine: Engine) => Promise<Value>): Promise<Value> {
+    const { clock, callTimeoutMs, engine } = this
+    return timely(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs))
   }
 
   /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */

@@ -90,11 +90,14 @@ export class LineLock implements Lock<LineOptions> {
 
   async using<Result>(first: LineOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
     const [options, work] = usingArguments<LineOptions, Work<Result>>(first, second)
-    const { keeper } = this.scope
-    const within = options.within ?? this.#around()
-    if (within === undefined) refuseDeadlock(keeper, { ...this.spec, weight: this.#weight(options) })
-    const lease = await this.acquire(within === undefined ? options : { ...options, within })
-    return workUnder(keeper, lease, [lease], work)
+    const { keeper, order } = this.scope
+    const run = async (): Promise<Result> => {
+      const within = options.within ?? this.#around()
+      if (within === undefined) refuseDeadlock(keeper, { ...this.spec, weight: this.#weight(options) })
+      const lease = await this.acquire(within === undefined ? options : { ...options, within })
+      return workUnder(keeper, lease, [lease], work)
+    }
+    return order === undefined ? run() : order.apart(run)
   }
 
   /**
@@ -117,6 +120,7 @@ export class LineLock implements Lock<LineOptions> {
   async #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
     const { scope, spec } = this
     const { signal, within } = options
+    if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     const { key, limit, ttlMs } = spec
     const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
     if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)

@@ -54,6 +54,8 @@ export interface Semaphore extends Lock<WeightedAcquireOptions> {
 
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_CALL_TIMEOUT_MS = 5_000
+const SHORTEST_CALL_TIMEOUT_MS = 1
+const LONGEST_HOLDER_BYTES = 512
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
 const LONGEST_TTL_MS = 24 * 3_600_000
 
@@ -69,10 +71,15 @@ export class Locks implements AsyncDisposable {
 
   constructor(engine: Engine, options: LocksOptions) {
     const { clock = systemClock, chance = systemChance, checkOrder = false } = options
+    if (typeof engine?.enter !== 'function')
+      throw new TypeError(`createLocks takes an engine, like memory() or redis({ client }); got ${typeof engine}`)
     this.engine = engine
-    this.holder = options.holder ?? `${hostname()}:${process.pid}`
+    this.holder = checkedHolder(options.holder ?? `${hostname()}:${process.pid}`)
     this.#ttl = options.ttl ?? DEFAULT_TTL_MS
     const callTimeoutMs = parseDuration(options.callTimeout ?? DEFAULT_CALL_TIMEOUT_MS, 'callTimeout')
+    if (callTimeoutMs < SHORTEST_CALL_TIMEOUT_MS) {
+      throw new RangeError(`callTimeout must be at least ${SHORTEST_CALL_TIMEOUT_MS} ms; got ${callTimeoutMs} ms`)
+    }
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
     const report = (found: OrderReport): void => {
@@ -129,12 +136,22 @@ export class Locks implements AsyncDisposable {
   /** Who holds and who waits, in order. */
   async inspect(key: string): Promise<Line> {
     checkKey(key)
-    return this.engine.inspect(key)
+    return this.#scope.keeper.call('inspect', (engine) => engine.inspect(key))
   }
 
   /** The lines that somebody is in, whose key starts with `prefix`. */
-  list(prefix = ''): AsyncIterable<LineSummary> {
-    return this.engine.list(prefix)
+  async *list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
+    const { keeper } = this.#scope
+    const lines = this.engine.list(prefix)[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const { value, done } = await keeper.call('list', () => lines.next())
+        if (done) return
+        yield value
+      }
+    } finally {
+      await lines.return?.()
+    }
   }
 
   /**
@@ -143,7 +160,9 @@ export class Locks implements AsyncDisposable {
    */
   async evict(key: string, token: bigint, how: 'expire' | 'now' = 'expire'): Promise<boolean> {
     checkKey(key)
-    return this.engine.evict(key, token, how)
+    if (typeof token !== 'bigint') throw new TypeError(`token must be a bigint; got ${typeof token}`)
+    if (how !== 'expire' && how !== 'now') throw new TypeError(`how must be 'expire' or 'now'; got ${String(how)}`)
+    return this.#scope.keeper.call('evict', (engine) => engine.evict(key, token, how))
   }
 
   /** Release everything, stop waiting, close the engine. Leases still held are lost (`closed`). */
@@ -170,6 +189,13 @@ export class Locks implements AsyncDisposable {
 }
 
 const SHARING_ENGINES = 'memory, sqlite, redis, postgres, mysql, mongodb, etcd or zookeeper'
+
+function checkedHolder(holder: string): string {
+  if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
+  const bytes = Buffer.byteLength(holder)
+  if (bytes > LONGEST_HOLDER_BYTES) throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
+  return holder
+}
 
 function warnOfOrder(report: OrderReport): void {
   process.emitWarning(report.message, { code: 'HOLDFAST_LOCK_ORDER' })

@@ -3,7 +3,10 @@
  * deadlock. It costs a stack trace for each asking; do not use it in production.
  *
  * It draws an edge from every key held in the present async context to the key asked for. A circle of edges is an order that can deadlock, whether or not it
- * happened this time. Several locks taken with `all` are taken in one global order and draw no edges among themselves.
+ * happened this time. `all` takes its locks in one global order, and draws its edges in that order: two `all`s are never reported, but an `all` and somebody who takes
+ * the same locks by hand the other way round are. The graph keeps every key ever asked for.
+ *
+ * A bare `acquire` marks the async context of its caller for as long as the lease is held; `using` marks only its own work.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Lease } from './lease.ts'
@@ -36,13 +39,24 @@ export class OrderChecker {
    */
   asking(key: string): (lease: Lease) => void {
     const held = (this.#context.getStore() ?? []).filter(({ lease }) => lease?.held)
-    const stack = new Error('asked').stack?.split('\n').slice(3).join('\n') ?? ''
+    const stack = stackOfCaller()
     for (const taken of held) if (taken.key !== key) this.#draw(taken.key, key, stack)
     const taken: Taken = { key, lease: undefined }
     this.#context.enterWith([...held, taken])
     return (lease) => {
       taken.lease = lease
     }
+  }
+
+  /** Run `using` so that what it takes is not taken for held by whoever started it. */
+  apart<Result>(run: () => Result): Result {
+    return this.#context.run(this.#context.getStore() ?? [], run)
+  }
+
+  /** Several keys are taken at once, in this order. */
+  together(keys: readonly string[]): void {
+    const stack = stackOfCaller()
+    for (const [index, first] of keys.entries()) for (const second of keys.slice(index + 1)) this.#draw(first, second, stack)
   }
 
   #draw(first: string, second: string, stack: string): void {
@@ -76,4 +90,9 @@ export class OrderChecker {
       `Take them in one order, or with locks.all([...]).\n  here:\n${stack}\n  elsewhere:\n${other}`
     this.#report({ first, second, message })
   }
+}
+
+function stackOfCaller(): string {
+  // Without the lines of the checker and of the method that asked it.
+  return new Error('asked').stack?.split('\n').slice(4).join('\n') ?? ''
 }

@@ -141,7 +141,8 @@ export class MemoryServer {
     for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
       if (entry.token !== token || entry.state === 'removed') continue
       entry.evicted = true
-      if (how === 'now') {
+      // A waiter holds nothing that it would have to stop first.
+      if (how === 'now' || entry.state === 'waiting') {
         this.#remove(entry, { remember: true })
         this.#tell(entry, { state: 'gone', why: 'evicted' })
       }

@@ -5,7 +5,7 @@
  * circle. The free ones are tried together first; when all are free, one round trip is all it costs.
  */
 import { timeoutError } from '../core/acquire.ts'
-import { DeadlockError, type LeaseLostError } from '../core/errors.ts'
+import { AcquireTimeoutError, DeadlockError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { Lease, ReleaseOptions } from '../core/lease.ts'
 import {
@@ -56,16 +56,21 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
 
   async using<Result>(first: AcquireOptions | Work<Result, AllLease>, second?: Work<Result, AllLease>): Promise<Result> {
     const [options, work] = usingArguments<AcquireOptions, Work<Result, AllLease>>(first, second)
-    const { keeper } = this.#scope
-    for (const { spec } of this.#locks) refuseDeadlock(keeper, spec)
-    const lease = await this.#acquire(options)
-    return workUnder(keeper, lease, lease.parts, work)
+    const { keeper, order } = this.#scope
+    const run = async (): Promise<Result> => {
+      for (const { spec } of this.#locks) refuseDeadlock(keeper, spec)
+      const lease = await this.#acquire(options)
+      return workUnder(keeper, lease, lease.parts, work)
+    }
+    return order === undefined ? run() : order.apart(run)
   }
 
   async #acquire(options: AcquireOptions): Promise<PartsLease> {
     const waitMs = patienceMs(options)
     const { keeper } = this.#scope
-    const deadline = keeper.clock.now() + waitMs
+    const startedAt = keeper.clock.now()
+    const deadline = startedAt + waitMs
+    this.#scope.order?.together(this.#locks.map(({ key }) => key))
     const parts = await this.#tryEach(options.signal)
     try {
       for (const lock of this.#locks.slice(parts.length)) {
@@ -76,8 +81,10 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
       }
       for (const part of parts) part.assertHeld()
     } catch (error) {
-      await giveBack(parts)
-      throw error
+      // Not awaited: a caller who cancels is not kept waiting for an engine that does not answer.
+      void giveBack(parts)
+      if (!(error instanceof AcquireTimeoutError)) throw error
+      throw new AcquireTimeoutError(error.key, keeper.clock.now() - startedAt, error.ahead, error.holders)
     }
     return new PartsLease(this.key, parts)
   }

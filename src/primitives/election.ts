@@ -7,8 +7,9 @@
 import { onAbort } from '../core/cancel.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/duration.ts'
-import type { Engine } from '../core/engine.ts'
 import { LeaseLostError } from '../core/errors.ts'
+import type { Keeper } from '../core/keeper.ts'
+import type { Lease } from '../core/lease.ts'
 import { type LineLock, usingArguments, type Work } from '../core/lock.ts'
 
 export interface LeadOptions {
@@ -40,13 +41,11 @@ export interface Election {
 
 export class LineElection implements Election {
   readonly #lock: LineLock
-  readonly #engine: Engine
-  readonly #clock: Clock
+  readonly #keeper: Keeper
 
   constructor(lock: LineLock) {
     this.#lock = lock
-    this.#engine = lock.scope.keeper.engine
-    this.#clock = lock.scope.keeper.clock
+    this.#keeper = lock.scope.keeper
   }
 
   get key(): string {
@@ -56,45 +55,88 @@ export class LineElection implements Election {
   async lead<Result>(first: LeadOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
     const [{ again = false, ...options }, work] = usingArguments<LeadOptions, Work<Result>>(first, second)
     for (;;) {
-      let led = false
+      let term: Lease | undefined
       try {
         return await this.#lock.using(options, (lease) => {
-          led = true
+          term = lease
           return work(lease)
         })
       } catch (error) {
-        // A loss while campaigning (an eviction from the line) is an answer, not a term that ended.
-        if (!again || !led || !(error instanceof LeaseLostError) || error.why === 'closed') throw error
+        if (!again || !endsTerm(error, this.key, term)) throw error
       }
     }
   }
 
   async leader(): Promise<Leader | undefined> {
-    const { entries } = await this.#engine.inspect(this.key)
+    const { entries } = await this.#keeper.call('inspect', (engine) => engine.inspect(this.key))
     const first = entries.find(({ state }) => state === 'held')
     return first && { holder: first.holder, token: first.token }
   }
 
-  async *observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Leader | undefined, void, void> {
-    const { signal } = options
-    const bell = new Bell(this.#clock)
-    const ring = (): void => bell.ring()
-    const forget = onAbort(signal, ring)
-    const watching = await this.#engine.watch?.(this.key, ring)
+  observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Leader | undefined, void, void> {
+    // A generator that waits cannot be told to end: what it waits for is.
+    const ending = new AbortController()
+    const signal = options.signal === undefined ? ending.signal : AbortSignal.any([options.signal, ending.signal])
+    const changes = this.#changes(signal)
+    return {
+      next: () => changes.next(),
+      return: (value) => {
+        ending.abort()
+        return changes.return(value)
+      },
+      throw: (error) => {
+        ending.abort()
+        return changes.throw(error)
+      },
+      [Symbol.asyncIterator]() {
+        return this
+      },
+      async [Symbol.asyncDispose]() {
+        await this.return()
+      },
+    }
+  }
+
+  async *#changes(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {
+    const { clock } = this.#keeper
+    const bell = new Bell(clock)
+    const forget = onAbort(signal, () => bell.ring())
+    let watching: AsyncDisposable | undefined
     try {
+      watching = await this.#watch(() => bell.ring())
+      const intervalMs = this.#lock.spec.ttlMs / (watching === undefined ? 10 : 3)
       let last: Leader | undefined | null = null
-      while (!signal?.aborted) {
-        const leader = await this.leader()
-        if (last === null || leader?.token !== last?.token || leader?.holder !== last?.holder) yield leader
-        last = leader
+      let seenAt = clock.now()
+      while (!signal.aborted) {
+        try {
+          const leader = await this.leader()
+          seenAt = clock.now()
+          if (last === null || leader?.token !== last?.token || leader?.holder !== last?.holder) yield leader
+          last = leader
+        } catch (error) {
+          // As for waiters: an outage shorter than the ttl is our business.
+          if (clock.now() - seenAt >= this.#lock.spec.ttlMs) throw error
+        }
         // The watch is a hint and can be lost; looking now and then is the promise.
-        await bell.rung(this.#lock.spec.ttlMs / (watching === undefined ? 10 : 3), () => signal?.aborted === true)
+        await bell.rung(intervalMs, () => signal.aborted)
       }
     } finally {
       forget()
       await watching?.[Symbol.asyncDispose]()
     }
   }
+
+  /** Undefined: this engine cannot watch, or not now. */
+  async #watch(ring: () => void): Promise<AsyncDisposable | undefined> {
+    const watching = this.#keeper.call('watch', async (engine) => engine.watch?.(this.key, ring))
+    return watching.catch(() => undefined)
+  }
+}
+
+/** Whether this error says that the term is over, and not that something else was lost or that the locks were closed. */
+function endsTerm(error: unknown, key: string, term: Lease | undefined): boolean {
+  if (term === undefined || !(error instanceof LeaseLostError)) return false
+  return error.key === key && error.token === term.token && error.why !== 'closed'
 }
 
 /** Sleep until somebody rings, or for a while. A ring while nobody sleeps wakes the next sleeper at once. */
