@@ -161,7 +161,7 @@ export class Locks implements AsyncDisposable {
   async evict(key: string, token: bigint, how: 'expire' | 'now' = 'expire'): Promise<boolean> {
     checkKey(key)
     if (typeof token !== 'bigint') throw new TypeError(`token must be a bigint; got ${typeof token}`)
-    if (how !== 'expire' && how !== 'now') throw new TypeError(`how must be 'expire' or 'now'; got ${String(how)}`)
+    if (how !== 'expire' && how !== 'now') throw new TypeError(`how must be 'expire' or 'now'; got '${String(how)}'`)
     return this.#scope.keeper.call('evict', (engine) => engine.evict(key, token, how))
   }
 
