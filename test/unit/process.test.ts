@@ -120,7 +120,7 @@ describe('a subscriber that throws', () => {
     expect(lines.filter((line) => line === 'uncaught: subscriber of grant')).toHaveLength(2)
   })
 
-  test('ends a process that does not listen for uncaught exceptions, as any uncaught exception does', async () => {
+  test('ends a process that does not listen for uncaught exceptions: that is what an uncaught exception does', async () => {
     const ended = await run(`
       ${throwing('grant')}
       await locks.mutex('a').acquire()
