@@ -18,5 +18,7 @@ export interface Case {
 /** The cases of one property. */
 export interface Group {
   readonly property: string
+  /** Its cases mostly wait, and disturb nobody: they are played at the same time. */
+  readonly atOnce?: boolean
   readonly cases: readonly Case[]
 }

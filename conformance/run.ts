@@ -40,13 +40,13 @@ export interface TestRunner {
 
 const USUAL_LIMIT_MS = 20_000
 
-/** Run the suite in one world, one case after the other, and close it. Never rejects for a case that failed. */
+/** Run the suite in one world, one group of cases after the other, and close it. Never rejects for a case that failed. */
 export async function runCases(makeWorld: () => World | Promise<World>, options: RunOptions = {}): Promise<readonly Result[]> {
   const results: Result[] = []
   const run = new Run(makeWorld, options)
   try {
-    for (const { property, cases } of chosen(options)) {
-      for (const one of cases) results.push({ property, name: one.name, ...(await run.outcome(one)) })
+    for (const group of chosen(options)) {
+      for (const one of group.cases) results.push({ property: group.property, name: one.name, ...(await run.outcome(one, group)) })
     }
   } finally {
     await run.close()
@@ -59,12 +59,12 @@ export function conformance(runner: TestRunner, engine: string, makeWorld: () =>
   const { describe, it, afterAll } = runner
   describe(`${engine} conforms`, () => {
     const run = new Run(makeWorld, options)
-    for (const { property, cases } of chosen(options)) {
-      describe(property, () => {
-        for (const one of cases) {
+    for (const group of chosen(options)) {
+      describe(group.property, () => {
+        for (const one of group.cases) {
           // The case has a limit of its own, which says more; the runner's is only the last resort.
           it(one.name, { timeout: 3 * run.limitMs(one) }, async (context) => {
-            const result = await run.outcome(one)
+            const result = await run.outcome(one, group)
             if (result.outcome === 'failed') throw result.error
             if (result.outcome === 'not applicable') context.skip(result.reason)
           })
@@ -78,7 +78,7 @@ export function conformance(runner: TestRunner, engine: string, makeWorld: () =>
 function chosen({ only }: RunOptions): readonly Group[] {
   if (only === undefined) return groups
   return groups
-    .map(({ property, cases }) => ({ property, cases: cases.filter(({ name }) => only(name, property)) }))
+    .map((group) => ({ ...group, cases: group.cases.filter(({ name }) => only(name, group.property)) }))
     .filter(({ cases }) => cases.length > 0)
 }
 
@@ -86,6 +86,7 @@ class Run {
   readonly #limitMs: number | undefined
   readonly #rounds: number
   readonly #makeStage: () => Promise<Stage>
+  readonly #outcomes = new Map<Case, Promise<Outcome>>()
   #stage: Promise<Stage> | undefined
 
   constructor(makeWorld: () => World | Promise<World>, options: RunOptions) {
@@ -99,7 +100,23 @@ class Run {
     return this.#limitMs ?? limitMs * this.#rounds
   }
 
-  async outcome(one: Case): Promise<Outcome> {
+  /** How the case came out. What is played at once with it begins now, too. */
+  async outcome(one: Case, { cases, atOnce = false }: Group): Promise<Outcome> {
+    for (const each of atOnce ? cases : [one]) {
+      if (!this.#outcomes.has(each)) this.#outcomes.set(each, this.#outcome(each))
+    }
+    return this.#outcomes.get(one) as Promise<Outcome>
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#outcomes.values())
+    // A world that could not be made has failed every case, and needs no closing.
+    const stage = await this.#stage?.catch(() => undefined)
+    await stage?.world.close?.()
+    stage?.witness[Symbol.dispose]()
+  }
+
+  async #outcome(one: Case): Promise<Outcome> {
     this.#stage ??= this.#makeStage()
     const stage = await this.#stage
     const reason = inapplicable(one.needs, stage)
@@ -111,13 +128,6 @@ class Run {
       if (error instanceof DoesNotApply) return { outcome: 'not applicable', reason: error.message }
       return { outcome: 'failed', error: error instanceof Error ? error : new Error(String(error)) }
     }
-  }
-
-  async close(): Promise<void> {
-    // A world that could not be made has failed every case, and needs no closing.
-    const stage = await this.#stage?.catch(() => undefined)
-    await stage?.world.close?.()
-    stage?.witness[Symbol.dispose]()
   }
 
   /** What fails first is what is told: a mess left by a failed case is no news. */

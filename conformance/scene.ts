@@ -130,8 +130,12 @@ export class Scene implements AsyncDisposable {
   }
 
   /** Ask again and again until `check` answers something true. For what the engine does in its own time. */
-  async eventually<Found>(what: string, check: () => Promise<Found> | Found): Promise<Found & Something> {
-    const giveUpAt = performance.now() + this.#patienceMs
+  async eventually<Found>(
+    what: string,
+    check: () => Promise<Found> | Found,
+    patienceMs: number = this.#patienceMs,
+  ): Promise<Found & Something> {
+    const giveUpAt = performance.now() + patienceMs
     for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 1.5, 50)) {
       const found = await check()
       if (found !== undefined && found !== null && found !== false) return found as Found & Something

@@ -6,6 +6,7 @@ import { isBusy, isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standin
 
 export const batches: Group = {
   property: 'batches',
+  atOnce: true,
   cases: [
     {
       name: 'two claims of one key in one batch: the first holds, the second waits',

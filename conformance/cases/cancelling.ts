@@ -9,6 +9,7 @@ import { isHeld } from '../standings.ts'
 
 export const cancelling: Group = {
   property: 'cancelling',
+  atOnce: true,
   cases: [
     {
       name: 'a signal that is aborted already: nothing is asked, and the reason is the caller\u2019s own',

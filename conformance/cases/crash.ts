@@ -3,11 +3,10 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Look, Turn } from '../actor/protocol.ts'
 import type { Case, Group } from '../case.ts'
 import { mutexes } from '../mutexes.ts'
-import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
-import { later, type Scene } from '../scene.ts'
+import { actors, fifo, ownTtl } from '../needs.ts'
+import { later } from '../scene.ts'
 
 /** A file of numbers that processes add to. */
 async function withNumbers(work: (file: string, numbers: () => Record<string, number>) => Promise<void>): Promise<void> {
@@ -34,67 +33,6 @@ const counting: readonly Case[] = mutexes.map((like) => ({
     })
   },
 }))
-
-/** A holds and says at every turn whether it does; something is done to it; B, here, waits and gets the lock. Then A's own record is read. */
-async function takenOver(
-  scene: Scene,
-  looking: boolean,
-  away: 'cut' | 'stopped',
-): Promise<{ turns: readonly Turn[]; grantedNs: bigint; last: Look }> {
-  const ttlMs = Math.max(scene.traits.minTtlMs, 1_000)
-  const actor = await scene.actor({ ttlMs })
-  const locks = await scene.locks()
-  const key = scene.key()
-  const engine = await scene.engine()
-  await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
-  await actor.ask('attend', { lease: 'a', looking })
-  const next = later(locks.mutex(key).acquire())
-  await scene.inLine(engine, key, 2)
-  if (away === 'cut') await actor.cut()
-  else actor.stop()
-  const lease = await next
-  const grantedNs = process.hrtime.bigint()
-  if (away === 'stopped') actor.continue()
-  const turns = await scene.eventually('two turns after the grant', async () => {
-    const all = await actor.ask('turns', { lease: 'a' })
-    return all.filter(({ atNs }) => atNs > grantedNs).length >= 2 && all
-  })
-  const last = await actor.ask('look', { lease: 'a' })
-  assert.equal(lease.held, true)
-  if (away === 'cut') await actor.heal()
-  assert.equal(await actor.ask('release', { lease: 'a' }), false, 'the old holder releases what it has lost')
-  assert.equal(lease.held, true)
-  assert.equal(await lease.release(), true)
-  return { turns, grantedNs, last }
-}
-
-const takeovers: readonly Case[] = (['cut', 'stopped'] as const).flatMap((away) => [
-  {
-    name: `a holder that is ${away} knows of its loss, whenever it looks, before the next one is let in`,
-    needs: [actors, lossBeforeNext],
-    async run(scene) {
-      const { turns, grantedNs } = await takenOver(scene, true, away)
-      assert(
-        turns.some(({ looked }) => looked?.held === true),
-        'it held at first',
-      )
-      for (const { atNs, looked } of turns) {
-        if (atNs > grantedNs) assert.deepEqual(looked, { held: false, aborted: true }, 'seen after the next one was let in')
-      }
-    },
-  },
-  {
-    name: `a holder that is ${away} and does not look is told by its signal`,
-    needs: [actors, lossBeforeNext],
-    async run(scene) {
-      const { turns, grantedNs, last } = await takenOver(scene, false, away)
-      // In the first turn after the grant the timer that tells may be the next to run; it is not left for a second one.
-      const [, second] = turns.filter(({ atNs }) => atNs > grantedNs)
-      assert.equal(second?.told, true, 'the signal was silent when the next one was let in')
-      assert.deepEqual({ held: last.held, aborted: last.aborted }, { held: false, aborted: true })
-    },
-  },
-])
 
 export const crash: Group = {
   property: 'death and absence',
@@ -131,6 +69,27 @@ export const crash: Group = {
         await actor.kill()
         await lease.release()
         assert.equal((await behind).held, true)
+      },
+    },
+    {
+      name: 'a process that waits is stopped for longer than its ttl: it comes back, at the back of the line',
+      needs: [actors, fifo],
+      async run(scene) {
+        const [engine, locks] = [await scene.engine(), await scene.locks()]
+        const actor = await scene.actor({ ttlMs: 2 * scene.shortTtlMs })
+        const key = scene.key()
+        const lease = await locks.mutex(key).acquire()
+        const waiting = actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
+        const { entries } = await scene.inLine(engine, key, 2)
+        const behind = later(locks.mutex(key).acquire())
+        await scene.inLine(engine, key, 3)
+        actor.stop()
+        await scene.gone(engine, { key, id: entries[1]?.id ?? '' })
+        actor.continue()
+        await lease.release()
+        await (await behind).release()
+        const { held } = await waiting
+        assert.equal(held, true)
       },
     },
     {
@@ -175,6 +134,5 @@ export const crash: Group = {
       },
     },
     ...counting,
-    ...takeovers,
   ],
 }

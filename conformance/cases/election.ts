@@ -7,6 +7,7 @@ import { later } from '../scene.ts'
 
 export const election: Group = {
   property: 'election',
+  atOnce: true,
   cases: [
     {
       name: 'one leads at a time, in order, each term higher than the last, and everybody can see who',
@@ -72,7 +73,7 @@ export const election: Group = {
       needs: [fencing, ownTtl],
       async run(scene) {
         const key = scene.key()
-        const [leading, evicting] = await Promise.all([scene.locks({ ttl: 3 * scene.shortTtlMs }), scene.locks()])
+        const [leading, evicting] = await Promise.all([scene.locks({ ttl: 20 * scene.shortTtlMs }), scene.locks()])
         const terms: (bigint | null)[] = []
         await leading.election(key).lead({ again: true }, async (lease) => {
           terms.push(lease.token)

@@ -8,6 +8,7 @@ import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
 
 export const eviction: Group = {
   property: 'eviction',
+  atOnce: true,
   cases: [
     {
       name: 'evicting now frees the line at once, and the evicted one is told why',
@@ -50,6 +51,28 @@ export const eviction: Group = {
         assert.deepEqual(seen.states, ['held', 'waiting'], 'before the ttl of the evicted one is over')
         await scene.gone(other, holder)
         isHeld((await other.renew([next]))[0])
+      },
+    },
+    {
+      name: 'a waiter that is evicted, either way, is out of the line at once: it holds nothing that it would have to stop first',
+      needs: [fencing, fifo],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        for (const how of ['now', 'expire'] as const) {
+          const key = scene.key(how)
+          const [holder, waiter, behind] = [scene.claim(key), scene.claim(key, { ttlMs: 10 * scene.shortTtlMs }), scene.claim(key)]
+          await one.enter([holder, waiter, behind])
+          const { entries } = await other.inspect(key)
+          const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
+          assert.equal(await other.evict(key, token, how), true)
+          isGone((await one.renew([waiter]))[0], 'evicted')
+          assert.deepEqual(
+            (await other.inspect(key)).entries.map(({ id }) => id),
+            [holder.id, behind.id],
+            `evicted ${how}`,
+          )
+          assert.deepEqual(await one.leave([waiter]), [false], 'leaving after eviction')
+        }
       },
     },
     {

@@ -7,6 +7,7 @@ import { entryOf, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
 
 export const expiry: Group = {
   property: 'expiry',
+  atOnce: true,
   cases: [
     {
       name: 'who does not renew is gone, and the next in line holds',

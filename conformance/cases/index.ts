@@ -10,6 +10,7 @@ import { expiry } from './expiry.ts'
 import { keys } from './keys.ts'
 import { leftovers } from './leftovers.ts'
 import { looking } from './looking.ts'
+import { loss } from './loss.ts'
 import { mutexGroups } from './mutex.ts'
 import { order } from './order.ts'
 import { restarts } from './restart.ts'
@@ -36,6 +37,7 @@ export const groups: readonly Group[] = [
   eviction,
   unknown,
   crash,
+  loss,
   stalls,
   restarts,
   together,

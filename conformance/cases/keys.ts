@@ -60,6 +60,7 @@ async function listed(engine: Engine, prefix: string): Promise<readonly string[]
 
 export const keys: Group = {
   property: 'keys',
+  atOnce: true,
   cases: [
     {
       name: 'keys that differ in any byte are different lines, and equal keys are one',

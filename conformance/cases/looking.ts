@@ -6,6 +6,7 @@ import { entryOf } from '../standings.ts'
 
 export const looking: Group = {
   property: 'looking',
+  atOnce: true,
   cases: [
     {
       name: 'a line shows its holders and waiters as they described themselves',

@@ -164,6 +164,7 @@ const weights: readonly Case[] = [
 
 export const sharing: Group = {
   property: 'sharing',
+  atOnce: true,
   cases: [
     {
       name: 'readers hold together, a writer alone',

@@ -1,6 +1,5 @@
 /** Time that misbehaves: an event loop that stalls, and a wall clock that jumps. */
 import assert from 'node:assert/strict'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
 import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
@@ -89,19 +88,6 @@ export const stalls: Group = {
           return 'done'
         })
         await assert.rejects(work, LeaseLostError)
-      },
-    },
-    {
-      name: 'renewals keep a lease for longer than its ttl',
-      needs: [ownTtl],
-      async run(scene) {
-        const ttl = Math.max(scene.traits.minTtlMs, 1_000)
-        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl })]
-        const lease = await locks.mutex(scene.key()).acquire()
-        await sleep(1.5 * ttl)
-        assert.equal(lease.held, true)
-        isBusy((await engine.enter([scene.claim(lease.key, { wait: false })]))[0])
-        assert.equal(await lease.release(), true)
       },
     },
     {

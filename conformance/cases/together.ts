@@ -9,6 +9,7 @@ import { later } from '../scene.ts'
 
 export const together: Group = {
   property: 'all at once',
+  atOnce: true,
   cases: [
     {
       name: 'many who want overlapping keys in any order all get them in turn: nobody deadlocks, nobody meets another',

@@ -28,6 +28,7 @@ async function freshToken(scene: Scene, key: string): Promise<bigint> {
 
 export const tokens: Group = {
   property: 'tokens',
+  atOnce: true,
   cases: [
     {
       name: 'a token is higher than every earlier one of its key: after release, expiry and eviction, and when the line was empty',

@@ -7,6 +7,7 @@ import { isBusy, isHeld, statesOf } from '../standings.ts'
 
 export const trying: Group = {
   property: 'trying',
+  atOnce: true,
   cases: [
     {
       name: 'a try that is refused leaves no trace',

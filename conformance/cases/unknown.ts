@@ -6,7 +6,7 @@ import { ownTtl } from '../needs.ts'
 import type { Scene } from '../scene.ts'
 
 /** What failed is tried again after a part of the ttl. */
-const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(2_000, traits.minTtlMs) })
+const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(4_000, traits.minTtlMs) })
 
 /** Whether the call whose answer is lost was applied. */
 const FATES = [
@@ -63,6 +63,7 @@ const leaving: readonly Case[] = FATES.map(({ fault, fate }) => ({
 
 export const unknown: Group = {
   property: 'unknown outcomes',
+  atOnce: true,
   cases: [
     ...entering,
     ...leaving,

@@ -1,5 +1,6 @@
 /** Waiting in line: patience, wake-ups, and what becomes of a waiter whose news or answers go astray. */
 import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { AcquireTimeoutError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
 import { fifo, ownTtl, wakes } from '../needs.ts'
@@ -7,6 +8,7 @@ import { later } from '../scene.ts'
 
 export const waiting: Group = {
   property: 'waiting',
+  atOnce: true,
   cases: [
     {
       name: 'a wait that runs out says who was in the way, and leaves nothing in the line',
@@ -132,25 +134,48 @@ export const waiting: Group = {
       },
     },
     {
-      name: 'a waiter that was away for longer than its ttl comes back, at the back of the line',
-      needs: [ownTtl, fifo],
+      name: 'a waiter that has lost its place comes back, at the back of the line',
+      needs: [fifo],
       async run(scene) {
         const engine = await scene.engine()
-        const [one, away] = await Promise.all([scene.locks(), scene.faulty({ ttl: scene.shortTtlMs * 2, callTimeout: scene.shortTtlMs })])
+        const [one, away] = await Promise.all([scene.locks(), scene.faulty({ ttl: 10 * scene.shortTtlMs })])
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
         const served: string[] = []
         const first = later(away.locks.mutex(key).using(() => void served.push('away')))
         const { entries } = await scene.inLine(engine, key, 2)
-        const place = { key, id: entries[1]?.id ?? '' }
-        away.engine.cut()
         const second = later(one.mutex(key).using(() => void served.push('present')))
-        await scene.gone(engine, place)
-        away.engine.heal()
         await scene.inLine(engine, key, 3)
+        // As if it had been asleep for longer than its ttl: its next renewal finds out.
+        assert.deepEqual(await engine.leave([{ key, id: entries[1]?.id ?? '' }]), [true])
+        away.engine.tell({ gap: true })
+        await scene.eventually('the two in line, in the other order', async () => {
+          const [, behind, last] = (await engine.inspect(key)).entries
+          return behind?.id !== entries[1]?.id && last !== undefined
+        })
         await lease.release()
         await Promise.all([first, second])
         assert.deepEqual(served, ['present', 'away'])
+      },
+    },
+    {
+      name: 'renewals keep a lease, and a place in line, for longer than the ttl',
+      needs: [ownTtl],
+      async run(scene) {
+        const ttl = Math.max(scene.traits.minTtlMs, 2_000)
+        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl })]
+        const lease = await locks.mutex(scene.key()).acquire()
+        const next = later(locks.mutex(lease.key).acquire())
+        const { entries } = await scene.inLine(engine, lease.key, 2)
+        await sleep(1.3 * ttl)
+        assert.equal(lease.held, true)
+        const { entries: after } = await engine.inspect(lease.key)
+        assert.deepEqual(
+          after.map(({ id, state }) => ({ id, state })),
+          entries.map(({ id, state }) => ({ id, state })),
+        )
+        assert.equal(await lease.release(), true)
+        assert.equal((await next).held, true)
       },
     },
   ],

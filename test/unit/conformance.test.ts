@@ -19,6 +19,7 @@ const LAST = 'no rejection went unhandled, in any process, in all of this'
 const ABOUT_THE_CORE: readonly string[] = [
   'a grant that is announced before the enter is answered is not lost',
   'an answer "waiting" from before the grant does not take the lease away',
+  'a waiter that has lost its place comes back, at the back of the line',
   'a signal that is aborted already: nothing is asked, and the reason is the caller\u2019s own',
   'an enter whose reply was lost (not applied) and that is given up is cleaned up',
   'a renewal whose reply was lost is tried again, and the lease goes on',

@@ -149,7 +149,6 @@ export const lifeDefects: readonly Defect[] = [
       'a writer that expires between readers lets the readers behind it in',
       'what has expired is seen by nobody, also when nobody has touched the line since',
       'an expiry wakes the next one, or lets it find out by itself',
-      'a waiter that was away for longer than its ttl comes back, at the back of the line',
     ],
     (engine) => claiming(engine, (claim) => ({ ...claim, ttlMs: 3_600_000 })),
   ),
@@ -224,7 +223,7 @@ export const lifeDefects: readonly Defect[] = [
   }),
   defect(
     'renews nothing, and says that it did',
-    ['renewals keep a lease for longer than its ttl', 'a renewal sets the expiry anew, to the ttl that it names'],
+    ['renewals keep a lease, and a place in line, for longer than the ttl', 'a renewal sets the expiry anew, to the ttl that it names'],
     (engine) => ({
       async renew(places) {
         const standings: Standing[] = []
