@@ -224,6 +224,20 @@ describe('who leads', () => {
     await ended
   })
 
+  test('goes on being observed after a passing error also by an observer who took its time', async () => {
+    const { engine, clock, locks } = scripted()
+    const leaders = locks.election('jobs').observe()
+    await leaders.next()
+    await clock.advance(2 * TTL)
+    engine.inspecting = () => Promise.reject(new Error('blip'))
+    const next = watched(leaders.next())
+    await clock.advance(TTL / 10)
+    engine.inspecting = async (key) => ({ key, entries: [lineEntry({ holder: 'one', token: 1n })] })
+    await clock.advance(TTL / 5)
+    expect(next.value).toMatchObject({ value: { holder: 'one' } })
+    await leaders.return()
+  })
+
   test('ends for an observer who leaves the loop', async () => {
     const { clock, candidate } = world()
     for await (const leader of candidate('observer').election('jobs').observe()) {

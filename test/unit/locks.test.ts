@@ -82,6 +82,17 @@ describe('an engine that does not answer', () => {
     }
   })
 
+  test('does not keep a listing from ending', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 2000 })
+    engine.list = async function* () {
+      yield { key: 'a', held: 1, waiting: 0 }
+      await new Promise(() => {})
+    }
+    const lines = watched(listed(locks.list()))
+    await clock.advance(2000)
+    expect(lines.error).toBeInstanceOf(EngineError)
+  })
+
   test('does not keep an observer of elections from ending', async () => {
     const { engine, clock, locks } = scripted({ callTimeout: 2000 })
     engine.inspecting = () => new Promise(() => {})

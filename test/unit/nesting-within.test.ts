@@ -76,3 +76,24 @@ test("whoever hears of a loss is not taken to be inside somebody else's work, th
   await work
   await meanwhile
 })
+
+test("nor when it hears of it because somebody looked, inside that other's work", async () => {
+  const { clock, locks } = inMemory()
+  const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
+  let overlapped = false
+  let meanwhile: Promise<void> | undefined
+  const victim = await locks.mutex('victim').acquire()
+  victim.signal.addEventListener('abort', () => {
+    meanwhile = k.using(() => {
+      overlapped = true
+    })
+  })
+  await k.using(async () => {
+    clock.stall(TTL)
+    expect(victim.held).toBe(false)
+    expect(meanwhile, 'the loss was heard').toBeDefined()
+    await settled()
+    expect(overlapped, 'inside k at the same time as its holder').toBe(false)
+  })
+  await meanwhile
+})

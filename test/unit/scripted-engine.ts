@@ -112,7 +112,7 @@ export class ScriptedEngine implements Engine {
     return false
   }
 
-  async *list(): AsyncIterable<LineSummary> {}
+  list: (prefix: string) => AsyncIterable<LineSummary> = async function* () {}
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.disposed += 1
