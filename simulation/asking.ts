@@ -1,0 +1,109 @@
+/**
+ * What is asked for, and with how much patience. Drawn, and written into the history together with how it ended.
+ */
+import { UNLIMITED } from '../src/core/engine.ts'
+import { AcquireTimeoutError, EngineError, LeaseLostError } from '../src/core/errors.ts'
+import type { WeightedAcquireOptions } from '../src/core/lock.ts'
+import type { Share } from './citizen.ts'
+import type { Asking } from './history.ts'
+import type { SimulatedProcess } from './process.ts'
+import type { World } from './world.ts'
+
+/** The reason of every cancellation: the caller must get exactly this back. */
+const CANCELLED = Symbol('cancelled')
+
+/** What most askings for the first, second and third key agree on: a mutex, a read-write lock, a semaphore. */
+const USUAL_LIMITS: readonly (readonly number[])[] = [[1], [1, UNLIMITED, UNLIMITED], [3]]
+
+/** A key, and how much of it; now and then something that disagrees with the others about the limit. */
+export function drawShare(world: World, key: string = world.random.pick(world.keys)): Share {
+  const { random, keys, climate } = world
+  const usual = USUAL_LIMITS[keys.indexOf(key)] as readonly number[]
+  const limit = random.happens(0.12) ? random.pick([1, 2, 3, UNLIMITED]) : random.pick(usual)
+  const weight = limit > 1 && limit < UNLIMITED ? random.whole(1, limit) : 1
+  return { key, limit, weight, ttlMs: random.happens(0.3) ? climate.longTtlMs : climate.ttlMs }
+}
+
+export function drawPatience(world: World): number {
+  const { random, climate } = world
+  return random.happens(0.6) ? Number.POSITIVE_INFINITY : random.between(0, 2) * climate.ttlMs
+}
+
+export class SimulatedAsking {
+  readonly #world: World
+  readonly #process: SimulatedProcess
+  readonly #shares: readonly Share[]
+  readonly #record: Asking
+
+  constructor(world: World, process: SimulatedProcess, what: string, shares: readonly Share[], waitMs: number) {
+    this.#world = world
+    this.#process = process
+    this.#shares = shares
+    const parts = shares.map(({ key, weight, limit }) => `${key} ${weight}/${limit === UNLIMITED ? 'unlimited' : limit}`)
+    const text = `${what} of ${parts.join(' + ')}`
+    this.#record = {
+      process: process.number,
+      what: text,
+      at: world.now,
+      waitMs,
+      settledAt: undefined,
+      outcome: undefined,
+      error: undefined,
+    }
+    world.history.askings.push(this.#record)
+    if (world.logging)
+      world.log(process.name, `asks: ${text}${waitMs === Number.POSITIVE_INFINITY ? '' : `, waits ${waitMs.toFixed(1)} ms`}`)
+  }
+
+  get settled(): boolean {
+    return this.#record.outcome !== undefined
+  }
+
+  /** How to say it to a lock. Some carry a signal, which aborts at some moment, granted or not. */
+  options(): WeightedAcquireOptions {
+    const { waitMs } = this.#record
+    const { random, climate } = this.#world
+    const [first] = this.#shares
+    const options: { wait?: number; signal?: AbortSignal; weight?: number } = {}
+    if (waitMs < Number.POSITIVE_INFINITY) options.wait = waitMs
+    if (this.#shares.length === 1 && first !== undefined && first.weight > 1) options.weight = first.weight
+    if (random.happens(0.3)) {
+      const controller = new AbortController()
+      options.signal = controller.signal
+      this.#process.schedule(random.between(0, 1.5 * climate.ttlMs), 'work', () => controller.abort(CANCELLED))
+    }
+    return options
+  }
+
+  ends(outcome: NonNullable<Asking['outcome']>, error?: unknown): void {
+    if (this.settled) return
+    this.#record.outcome = outcome
+    this.#record.settledAt = this.#world.now
+    this.#record.error = error
+    if ((outcome === 'timeout' || outcome === 'cancelled') && this.#raced()) this.#world.coverage.racedCancels += 1
+    if (this.#world.logging)
+      this.#world.log(this.#process.name, `${this.#record.what}: ${outcome}${error instanceof Error ? ` (${error.message})` : ''}`)
+  }
+
+  /** It ended with this error. False: no such error belongs to an asking. */
+  endsWith(error: unknown): boolean {
+    const outcome = outcomeOf(error)
+    if (outcome !== undefined) this.ends(outcome, error)
+    return outcome !== undefined
+  }
+
+  /** The server holds something for this process that no program of it has heard of. */
+  #raced(): boolean {
+    const { witness, history } = this.#world
+    const heardOf = new Set(history.holdings.filter(({ process }) => process === this.#process.number).map(({ token }) => token))
+    const mine = this.#shares.flatMap(({ key }) => witness.stays(key)).filter(({ process }) => process === this.#process.number)
+    return mine.some(({ grantedAt, token }) => grantedAt !== undefined && !heardOf.has(token))
+  }
+}
+
+export function outcomeOf(error: unknown): Asking['outcome'] {
+  if (error === CANCELLED) return 'cancelled'
+  if (error instanceof AcquireTimeoutError) return 'timeout'
+  if (error instanceof EngineError) return 'refused'
+  return error instanceof LeaseLostError ? 'lost' : undefined
+}

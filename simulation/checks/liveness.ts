@@ -1,0 +1,71 @@
+/** What is asked for comes, and in time. */
+import type { Check } from '../checks.ts'
+import type { History } from '../history.ts'
+import { named, stayOf, staysByToken } from './safety.ts'
+
+export const liveness: Readonly<Record<string, Check>> = {
+  'no lost wake-up': lostWakeUp,
+  recovery,
+  patience,
+}
+
+/** A round trip or two, with a renewal before it: what an untroubled grant may take to be known. */
+function promptMs({ terms }: History): number {
+  return 6 * terms.delayMs + 5
+}
+
+/**
+ * Who was waiting and is let hold knows it at once where the engine sends news, and with its next renewal where it does not; unless its process or the server
+ * had trouble.
+ */
+function* lostWakeUp(history: History): Iterable<string> {
+  const stays = staysByToken(history)
+  const { terms } = history
+  for (const holding of history.holdings) {
+    const stay = stayOf(stays, holding)
+    if (!holding.alone || stay?.grantedAt === undefined || stay.grantedAt === stay.enteredAt) continue
+    const boundMs = promptMs(history) + (terms.news === 'none' ? (holding.ttlMs / 3) * 1.01 : 0)
+    const tookMs = holding.grantedAt - stay.grantedAt
+    const since = stay.grantedAt - terms.ttlMs - terms.callTimeoutMs
+    if (tookMs > boundMs && !history.troubled(holding.process, since, holding.grantedAt)) {
+      yield `${named(holding)} was granted at ${stay.grantedAt.toFixed(3)} and known ${tookMs.toFixed(1)} ms later; ${boundMs.toFixed(1)} ms would do`
+    }
+  }
+}
+
+/** How long after the last fault everything asked may still be open. */
+export function recoveryMs({ terms, askings, calmAt }: History): number {
+  const open = askings.filter(({ settledAt }) => settledAt === undefined || settledAt > calmAt).length
+  // What was lost expires, what hangs times out, what sleeps wakes; and then they have it one after the other.
+  return 4 * terms.ttlMs + 3 * terms.callTimeoutMs + (open + 1) * (terms.ttlMs + 20 * terms.delayMs)
+}
+
+/** After the faults have stopped, everything asked is granted or given up, soon. Only the dead do not count. */
+function* recovery(history: History): Iterable<string> {
+  const dead = new Set(history.faults.filter(({ kind }) => kind === 'crash').map(({ process }) => process))
+  const boundMs = recoveryMs(history)
+  for (const { process, what, at, settledAt } of history.askings) {
+    if (dead.has(process)) continue
+    const by = Math.max(at, history.calmAt) + boundMs
+    if (settledAt === undefined) yield `p${process}: ${what}, asked at ${at.toFixed(3)}, never came to an end`
+    else if (settledAt > by)
+      yield `p${process}: ${what}, asked at ${at.toFixed(3)}, came to an end at ${settledAt.toFixed(3)}; all was calm at ${history.calmAt.toFixed(3)}`
+  }
+}
+
+/** How long a wait that ran out may take to learn who was in the way (NAMING_MS in src/core/acquire.ts). */
+const NAMING_MS = 250
+
+/** Whoever waits with limited patience has an answer when it runs out, if its process runs. */
+function* patience(history: History): Iterable<string> {
+  for (const { process, what, at, waitMs, settledAt } of history.askings) {
+    if (settledAt === undefined || waitMs === 0 || what.startsWith('all')) continue
+    const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
+    if (lateMs <= 0) continue
+    let stopped = false
+    for (const { kind } of history.troubles(process, at, settledAt))
+      stopped ||= kind === 'pause' || kind === 'stall' || kind === 'suspension'
+    if (!stopped)
+      yield `p${process}: ${what}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
+  }
+}

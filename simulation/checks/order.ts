@@ -1,0 +1,44 @@
+/** First come, first served. */
+import type { Check } from '../checks.ts'
+import type { History, Stay } from '../history.ts'
+
+export const order: Readonly<Record<string, Check>> = {
+  'first come first served': firstComeFirstServed,
+  'asked in order': askedInOrder,
+}
+
+/** Nobody is let hold while somebody who came earlier waits. */
+function* firstComeFirstServed(history: History): Iterable<string> {
+  const lines = new Map<string, Stay[]>()
+  for (const stay of history.stays) {
+    const line = lines.get(stay.key) ?? []
+    lines.set(stay.key, line)
+    for (const earlier of line) {
+      const { grantedAt } = stay
+      if (grantedAt === undefined || (earlier.goneAt ?? Number.POSITIVE_INFINITY) <= grantedAt) continue
+      if (earlier.grantedAt === undefined || earlier.grantedAt > grantedAt) {
+        yield `'${stay.key}': ${stay.id} held at ${grantedAt.toFixed(3)}, and ${earlier.id}, who came before it, still waited`
+      }
+    }
+    line.push(stay)
+  }
+}
+
+/** What one process asks of one key goes out in the order of asking. An attempt that died with the subscription did not go out. */
+function* askedInOrder(history: History): Iterable<string> {
+  if (history.had('failed subscription', 'slow subscription')) return
+  const sent = new Set<string>()
+  const last = new Map<string, number>()
+  for (const { verb, items, process, sentAt } of history.calls) {
+    if (verb !== 'enter') continue
+    for (const { key, id } of items) {
+      if (sent.has(id)) continue
+      sent.add(id)
+      const number = Number(id.slice(id.indexOf('.') + 1))
+      const line = `${process} ${key}`
+      if (number < (last.get(line) ?? 0))
+        yield `${id} asked for '${key}' before another of its process, and was sent after it, at ${sentAt.toFixed(3)}`
+      last.set(line, number)
+    }
+  }
+}

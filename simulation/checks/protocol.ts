@@ -1,0 +1,50 @@
+/** What the core may send, and when. Breaking one of these does no harm at once; each opens a way to. */
+import type { Check } from '../checks.ts'
+import type { Call, History } from '../history.ts'
+
+export const protocol: Readonly<Record<string, Check>> = {
+  'nothing overtakes an enter': nothingOvertakesAnEnter,
+  'nothing after leaving': nothingAfterLeaving,
+  'gone is final': goneIsFinal,
+}
+
+/** While an enter is on its way, neither answered nor given up, nothing else is sent for its entry. */
+function* nothingOvertakesAnEnter(history: History): Iterable<string> {
+  const enters = new Map<string, Call>()
+  for (const call of history.calls) {
+    for (const { id } of call.items) {
+      const enter = enters.get(id)
+      if (enter !== undefined && (enter.overAt ?? Number.POSITIVE_INFINITY) > call.sentAt) {
+        yield `${call.verb} of ${id} was sent at ${call.sentAt.toFixed(3)}, while the enter of ${enter.sentAt.toFixed(3)} was on its way`
+      }
+      if (call.verb === 'enter') enters.set(id, call)
+    }
+  }
+}
+
+/** Once a leave is sent, the entry is neither renewed nor entered again. */
+function* nothingAfterLeaving(history: History): Iterable<string> {
+  const leaves = new Map<string, Call>()
+  for (const call of history.calls) {
+    for (const { id } of call.items) {
+      const leave = leaves.get(id)
+      if (call.verb === 'leave') leaves.set(id, call)
+      else if (leave !== undefined)
+        yield `${call.verb} of ${id} was sent at ${call.sentAt.toFixed(3)}, after the leave of ${leave.sentAt.toFixed(3)}`
+    }
+  }
+}
+
+/** An id that the engine said is gone is never entered again: somebody may still have a say about the old one. */
+function* goneIsFinal(history: History): Iterable<string> {
+  const goneAt = new Map<string, number>()
+  for (const call of history.calls)
+    for (const id of call.gone) goneAt.set(id, Math.min(goneAt.get(id) ?? Number.POSITIVE_INFINITY, call.goneAt))
+  for (const { verb, items, sentAt } of history.calls) {
+    if (verb !== 'enter') continue
+    for (const { id } of items) {
+      const at = goneAt.get(id)
+      if (at !== undefined && sentAt > at) yield `${id} was gone at ${at.toFixed(3)}, and entered again at ${sentAt.toFixed(3)}`
+    }
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * Nobody believes what is not true: the checks that the locks are for.
+ *
+ * Two faults excuse a belief, because no lock service with leases survives them unfenced: a server that forgets, and one whose clock is set. And an eviction
+ * that frees the line at once is meant to. Tokens are never excused.
+ */
+import type { Check } from '../checks.ts'
+import type { FaultKind, History, Holding, Stay } from '../history.ts'
+
+export const safety: Readonly<Record<string, Check>> = {
+  'unfenced overlap': unfencedOverlap,
+  'belief without truth': beliefWithoutTruth,
+  'loss not signalled in time': lateSignal,
+  'token order': tokenOrder,
+}
+
+/** The stay that a token stands for. */
+export function staysByToken(history: History): ReadonlyMap<string, Stay> {
+  return new Map(history.stays.map((stay) => [`${stay.key} ${stay.token}`, stay]))
+}
+
+export function stayOf(
+  stays: ReadonlyMap<string, Stay>,
+  { key, token }: { readonly key: string; readonly token: bigint },
+): Stay | undefined {
+  return stays.get(`${key} ${token}`)
+}
+
+/** Whether the server broke its word to this stay, knowingly. */
+function excused(stay: Stay | undefined): boolean {
+  return stay?.why === 'forgotten' || stay?.why === 'evicted'
+}
+
+/** At no time do programs believe to hold more than the line allows: weights and limits together. */
+function* unfencedOverlap(history: History): Iterable<string> {
+  if (history.had('server clock jump')) return
+  const stays = staysByToken(history)
+  const holdings = history.holdings.filter((holding) => !excused(stayOf(stays, holding)))
+  for (const holding of holdings) {
+    const at = holding.grantedAt
+    const together = holdings.filter(
+      (other) => other.key === holding.key && other.grantedAt <= at && other.believedAt >= at && !ended(other, at),
+    )
+    const weight = together.reduce((sum, other) => sum + other.weight, 0)
+    const limit = Math.min(...together.map((other) => other.limit))
+    if (weight > limit) yield `at ${at.toFixed(3)}, ${together.map(named).join(' and ')} all believe to hold: ${weight} of ${limit}`
+  }
+}
+
+/** Whoever believes to hold does hold, in the server's truth; and never believes again after having doubted. */
+function* beliefWithoutTruth(history: History): Iterable<string> {
+  const stays = staysByToken(history)
+  const jumped = history.had('server clock jump')
+  for (const holding of history.holdings) {
+    const stay = stayOf(stays, holding)
+    // A server whose clock was set may grant and expire in one breath; no witness sees that.
+    if (stay?.grantedAt === undefined || stay.grantedAt > holding.grantedAt) {
+      if (!jumped) yield `${named(holding)} was returned at ${holding.grantedAt.toFixed(3)}, but the server never let it hold until then`
+    } else if (stay.goneAt !== undefined && holding.believedAt >= stay.goneAt && !jumped && !excused(stay)) {
+      yield `${named(holding)} believes to hold at ${holding.believedAt.toFixed(3)}, and the server let it go at ${stay.goneAt.toFixed(3)} (${stay.why})`
+    }
+    const doubtedAt = Math.min(holding.doubtedAt ?? Number.POSITIVE_INFINITY, holding.lostAt ?? Number.POSITIVE_INFINITY)
+    if (holding.believedAt > doubtedAt)
+      yield `${named(holding)} was lost at ${doubtedAt.toFixed(3)} and held again at ${holding.believedAt.toFixed(3)}`
+  }
+}
+
+/** Whoever listens to the signal is told before the server lets the next one in; or as soon as its process runs again. */
+function* lateSignal(history: History): Iterable<string> {
+  if (history.had('server clock jump')) return
+  const stays = staysByToken(history)
+  for (const holding of history.holdings) {
+    const stay = stayOf(stays, holding)
+    if (!holding.listening || stay?.goneAt === undefined || stay.why !== 'expired' || ended(holding, stay.goneAt)) continue
+    const due = runningFrom(history, holding, stay.goneAt)
+    if (due !== undefined && !ended(holding, due) && (holding.lostAt === undefined || holding.lostAt > due)) {
+      yield `${named(holding)} expired at ${stay.goneAt.toFixed(3)}; it had to hear of it by ${due.toFixed(3)} and did ${holding.lostAt === undefined ? 'not' : `at ${holding.lostAt.toFixed(3)}`}`
+    }
+  }
+}
+
+/** From when on its process runs, at or after `at`. Undefined: timers cannot be relied on, because the machine was asleep during this lease. */
+function runningFrom(history: History, holding: Holding, at: number): number | undefined {
+  const stops = history.faults.filter(({ kind, process }) => process === holding.process && STOPS.has(kind))
+  if (stops.some(({ kind, from, to }) => kind === 'suspension' && from < at && to > holding.grantedAt)) return undefined
+  let running = at
+  // One stop may begin inside another. What waited for the end happens right after, one thing after the other.
+  for (const { from, to } of stops.sort((a, b) => a.from - b.from)) if (from <= running && to >= running) running = to + 0.01
+  return running
+}
+
+const STOPS: ReadonlySet<FaultKind> = new Set(['pause', 'stall', 'suspension'])
+
+/** Every token of a key is higher than all before it, in the order of entering and in the order of holding. */
+function* tokenOrder(history: History): Iterable<string> {
+  const entered = new Map<string, Stay>()
+  const held = new Map<string, Stay>()
+  for (const stay of history.stays) {
+    const before = entered.get(stay.key)
+    if (before !== undefined && stay.token <= before.token) yield `'${stay.key}': token ${stay.token} came after ${before.token}`
+    entered.set(stay.key, stay)
+  }
+  for (const stay of history.stays
+    .filter(({ grantedAt }) => grantedAt !== undefined)
+    .sort((a, b) => (a.grantedAt ?? 0) - (b.grantedAt ?? 0))) {
+    const before = held.get(stay.key)
+    if (before !== undefined && stay.token <= before.token) yield `'${stay.key}': token ${stay.token} was granted after ${before.token}`
+    held.set(stay.key, stay)
+  }
+}
+
+function ended({ endedAt }: Holding, at: number): boolean {
+  return endedAt !== undefined && endedAt <= at
+}
+
+export function named({ key, token, process }: Holding): string {
+  return `p${process}'s lease of '${key}' (token ${token})`
+}

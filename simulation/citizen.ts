@@ -1,0 +1,197 @@
+/**
+ * A good citizen: somebody who has a lease and works under it, looking at the lease before each step, in any of the ways there are to look.
+ *
+ * The work is on the registers: read, take time, write back one higher. Taking time is where the faults hit: it sleeps, it stalls its own event loop, it
+ * outlives its ttl. What it believes at each moment goes into the history.
+ */
+import { LeaseLostError, type LossReason } from '../src/core/errors.ts'
+import type { Lease } from '../src/core/lease.ts'
+import type { AllLease } from '../src/primitives/all.ts'
+import type { Holding } from './history.ts'
+import type { SimulatedProcess } from './process.ts'
+import type { World } from './world.ts'
+
+/** What is taken of one key. */
+export interface Share {
+  readonly key: string
+  readonly weight: number
+  readonly limit: number
+  readonly ttlMs: number
+}
+
+/** What the registers of one key said; undefined: refused, or not asked. */
+interface Read {
+  readonly key: string
+  readonly token: bigint
+  readonly plainValue: number | undefined
+  readonly fencedValue: number | undefined
+}
+
+/** How many never look, and write whatever comes. They only touch the fenced register: it is there for them. */
+const CARELESS = 0.2
+
+export class Citizen {
+  readonly #world: World
+  readonly #process: SimulatedProcess
+  readonly #lease: Lease | AllLease
+  readonly #holdings: readonly Holding[]
+  /** Its way of looking. */
+  readonly #looks: (lease: Lease) => boolean
+
+  constructor(world: World, process: SimulatedProcess, lease: Lease | AllLease, shares: readonly Share[]) {
+    this.#world = world
+    this.#process = process
+    this.#lease = lease
+    this.#looks = world.random.pick(LOOKS)
+    const { now } = world
+    const listening = world.random.happens(0.4)
+    this.#holdings = shares.map(({ key, weight, limit, ttlMs }) => ({
+      process: process.number,
+      key,
+      token: ('tokens' in lease ? lease.tokens.get(key) : lease.token) as bigint,
+      weight,
+      limit,
+      ttlMs,
+      grantedAt: now,
+      alone: shares.length === 1,
+      listening,
+      believedAt: now,
+      doubtedAt: undefined,
+      lostAt: undefined,
+      lostWhy: undefined,
+      endedAt: undefined,
+      keptMs: undefined,
+    }))
+    world.history.holdings.push(...this.#holdings)
+    world.coverage.grants += 1
+    if (world.logging) world.log(process.name, `has ${this.#named()}`)
+    if (listening) this.#listen()
+  }
+
+  /** Whether it knows that it has lost the lease. */
+  get lost(): boolean {
+    return this.#holdings.some(({ lostAt, doubtedAt }) => lostAt !== undefined || doubtedAt !== undefined)
+  }
+
+  /** A few steps of work, for as long as the lease is held. `inside` is done at the end. */
+  async work(inside?: () => Promise<void>): Promise<void> {
+    const careful = !this.#world.random.happens(CARELESS)
+    for (let steps = this.#world.random.whole(1, 3); steps > 0; steps -= 1) {
+      if (careful && !this.looks()) return
+      const read = this.#readAll(careful)
+      await this.#takeTime()
+      if (careful && !this.looks()) return
+      this.#writeAll(read)
+    }
+    await inside?.()
+  }
+
+  /** Whether it holds, by any of the ways to ask. `lease` may be one that is nested in its own. */
+  looks(lease: Lease = this.#lease): boolean {
+    const held = this.#looks(lease)
+    if (held) for (const holding of this.#holdings) holding.believedAt = this.#world.now
+    else this.#doubts()
+    return held
+  }
+
+  /** From now on it does not hold, whatever happens to the release. */
+  ends(): void {
+    for (const holding of this.#holdings) holding.endedAt ??= this.#world.now
+    if (this.#world.logging) this.#world.log(this.#process.name, `gives back ${this.#named()}`)
+  }
+
+  async release(): Promise<void> {
+    const { random, climate } = this.#world
+    this.ends()
+    const lease = this.#lease
+    const keptMs = random.happens(0.05) ? random.whole(10, climate.ttlMs) : undefined
+    const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
+    if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
+    if (random.happens(0.2)) await lease[Symbol.asyncDispose]()
+    if ((await released) && keptMs !== undefined) for (const holding of this.#holdings) holding.keptMs = keptMs
+  }
+
+  #listen(): void {
+    const { signal } = this.#lease
+    signal.addEventListener('abort', () => {
+      const { why } = signal.reason as LeaseLostError
+      this.#notesLoss(why)
+      for (const holding of this.#holdings) holding.lostAt ??= this.#world.now
+      if (this.#world.logging) this.#world.log(this.#process.name, `is told that ${this.#named()} is lost (${why})`)
+    })
+  }
+
+  #doubts(): void {
+    try {
+      this.#lease.assertHeld()
+    } catch (error) {
+      if (error instanceof LeaseLostError) this.#notesLoss(error.why)
+    }
+    for (const holding of this.#holdings) holding.doubtedAt ??= this.#world.now
+    if (this.#world.logging) this.#world.log(this.#process.name, `sees that ${this.#named()} is lost`)
+  }
+
+  #notesLoss(why: LossReason): void {
+    const [first] = this.#holdings
+    if (first === undefined || first.lostWhy !== undefined) return
+    for (const holding of this.#holdings) holding.lostWhy = why
+    const { coverage } = this.#world
+    if (why === 'deadline') coverage.deadlineLosses += 1
+    else if (why === 'expired') coverage.expiryLosses += 1
+    else if (why === 'evicted') coverage.evictionLosses += 1
+    else if (why === 'closed') coverage.closeLosses += 1
+  }
+
+  async #takeTime(): Promise<void> {
+    const { random, climate, calm } = this.#world
+    const durationMs = random.happens(0.12) ? random.between(0, 1.6 * climate.ttlMs) : random.between(0, climate.ttlMs / 10)
+    if (calm || !random.happens(climate.stall)) return this.#process.sleep(durationMs)
+    const stalledMs = random.between(0, 1.6 * climate.ttlMs)
+    this.#world.fault('stall', this.#process.number, stalledMs)
+    return this.#process.stall(stalledMs)
+  }
+
+  /** The registers are for those who hold alone: what a reader may do at the same time as others needs no fence. */
+  #readAll(careful: boolean): readonly Read[] {
+    const { fenced, plain, now } = this.#world
+    const alone = this.#holdings.filter(({ limit }) => limit === 1)
+    return alone.map(({ key, token }) => {
+      const plainValue = careful ? plain.get(key)?.read(now, token) : undefined
+      return { key, token, plainValue, fencedValue: fenced.get(key)?.read(now, token) }
+    })
+  }
+
+  #writeAll(read: readonly Read[]): void {
+    const { fenced, plain, now, coverage } = this.#world
+    for (const { key, token, plainValue, fencedValue } of read) {
+      if (plainValue !== undefined) plain.get(key)?.write(now, token, plainValue + 1)
+      if (fencedValue === undefined || !fenced.get(key)?.write(now, token, fencedValue + 1)) coverage.staleTouches += 1
+    }
+  }
+
+  #named(): string {
+    return this.#holdings.map(({ key, token }) => `${key} (token ${token})`).join(' + ')
+  }
+}
+
+const LOOKS: readonly ((lease: Lease) => boolean)[] = [
+  (lease) => lease.held,
+  (lease) => !lease.signal.aborted,
+  (lease) => {
+    try {
+      lease.signal.throwIfAborted()
+      return true
+    } catch {
+      return false
+    }
+  },
+  (lease) => lease.remainingMs > 0,
+  (lease) => {
+    try {
+      lease.assertHeld()
+      return true
+    } catch {
+      return false
+    }
+  },
+]

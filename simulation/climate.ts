@@ -1,0 +1,110 @@
+/**
+ * What a seed's world is like: how fast, how lossy, how many, which faults. Drawn once, at the beginning, so that some worlds are perfectly fair (there, nothing
+ * may be lost or late at all), some have one kind of trouble, and some have everything at once.
+ */
+import type { Random } from './random.ts'
+
+/** Faults that strike at some moment, as opposed to those that befall messages. */
+export const STRIKES = [
+  'blackout',
+  'pause',
+  'suspension',
+  'crash',
+  'close',
+  'wall clock jump',
+  'server freeze',
+  'server restart',
+  'server amnesia',
+  'server clock jump',
+  'eviction',
+] as const
+export type Strike = (typeof STRIKES)[number]
+
+export interface Climate {
+  readonly ttlMs: number
+  /** Some locks have a longer ttl, in some worlds. */
+  readonly longTtlMs: number
+  readonly callTimeoutMs: number
+  /** The greatest one-way delay of an ordinary message. */
+  readonly delayMs: number
+  /** Messages may overtake each other, as on several connections. */
+  readonly reorder: boolean
+  readonly news: 'standing' | 'bare' | 'none'
+  readonly subscription: 'prompt' | 'slow' | 'fails at first'
+  /** What tokens continue from when the server has lost its memory. */
+  readonly mint: 'counter survives' | 'server time'
+  /** Whether the engine takes the signal by which the core gives up on a call. Making one is dear, so most worlds do without. */
+  readonly signals: boolean
+  readonly batchLimit: number
+  readonly processes: number
+  readonly workers: number
+  readonly keys: number
+  /** How long a worker is busy with something else, at most: the more of them there are, the longer, or all they would do is wait. */
+  readonly thinkMs: number
+  /** How often each of these befalls a message. */
+  readonly refuse: number
+  readonly loseRequest: number
+  readonly loseReply: number
+  readonly slow: number
+  readonly duplicate: number
+  readonly failItem: number
+  readonly loseNews: number
+  readonly slowNews: number
+  readonly duplicateNews: number
+  /** How often the program stalls its own event loop. */
+  readonly stall: number
+  readonly strikes: readonly Strike[]
+}
+
+/** Delays are small against every ttl, unless something is wrong. */
+const DELAY_SHARE = 1 / 80
+
+export function drawClimate(random: Random): Climate {
+  const fair = random.happens(0.15)
+  const often = (probability: number): number => (!fair && random.happens(0.35) ? random.between(probability / 4, probability) : 0)
+  const ttlMs = random.pick([300, 500, 1000, 1500, 3000])
+  const longTtlMs = random.happens(0.25) ? ttlMs * random.pick([2, 4, 10]) : ttlMs
+  const strikes = fair ? [] : drawStrikes(random)
+  const processes = random.pick([2, 2, 3, 4])
+  const workers = random.pick([1, 2, 2, 3])
+  return {
+    ttlMs,
+    longTtlMs,
+    callTimeoutMs: ttlMs * random.pick([0.25, 1, 3]),
+    delayMs: Math.max(1, ttlMs * DELAY_SHARE * random.pick([0.1, 1])),
+    reorder: random.happens(0.7),
+    news: random.pick(['standing', 'standing', 'bare', 'none']),
+    subscription: fair ? 'prompt' : random.pick(['prompt', 'prompt', 'slow', 'fails at first']),
+    mint: strikes.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
+    signals: random.happens(0.3),
+    batchLimit: random.pick([1, 3, 1000]),
+    processes,
+    workers,
+    thinkMs: (ttlMs / 12) * processes * workers,
+    keys: random.whole(1, 3),
+    refuse: often(0.1),
+    loseRequest: often(0.08),
+    loseReply: often(0.08),
+    slow: often(0.08),
+    duplicate: often(0.08),
+    failItem: often(0.05),
+    loseNews: often(0.2),
+    slowNews: often(0.2),
+    duplicateNews: often(0.3),
+    stall: often(0.15),
+    strikes,
+  }
+}
+
+/** A few kinds, a few times each. */
+function drawStrikes(random: Random): readonly Strike[] {
+  const strikes: Strike[] = []
+  for (const strike of STRIKES) {
+    if (!random.happens(RARE.has(strike) ? 0.08 : 0.25)) continue
+    for (let times = random.whole(1, 3); times > 0; times -= 1) strikes.push(strike)
+  }
+  return strikes
+}
+
+/** These excuse what they touch from some checks, so most worlds do without them. */
+const RARE: ReadonlySet<Strike> = new Set(['server amnesia', 'server clock jump'])

@@ -1,0 +1,59 @@
+/**
+ * The engine that a simulated process has: the contract on one side, messages through a network that cannot be trusted on the other. The lines are in
+ * the server; nothing is decided here.
+ */
+import type { Claim, Engine, Place, Standing, Traits } from '../src/core/engine.ts'
+import type { Link } from './link.ts'
+import type { World } from './world.ts'
+
+export function simulatedEngine(world: World, link: Link): Engine {
+  const { server, witness, climate } = world
+  const traits: Traits = {
+    order: 'fifo',
+    fencing: true,
+    sharing: true,
+    ttl: 'entry',
+    minTtlMs: 10,
+    lossBeforeNext: true,
+    lineBound: 10_000,
+    batchLimit: climate.batchLimit,
+    tokensSurvive: 'everything that is simulated',
+    survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
+  }
+  const keysOf = (items: readonly { readonly key: string }[]): ReadonlySet<string> => new Set(items.map(({ key }) => key))
+  const enter = (claims: readonly Claim[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
+    link.call('enter', claims, signal, () => {
+      const standings = claims.map((claim) => server.lines.enter(claim, link.client))
+      witness.looks(keysOf(claims))
+      return standings
+    })
+  const renew = (places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
+    link.call('renew', places, signal, () => {
+      const standings = places.map((place) => server.lines.renew(place))
+      witness.looks(keysOf(places))
+      return standings
+    })
+  const engine: Engine = {
+    name: 'simulated',
+    traits,
+    // The core sees from the number of parameters whether an engine wants a signal.
+    enter: climate.signals ? (claims, signal) => enter(claims, signal) : (claims) => enter(claims, undefined),
+    renew: climate.signals ? (places, signal) => renew(places, signal) : (places) => renew(places, undefined),
+    leave: (places) =>
+      link.call('leave', places, undefined, () => {
+        const left = places.map(({ key, id }) => server.lines.leave(key, id))
+        witness.looks(keysOf(places), new Set(places.map(({ id }) => id)))
+        return left
+      }),
+    evict: (key, token, how) => link.ask(() => server.lines.evict(key, token, how)),
+    inspect: (key) => link.ask(() => server.lines.inspect(key)),
+    async *list(prefix) {
+      yield* await link.ask(() => [...server.lines.list(prefix)])
+    },
+    async [Symbol.asyncDispose]() {
+      link.close()
+    },
+  }
+  if (climate.news !== 'none') engine.subscribe = (listener) => link.subscribe(listener)
+  return engine
+}

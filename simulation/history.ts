@@ -1,0 +1,186 @@
+/**
+ * What happened in one run, in true time: what the server did, what the programs believed, and what went wrong around them. Plain data, so that the
+ * checks are functions of it and can be tested on histories made by hand.
+ */
+import type { LossReason } from '../src/core/errors.ts'
+
+/** One entry's time in a line, in the server's truth. The same id has two stays if it comes in again after its end. */
+export interface Stay {
+  readonly key: string
+  readonly id: string
+  readonly process: number
+  readonly token: bigint
+  readonly weight: number
+  readonly limit: number
+  readonly enteredAt: number
+  grantedAt: number | undefined
+  /** From when on the server would let others in. */
+  goneAt: number | undefined
+  /** `forgotten`: the server lost its memory. */
+  why: 'left' | 'expired' | 'evicted' | 'forgotten' | undefined
+}
+
+/** One asking of a program: an acquire, a try, a using. */
+export interface Asking {
+  readonly process: number
+  readonly what: string
+  readonly at: number
+  /** Its patience; Infinity for none. */
+  readonly waitMs: number
+  settledAt: number | undefined
+  outcome: 'granted' | 'busy' | 'timeout' | 'cancelled' | 'refused' | 'lost' | undefined
+  error: unknown
+}
+
+/** One lease of one key, as the program that has it sees it. */
+export interface Holding {
+  readonly process: number
+  readonly key: string
+  readonly token: bigint
+  readonly weight: number
+  readonly limit: number
+  readonly ttlMs: number
+  readonly grantedAt: number
+  /** It is the only key of its lease. */
+  readonly alone: boolean
+  /** The program listens to the lease's signal from the start. */
+  readonly listening: boolean
+  /** When it last looked and saw itself holding. */
+  believedAt: number
+  /** When it first looked and saw itself not holding. */
+  doubtedAt: number | undefined
+  /** When the signal aborted. */
+  lostAt: number | undefined
+  lostWhy: LossReason | undefined
+  /** When it gave the lease back, or died. */
+  endedAt: number | undefined
+  /** How much longer the server has promised to keep the key busy after that. */
+  keptMs: number | undefined
+}
+
+/** One call of the core to its engine. */
+export interface Call {
+  readonly process: number
+  readonly verb: 'enter' | 'renew' | 'leave'
+  readonly items: readonly { readonly key: string; readonly id: string }[]
+  readonly sentAt: number
+  /** Answered, failed, or given up by the core's own deadline. Where nobody can see the giving up: as soon as it was sent. */
+  overAt: number | undefined
+  /** The ids that its answer said are gone, and when it came. */
+  gone: readonly string[]
+  goneAt: number
+}
+
+export type FaultKind =
+  | 'refused call'
+  | 'lost request'
+  | 'lost reply'
+  | 'slow message'
+  | 'duplicated request'
+  | 'failed item'
+  | 'lost news'
+  | 'slow news'
+  | 'duplicated news'
+  | 'slow subscription'
+  | 'failed subscription'
+  | 'blackout'
+  | 'pause'
+  | 'stall'
+  | 'suspension'
+  | 'crash'
+  | 'close'
+  | 'wall clock jump'
+  | 'server freeze'
+  | 'server restart'
+  | 'server amnesia'
+  | 'server clock jump'
+  | 'eviction'
+
+/** Something that went wrong, and how long. `process` undefined: it concerns everybody. */
+export interface Fault {
+  readonly kind: FaultKind
+  readonly process: number | undefined
+  readonly from: number
+  readonly to: number
+}
+
+/** A program touched a register. */
+export interface Touch {
+  readonly at: number
+  readonly key: string
+  readonly token: bigint
+  readonly fenced: boolean
+  readonly kind: 'read' | 'write'
+  readonly accepted: boolean
+  /** What was read, or written. */
+  readonly value: number
+}
+
+export type MishapKind =
+  /** The server keeps somebody waiting who could hold. */
+  | 'unsettled line'
+  /** Timers, entries, or whatever keeps a process alive, when nothing is asked and nothing held any more. */
+  | 'left behind'
+  | 'lease after its end'
+  /** Two nested leases at once. */
+  | 'nesting'
+  | 'dishonest using'
+  | 'slow close'
+  | 'unexpected error'
+  | 'unhandled rejection'
+  /** It never comes to rest. */
+  | 'runaway'
+
+/** Something that must not happen, seen while it happened. */
+export interface Mishap {
+  readonly at: number
+  readonly kind: MishapKind
+  readonly text: string
+}
+
+/** What the bounds of the checks depend on. */
+export interface Terms {
+  /** The greatest one-way delay of a message that is not marked slow. */
+  readonly delayMs: number
+  /** The longest ttl in use, and the core's own deadline for calls. */
+  readonly ttlMs: number
+  readonly callTimeoutMs: number
+  /** Whether the engine wakes waiters, and with what. */
+  readonly news: 'standing' | 'bare' | 'none'
+}
+
+export class History {
+  readonly terms: Terms
+  readonly stays: Stay[] = []
+  readonly askings: Asking[] = []
+  readonly holdings: Holding[] = []
+  readonly calls: Call[] = []
+  readonly faults: Fault[] = []
+  readonly touches: Touch[] = []
+  readonly mishaps: Mishap[] = []
+  /** Faults end here, and nothing new is asked. */
+  calmAt: number = Number.POSITIVE_INFINITY
+  endedAt: number = Number.POSITIVE_INFINITY
+
+  constructor(terms: Terms) {
+    this.terms = terms
+  }
+
+  /** Whether any of `kinds` happened at all. */
+  had(...kinds: readonly FaultKind[]): boolean {
+    return this.faults.some(({ kind }) => kinds.includes(kind))
+  }
+
+  /** The faults that concern `process` in this span of time. */
+  *troubles(process: number, from: number, to: number): Iterable<Fault> {
+    for (const fault of this.faults) {
+      if (fault.from > to || fault.to < from || (fault.process !== undefined && fault.process !== process)) continue
+      if (fault.kind !== 'wall clock jump') yield fault
+    }
+  }
+
+  troubled(process: number, from: number, to: number): boolean {
+    for (const _ of this.troubles(process, from, to)) return true
+    return false
+  }
+}

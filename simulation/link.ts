@@ -1,0 +1,191 @@
+/**
+ * The way between one process and the server, and everything that can go wrong on it.
+ *
+ *     process ── request ──► server ── reply ──► process        each leg: delayed, lost, overtaken; a request also doubled or refused
+ *     process ◄────────────── news ── server                    delayed, lost, doubled; after an outage, a gap
+ *
+ * A call that vanishes is never answered, or answered by "connection lost": both mean that nobody knows. Only `refused` promises that nothing was applied.
+ */
+import type { Standing } from '../src/core/engine.ts'
+import { EngineError } from '../src/core/errors.ts'
+import type { Call, FaultKind } from './history.ts'
+import { Newsline } from './newsline.ts'
+import type { SimulatedProcess } from './process.ts'
+import type { World } from './world.ts'
+
+type Answer = Standing | boolean
+
+type Fate = 'arrives' | 'lost' | 'refused'
+
+interface Flight {
+  readonly call: Call
+  readonly signal: AbortSignal | undefined
+  readonly apply: () => Answer[]
+  readonly resolve: (answers: Answer[]) => void
+  readonly reject: (error: unknown) => void
+  /** It waits in the client's own queue, and is dropped there if the core gives up first. */
+  readonly unsent: boolean
+}
+
+export class Link extends Newsline {
+  readonly #flights = new Map<'there' | 'back', number>()
+
+  constructor(world: World, process: SimulatedProcess) {
+    super(world, process)
+  }
+
+  call<Given extends Answer>(
+    verb: Call['verb'],
+    items: Call['items'],
+    signal: AbortSignal | undefined,
+    apply: () => Given[],
+  ): Promise<Given[]> {
+    const { world, process } = this
+    const call: Call = {
+      process: process.number,
+      verb,
+      items,
+      sentAt: world.now,
+      overAt: signal === undefined ? world.now : undefined,
+      gone: [],
+      goneAt: 0,
+    }
+    world.history.calls.push(call)
+    this.sends(call, signal)
+    if (world.logging) world.log(process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
+    return new Promise<Given[]>((resolve, reject) => {
+      const unsent = world.random.happens(0.2)
+      this.#depart({ call, signal, apply, resolve: resolve as Flight['resolve'], reject, unsent })
+    })
+  }
+
+  /** A question that changes nothing: it can be lost too, and nobody minds. */
+  ask<Given>(look: () => Given): Promise<Given> {
+    const { world, process } = this
+    const { climate, server } = world
+    return new Promise((resolve, reject) => {
+      if (this.severed || this.#befalls(climate.loseRequest, 'lost request')) return
+      server.schedule(this.#delayMs('there'), 'io', () => {
+        if (server.down) return
+        const answer = look()
+        process.schedule(this.#delayMs('back'), 'io', () => (this.closed ? reject(new Error('closed')) : resolve(answer)))
+      })
+    })
+  }
+
+  #depart(flight: Flight): void {
+    const fate = this.#fateOfRequest()
+    if (fate === 'refused') this.#refuse(flight)
+    else if (fate === 'lost') this.#vanish(flight)
+    else this.#travel(flight)
+  }
+
+  #fateOfRequest(): Fate {
+    const { climate } = this.world
+    if (this.closed || (!this.severed && this.#befalls(climate.refuse, 'refused call'))) return 'refused'
+    return this.severed || this.#befalls(climate.loseRequest, 'lost request') ? 'lost' : 'arrives'
+  }
+
+  #travel(flight: Flight): void {
+    const { server, random, climate } = this.world
+    server.schedule(this.#delayMs('there'), 'io', () => this.#arrive(flight))
+    if (!this.#befalls(climate.duplicate, 'duplicated request')) return
+    const laterMs = this.#delayMs('there') + random.between(0, climate.ttlMs * 1.5)
+    server.schedule(laterMs, 'io', () => {
+      if (!server.down) flight.apply()
+    })
+  }
+
+  #arrive(flight: Flight): void {
+    const { server, random } = this.world
+    if (flight.unsent && flight.signal?.aborted) return
+    if (server.down && !this.severed && random.happens(0.5)) this.#refuse(flight)
+    else if (server.down || this.severed) this.#vanish(flight)
+    else this.#answer(flight, flight.apply())
+  }
+
+  #answer(flight: Flight, answers: Answer[]): void {
+    const { world, process } = this
+    const { climate, random } = world
+    if (flight.call.verb !== 'leave' && this.#befalls(climate.failItem, 'failed item')) {
+      const error = new EngineError('simulated', 'a script error', { outcome: 'unknown' })
+      answers[random.whole(0, answers.length - 1)] = { state: 'failed', error }
+    }
+    if (this.#befalls(climate.loseReply, 'lost reply')) {
+      this.#vanish(flight)
+      return
+    }
+    process.schedule(this.#delayMs('back'), 'io', () => {
+      if (this.severed) this.#vanish(flight)
+      else this.#deliver(flight, answers)
+    })
+  }
+
+  #deliver(flight: Flight, answers: Answer[]): void {
+    const { call, signal, resolve } = flight
+    const { world, process } = this
+    if (world.logging)
+      world.log(
+        process.name,
+        `hears of ${call.verb}: ${answers.map((answer, i) => `${call.items[i]?.id} ${described(answer)}`).join(', ')}`,
+      )
+    if (call.overAt === undefined && signal?.aborted) world.coverage.lateAnswers += 1
+    call.overAt ??= world.now
+    call.goneAt = world.now
+    call.gone = call.items.filter((_, i) => isGone(answers[i] as Answer)).map(({ id }) => id)
+    if (call.verb !== 'leave') this.answered(call, answers as Standing[])
+    resolve(answers)
+  }
+
+  #refuse({ call, reject }: Flight): void {
+    const { world, process } = this
+    process.schedule(this.#delayMs('back'), 'io', () => {
+      if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
+      call.overAt ??= world.now
+      reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
+    })
+  }
+
+  /** Never answered; or the client notices that the connection is gone. */
+  #vanish({ call, reject }: Flight): void {
+    const { world, process } = this
+    if (!world.random.happens(0.3)) return
+    process.schedule(world.random.between(0, world.climate.ttlMs / 2), 'io', () => {
+      if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
+      if (call.verb === 'enter') world.coverage.unknownEnters += 1
+      call.overAt ??= world.now
+      reject(new Error('connection lost'))
+    })
+  }
+
+  #befalls(probability: number, kind: FaultKind): boolean {
+    if (this.world.calm || !this.world.random.happens(probability)) return false
+    this.world.fault(kind, this.process.number)
+    return true
+  }
+
+  #delayMs(way: 'there' | 'back'): number {
+    const { world } = this
+    const { climate, random, now } = world
+    let delayMs = random.between(climate.delayMs / 10, climate.delayMs)
+    if (!world.calm && random.happens(climate.slow)) {
+      delayMs = random.between(climate.delayMs, climate.ttlMs * random.pick([0.3, 1, 2.5]))
+      world.fault('slow message', this.process.number, delayMs)
+    }
+    if (climate.reorder) return delayMs
+    // One connection: nothing overtakes.
+    const at = Math.max(now + delayMs, (this.#flights.get(way) ?? 0) + 1e-6)
+    this.#flights.set(way, at)
+    return at - now
+  }
+}
+
+function isGone(answer: Answer): boolean {
+  return typeof answer === 'object' && answer.state === 'gone'
+}
+
+function described(answer: Answer): string {
+  if (typeof answer === 'boolean') return answer ? 'left' : 'was not there'
+  if (answer.state === 'held') return `held, token ${answer.token}, ${answer.heldForMs.toFixed(1)} ms`
+  return answer.state === 'gone' ? `gone (${answer.why})` : answer.state
+}

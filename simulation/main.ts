@@ -1,0 +1,113 @@
+/**
+ * `npm run simulate -- --seeds 1000 [--from 1] [--workers 2] [--stop]`: run that many seeds, and say what happened. A seed that breaks a property is printed
+ * with its number and the command that replays it; the exit code is 1 then.
+ *
+ * `npm run simulate -- --replay 17`: run one seed, and print its whole event log.
+ *
+ * What is simulated, and how, is drawn in simulation/README.md.
+ */
+import { fork } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { runSeed } from './run.ts'
+import { type Failure, Summary } from './summary.ts'
+
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '1000' },
+    from: { type: 'string', default: '1' },
+    workers: { type: 'string', default: '1' },
+    replay: { type: 'string' },
+    stop: { type: 'boolean', default: false },
+  },
+})
+
+/** What a worker process tells the one that started it. */
+type Message = { readonly failure: Failure } | { readonly summary: Summary }
+
+/** Failures printed in full; beyond, their number is enough. */
+const MOST_PRINTED = 20
+let printed = 0
+
+function whole(name: 'seeds' | 'from' | 'workers' | 'replay', least: number): number {
+  const number = Number(values[name])
+  if (Number.isSafeInteger(number) && number >= least) return number
+  throw new RangeError(`--${name} must be a whole number, ${least} or more; got ${values[name]}`)
+}
+
+function print({ seed, check, text }: Failure): void {
+  printed += 1
+  if (printed > MOST_PRINTED) return
+  console.log(`seed ${seed} breaks "${check}": ${text}\n    npm run simulate -- --replay ${seed}`)
+}
+
+async function replay(seed: number): Promise<Summary> {
+  const log: string[] = []
+  const summary = new Summary()
+  summary.add(await runSeed(seed, log))
+  for (const line of log) console.log(line)
+  for (const failure of summary.failures) print(failure)
+  return summary
+}
+
+/** Run seeds in this process. `failed` hears of failures as they come. */
+async function runHere(from: number, seeds: number, failed: (failure: Failure) => void): Promise<Summary> {
+  // Thousands of errors are made and caught; their stacks would cost more than the runs. A replay has them.
+  Error.stackTraceLimit = 0
+  const summary = new Summary()
+  for (let seed = from; seed < from + seeds; seed += 1) {
+    const run = await runSeed(seed)
+    summary.add(run)
+    for (const { check, text } of run.violations) failed({ seed, check, text })
+    if (values.stop && run.violations.length > 0) break
+  }
+  return summary
+}
+
+async function runInWorkers(from: number, seeds: number, workers: number): Promise<Summary> {
+  const total = new Summary()
+  const share = Math.ceil(seeds / workers)
+  await Promise.all(
+    Array.from({ length: workers }, async (_, number) => {
+      const first = from + number * share
+      const count = Math.min(share, from + seeds - first)
+      if (count > 0) total.merge(await runInWorker(first, count))
+    }),
+  )
+  return total
+}
+
+function runInWorker(from: number, seeds: number): Promise<Summary> {
+  return new Promise((resolve, reject) => {
+    const child = fork(fileURLToPath(import.meta.url), ['--from', `${from}`, '--seeds', `${seeds}`, ...(values.stop ? ['--stop'] : [])])
+    let summary: Summary | undefined
+    child.on('message', (message: Message) => {
+      if ('failure' in message) print(message.failure)
+      else summary = message.summary
+    })
+    child.on('error', reject)
+    child.on('exit', (code) =>
+      summary === undefined ? reject(new Error(`a worker ended with code ${code} and no word`)) : resolve(summary),
+    )
+  })
+}
+
+function run(): Promise<Summary> {
+  if (values.replay !== undefined) return replay(whole('replay', 0))
+  const [from, seeds, workers] = [whole('from', 0), whole('seeds', 1), whole('workers', 1)]
+  return workers > 1 ? runInWorkers(from, seeds, workers) : runHere(from, seeds, tell)
+}
+
+/** As a worker: to the process that started us. */
+function tell(failure: Failure): void {
+  if (process.send === undefined) print(failure)
+  else process.send({ failure } satisfies Message)
+}
+
+const startedAt = performance.now()
+const summary = await run()
+if (process.send !== undefined) process.send({ summary } satisfies Message)
+else for (const line of summary.toLines((performance.now() - startedAt) / 1000)) console.log(line)
+process.exitCode = summary.failures.length > 0 ? 1 : 0
+// The channel to the process that started us would keep this one alive.
+if (process.connected) process.disconnect()

@@ -1,0 +1,86 @@
+/**
+ * One seed, from its first event to the last check.
+ *
+ *     storm ───────────────► calm ─────────────► quiet ──────────► closed
+ *     faults, and workers    no faults; what is  one ttl and more: every process
+ *     that ask for locks     asked is granted    nothing may be    closes
+ *                            or given up         left anywhere
+ */
+
+import { recoveryMs } from './checks/liveness.ts'
+import { checkHistory, type Violation } from './checks.ts'
+import type { Coverage } from './coverage.ts'
+import type { History } from './history.ts'
+import { closeProcess, scheduleStrikes, startProcess } from './strikes.ts'
+import { World } from './world.ts'
+
+export interface Run {
+  readonly seed: number
+  readonly events: number
+  readonly history: History
+  readonly coverage: Coverage
+  readonly violations: readonly Violation[]
+}
+
+/** How many events the storm has. Those of the calm come on top. */
+const STORM_EVENTS = 300
+
+/** Rejections that nobody handles belong to the seed that is running: one runs at a time. */
+let running: World | undefined
+process.on('unhandledRejection', (reason) => {
+  const text = reason instanceof Error ? (reason.stack ?? reason.message) : String(reason)
+  if (running === undefined) throw reason
+  running.mishap('unhandled rejection', text)
+})
+
+/** `log`: where to write the event log, line by line. */
+export async function runSeed(seed: number, log?: string[]): Promise<Run> {
+  const world = new World(seed, log)
+  const { scheduler, history, climate } = world
+  running = world
+  for (let number = 0; number < climate.processes; number += 1) startProcess(world)
+  scheduleStrikes(world, STORM_EVENTS)
+  scheduler.afterEvents(STORM_EVENTS, () => endStorm(world))
+  const ended = await scheduler.run()
+  if (!ended) world.mishap('runaway', `${scheduler.count} events and no end`)
+  for (const process of world.processes) {
+    if (process.alive && !process.closed) world.mishap('slow close', `${process.name} never was closed`)
+  }
+  running = undefined
+  history.endedAt = world.now
+  return { seed, events: scheduler.count, history, coverage: world.coverage, violations: checkHistory(history) }
+}
+
+function endStorm(world: World): void {
+  const { scheduler, history } = world
+  world.calm = true
+  // What has struck already takes its time.
+  history.calmAt = history.faults.reduce((latest, { to }) => Math.max(latest, to), world.now)
+  if (world.logging) world.log('world', 'calm')
+  let done = false
+  world.whenAllAreDone = () => {
+    if (done) return
+    done = true
+    scheduler.after(quietMs(world), 'world', undefined, () => endQuiet(world))
+  }
+  // Whoever is not done by then never will be: the check of recovery says who.
+  scheduler.after(history.calmAt - world.now + recoveryMs(history) * 2, 'world', undefined, () => {
+    if (!done) scheduler.stop()
+  })
+  world.workersDone()
+}
+
+/** Whatever nobody renews has expired by then, and whatever is swept has been swept. */
+function quietMs({ climate }: World): number {
+  return 2.5 * climate.longTtlMs + climate.callTimeoutMs
+}
+
+function endQuiet(world: World): void {
+  const { server, processes, witness } = world
+  if (world.logging) world.log('world', 'quiet')
+  witness.looksAround()
+  if (server.lines.size > 0) world.mishap('left behind', `${server.lines.size} lines on the server`)
+  const living = processes.filter(({ alive, ending }) => alive && !ending)
+  for (const process of living) world.mustBeIdle(process, 'when everything was given back long ago')
+  for (const process of living) closeProcess(world, process, () => {})
+}

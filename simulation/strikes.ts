@@ -1,0 +1,145 @@
+/**
+ * Faults that strike at a moment: processes are stopped, suspended, killed and closed, links go dark, clocks are set, the server freezes, restarts and forgets.
+ * They are spread over the events of the storm, not over its time: so they hit where something is going on.
+ */
+import type { ResumeOrder } from './actor.ts'
+import type { Strike } from './climate.ts'
+import { SimulatedProcess } from './process.ts'
+import { startWorkers } from './worker.ts'
+import type { World } from './world.ts'
+
+/** The shortest sleep of a machine. Below, the core's clock does not promise to notice (see src/core/clock.ts). */
+const SHORTEST_SUSPENSION_MS = 1000
+
+export function scheduleStrikes(world: World, events: number): void {
+  const { climate, random, scheduler } = world
+  for (const strike of climate.strikes) scheduler.afterEvents(random.whole(0, events), () => STRIKE[strike](world))
+}
+
+/** A new process, at work. */
+export function startProcess(world: World): void {
+  startWorkers(world, new SimulatedProcess(world))
+}
+
+const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
+  blackout: (world) =>
+    onSomebody(world, (process) => {
+      const durationMs = lasting(world, 2)
+      world.fault('blackout', process.number, durationMs)
+      process.link.blackOut(durationMs)
+    }),
+
+  pause: (world) =>
+    onSomebody(world, (process) => {
+      const durationMs = lasting(world, 3)
+      world.fault('pause', process.number, durationMs)
+      process.stop(durationMs, resumeOrder(world))
+    }),
+
+  suspension: (world) =>
+    onSomebody(world, (process) => {
+      const durationMs = Math.max(SHORTEST_SUSPENSION_MS, lasting(world, 3))
+      world.fault('suspension', process.number, durationMs)
+      process.suspend(durationMs, resumeOrder(world))
+      // Machines that wake up ask the time, and set their wall clock.
+      if (world.random.happens(0.3)) setWallClock(world, process)
+    }),
+
+  crash: (world) =>
+    onSomebody(world, (process) => {
+      world.fault('crash', process.number)
+      process.crash()
+      buried(world, process)
+      world.scheduler.after(lasting(world, 1), 'world', undefined, () => startProcess(world))
+    }),
+
+  close: (world) => onSomebody(world, (process) => closeProcess(world, process, () => startProcess(world))),
+
+  'wall clock jump': (world) => onSomebody(world, (process) => setWallClock(world, process)),
+
+  'server freeze': (world) => {
+    const durationMs = lasting(world, 1.5)
+    world.fault('server freeze', undefined, durationMs)
+    world.server.stop(durationMs, resumeOrder(world))
+  },
+
+  'server restart': (world) => restartServer(world, 'kept'),
+
+  'server amnesia': (world) => restartServer(world, 'lost'),
+
+  'server clock jump': (world) => {
+    world.fault('server clock jump')
+    world.witness.jumps()
+    world.server.jump(world.random.between(-2, 2) * world.climate.ttlMs)
+  },
+
+  eviction: (world) => {
+    const key = world.random.pick(world.keys)
+    const how = world.random.pick(['expire', 'now'] as const)
+    world.server.schedule(0, 'io', () => evictSomebody(world, key, how))
+  },
+}
+
+function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
+  const { random, server, witness } = world
+  const stays = witness.stays(key)
+  if (stays.length === 0 || server.down) return
+  const { token, process } = random.pick(stays)
+  world.fault('eviction', process, world.climate.longTtlMs)
+  if (!server.lines.evict(key, token, how)) return
+  if (world.logging) world.log('server', `${key}: token ${token} is evicted (${how})`)
+  witness.looks(new Set([key]), undefined, token)
+}
+
+/** Ask a process to end well: everything given back, nothing left running. */
+export function closeProcess(world: World, process: SimulatedProcess, then: () => void): void {
+  process.ending = true
+  process.schedule(0, 'work', () => {
+    const startedAt = world.now
+    world.fault('close', process.number)
+    void process.locks.close().then(() => {
+      if (world.logging) world.log(process.name, 'is closed')
+      // Each leave, and an enter on its way, is waited for once: no longer than the core's own deadline for a call, twice.
+      const boundMs = 2 * world.climate.callTimeoutMs + 2 * world.climate.longTtlMs
+      if (world.now - startedAt > boundMs && !world.history.troubled(process.number, startedAt + 1, world.now)) {
+        world.mishap('slow close', `${process.name} took ${(world.now - startedAt).toFixed(1)} ms to close`)
+      }
+      process.closed = true
+      world.workerDone(process)
+      then()
+    })
+  })
+}
+
+function restartServer(world: World, memory: 'kept' | 'lost'): void {
+  const durationMs = lasting(world, 1)
+  world.fault(memory === 'kept' ? 'server restart' : 'server amnesia', undefined, durationMs)
+  for (const process of world.processes) process.link.interrupt(durationMs)
+  world.server.restart(durationMs, memory)
+}
+
+function setWallClock(world: World, process: SimulatedProcess): void {
+  world.fault('wall clock jump', process.number)
+  process.setWallClock(world.random.pick([-1, 1]) * world.random.pick([300, 5_000, 3_600_000]))
+}
+
+/** What it believed ends with it, and nobody waits for what it asked. */
+function buried(world: World, process: SimulatedProcess): void {
+  for (const holding of world.history.holdings) if (holding.process === process.number) holding.endedAt ??= world.now
+  process.working = 0
+  world.workerDone(process)
+}
+
+function onSomebody(world: World, strike: (process: SimulatedProcess) => void): void {
+  const living = world.processes.filter(({ alive, ending }) => alive && !ending)
+  if (living.length > 0) strike(world.random.pick(living))
+}
+
+/** Up to `ttls` of the ttl. */
+function lasting({ climate, random }: World, ttls: number): number {
+  return random.between(0, ttls * climate.ttlMs)
+}
+
+function resumeOrder(world: World): ResumeOrder {
+  return world.random.pick(['timers', 'messages', 'program'])
+}

@@ -1,0 +1,187 @@
+/**
+ * A worker: one strand of somebody's program. It asks for locks in every way there is, works under them as a good citizen, gives them back, and checks that
+ * `using` told the truth about how it went.
+ */
+import { UNLIMITED } from '../src/core/engine.ts'
+import type { Lease } from '../src/core/lease.ts'
+import type { Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
+import { drawPatience, drawShare, outcomeOf, SimulatedAsking } from './asking.ts'
+import { Citizen, type Share } from './citizen.ts'
+import type { SimulatedProcess } from './process.ts'
+import type { World } from './world.ts'
+
+export function startWorkers(world: World, process: SimulatedProcess): void {
+  for (let number = 0; number < world.climate.workers; number += 1) {
+    process.working += 1
+    void new Worker(world, process).run()
+  }
+}
+
+/** What the work of some `using` throws. */
+const WORK_FAILED = new Error('the work failed')
+
+class Worker {
+  readonly #world: World
+  readonly #process: SimulatedProcess
+
+  constructor(world: World, process: SimulatedProcess) {
+    this.#world = world
+    this.#process = process
+  }
+
+  async run(): Promise<void> {
+    const { random, climate } = this.#world
+    while (!this.#over) {
+      await this.#process.sleep(random.between(0, climate.thinkMs))
+      if (this.#over) break
+      await this.#operate().catch((error: unknown) => this.#unexpected(error))
+    }
+    this.#process.working -= 1
+    this.#world.workerDone(this.#process)
+  }
+
+  get #over(): boolean {
+    return this.#world.calm || this.#process.ending
+  }
+
+  #operate(): Promise<void> {
+    const draw = this.#world.random.fraction()
+    if (draw < 0.45) return this.#acquires()
+    if (draw < 0.55) return this.#tries()
+    if (draw < 0.7) return this.#uses()
+    if (draw < 0.8) return this.#nests()
+    if (draw < 0.9) return this.#takesAll()
+    return this.#leads()
+  }
+
+  // ---- the ways to ask ----
+
+  async #acquires(): Promise<void> {
+    const share = drawShare(this.#world)
+    const asking = this.#asks('acquire', [share])
+    await this.#has(asking, this.#lock(share).acquire(asking.options()), [share])
+  }
+
+  async #tries(): Promise<void> {
+    const share = drawShare(this.#world)
+    const asking = this.#asks('try', [share], 0)
+    const { weight } = share
+    await this.#has(asking, this.#lock(share).tryAcquire(weight > 1 ? { weight } : {}), [share])
+  }
+
+  async #uses(): Promise<void> {
+    const share = drawShare(this.#world)
+    const asking = this.#asks('using', [share])
+    await this.#using(asking, [share], (work) => this.#lock(share).using(asking.options(), work))
+  }
+
+  /** A mutex inside itself: the same token, no place in line; siblings take turns. */
+  async #nests(): Promise<void> {
+    const share = { ...drawShare(this.#world), weight: 1, limit: 1 }
+    const asking = this.#asks('nested using', [share])
+    const lock = this.#process.locks.mutex(share.key, { ttl: share.ttlMs, reentrant: true })
+    const inside = async (outer: Lease, citizen: Citizen): Promise<void> => {
+      this.#world.coverage.nestings += 1
+      let turn = 0
+      const work = async (inner: Lease): Promise<void> => {
+        turn += 1
+        if (turn > 1) this.#world.mishap('nesting', `two nested leases of ${share.key} had the turn at once`)
+        // Whoever goes on after a loss is not inside any more, and gets a lease of its own.
+        if (inner.token === outer.token) citizen.looks(inner)
+        await this.#process.sleep(1)
+        turn -= 1
+      }
+      const within = async (): Promise<void> => {
+        await using inner = await lock.acquire({ within: outer })
+        await work(inner)
+      }
+      for (const result of await Promise.allSettled([lock.using(work), within()])) {
+        if (result.status === 'rejected' && outcomeOf(result.reason) === undefined) this.#unexpected(result.reason)
+      }
+    }
+    await this.#using(asking, [share], (work) => lock.using(asking.options(), work), inside)
+  }
+
+  async #takesAll(): Promise<void> {
+    const { random, keys } = this.#world
+    const shares = keys.filter(() => random.happens(0.7)).map((key) => ({ ...drawShare(this.#world, key), weight: 1 }))
+    if (shares.length === 0) return
+    const lock = this.#process.locks.all(shares.map((share) => this.#lock(share)))
+    if (random.happens(0.3)) return this.#has(this.#asks('try all', shares, 0), lock.tryAcquire(), shares)
+    const asking = this.#asks('all', shares)
+    const { weight: _, ...options } = asking.options()
+    if (random.happens(0.5)) return this.#has(asking, lock.acquire(options), shares)
+    return this.#using(asking, shares, (work) => lock.using(options, work))
+  }
+
+  async #leads(): Promise<void> {
+    const share = { ...drawShare(this.#world), weight: 1, limit: 1 }
+    const asking = this.#asks('lead', [share])
+    const election = this.#process.locks.election(share.key, { ttl: share.ttlMs })
+    const again = this.#world.random.happens(0.3)
+    await this.#using(asking, [share], (work) => {
+      this.#world.coverage.terms += 1
+      return election.lead({ ...asking.options(), again }, work)
+    })
+  }
+
+  // ---- what all of them do ----
+
+  #asks(what: string, shares: readonly Share[], waitMs = drawPatience(this.#world)): SimulatedAsking {
+    return new SimulatedAsking(this.#world, this.#process, what, shares, waitMs)
+  }
+
+  #lock({ key, limit, ttlMs }: Share): Lock<WeightedAcquireOptions> {
+    const { locks } = this.#process
+    if (limit === UNLIMITED) return locks.rw(key, { ttl: ttlMs }).read
+    if (limit > 1) return locks.semaphore(key, limit, { ttl: ttlMs })
+    return this.#world.random.happens(0.3) ? locks.rw(key, { ttl: ttlMs }).write : locks.mutex(key, { ttl: ttlMs })
+  }
+
+  /** Wait for the lease, work, give it back. */
+  async #has(asking: SimulatedAsking, granting: Promise<Lease | undefined>, shares: readonly Share[]): Promise<void> {
+    let lease: Lease | undefined
+    try {
+      lease = await granting
+    } catch (error) {
+      if (!asking.endsWith(error)) throw error
+      return
+    }
+    asking.ends(lease === undefined ? 'busy' : 'granted')
+    if (lease === undefined) return
+    const citizen = new Citizen(this.#world, this.#process, lease, shares)
+    await citizen.work()
+    await citizen.release()
+  }
+
+  /** Work inside a `using`, and hold it to its word. */
+  async #using(
+    asking: SimulatedAsking,
+    shares: readonly Share[],
+    using: (work: Work<void>) => Promise<void>,
+    inside?: (lease: Lease, citizen: Citizen) => Promise<void>,
+  ): Promise<void> {
+    let citizen: Citizen | undefined
+    const fails = this.#world.random.happens(0.1)
+    const work = async (lease: Lease): Promise<void> => {
+      asking.ends('granted')
+      const worker = new Citizen(this.#world, this.#process, lease, shares)
+      citizen = worker
+      await worker.work(inside && (() => inside(lease, worker)))
+      worker.ends()
+      if (fails) throw WORK_FAILED
+    }
+    try {
+      await using(work)
+      if (citizen?.lost) this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the lease was lost`)
+      if (fails) this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the work failed`)
+    } catch (error) {
+      if (citizen === undefined ? asking.endsWith(error) : error === WORK_FAILED || outcomeOf(error) !== undefined) return
+      throw error
+    }
+  }
+
+  #unexpected(error: unknown): void {
+    this.#world.mishap('unexpected error', `${this.#process.name}: ${error instanceof Error ? error.stack : String(error)}`)
+  }
+}
