@@ -67,8 +67,8 @@ export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience)
 /** The error for a wait that ran out, with who was in the way. */
 export async function timeoutError(keeper: Keeper, key: string, waitedMs: number, entry?: Entry): Promise<AcquireTimeoutError> {
   const unknown: Line = { key, entries: [] }
-  const looking = keeper.call('inspect', (engine) => engine.inspect(key))
-  const { entries } = await within(keeper.clock, NAMING_MS, looking, unknown)
+  const look = async (): Promise<Line> => keeper.engine.inspect(key)
+  const { entries } = await within(keeper.clock, NAMING_MS, look(), unknown)
   const place = entries.findIndex(({ id }) => id === entry?.id)
   const holders = entries.filter(({ id, state }) => state === 'held' && id !== entry?.id)
   return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders)
