@@ -6,6 +6,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Troupe } from './actor/troupe.ts'
 import type { Case, Group } from './case.ts'
 import { groups } from './cases/index.ts'
 import { inapplicable } from './needs.ts'
@@ -112,6 +113,7 @@ class Run {
     await Promise.allSettled(this.#outcomes.values())
     // A world that could not be made has failed every case, and needs no closing.
     const stage = await this.#stage?.catch(() => undefined)
+    await stage?.troupe.close()
     await stage?.world.close?.()
     stage?.witness[Symbol.dispose]()
   }
@@ -153,7 +155,9 @@ async function setStage(world: World, rounds: number, seed: number): Promise<Sta
   const { traits, subscribe, watch } = sample
   await sample[Symbol.asyncDispose]()
   const prefix = `conformance:${randomBytes(4).toString('hex')}:`
-  return { world, traits, wakes: subscribe !== undefined, watches: watch !== undefined, rounds, seed, prefix, witness: new Witness() }
+  const witness = new Witness()
+  const troupe = new Troupe(world, (what) => witness.write(`in an actor: ${what}`))
+  return { world, traits, wakes: subscribe !== undefined, watches: watch !== undefined, rounds, seed, prefix, witness, troupe }
 }
 
 /** Reject if `part` takes longer. It goes on behind, as nothing can stop it. */

@@ -6,7 +6,8 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Claim, Engine, Line, Traits } from '../src/core/engine.ts'
 import { createLocks, type Locks, type LocksOptions } from '../src/core/locks.ts'
-import { Actor } from './actor/client.ts'
+import type { Actor } from './actor/client.ts'
+import type { Troupe } from './actor/troupe.ts'
 import { type FaultyEngine, faulty } from './faulty.ts'
 import type { Witness } from './witness.ts'
 import type { Deployment, World } from './world.ts'
@@ -18,6 +19,7 @@ export interface Stage extends Deployment {
   /** Where chance begins. */
   readonly seed: number
   readonly witness: Witness
+  readonly troupe: Troupe
   /** Begins every key of this run, so that a server that was used before does no harm. */
   readonly prefix: string
 }
@@ -108,13 +110,8 @@ export class Scene implements AsyncDisposable {
 
   /** A client in a process of its own. */
   async actor(options: { readonly ttlMs?: number } = {}): Promise<Actor> {
-    assert(this.world.actor !== undefined, 'a case that has actors needs them')
-    const seat = await this.world.actor()
-    const actor = await Actor.start(seat, {
-      ttlMs: options.ttlMs ?? this.longTtlMs,
-      holder: `actor ${this.#actors.length + 1}`,
-      onUnhandled: (what) => this.#stage.witness.write(`in an actor: ${what}`),
-    })
+    const holder = `actor ${this.#actors.length + 1}`
+    const actor = await this.#stage.troupe.take({ ttlMs: options.ttlMs ?? this.longTtlMs, holder })
     this.#actors.push(actor)
     return actor
   }
@@ -168,7 +165,7 @@ export class Scene implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const engine of this.#faulty) engine.heal()
-    await Promise.all(this.#actors.map((actor) => actor.kill()))
+    await Promise.all(this.#actors.map((actor) => this.#stage.troupe.giveBack(actor)))
     await Promise.all(this.#locks.map((locks) => locks.close()))
     await this.#leaveAll()
     await Promise.all(this.#engines.map((engine) => engine[Symbol.asyncDispose]()))

@@ -119,6 +119,7 @@ function acquire({ lease, lock, waitMs }: Arguments<'acquire'>): Promise<Look> {
 
 const doing: Doing = {
   async open({ engine: from, ttlMs, holder }) {
+    for (const names of [leases, cancels, ends, attended]) names.clear()
     const module = (await import(from.module)) as Record<string, (options: unknown) => Engine | Promise<Engine>>
     const make = module[from.export]
     if (typeof make !== 'function') throw new TypeError(`${from.module} exports no function '${from.export}'`)

@@ -12,9 +12,10 @@ export interface ActorOptions {
   /** The ttl of its locks, unless a lock names one. */
   readonly ttlMs: number
   readonly holder: string
-  /** Told of everything that goes unhandled in the process. */
-  readonly onUnhandled: (message: string) => void
 }
+
+/** Told of everything that goes unhandled in a process. */
+export type OnUnhandled = (message: string) => void
 
 /** A refusal of an actor to do what it was asked, with the name of the error class over there. */
 export class ActorError extends Error {
@@ -27,6 +28,9 @@ export class ActorError extends Error {
   }
 }
 
+/** After these a process is not what it was. */
+const SPOILING: readonly CommandName[] = ['jump', 'attend', 'cut']
+
 interface Pending {
   readonly resolve: (value: unknown) => void
   readonly reject: (error: Error) => void
@@ -38,10 +42,11 @@ export class Actor {
   readonly #pending = new Map<number, Pending>()
   readonly #exited: Promise<unknown>
   #questions = 0
+  #spoiled = false
   #complaints = ''
   #guard: ChildProcess | undefined
 
-  private constructor(process: ChildProcess, seat: Seat, options: ActorOptions) {
+  private constructor(process: ChildProcess, seat: Seat, onUnhandled: OnUnhandled) {
     this.#process = process
     this.#seat = seat
     this.#exited = once(process, 'exit').then(([code, signal]) => this.#ended(`ended (${signal ?? code})`))
@@ -49,24 +54,29 @@ export class Actor {
       this.#complaints += text
     })
     process.on('error', (error) => this.#ended(error.message))
-    process.on('message', (message) => this.#heard(message as FromActor, options))
+    process.on('message', (message) => this.#heard(message as FromActor, onUnhandled))
   }
 
-  /** Start a process and give it its engine. */
-  static async start(seat: Seat, options: ActorOptions): Promise<Actor> {
+  /** Start a process. */
+  static start(seat: Seat, onUnhandled: OnUnhandled): Actor {
     const process = fork(actorScript(), { execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] })
-    const actor = new Actor(process, seat, options)
-    const { module, export: name, options: engineOptions } = seat
-    await actor.ask('open', {
-      engine: { module, export: name, options: engineOptions },
-      ttlMs: options.ttlMs,
-      holder: options.holder,
-    })
-    return actor
+    return new Actor(process, seat, onUnhandled)
+  }
+
+  /** Whether it can act again: nothing was done to it that lasts, and it is not busy. */
+  get reusable(): boolean {
+    return !this.#spoiled && this.#pending.size === 0
+  }
+
+  /** Give it an engine and locks of its own. */
+  async open({ ttlMs, holder }: ActorOptions): Promise<void> {
+    const { module, export: name, options } = this.#seat
+    await this.ask('open', { engine: { module, export: name, options }, ttlMs, holder })
   }
 
   /** Have it do something. Rejects with an `ActorError` if it cannot, and if the process ends before it answers. */
   ask<Name extends CommandName>(name: Name, args: Arguments<Name>): Promise<Awaited<Answer<Name>>> {
+    if (SPOILING.includes(name)) this.#spoiled = true
     const number = ++this.#questions
     const question: Question = { number, name, args }
     const answer = new Promise<unknown>((resolve, reject) => {
@@ -82,6 +92,7 @@ export class Actor {
 
   /** SIGKILL: no handler runs, nothing is given back. */
   async kill(): Promise<void> {
+    this.#spoiled = true
     this.#process.kill('SIGKILL')
     this.#guard?.kill()
     await this.#exited
@@ -89,6 +100,7 @@ export class Actor {
 
   /** SIGSTOP: it stands still and does not know it. A guard ends it if the test dies meanwhile: a stopped process cannot do so itself. */
   stop(): void {
+    this.#spoiled = true
     const { pid } = this.#process
     this.#guard = spawn('sh', ['-c', `read gone; kill -KILL ${pid}`], { stdio: ['pipe', 'ignore', 'ignore'] })
     this.#process.kill('SIGSTOP')
@@ -103,6 +115,7 @@ export class Actor {
 
   /** Cut it off from the server: in the network, where the world can, or else inside the process. */
   async cut(): Promise<void> {
+    this.#spoiled = true
     if (this.#seat.cut !== undefined) await this.#seat.cut()
     else await this.ask('cut', {})
   }
@@ -112,8 +125,8 @@ export class Actor {
     else await this.ask('heal', {})
   }
 
-  #heard(message: FromActor, options: ActorOptions): void {
-    if (message.type === 'unhandled') options.onUnhandled(message.message)
+  #heard(message: FromActor, onUnhandled: OnUnhandled): void {
+    if (message.type === 'unhandled') onUnhandled(message.message)
     else if (message.type === 'answer') this.#settle(message.number)?.resolve(message.value)
     else if (message.type === 'refusal') this.#settle(message.number)?.reject(new ActorError(message.name, message.message))
   }
