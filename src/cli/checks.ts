@@ -5,7 +5,7 @@
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
-import { createLocks } from '../core/locks.ts'
+import type { Locks } from '../core/locks.ts'
 
 export interface Finding {
   readonly name: string
@@ -17,9 +17,10 @@ export interface Finding {
 
 /** What the checks may look at. */
 export interface Patient {
+  readonly locks: Locks
   readonly engine: Engine
   /** The same engine once more, as another process would have it. */
-  readonly another: () => Promise<Engine>
+  readonly another: () => Promise<AsyncDisposable & { readonly locks: Locks }>
   /** No URL was given, so every user has a default of their own. */
   readonly isDefault: boolean
 }
@@ -39,9 +40,9 @@ export async function nodeVersion(): Promise<readonly Finding[]> {
 }
 
 /** The one on which all others depend. */
-export async function reachable({ engine }: Patient): Promise<readonly Finding[]> {
+export async function reachable({ engine, locks }: Patient): Promise<readonly Finding[]> {
   try {
-    await engine.inspect(scratchKey())
+    await locks.inspect(scratchKey())
     return [{ name: 'reachable', status: 'ok', finding: `${engine.name} answers` }]
   } catch (error) {
     const finding = error instanceof Error ? error.message : String(error)
@@ -60,12 +61,12 @@ const ROUND_TRIPS = 21
 /** A renewal has a third of the ttl; with the usual 30 s this is where trouble would begin. */
 const SLOW_MS = 1_000
 
-export async function roundTrip({ engine }: Patient): Promise<readonly Finding[]> {
+export async function roundTrip({ locks }: Patient): Promise<readonly Finding[]> {
   const key = scratchKey()
   const times: number[] = []
   for (let i = 0; i < ROUND_TRIPS; i += 1) {
     const sentAt = clock.now()
-    await engine.inspect(key)
+    await locks.inspect(key)
     times.push(clock.now() - sentAt)
   }
   times.sort((a, b) => a - b)
@@ -111,10 +112,10 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
 const POLLED_MS = 1_000
 
 /** Two clients on one key: the second one waits, and is woken. */
-export async function handOff({ engine, another }: Patient): Promise<readonly Finding[]> {
+export async function handOff({ engine, locks: first, another }: Patient): Promise<readonly Finding[]> {
   const key = scratchKey()
-  await using first = createLocks(engine, { ttl: '30s', holder: 'holdfast doctor' })
-  await using second = createLocks(await another(), { ttl: '30s', holder: 'holdfast doctor, second client' })
+  await using other = await another()
+  const { locks: second } = other
   const lease = await first.mutex(key).acquire({ wait: '5s' })
   if ((await second.mutex(key).tryAcquire()) !== undefined) {
     const finding = `two clients of ${engine.name} hold one key at the same time`
@@ -125,8 +126,9 @@ export async function handOff({ engine, another }: Patient): Promise<readonly Fi
   while ((await second.inspect(key)).entries.length < 2) await new Promise((resolve) => clock.timer(5, () => resolve(undefined)))
   const releasedAt = clock.now()
   await lease.release()
-  await next
+  const granted = await next
   const tookMs = clock.now() - releasedAt
+  await granted.release()
   const finding = `from one client to the next in ${tookMs.toFixed(1)}ms`
   if (tookMs < POLLED_MS) return [{ name: 'hand-off', status: 'ok', finding }]
   return [{ name: 'hand-off', status: 'warn', finding, todo: 'waiters are not woken and find out late: see the engine’s page on wake-ups' }]

@@ -9,8 +9,9 @@ import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
 import { accessSync, constants, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Exit, signalExit } from './exits.ts'
+import { CannotRun } from './failure.ts'
 import type { Guardian } from './guardian.ts'
-import { ENDING } from './signals.ts'
+import { ENDING, signalGroup } from './signals.ts'
 import { hasTerminal, inForeground } from './terminal.ts'
 
 /** How a command ended. */
@@ -48,7 +49,7 @@ function isExecutable(file: string): boolean {
 const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
 
 export class Child {
-  /** Rejects if not even a shell could be started. */
+  /** Rejects if it could not be started: too many arguments, too many processes. */
   readonly ended: Promise<Ended>
   readonly #process: ChildProcess
   readonly #leads: boolean
@@ -63,7 +64,7 @@ export class Child {
     const stdio: StdioOptions = ['inherit', 'inherit', 'inherit', guardian.orders]
     this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', leads ? '-' : '', ...program], { detached: leads, stdio, env })
     this.ended = new Promise((resolve, reject) => {
-      this.#process.once('error', reject)
+      this.#process.once('error', (error) => reject(new CannotRun(`cannot run '${program[0]}': ${error.message}`, { cause: error })))
       this.#process.once('exit', (code, signal) => resolve({ exit: code ?? signalExit(signal as NodeJS.Signals), signal }))
     })
   }
@@ -75,14 +76,14 @@ export class Child {
 
   /** Pass on a signal that we got, unless the command has got it too. */
   forward(signal: NodeJS.Signals): void {
-    if (this.group !== undefined && ENDING.has(signal)) signalGroup(this.group, signal)
+    if (this.#leads && ENDING.has(signal)) this.signal(signal)
     else if (this.#leads || !sentByTerminal(signal)) this.#process.kill(signal)
   }
 
-  /** KILL, at once, all that can be reached at once. The guardian gets the rest. */
-  kill(): void {
-    if (this.group === undefined) this.#process.kill('SIGKILL')
-    else signalGroup(this.group, 'SIGKILL')
+  /** Signal all of it that can be reached without looking for it. The guardian reaches the rest. */
+  signal(signal: NodeJS.Signals): void {
+    if (this.group === undefined) this.#process.kill(signal)
+    else signalGroup(this.group, signal)
   }
 }
 
@@ -93,14 +94,4 @@ export class Child {
 function sentByTerminal(signal: NodeJS.Signals): boolean {
   if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()
   return signal === 'SIGHUP' && !hasTerminal()
-}
-
-function signalGroup(group: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(-group, signal)
-  } catch (error) {
-    // Nobody left, or only processes of another user (setuid), whose end is their own.
-    const { code } = error as NodeJS.ErrnoException
-    if (code !== 'ESRCH' && code !== 'EPERM') throw error
-  }
 }

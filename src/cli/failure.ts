@@ -1,6 +1,6 @@
 /** From anything thrown to an exit code and one sentence. */
 import { redactUrl } from '../connect.ts'
-import { AcquireTimeoutError, EngineError, LeaseLostError, LineFullError, UnsupportedError } from '../core/errors.ts'
+import { AcquireTimeoutError, DeadlockError, EngineError, LeaseLostError, LineFullError, UnsupportedError } from '../core/errors.ts'
 import { UsageError } from './args.ts'
 import { EXITS, type Exit, signalExit } from './exits.ts'
 
@@ -27,6 +27,9 @@ export class Unreachable extends Error {
   }
 }
 
+/** The command, or the guardian beside it, could not be started. */
+export class CannotRun extends Error {}
+
 export function failureOf(error: unknown): Failure {
   const message = error instanceof Error ? error.message : String(error)
   if (error instanceof Interrupted) return { kind: 'signal', exit: signalExit(error.signal), message }
@@ -35,9 +38,10 @@ export function failureOf(error: unknown): Failure {
 }
 
 function kindOf(error: unknown): Exit {
-  if (error instanceof UsageError || error instanceof UnsupportedError) return 'usage'
+  if (error instanceof UsageError || error instanceof UnsupportedError || error instanceof DeadlockError) return 'usage'
   if (error instanceof Unreachable || error instanceof EngineError || error instanceof LineFullError) return 'unreachable'
   if (error instanceof AcquireTimeoutError) return 'waited'
   if (error instanceof LeaseLostError) return 'lost'
+  if (error instanceof CannotRun) return 'cannotRun'
   return 'bug'
 }

@@ -13,6 +13,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
+import { CannotRun } from './failure.ts'
+import { signalGroup } from './signals.ts'
 
 /** How often the guardian repeats KILL, every tenth of a second: for what was forked meanwhile, and until it is seen to be gone. */
 const LOOKS = 20
@@ -66,10 +68,10 @@ alive() {
 # after SECONDS COMMAND...: in the background, as $!, until USR1.
 after() {
   (
-    trap 'kill -s KILL "$nap"; exit' USR1
+    trap '[ -z "$nap" ] || kill -s KILL "$nap"; exit' USR1
     sleep "$1" & nap=$!
     shift
-    wait "$nap" && "$@"
+    wait "$nap" && { nap=; "$@"; }
   ) 3<&- &
 }
 end() {
@@ -99,7 +101,7 @@ while read -r order first second <&3; do
   case $order in
     watch) target=$first; [ -z "$id" ] || session=$(session_of "$target"); [ -z "$delay" ] || arm ;;
     arm) delay=$first grace=$second; arm ;;
-    end) end "$first"; cancel; exit ;;
+    end) cancel; end "$first"; exit ;;
     done) cancel; exit ;;
   esac
 done
@@ -108,37 +110,42 @@ cancel
 `
 
 export class Guardian {
-  readonly #shell: ChildProcess
+  /** Its process group, too. */
+  readonly pid: number
+  /** It has ended, or was killed. */
+  gone = false
   readonly #orders: Socket
-  readonly #gone: Promise<unknown>
+  readonly #over: Promise<void>
+  #mayEnd = false
 
-  /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. */
-  static start(graceMs: number, id: string | undefined): Guardian {
+  /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. `onKilled`: it is gone without our doing. */
+  static async start(graceMs: number, id: string | undefined, onKilled: () => void): Promise<Guardian> {
+    // Without the id of a run that this one is part of: whoever ends that one must leave the guardian to end this one.
     const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
     const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), id ?? ''], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
       detached: true,
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
-      env: { ...env, PATH: `${PATH}:/usr/bin:/bin` },
+      env: { ...env, PATH: `/usr/bin:/bin:${PATH}` },
     })
-    return new Guardian(shell)
+    await once(shell, 'spawn').catch((error: Error) => {
+      throw new CannotRun(`cannot start /bin/sh: ${error.message}`, { cause: error })
+    })
+    return new Guardian(shell, onKilled)
   }
 
-  private constructor(shell: ChildProcess) {
-    this.#shell = shell
+  private constructor(shell: ChildProcess, onKilled: () => void) {
+    this.pid = shell.pid as number
     this.#orders = shell.stdio[3] as Socket
-    // Nobody listens any more: it was killed, or has ended. Its exit tells.
+    // Nobody listens any more. Its exit tells.
     this.#orders.on('error', () => undefined)
-    this.#gone = once(shell, 'exit')
-    shell.unref()
-    this.#orders.unref()
-  }
-
-  /** Also its process group. */
-  get pid(): number {
-    const { pid } = this.#shell
-    if (pid === undefined) throw new Error('cannot start /bin/sh')
-    return pid
+    this.#over = once(shell, 'exit').then(() => {
+      this.gone = true
+      if (this.#mayEnd) return
+      // Its alarm lives on, and nobody sets it again.
+      signalGroup(this.pid, 'SIGKILL')
+      onKilled()
+    })
   }
 
   /** What a command says "watch me" to. While it has this open, the guardian does not take us for dead. */
@@ -153,12 +160,14 @@ export class Guardian {
 
   /** End the command now. Resolves when nothing of it is left. */
   async end(graceMs: number): Promise<void> {
+    this.#mayEnd = true
     this.#orders.write(`end ${seconds(graceMs)}\n`)
-    await this.#gone
+    await this.#over
   }
 
   /** The command has ended by itself, and what it has left running is meant to run on. */
   async dismiss(): Promise<void> {
+    this.#mayEnd = true
     // An order of which only the end of the pipe arrives would be an order to kill.
     await new Promise<void>((resolve) => this.#orders.write('done\n', () => resolve()))
   }

@@ -4,13 +4,15 @@ import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
+import { DeadlockError } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
+import type { Locks } from '../core/locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
 import { lookUp } from './child.ts'
 import { EXITS } from './exits.ts'
 import { ownHolder } from './holder.ts'
-import type { Opened } from './open.ts'
+import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
 import type { Signals } from './signals.ts'
 import { type Limits, type Outcome, supervise } from './supervise.ts'
@@ -65,31 +67,35 @@ export interface Stay extends Outcome {
   readonly heldMs: number
 }
 
-export class JobRunner {
-  readonly holder: string
+export class JobRunner implements AsyncDisposable {
   readonly #input: Input
   readonly #limits: Limits
   readonly #opened: Opened
   readonly #signals: Signals
 
-  constructor(input: Input, opened: Opened, limits: Limits, signals: Signals) {
+  /** Open the engine that `input` names, for a command under `limits`. */
+  static async open(input: Input, limits: Limits, signals: Signals): Promise<JobRunner> {
+    return new JobRunner(input, await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }), limits, signals)
+  }
+
+  private constructor(input: Input, opened: Opened, limits: Limits, signals: Signals) {
     this.#input = input
     this.#opened = opened
     this.#signals = signals
     this.#limits = limits
-    this.holder = ownHolder(input.program)
     channels.jeopardy.subscribe((message) => this.#jeopardy(message as Events['jeopardy']))
+    const { engine } = opened.locks
+    const where = 'file' in engine ? `file ${String(engine.file)}` : redactUrl(opened.url)
+    this.remark(`engine ${engine.name}, ${where}`)
+  }
+
+  get locks(): Locks {
+    return this.#opened.locks
   }
 
   /** With -v. */
   remark(text: string): void {
     if (this.#input.has('verbose')) say(text)
-  }
-
-  remarkEngine(): void {
-    const { engine, url } = this.#opened
-    const where = 'file' in engine ? `file ${String(engine.file)}` : redactUrl(url)
-    this.remark(`engine ${engine.name}, ${where}`)
   }
 
   /** stdout is the command's: what we have to say goes to stderr, also as JSON. */
@@ -102,7 +108,7 @@ export class JobRunner {
       exit: stay.exit,
       signal,
       token: lease.token,
-      holder: this.holder,
+      holder: this.locks.holder,
       waitedMs: Math.round(waitedMs),
       heldMs: Math.round(heldMs),
     })
@@ -127,8 +133,9 @@ export class JobRunner {
   async #acquire(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<Lease | undefined> {
     const lease = await lock.tryAcquire({ signal })
     if (lease !== undefined || waitMs === 0) return lease
+    await this.#refuseDeadlock(lock.key)
     const options = { quiet: this.#input.has('quiet') || this.#input.json, verbose: this.#input.has('verbose') }
-    const waiting = Waiting.begin(this.#opened.engine, lock.key, this.holder, options)
+    const waiting = Waiting.begin(this.locks, lock.key, options)
     try {
       return await lock.acquire({ signal, ...(waitMs === Number.POSITIVE_INFINITY ? {} : { wait: waitMs }) })
     } finally {
@@ -136,19 +143,34 @@ export class JobRunner {
     }
   }
 
+  /** A `holdfast run` inside the command of another one, on the same key: the outer one waits for us to end. */
+  async #refuseDeadlock(key: string): Promise<void> {
+    const { HOLDFAST_KEY, HOLDFAST_TOKEN } = process.env
+    if (HOLDFAST_KEY !== key || !HOLDFAST_TOKEN) return
+    const { entries } = await this.locks.inspect(key)
+    const outer = entries.find(({ state, token }) => state === 'held' && String(token) === HOLDFAST_TOKEN)
+    // Two shares of a semaphore can be fine; a whole lock, inside or outside, cannot.
+    if (outer === undefined || (outer.limit > 1 && (this.#input.has('limit') || this.#input.has('shared')))) return
+    throw new DeadlockError(
+      key,
+      `'${key}' is held by the command that this one is part of (token ${HOLDFAST_TOKEN}): it would wait for itself`,
+    )
+  }
+
   #supervise(lease: Lease): Promise<Outcome> {
-    const { engine } = this.#opened
+    const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
       lease,
       program: this.#input.program,
-      env: { ...process.env, HOLDFAST_KEY: key, HOLDFAST_TOKEN: token === null ? '' : String(token), HOLDFAST_HOLDER: this.holder },
+      env: { ...process.env, HOLDFAST_KEY: key, HOLDFAST_TOKEN: token === null ? '' : String(token), HOLDFAST_HOLDER: holder },
       id: systemChance.id(),
       limits: this.#limits,
       liveAlso: async (group) => {
         if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
       },
       signals: this.#signals.divert,
+      onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, nobody ends its command'),
       onEnding: (why) => this.#ending(key, why),
     })
   }
@@ -162,6 +184,10 @@ export class JobRunner {
   #jeopardy({ operation, error, remainingMs }: Events['jeopardy']): void {
     const why = error === undefined ? '' : ` (${error.message})`
     this.#tell(`'${printable(operation.key)}' could not be renewed${why}; ${formatDuration(remainingMs)} left`)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#opened[Symbol.asyncDispose]()
   }
 
   #tell(text: string): void {

@@ -58,6 +58,6 @@ async function fail(error: unknown, argv: readonly string[]): Promise<number> {
 const argv = process.argv.slice(2)
 // Nothing of ours keeps a process alive by itself, and all of it is awaited here.
 setInterval(() => undefined, 2 ** 30)
-const exit = await main(argv).catch((error: unknown) => fail(error, argv))
 // At once, and not when the last handle is closed: a client of an engine may keep some.
-process.exit(exit)
+process.on('uncaughtException', async (error) => process.exit(await fail(error, argv)))
+process.exit(await main(argv).catch((error: unknown) => fail(error, argv)))

@@ -1,47 +1,45 @@
 /** The engine that a command talks to. */
 import { defaultUrl, openEngine } from '../connect.ts'
-import type { Engine } from '../core/engine.ts'
+import { systemClock as clock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
-import { createLocks, type Locks } from '../core/locks.ts'
+import { createLocks, type Locks, type LocksOptions } from '../core/locks.ts'
+import { within } from '../core/within.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 
 export interface Opened extends AsyncDisposable {
-  readonly engine: Engine
+  readonly locks: Locks
   /** As the user wrote it; not for printing. */
   readonly url: string
-  /** Run a piece of work on it; a failure of the engine is told with its URL. */
-  ask<Result>(work: (engine: Engine) => Promise<Result>): Promise<Result>
-  locks(holder: string, ttlMs: number): Locks
+  /** Do something with the locks; a failure of the engine is told with its URL. */
+  ask<Result>(work: (locks: Locks) => Promise<Result>): Promise<Result>
 }
 
-export async function open(input: Input): Promise<Opened> {
+/** An engine that no longer answers is not waited for at the end: whatever of ours it still has expires by itself. */
+const CLOSING_MS = 1_000
+
+export async function open(input: Input, options: LocksOptions = {}): Promise<Opened> {
   const url = input.value('url') ?? defaultUrl()
-  const told = (error: unknown): unknown => (error instanceof EngineError ? new Unreachable(url, error) : error)
-  const engine = await openEngine(url).catch((error: unknown) => {
-    // An unknown scheme, a wrong option in the query.
-    if (error instanceof TypeError || error instanceof RangeError) throw new UsageError(error.message)
-    throw told(error)
-  })
-  const ask: Opened['ask'] = async (work) => {
-    try {
-      return await work(engine)
-    } catch (error) {
-      throw told(error)
-    }
+  const told = (error: unknown): unknown => {
+    if (error instanceof EngineError) return new Unreachable(url, error)
+    // An unknown scheme, a wrong option in the query, a ttl that this engine cannot keep.
+    return error instanceof TypeError || error instanceof RangeError ? new UsageError(error.message, { cause: error }) : error
   }
+  const locks = await openEngine(url)
+    .then((engine) => createLocks(engine, options))
+    .catch((error: unknown) => {
+      throw told(error)
+    })
   return {
-    engine,
+    locks,
     url,
-    ask,
-    locks(holder, ttlMs) {
+    ask: async (work) => {
       try {
-        return createLocks(engine, { holder, ttl: ttlMs })
+        return await work(locks)
       } catch (error) {
-        if (error instanceof RangeError) throw new UsageError(error.message)
-        throw error
+        throw error instanceof EngineError ? told(error) : error
       }
     },
-    [Symbol.asyncDispose]: async () => engine[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => within(clock, CLOSING_MS, locks.close(), undefined),
   }
 }

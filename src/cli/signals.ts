@@ -1,4 +1,4 @@
-/** The signals that are not only for us: they belong to the command, or, while there is none, end the waiting. */
+/** Signals: those that we get are not only for us. They belong to the command, or, while there is none, end the waiting. */
 
 /** In the order of their numbers. STOP and KILL cannot be had; TSTP, CONT and WINCH reach the command by the terminal. */
 const PASSED_ON: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGTERM']
@@ -28,5 +28,15 @@ export class Signals {
     return () => {
       this.#listener = before
     }
+  }
+}
+
+export function signalGroup(group: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-group, signal)
+  } catch (error) {
+    // Nobody left, or only processes of another user (setuid), whose end is their own.
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ESRCH' && code !== 'EPERM') throw error
   }
 }

@@ -14,6 +14,7 @@ import { channels } from '../core/diagnostics.ts'
 import { LeaseLostError } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import { Child, type Ended } from './child.ts'
+import { EXITS } from './exits.ts'
 import { Guardian } from './guardian.ts'
 
 export interface Limits {
@@ -37,6 +38,8 @@ export interface Job {
   readonly liveAlso: (group: number) => Promise<void>
   /** Signals for us, from now until the answer is called. */
   readonly signals: (listener: (signal: NodeJS.Signals) => void) => () => void
+  /** The guardian was killed. */
+  readonly onUnguarded: () => void
   /** The command is about to be ended, and why. */
   readonly onEnding: (why: 'lost' | 'at-most') => void
 }
@@ -56,22 +59,25 @@ const GUARDIAN_LATER = 1 / 5
 
 export async function supervise(job: Job): Promise<Outcome> {
   const leads = Child.wouldLead
-  const guardian = Guardian.start(job.limits.graceMs, leads ? undefined : job.id)
+  const guardian = await Guardian.start(job.limits.graceMs, leads ? undefined : job.id, job.onUnguarded)
   await job.liveAlso(guardian.pid)
+  if (!job.lease.held) {
+    // We were stopped for a while, right after the grant.
+    await guardian.dismiss()
+    return { exit: EXITS.lost.code, signal: null, lost: true }
+  }
   const watch = new LeaseWatch(job, guardian)
-  job.lease.assertHeld()
   const child = new Child(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
-  try {
-    if (child.group !== undefined) await job.liveAlso(child.group)
-    const ended = await child.ended
-    return { ...ended, lost: await watch.over() }
-  } finally {
-    watch.stop()
-    stopForwarding()
-    await guardian.dismiss()
-  }
+  // In case that the guardian is killed as well. Without that, it is enough.
+  if (child.group !== undefined) job.liveAlso(child.group).catch(() => undefined)
+  const ended = await child.ended
+  const lost = await watch.over()
+  stopForwarding()
+  // Not in a `finally`: whatever is thrown before, the guardian ends the command when we are gone.
+  await guardian.dismiss()
+  return { ...ended, lost }
 }
 
 class LeaseWatch {
@@ -107,17 +113,15 @@ class LeaseWatch {
     lease.signal.addEventListener('abort', this.#check, { once: true })
     channels.renew.subscribe(this.#renewed)
     this.#check()
-  }
-
-  stop(): void {
-    for (const timer of [this.#look, this.#kill, this.#atMost]) timer?.cancel()
-    channels.renew.unsubscribe(this.#renewed)
-    this.#job.lease.signal.removeEventListener('abort', this.#check)
+    this.#arm(0)
   }
 
   /** The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the lease was lost. */
   async over(): Promise<boolean> {
     await this.#ending
+    for (const timer of [this.#look, this.#kill, this.#atMost]) timer?.cancel()
+    channels.renew.unsubscribe(this.#renewed)
+    this.#job.lease.signal.removeEventListener('abort', this.#check)
     return this.#lost || !this.#job.lease.held
   }
 
@@ -157,10 +161,11 @@ class LeaseWatch {
   #end(graceMs: number, why: 'lost' | 'at-most'): void {
     if (this.#ending === undefined) {
       this.#ending = this.#guardian.end(graceMs)
+      if (this.#guardian.gone && graceMs > 0) this.#child?.signal('SIGTERM')
       this.#job.onEnding(why)
     }
     // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian does not hear.
     this.#kill?.cancel()
-    this.#kill = clock.timer(graceMs, () => this.#child?.kill())
+    this.#kill = clock.timer(graceMs, () => this.#child?.signal('SIGKILL'))
   }
 }

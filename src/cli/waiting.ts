@@ -4,7 +4,8 @@
  */
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
-import type { Engine, Line } from '../core/engine.ts'
+import type { Line } from '../core/engine.ts'
+import type { Locks } from '../core/locks.ts'
 import { parseHolder } from './holder.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
 
@@ -15,9 +16,8 @@ const ERASE = '\r\x1b[K'
 const NARROW = 80
 
 export class Waiting {
-  readonly #engine: Engine
+  readonly #locks: Locks
   readonly #key: string
-  readonly #holder: string
   readonly #drawn: boolean
   #timer: Timer | undefined
   #watching: AsyncDisposable | undefined
@@ -26,16 +26,15 @@ export class Waiting {
   #last = ''
 
   /** Undefined if there is nobody to show it to. */
-  static begin(engine: Engine, key: string, holder: string, options: { quiet: boolean; verbose: boolean }): Waiting | undefined {
+  static begin(locks: Locks, key: string, options: { quiet: boolean; verbose: boolean }): Waiting | undefined {
     const drawn = isTerminal(STDERR) && process.env.TERM !== 'dumb'
     if (options.quiet || !(drawn || options.verbose)) return undefined
-    return new Waiting(engine, key, holder, drawn)
+    return new Waiting(locks, key, drawn)
   }
 
-  private constructor(engine: Engine, key: string, holder: string, drawn: boolean) {
-    this.#engine = engine
+  private constructor(locks: Locks, key: string, drawn: boolean) {
+    this.#locks = locks
     this.#key = key
-    this.#holder = holder
     this.#drawn = drawn
     this.#timer = clock.timer(QUIET_FOR_MS, () => void this.#start())
   }
@@ -49,7 +48,7 @@ export class Waiting {
 
   async #start(): Promise<void> {
     try {
-      const watching = await this.#engine.watch?.(this.#key, () => void this.#look())
+      const watching = await this.#locks.engine.watch?.(this.#key, () => void this.#look())
       if (this.#over) await watching?.[Symbol.asyncDispose]()
       else this.#watching = watching
     } catch {
@@ -62,11 +61,11 @@ export class Waiting {
     if (this.#over || this.#looking) return
     this.#looking = true
     this.#timer?.cancel()
-    const line = await this.#engine.inspect(this.#key).catch(() => undefined)
+    const line = await this.#locks.inspect(this.#key).catch(() => undefined)
     this.#looking = false
     if (this.#over) return
     this.#timer = clock.timer(REDRAW_MS, () => void this.#look())
-    if (line !== undefined) this.#show(describeWait(line, this.#holder))
+    if (line !== undefined) this.#show(describeWait(line, this.#locks.holder))
   }
 
   #show({ who, since, ahead }: WaitingView): void {

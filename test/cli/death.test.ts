@@ -1,4 +1,5 @@
 /** `holdfast run`, its command, or both of them, killed with -9 and stopped past the ttl: never two commands under one lock, never a command without a lock. */
+import { readFileSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { eventually, isRunning, type Running, World } from './holdfast.ts'
 
@@ -108,6 +109,17 @@ test('the command stopped past the ttl: run renews, nobody else gets in, and the
   expect(await run.ended).toMatchObject({ exit: 143 })
 })
 
+test('the guardian killed with -9: run says so, goes on, and ends its command itself when it has to', async () => {
+  const run = world.start(['run', 'k', '--ttl', '1s', '--', 'sh', '-c', `trap "echo told; exit" TERM; ${WORKER}`])
+  const worker = await pidIn('worker')
+  for (const pid of (await processesOf(run.pid)).filter((pid) => pid !== worker && parentOf(pid) === run.pid)) process.kill(pid, 'SIGKILL')
+  await eventually('a warning', () => run.stderr.includes('the guardian was killed'))
+  await eventually('a hold longer than its alarm', async () => ((await show()).entries[0]?.heldMs ?? 0) > 2000)
+  expect(await world.run('evict', 'k', '--token', world.lines('beats')[0] ?? '')).toMatchObject({ exit: 0 })
+  expect(await run.ended).toMatchObject({ exit: 79, stdout: 'told\n' })
+  expect(isRunning(worker)).toBe(false)
+})
+
 test('nothing is left behind: no guardian, no alarm, no command', async () => {
   const { run } = await holding('--ttl', '2s', '--', 'sh', '-c', WORKER)
   // Some renewals, each of which sets the guardian's alarm again.
@@ -125,6 +137,11 @@ interface Shown {
 
 const show = (): Promise<Shown> => world.json<Shown>('show', 'k')
 const waiting = async (): Promise<number> => (await show()).entries.filter(({ state }) => state === 'waiting').length
+
+function parentOf(pid: number): number {
+  const stat = isRunning(pid) ? readFileSync(`/proc/${pid}/stat`, 'utf8') : ') - 0'
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])
+}
 
 /** Everything that `pid` has started, directly or not. */
 async function processesOf(pid: number): Promise<number[]> {

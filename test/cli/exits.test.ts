@@ -38,6 +38,17 @@ test('64: wrong usage', async () => {
   expect(await world.run()).toMatchObject({ exit: 64, stdout: '' })
 })
 
+test('64: a run inside the command of another one, on the same key, would wait for itself', async () => {
+  const inner = (options: string): string => `holdfast run k ${options} -- echo inside`
+  expect(await world.run('run', 'k', '--', 'sh', '-c', inner(''))).toMatchObject({
+    exit: 64,
+    stdout: '',
+    stderr: expect.stringContaining('would wait for itself'),
+  })
+  expect(await world.run('run', 'k', '--limit', '2', '--', 'sh', '-c', inner('--limit 2'))).toMatchObject({ exit: 0, stdout: 'inside\n' })
+  expect(await world.run('run', 'other', '--', 'sh', '-c', inner(''))).toMatchObject({ exit: 0, stdout: 'inside\n' })
+})
+
 test('69: the engine cannot be used, told by its URL', async () => {
   mkdirSync(world.path('folder'))
   const url = `sqlite:${world.path('folder')}`

@@ -1,5 +1,6 @@
 /** --at-least, --at-most and --on-lost. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
+import { loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { eventually, isRunning, World } from './holdfast.ts'
 
 let world: World
@@ -85,6 +86,26 @@ test('--on-lost term: whoever ignores TERM is killed, with its family, before th
   expect(await run.ended).toMatchObject({ exit: 79 })
   const [before, after] = (await next.ended).stdout.trim().split(/\s+/)
   expect(before).toBe(after)
+})
+
+test('an engine that does not answer: the command is told to end before its deadline, and run ends with 79', async () => {
+  const work = 'trap "echo told; exit" TERM; echo $HOLDFAST_TOKEN > token; while :; do sleep 0.02; done'
+  const run = world.start(['run', 'k', '--ttl', '2s', '--grace', '300ms', '--', 'sh', '-c', work])
+  await eventually('a token', () => world.lines('token')[0])
+  // Somebody writes to the file and does not finish: nobody can renew, and nobody can take over.
+  const database = (await loadDriver()).open(world.path('locks.db'))
+  await eventually('the file to be free for a moment', () => {
+    try {
+      database.exec('begin immediate')
+      return true
+    } catch {
+      return false
+    }
+  })
+  expect(await run.ended).toMatchObject({ exit: 79, stdout: 'told\n', stderr: expect.stringContaining("'k' could not be renewed") })
+  database.exec('rollback')
+  database.close()
+  expect(await world.run('run', 'k', '--', 'true')).toMatchObject({ exit: 0 })
 })
 
 test('--on-lost kill: no TERM', async () => {

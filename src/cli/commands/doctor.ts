@@ -1,10 +1,15 @@
 /** `holdfast doctor`: is the engine there, does it do what locks need, and what could break its promises? */
 import { redactUrl } from '../../connect.ts'
+import { systemClock as clock } from '../../core/clock.ts'
+import { formatDuration } from '../../core/duration.ts'
+import { timely } from '../../core/within.ts'
 import type { CommandSpec } from '../args.ts'
 import { type Check, type Finding, handOff, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
+
+const HOLDER = { holder: 'holdfast doctor' }
 
 /** Checks that only make sense on one engine. */
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
@@ -21,10 +26,11 @@ export const command: CommandSpec = {
     ['holdfast doctor --url redis://127.0.0.1:6379 --json', 'another engine, for a program'],
   ],
   run: async (input) => {
-    const opened = await open(input)
-    const { engine, url } = opened
+    await using opened = await open(input, HOLDER)
+    const { locks, url } = opened
+    const { engine } = locks
     const isDefault = input.value('url') === undefined && (process.env.HOLDFAST_URL ?? '') === ''
-    const patient: Patient = { engine, another: async () => (await open(input)).engine, isDefault }
+    const patient: Patient = { engine, locks, another: () => open(input, HOLDER), isDefault }
     const findings = await examine(patient)
     const failed = findings.some(({ status }) => status === 'fail')
     if (input.json) printJson(STDOUT, input.command, { engine: engine.name, url: redactUrl(url), ok: !failed, checks: findings })
@@ -37,15 +43,16 @@ async function examine(patient: Patient): Promise<Finding[]> {
   const findings = [...(await nodeVersion()), ...(await reachable(patient))]
   if (findings.some(({ status }) => status === 'fail')) return findings
   const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? []
-  // The last one closes the engine.
   for (const check of [roundTrip, verbs, ...own, handOff]) findings.push(...(await attempt(check, patient)))
   return findings
 }
 
-/** A check that throws is a finding, too. */
+const CHECK_MS = 30_000
+
+/** A check that throws, or takes for ever, is a finding, too. */
 async function attempt(check: Check, patient: Patient): Promise<readonly Finding[]> {
   try {
-    return await check(patient)
+    return await timely(clock, CHECK_MS, check(patient), () => new Error(`no answer within ${formatDuration(CHECK_MS)}`))
   } catch (error) {
     return [{ name: check.name || 'check', status: 'fail', finding: error instanceof Error ? error.message : String(error) }]
   }

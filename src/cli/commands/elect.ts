@@ -2,7 +2,6 @@
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { Interrupted } from '../failure.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram } from '../job.ts'
-import { type Opened, open } from '../open.ts'
 import { say } from '../output.ts'
 import { Signals } from '../signals.ts'
 import type { Limits } from '../supervise.ts'
@@ -29,29 +28,23 @@ export const command: CommandSpec = {
       say(refused.message)
       return refused.exit
     }
-    return campaign(input, limits, await open(input))
+    return campaign(input, limits)
   },
 }
 
-async function campaign(input: Input, limits: Limits, opened: Opened): Promise<number> {
+async function campaign(input: Input, limits: Limits): Promise<number> {
   const interrupt = new AbortController()
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
-  const runner = new JobRunner(input, opened, limits, signals)
-  runner.remarkEngine()
-  const locks = opened.locks(runner.holder, limits.ttlMs)
-  try {
-    const lock = locks.mutex(input.key)
-    for (;;) {
-      const term = await runner.run(lock, Number.POSITIVE_INFINITY, interrupt.signal)
-      if (term === undefined) continue
-      await term.lease.release()
-      runner.report(term)
-      if (!term.lost) return term.exit
-      // Told to end while we were losing: then that is what ends us, and not the next election.
-      if (signals.toldToEnd !== undefined) throw new Interrupted(signals.toldToEnd)
-      runner.remark('no longer the leader; standing for election again')
-    }
-  } finally {
-    await locks.close()
+  await using runner = await JobRunner.open(input, limits, signals)
+  const lock = runner.locks.mutex(input.key)
+  for (;;) {
+    const term = await runner.run(lock, Number.POSITIVE_INFINITY, interrupt.signal)
+    if (term === undefined) continue
+    await term.lease.release()
+    runner.report(term)
+    if (!term.lost) return term.exit
+    // Told to end while we were losing: then that is what ends us, and not the next election.
+    if (signals.toldToEnd !== undefined) throw new Interrupted(signals.toldToEnd)
+    runner.remark('no longer the leader; standing for election again')
   }
 }

@@ -23,8 +23,8 @@ export const command: CommandSpec = {
     const token = tokenOf(input)
     const how = input.has('now') ? 'now' : 'expire'
     await using opened = await open(input)
-    const before = await opened.ask((engine) => engine.inspect(key))
-    const evicted = await opened.ask((engine) => engine.evict(key, token, how))
+    const before = await opened.ask((locks) => locks.inspect(key))
+    const evicted = await opened.ask((locks) => locks.evict(key, token, how))
     const exit = evicted ? EXITS.ok.code : EXITS.no.code
     if (input.json) printJson(STDOUT, input.command, { key, token, how, evicted })
     else if (evicted) print(`evicted token ${token} from '${printable(key)}'${consequence(before, token, how)}`)

@@ -19,9 +19,9 @@ export const command: CommandSpec = {
   run: async (input) => {
     await using opened = await open(input)
     const [prefix = ''] = input.rest
-    const lines = await opened.ask(async (engine) => {
+    const lines = await opened.ask(async (locks) => {
       const found: LineSummary[] = []
-      for await (const line of engine.list(prefix)) found.push(line)
+      for await (const line of locks.list(prefix)) found.push(line)
       return found
     })
     lines.sort((a, b) => compareKeys(a.key, b.key))

@@ -6,7 +6,6 @@ import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { Interrupted } from '../failure.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram, type Stay } from '../job.ts'
-import { type Opened, open } from '../open.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
 import { Signals } from '../signals.ts'
 import type { Limits } from '../supervise.ts'
@@ -40,7 +39,7 @@ export const command: CommandSpec = {
     const plan = planOf(input)
     const refused = refuseProgram(input.program)
     if (refused !== undefined) return refuse(input, 'not-run', refused.exit, refused.message)
-    return runOnce(input, plan, await open(input))
+    return runOnce(input, plan)
   },
 }
 
@@ -73,22 +72,16 @@ function lockOf(locks: Locks, key: string, limit: number): Lock<AcquireOptions> 
   return limit === 1 ? locks.mutex(key) : locks.semaphore(key, limit)
 }
 
-async function runOnce(input: Input, plan: Plan, opened: Opened): Promise<number> {
+async function runOnce(input: Input, plan: Plan): Promise<number> {
   const { key } = input
   const interrupt = new AbortController()
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
-  const runner = new JobRunner(input, opened, plan.limits, signals)
-  runner.remarkEngine()
-  const locks = opened.locks(runner.holder, plan.limits.ttlMs)
-  try {
-    const stay = await runner.run(lockOf(locks, key, plan.limit), plan.waitMs, interrupt.signal)
-    if (stay === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
-    await giveBack(stay, plan.atLeastMs)
-    runner.report(stay)
-    return stay.exit
-  } finally {
-    await locks.close()
-  }
+  await using runner = await JobRunner.open(input, plan.limits, signals)
+  const stay = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
+  if (stay === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
+  await giveBack(stay, plan.atLeastMs)
+  runner.report(stay)
+  return stay.exit
 }
 
 /** With some of --at-least left, the key stays busy behind us. */

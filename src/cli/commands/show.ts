@@ -17,7 +17,7 @@ export const command: CommandSpec = {
   run: async (input) => {
     const { key } = input
     await using opened = await open(input)
-    const line = await opened.ask((engine) => engine.inspect(key))
+    const line = await opened.ask((locks) => locks.inspect(key))
     if (input.json) printJson(STDOUT, input.command, lineJson(line))
     else print(lineText(line))
     return EXITS.ok.code

@@ -33,13 +33,13 @@ export const command: CommandSpec = {
       ended = signal
       bell.ring()
     })
-    await using _watching = await opened.ask(async (engine) => (await engine.watch?.(key, () => bell.ring())) ?? nothing)
+    await using _watching = await opened.ask(async ({ engine }) => (await engine.watch?.(key, () => bell.ring())) ?? nothing)
     const redraw = isTerminal(STDOUT) && !input.json
     for (let seen = 0, last = ''; seen < most; await bell.rung(LOOK_EVERY_MS)) {
       // Ctrl-C is how one ends it: no error. Other signals end it as they end others.
       if (ended === 'SIGINT') return EXITS.ok.code
       if (ended !== undefined) throw new Interrupted(ended)
-      const line = await opened.ask((engine) => engine.inspect(key))
+      const line = await opened.ask((locks) => locks.inspect(key))
       const now = identity(line)
       if (now !== last) seen += 1
       if (redraw) write(STDOUT, `${HOME}${lineText(line)}\n`)
