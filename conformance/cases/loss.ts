@@ -28,9 +28,9 @@ async function takenOver(
   const lease = await next
   const grantedNs = process.hrtime.bigint()
   if (away === 'stopped') actor.continue()
-  const turns = await scene.eventually('two turns after the grant', async () => {
+  const turns = await scene.eventually('three turns after the grant', async () => {
     const all = await actor.ask('turns', { lease: 'a' })
-    return all.filter(({ atNs }) => atNs > grantedNs).length >= 2 && all
+    return all.filter(({ atNs }) => atNs > grantedNs).length >= 3 && all
   })
   const last = await actor.ask('look', { lease: 'a' })
   assert.equal(lease.held, true)
@@ -64,9 +64,9 @@ export const loss: Group = {
       needs: [actors, lossBeforeNext],
       async run(scene) {
         const { turns, grantedNs, last } = await takenOver(scene, false, away)
-        // In the first turn after the grant the timer that tells may be the next to run; it is not left for a second one.
-        const [, second] = turns.filter(({ atNs }) => atNs > grantedNs)
-        assert.equal(second?.told, true, 'the signal was silent when the next one was let in')
+        // One turn may have been under way when it was stopped, and in the next one the timer that tells may come second. No later one is silent.
+        const [, , third] = turns.filter(({ atNs }) => atNs > grantedNs)
+        assert.equal(third?.told, true, 'the signal was silent when the next one was let in')
         assert.deepEqual({ held: last.held, aborted: last.aborted }, { held: false, aborted: true })
       },
     },
