@@ -34,13 +34,14 @@ export interface InnerLease extends Lease {
   readonly lossError: LeaseLostError | undefined
 }
 
-interface Frame {
+export interface Frame {
   readonly keeper: Keeper
   readonly lease: InnerLease
   readonly parent: Frame | undefined
 }
 
-const context = new AsyncLocalStorage<Frame | undefined>()
+/** What is held around whoever asks. Exported for the simulator, which ends it where nothing nests: until Node 24, every promise pays for it from its first use on. */
+export const context: AsyncLocalStorage<Frame | undefined> = new AsyncLocalStorage()
 
 /** Run `work` so that whatever it asks for is known to be inside `leases`. */
 export function runInside<Result>(keeper: Keeper, leases: readonly InnerLease[], work: () => Promise<Result>): Promise<Result> {
