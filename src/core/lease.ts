@@ -4,6 +4,7 @@ import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Holding, InnerLease } from './nesting.ts'
+import { outside } from './outside.ts'
 import { truthfulController } from './signal.ts'
 import { Turnstile } from './turnstile.ts'
 
@@ -111,6 +112,7 @@ export class EntryLease implements InnerLease {
 
   #lost(why: LossReason): void {
     this.#lossError = new LeaseLostError(this.key, this.token, why)
-    this.#controller?.abort(this.#lossError)
+    // Whoever listens is not inside the work of whoever noticed.
+    outside(() => this.#controller?.abort(this.#lossError))
   }
 }

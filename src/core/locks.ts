@@ -150,7 +150,8 @@ export class Locks implements AsyncDisposable {
         yield value
       }
     } finally {
-      await lines.return?.()
+      // Not awaited: it would queue behind a look that is never answered.
+      void lines.return?.().catch(() => {})
     }
   }
 

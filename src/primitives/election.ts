@@ -108,14 +108,12 @@ export class LineElection implements Election {
       let last: Leader | undefined | null = null
       let seenAt = clock.now()
       while (!signal.aborted) {
-        try {
-          const leader = await this.leader()
+        const seen = await this.#look(seenAt)
+        if (seen !== undefined && (last === null || !sameLeader(last, seen.leader))) yield seen.leader
+        if (seen !== undefined) {
+          last = seen.leader
+          // After the yield: an observer may take its time.
           seenAt = clock.now()
-          if (last === null || leader?.token !== last?.token || leader?.holder !== last?.holder) yield leader
-          last = leader
-        } catch (error) {
-          // As for waiters: an outage shorter than the ttl is our business.
-          if (clock.now() - seenAt >= this.#lock.spec.ttlMs) throw error
         }
         // The watch is a hint and can be lost; looking now and then is the promise.
         await bell.rung(intervalMs, () => signal.aborted)
@@ -126,11 +124,25 @@ export class LineElection implements Election {
     }
   }
 
+  /** Undefined: no answer. As for waiters, an outage shorter than the ttl is our business. */
+  async #look(seenAt: number): Promise<{ leader: Leader | undefined } | undefined> {
+    try {
+      return { leader: await this.leader() }
+    } catch (error) {
+      if (this.#keeper.clock.now() - seenAt >= this.#lock.spec.ttlMs) throw error
+      return undefined
+    }
+  }
+
   /** Undefined: this engine cannot watch, or not now. */
   async #watch(ring: () => void): Promise<AsyncDisposable | undefined> {
     const watching = this.#keeper.call('watch', async (engine) => engine.watch?.(this.key, ring))
     return watching.catch(() => undefined)
   }
+}
+
+function sameLeader(a: Leader | undefined, b: Leader | undefined): boolean {
+  return a?.token === b?.token && a?.holder === b?.holder
 }
 
 /** Whether this error says that the term is over, and not that something else was lost or that the locks were closed. */
