@@ -28,20 +28,14 @@ export class Caller {
   /**
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Rejects with an `EngineError`.
    */
-  async call(script: Script, words: string[], key: string, signal?: AbortSignal): Promise<unknown> {
-    if (!this.#wire.ready) await this.connected(signal)
-    try {
-      words[0] = script.sha
-      return await this.#wire.send('EVALSHA', words, key)
-    } catch (error) {
+  call(script: Script, words: string[], key: string, signal?: AbortSignal): Promise<unknown> {
+    if (!this.#wire.ready) return this.connected(signal).then(() => this.call(script, words, key))
+    words[0] = script.sha
+    return this.#wire.send('EVALSHA', words, key).catch((error: unknown) => {
       if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
-    }
-    try {
       words[0] = script.text
-      return await this.#wire.send('EVAL', words, key)
-    } catch (error) {
-      throw fault(error)
-    }
+      return this.#wire.send('EVAL', words, key).catch(rethrow)
+    })
   }
 
   /** Resolves when there is a connection. */
@@ -69,4 +63,8 @@ export class Caller {
       look()
     })
   }
+}
+
+function rethrow(error: unknown): never {
+  throw fault(error)
 }

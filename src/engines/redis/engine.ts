@@ -68,23 +68,17 @@ export class RedisEngine implements Engine {
     )
   }
 
-  async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    const standings = await this.#bySlot(claims, (some, slot) => this.#enter(some, slot, signal), refused)
-    this.#forgetAllBut(claims, standings)
-    return standings
+  enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
+    return this.#bySlot(claims, (some, slot) => this.#enter(some, slot, signal), refused)
   }
 
-  async renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    const sentAt = this.#clock.now()
-    const standings = await this.#bySlot(places, (some) => this.#renew(some, signal), refused)
-    this.#forgetAllBut(places, standings)
-    if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
-    return standings
+  renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
+    return this.#bySlot(places, (some) => this.#renew(some, signal), refused)
   }
 
-  async leave(places: readonly Item[]): Promise<readonly boolean[]> {
+  leave(places: readonly Item[]): Promise<readonly boolean[]> {
     if (!this.#lookout.idle) for (const { id } of places) this.#lookout.forget(id)
-    return await this.#bySlot(places, async (some) => departures(await this.#call(leave, some, idsOf(some)), some.length))
+    return this.#bySlot(places, (some) => this.#leave(some))
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
@@ -146,23 +140,36 @@ export class RedisEngine implements Engine {
   async #enter(claims: readonly Claim[], slot: number | undefined, signal: AbortSignal | undefined): Promise<readonly Standing[]> {
     const args = enterArguments(claims, this.#client)
     if (args === undefined) return await halves(claims, (half) => this.#enter(half, slot, signal))
-    return this.#standings.entered(await this.#call(enter, claims, args, { counter: counterKey(slot), signal }), claims)
+    const reply = await this.#call(enter, claims, args, signal, counterKey(slot))
+    const standings = this.#standings.entered(reply, claims)
+    this.#forgetAllBut(claims, standings)
+    return standings
   }
 
   async #renew(places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
     const args = renewArguments(places)
     if (args === undefined) return await halves(places, (half) => this.#renew(half, signal))
-    return this.#standings.renewed(await this.#call(renew, places, args, { signal }), places)
+    const sentAt = this.#clock.now()
+    const standings = this.#standings.renewed(await this.#call(renew, places, args, signal), places)
+    this.#forgetAllBut(places, standings)
+    if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
+    return standings
+  }
+
+  async #leave(places: readonly Item[]): Promise<readonly boolean[]> {
+    const ids = places.map(({ id }) => id)
+    return departures(await this.#call(leave, places, ids), places.length)
   }
 
   #call(
     script: Script,
     items: readonly Pick<Place, 'key'>[],
     args: readonly string[],
-    options: { readonly counter?: string; readonly signal?: AbortSignal | undefined } = {},
+    signal?: AbortSignal,
+    counter?: string,
   ): Promise<unknown> {
     const words = ['', '']
-    if (options.counter !== undefined) words.push(options.counter)
+    if (counter !== undefined) words.push(counter)
     for (const { key } of items) {
       words.push(this.#prefix + key)
       // Outside Cluster the scripts make the other names themselves.
@@ -170,16 +177,23 @@ export class RedisEngine implements Engine {
     }
     words[1] = String(words.length - 2)
     for (const arg of args) words.push(arg)
-    return this.#caller.call(script, words, words[2] as string, options.signal)
+    return this.#caller.call(script, words, words[2] as string, signal)
   }
 
   /** One call for all; in Cluster one for each slot, at the same time. A slot that fails leaves the others alone where `refused` can say so. */
-  async #bySlot<One extends Pick<Place, 'key'>, Answer>(
+  #bySlot<One extends Pick<Place, 'key'>, Answer>(
     items: readonly One[],
     call: (items: readonly One[], slot: number | undefined) => Promise<readonly Answer[]>,
     refused?: (error: EngineError) => Answer,
   ): Promise<readonly Answer[]> {
-    if (!this.#wire.cluster) return await call(items, undefined)
+    return this.#wire.cluster ? this.#eachSlot(items, call, refused) : call(items, undefined)
+  }
+
+  async #eachSlot<One extends Pick<Place, 'key'>, Answer>(
+    items: readonly One[],
+    call: (items: readonly One[], slot: number) => Promise<readonly Answer[]>,
+    refused?: (error: EngineError) => Answer,
+  ): Promise<readonly Answer[]> {
     const bySlot = new Map<number, number[]>()
     for (const [index, { key }] of items.entries()) {
       const slot = slotOf(this.#fullK(key))
@@ -211,10 +225,6 @@ export class RedisEngine implements Engine {
   #keyOf(K: string): string {
     return K.slice(this.#wire.keyPrefix.length + this.#prefix.length)
   }
-}
-
-function idsOf(items: readonly Item[]): string[] {
-  return items.map(({ id }) => id)
 }
 
 function refused(error: EngineError): Standing {

@@ -18,8 +18,6 @@ export async function openRedis(url: string, options: CommonOptions = {}): Promi
 
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 1000
-/** A server that says nothing for this long, though asked, is given up for a new connection. */
-const SILENCE_MS = 2000
 const CONNECT_LIMIT_MS = 5000
 const KEEP_ALIVE_MS = 10_000
 
@@ -34,7 +32,6 @@ const CONNECTION = {
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   connectTimeout: CONNECT_LIMIT_MS,
-  socketTimeout: SILENCE_MS,
   keepAlive: KEEP_ALIVE_MS,
 } as const
 

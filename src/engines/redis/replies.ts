@@ -30,6 +30,10 @@ export class Standings {
   }
 
   entered(reply: unknown, claims: readonly Claim[]): Standing[] {
+    if (!Array.isArray(reply)) {
+      const first = BigInt(String(reply))
+      return claims.map(({ ttlMs }, index) => ({ state: 'held', token: first + BigInt(index), heldForMs: ttlMs }))
+    }
     const [firstToken, codes] = reply as readonly unknown[]
     const first = BigInt(String(firstToken))
     return this.#read(String(codes), new Extras(reply, 2), claims, first)
@@ -96,7 +100,7 @@ class Extras {
 export function departures(reply: unknown, count: number): boolean[] {
   const codes = String(reply)
   if (codes.length !== count) throw strange(codes)
-  return Array.from(codes, (code) => code === '1')
+  return codes.split('').map((code) => code === '1')
 }
 
 /** The answer to `inspect`. */

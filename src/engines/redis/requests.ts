@@ -54,7 +54,7 @@ function inClasses<Item>(
     classOf.push(last)
   }
   const character = (index: number): string => String.fromCharCode(CLASS_ZERO + index + 1)
-  const args = [classes.length === 1 ? '' : character(classes.length - 1) + classOf.map(character).join('')]
+  const args = classes.length === 1 ? [] : [`:${character(classes.length - 1)}${classOf.map(character).join('')}`]
   for (const item of classes) describe(item, (arg) => args.push(arg))
   return args
 }

@@ -2,17 +2,18 @@
 --
 -- KEYS  1              the counter that tokens come from
 --       2..            for each claim its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              '' if all claims are of one class; else how many classes there are, and then for each claim which is its own, each as a
---                      character: '!' for 1, '"' for 2, and so on
---       2..            for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
+-- ARGV  1              only if claims are of several classes: ':', how many classes there are, and for each claim which is its own; both as characters,
+--                      '!' for 1, '"' for 2, and so on
+--       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
 --       ..             for each claim its id
--- Answer               {first token, codes, extras...}
---                      codes has one letter for each claim: h holds, new, with the first token plus its index; the others as in place.lua
+-- Answer               the first token, if all hold and are new: each has the token of the one before it plus 1. Else
+--                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each. Arguments are few because each costs as much
 -- as a small command.
-local class_of = ARGV[1]
-local first_id = class_of == '' and 3 or 1 + 2 * (string.byte(class_of, 1) - 32)
+local class_of, first_class = ARGV[1], 2
+if string.sub(class_of, 1, 1) ~= ':' then class_of, first_class = nil, 1 end
+local first_id = class_of and 1 + 2 * (string.byte(class_of, 2) - 32) or 2
 local count = #ARGV - first_id
 local stride = (#KEYS - 1) / count
 
@@ -29,24 +30,34 @@ if previous and tonumber(previous) >= base then
   redis.call('SET', KEYS[1], string.format('%.0f', base + count - 1))
 end
 
-local entries, lined = {}, false
-for i = 1, count do
-  entries[i] = stride == 1 and 'hf1:entries:{' .. KEYS[i + 1] .. '}' or KEYS[i * 4 - 1]
+local function class_at(i)
+  return class_of and 2 * (string.byte(class_of, i + 2) - 32) or 1
 end
-lined = redis.call('EXISTS', unpack(entries)) > 0
 
-local slow, ttl, record = {}, ARGV[2], string.sub(ARGV[3], 2)
-for i = 1, count do
-  if class_of ~= '' then
-    local class = 2 * (string.byte(class_of, i + 1) - 32)
-    ttl, record = ARGV[class], string.sub(ARGV[class + 1], 2)
-  end
-  local token = i == 1 and first_token or string.format('%.0f', base + i - 1)
-  local taken = (not lined or redis.call('EXISTS', entries[i]) == 0)
-    and redis.call('SET', KEYS[stride * (i - 1) + 2], 'hf1:' .. ARGV[first_id + i] .. ':' .. token .. record, 'NX', 'PX', ttl)
-  if not taken then slow[#slow + 1] = i end
+local function entries_at(i)
+  return stride == 1 and 'hf1:entries:{' .. KEYS[i + 1] .. '}' or KEYS[i * 4 - 1]
 end
-if #slow == 0 then return {first_token, string.rep('h', count)} end
+
+local function any_lined()
+  if count == 1 then return redis.call('EXISTS', entries_at(1)) > 0 end
+  local entries = {}
+  for i = 1, count do entries[i] = entries_at(i) end
+  return redis.call('EXISTS', unpack(entries)) > 0
+end
+
+local slow
+local lined, ttl, record = any_lined(), ARGV[first_class], string.sub(ARGV[first_class + 1], 2)
+for i = 1, count do
+  if class_of then ttl, record = ARGV[class_at(i)], string.sub(ARGV[class_at(i) + 1], 2) end
+  local token = i == 1 and first_token or string.format('%.0f', base + i - 1)
+  local taken = (not lined or redis.call('EXISTS', entries_at(i)) == 0)
+    and redis.call('SET', KEYS[stride * (i - 1) + 2], 'hf1:' .. ARGV[first_id + i] .. ':' .. token .. record, 'NX', 'PX', ttl)
+  if not taken then
+    slow = slow or {}
+    slow[#slow + 1] = i
+  end
+end
+if not slow then return first_token end
 
 local codes, firsts, seconds = {}, {}, {}
 for i = 1, count do codes[i] = 'h' end
@@ -82,9 +93,6 @@ local function enter(i, line, id, class)
   end
 end
 
-for _, i in ipairs(slow) do
-  local class = class_of == '' and 2 or 2 * (string.byte(class_of, i + 1) - 32)
-  enter(i, open_at(stride * (i - 1) + 2, stride == 1), ARGV[first_id + i], class)
-end
+for _, i in ipairs(slow) do enter(i, open_at(stride * (i - 1) + 2, stride == 1), ARGV[first_id + i], class_at(i)) end
 finish()
 return answers(first_token, table.concat(codes))

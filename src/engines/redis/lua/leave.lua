@@ -4,9 +4,18 @@
 -- ARGV                 for each place its id
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
--- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
+-- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them, and a batch of one not even that.
 local count = #ARGV
 local stride = #KEYS / count
+
+if count == 1 then
+  local value = redis.pcall('GET', KEYS[1])
+  local own = 'hf1:' .. ARGV[1] .. ':'
+  if value and type(value) == 'string' and string.sub(value, 1, #own) == own then
+    redis.call('DEL', KEYS[1])
+    return '1'
+  end
+end
 
 local Ks = KEYS
 if stride ~= 1 then

@@ -207,7 +207,7 @@ local function spread(line)
   local id = line.sole
   if not id then return end
   line.sole, line.ours = nil, true
-  call('HSET', line.entries, id, unparse(line.entry), '@' .. id, math.floor(line.entry.token / 1000))
+  call('HSET', line.entries, id, unparse(line.entry), '@' .. id, math.floor(line.entry.token / 1000), '#', sums(line))
   call('ZADD', line.expiries, line.expiry, id)
   call('SET', line.K, MARK, 'PX', math.max(line.expiry - now, 1))
   line.longest = math.max(line.longest, line.expiry - now)

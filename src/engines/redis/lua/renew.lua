@@ -1,15 +1,15 @@
 -- Renew entries: set their expiry to now + ttl, and say where they stand. What is gone stays gone.
 --
 -- KEYS                 for each place its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              '' if all places have one ttl; else how many ttls there are, and then for each place which is its own, each as a character:
+-- ARGV  1              only if places have several ttls: ':', how many ttls there are, and for each place which is its own; both as characters,
 --                      '!' for 1, '"' for 2, and so on
---       2..            each ttl (ms)
+--       ..             each ttl (ms)
 --       ..             for each place its id
 -- Answer               {codes, extras...}, as in place.lua
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET for all of them, and one PEXPIRE for each.
-local ttl_of = ARGV[1]
-local first_id = ttl_of == '' and 2 or 1 + string.byte(ttl_of, 1) - 32
+local ttl_of = string.sub(ARGV[1], 1, 1) == ':' and ARGV[1]
+local first_id = ttl_of and 1 + string.byte(ttl_of, 2) - 32 or 1
 local count = #ARGV - first_id
 local stride = #KEYS / count
 
@@ -20,10 +20,14 @@ if stride ~= 1 then
 end
 local values = redis.call('MGET', unpack(Ks))
 
+local function ttl_at(i)
+  return ARGV[ttl_of and string.byte(ttl_of, i + 2) - 31 or 1]
+end
+
 local slow, codes, firsts, seconds = {}, {}, {}, {}
 for i = 1, count do
   local id = ARGV[first_id + i]
-  local ttl = ARGV[ttl_of == '' and 2 or string.byte(ttl_of, i + 1) - 31]
+  local ttl = ttl_at(i)
   local token, same
   if values[i] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
     token, same = string.match(values[i], '^(%d+) a %d+ %d+ (%d+) ', #id + 6)
@@ -41,10 +45,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 --#include place
 
-for _, i in ipairs(slow) do
-  local ttl = tonumber(ARGV[ttl_of == '' and 2 or string.byte(ttl_of, i + 1) - 31])
-  renew(open_at(stride * (i - 1) + 1, stride == 1), i, ARGV[first_id + i], ttl)
-end
+for _, i in ipairs(slow) do renew(open_at(stride * (i - 1) + 1, stride == 1), i, ARGV[first_id + i], tonumber(ttl_at(i))) end
 -- An empty letter to whoever waits: so its process knows, once for each beat, that letters still arrive.
 if waiter and not letters[waiter] then letters[waiter] = {} end
 finish()

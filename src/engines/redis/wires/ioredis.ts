@@ -44,7 +44,7 @@ export class IoredisWire implements Wire {
   readonly #client: IoredisClient | IoredisCluster
   readonly #clock: Clock
   readonly #owned: boolean
-  readonly #underWay = new UnderWay()
+  readonly #underWay: UnderWay
   readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
     ready: () => this.#changed(undefined),
     error: (error) => this.#changed(error as Error),
@@ -56,6 +56,8 @@ export class IoredisWire implements Wire {
     this.#client = client
     this.#clock = clock
     this.#owned = options.owned
+    // A client that was brought carries other things too: it is not ours to cut.
+    this.#underWay = new UnderWay(clock, options.owned ? () => client.disconnect(true) : undefined)
     this.cluster = isCluster(client)
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)
@@ -80,6 +82,7 @@ export class IoredisWire implements Wire {
 
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
+    this.#underWay.stop()
     if (!this.#owned) return
     // Somebody has to hear what a dying connection says, or ioredis writes it to the console.
     this.#client.on('error', () => undefined)

@@ -4,6 +4,8 @@
  * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken seconds after somebody asked for it is taken
  * for nobody.
  */
+import type { Clock, Timer } from '../../../core/clock.ts'
+
 export interface Wire {
   /** As in error messages: `ioredis`, `node-redis`, `valkey-glide`. */
   readonly name: string
@@ -49,28 +51,61 @@ export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
 }
 
-/** Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. */
+/** A server that says nothing for this long, though asked, is given up. */
+const SILENCE_MS = 2000
+
+/**
+ * Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. And so that
+ * somebody notices when a connection is dead without having ended.
+ */
 export class UnderWay {
-  readonly #rejects = new Set<(error: Error) => void>()
+  readonly #clock: Clock
+  readonly #silent: (() => void) | undefined
+  /** How to fail each, and since when it is under way; the oldest first. */
+  readonly #commands = new Map<(error: Error) => void, number>()
+  /** One timer watches all commands. It is left standing when they are answered, for the next ones, and ends when it finds none. */
+  #watch: Timer | undefined
+
+  /** `silent` is called when nothing has been answered for too long. */
+  constructor(clock: Clock, silent?: () => void) {
+    this.#clock = clock
+    this.#silent = silent
+  }
 
   track(reply: Promise<unknown>): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#rejects.add(reject)
+      this.#commands.set(reject, this.#clock.now())
+      if (this.#silent !== undefined) this.#watch ??= this.#clock.timer(SILENCE_MS, () => this.#look())
       reply.then(
         (value) => {
-          this.#rejects.delete(reject)
+          this.#commands.delete(reject)
           resolve(value)
         },
         (error: unknown) => {
-          this.#rejects.delete(reject)
+          this.#commands.delete(reject)
           reject(error)
         },
       )
     })
   }
 
+  /** The connection has ended. */
   lost(cause: unknown): void {
-    for (const reject of this.#rejects) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
-    this.#rejects.clear()
+    for (const reject of this.#commands.keys()) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
+    this.#commands.clear()
+  }
+
+  stop(): void {
+    this.#watch?.cancel()
+    this.#watch = undefined
+  }
+
+  #look(): void {
+    this.stop()
+    const [oldest] = this.#commands.values()
+    if (oldest === undefined) return
+    const ageMs = this.#clock.now() - oldest
+    if (ageMs >= SILENCE_MS) this.#silent?.()
+    this.#watch = this.#clock.timer(ageMs >= SILENCE_MS ? SILENCE_MS : SILENCE_MS - ageMs, () => this.#look())
   }
 }

@@ -1,0 +1,58 @@
+/**
+ * A server whose wall clock a test sets. The library in clock.c is compiled when it is needed; where there is no C compiler, or no LD_PRELOAD, suites that
+ * need it are skipped with that reason.
+ */
+import { execFile } from 'node:child_process'
+import { chmodSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { Missing, type Program } from './programs.ts'
+
+const run = promisify(execFile)
+
+export class ServerClock implements Disposable {
+  readonly #folder: string
+  readonly #file: number
+  #nowMs: number
+
+  static async make(nowMs: number): Promise<ServerClock | Missing> {
+    if (process.platform !== 'linux') return new Missing('setting the clock of a server needs Linux')
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-clock-'))
+    chmodSync(folder, 0o755)
+    const source = fileURLToPath(new URL('clock.c', import.meta.url))
+    try {
+      await run('cc', ['-O2', '-shared', '-fPIC', '-o', join(folder, 'clock.so'), source])
+    } catch (error) {
+      rmSync(folder, { recursive: true })
+      return new Missing(`setting the clock of a server needs a C compiler: ${(error as Error).message.split('\n')[0]}`)
+    }
+    return new ServerClock(folder, nowMs)
+  }
+
+  private constructor(folder: string, nowMs: number) {
+    this.#folder = folder
+    this.#file = openSync(join(folder, 'now'), 'w+', 0o644)
+    this.#nowMs = nowMs
+    this.advance(0)
+  }
+
+  /** The program, under this clock. */
+  drive(program: Program): Program {
+    const ours = { LD_PRELOAD: join(this.#folder, 'clock.so'), HOLDFAST_CLOCK: join(this.#folder, 'now') }
+    return { ...program, env: { ...program.env, ...ours } }
+  }
+
+  /** Let whole milliseconds pass; a negative number sets the clock back. */
+  advance(ms: number): void {
+    this.#nowMs += ms
+    const nanoseconds = Buffer.alloc(8)
+    nanoseconds.writeBigInt64LE(BigInt(Math.round(this.#nowMs)) * 1_000_000n)
+    writeSync(this.#file, nanoseconds, 0, 8, 0)
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+}
