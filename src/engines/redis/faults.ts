@@ -35,6 +35,16 @@ const REFUSED = new Set([
 /** Time does not mend it. */
 const LASTING = new Set(['NOAUTH', 'WRONGPASS', 'NOPERM', 'CROSSSLOT', 'DENIED', 'WRONGTYPE', 'ERR', 'NOPROTO'])
 
+/** Node's codes for certificates that do not convince. */
+const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
+
+/** Whether trying again later can help. */
+function passing(error: unknown): boolean {
+  const code = codeOf(error)
+  if (code !== undefined) return !LASTING.has(code)
+  return !UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
+}
+
 /** The code of an error that Redis answered with; undefined for an error of the client. */
 export function codeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined
@@ -51,18 +61,13 @@ export function fault(error: unknown): EngineError {
   const code = codeOf(error)
   const message = error instanceof Error ? error.message : String(error)
   const outcome = code !== undefined && REFUSED.has(code) ? 'not-applied' : 'unknown'
-  return new EngineError(ENGINE, message, { outcome, transient: code === undefined || !LASTING.has(code), cause: error })
+  return new EngineError(ENGINE, message, { outcome, transient: passing(error), cause: error })
 }
 
 /** There is no connection, and nothing was sent. */
 export function offline(trouble: Error | undefined): EngineError {
-  const code = codeOf(trouble)
-  const transient = code === undefined || !LASTING.has(code)
-  return new EngineError(ENGINE, trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`, {
-    outcome: 'not-applied',
-    transient,
-    cause: trouble,
-  })
+  const message = trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`
+  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause: trouble })
 }
 
 /** What is at K is not a lock that we, or anybody, could wait for. */

@@ -28,7 +28,7 @@ export const renew: Script = {
     "local ttl_of = string.sub(ARGV[1], 1, 1) == ':' and ARGV[1]\nlocal first_id = ttl_of and 1 + string.byte(ttl_of, 2) - 32 or 1\nlocal count = #ARGV - first_id\nlocal stride = #KEYS / count\nlocal Ks = KEYS\nif stride ~= 1 then\nKs = {}\nfor i = 1, count do Ks[i] = KEYS[stride * (i - 1) + 1] end\nend\nlocal values = redis.call('MGET', unpack(Ks))\nlocal function ttl_at(i)\nreturn ARGV[ttl_of and string.byte(ttl_of, i + 2) - 31 or 1]\nend\nlocal slow, codes, firsts, seconds = {}, {}, {}, {}\nfor i = 1, count do\nlocal id = ARGV[first_id + i]\nlocal ttl = ttl_at(i)\nlocal token, same\nif values[i] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then\ntoken, same = string.match(values[i], '^(%d+) a %d+ %d+ (%d+) ', #id + 6)\nend\nif same == ttl and redis.call('PEXPIRE', Ks[i], ttl) == 1 then\ncodes[i], firsts[i] = 'H', token\nelse\nslow[#slow + 1] = i\nend\nend\nif #slow == 0 then return {string.rep('H', count), unpack(firsts)} end\nlocal time = redis.call('TIME')\nlocal now = time[1] * 1000 + math.floor(time[2] / 1000)",
     line,
     place,
-    "for _, i in ipairs(slow) do renew(open_at(stride * (i - 1) + 1, stride == 1), i, ARGV[first_id + i], tonumber(ttl_at(i))) end\nif waiter and not letters[waiter] then letters[waiter] = {} end\nfinish()\nreturn answers(table.concat(codes))",
+    'for _, i in ipairs(slow) do renew(open_at(stride * (i - 1) + 1, stride == 1), i, ARGV[first_id + i], tonumber(ttl_at(i))) end\nif waiter and not letters[waiter] then letters[waiter] = {} end\nfinish()\nreturn answers(table.concat(codes))',
   ].join('\n'),
 }
 

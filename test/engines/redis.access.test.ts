@@ -1,0 +1,122 @@
+/** Who may come to a Redis server: passwords, certificates, permissions, and a client that is not installed. What time does not mend is said at once. */
+import { execFile } from 'node:child_process'
+import { cpSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterEach, expect, test } from 'vitest'
+import { connect, EngineError, type Locks } from '../../src/index.ts'
+import { builtModule } from '../built.ts'
+import { Missing } from '../servers/programs.ts'
+import { findOwnRedis, type RedisOptions, RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+import { Authority } from '../servers/tls.ts'
+
+const run = promisify(execFile)
+const PASSWORD = 'p@ss:w/ord?#%'
+
+await describeServer('access to Redis', findOwnRedis, (source) => {
+  let server: RedisServer
+  let locks: Locks | undefined
+
+  async function start(options: RedisOptions): Promise<void> {
+    server = await RedisServer.start(source, options)
+  }
+
+  async function acquireAt(url: string): Promise<bigint | null> {
+    locks = await connect(url, { ttl: '30s' })
+    const lease = await locks.mutex('key').acquire()
+    await lease.release()
+    return lease.token
+  }
+
+  /** What an acquire that could wait for ever is told. */
+  async function refusalAt(url: string): Promise<EngineError> {
+    const error: unknown = await acquireAt(url).catch((refusal: unknown) => refusal)
+    expect(error).toBeInstanceOf(EngineError)
+    return error as EngineError
+  }
+
+  afterEach(async () => {
+    await locks?.close()
+    locks = undefined
+    await server[Symbol.asyncDispose]()
+  })
+
+  test('with its password, whatever is in it', async () => {
+    await start({ password: PASSWORD })
+    expect(await acquireAt(server.url)).toBeTypeOf('bigint')
+  })
+
+  test.each([
+    ['a wrong password', ':wrong@', /WRONGPASS/],
+    ['no password', '', /NOAUTH/],
+    ['an unknown user', 'nobody:wrong@', /WRONGPASS/],
+  ])('%s is said at once, and is no matter of time', async (_, user, message) => {
+    await start({ password: PASSWORD })
+    const refusal = await refusalAt(`redis://${user}${server.host}:${server.port}`)
+    expect(refusal).toMatchObject({ outcome: 'not-applied', transient: false, message: expect.stringMatching(message) })
+    expect(JSON.stringify([refusal.message, refusal.stack])).not.toContain('wrong@')
+  })
+
+  test('a user who may not do what locks need is told so, and nothing is left behind', async () => {
+    await start({ args: ['--user', 'weak', 'on', '>weak', '~*', '&*', '+@all', '-evalsha', '-eval'] })
+    const refusal = await refusalAt(`redis://weak:weak@${server.host}:${server.port}`)
+    expect(refusal).toMatchObject({ transient: false, message: expect.stringMatching(/NOPERM/) })
+  })
+
+  test('a user with just the rights that the page names', async () => {
+    const commands = ['+evalsha', '+eval', '+subscribe', '+publish', '+scan', '+info', '+client', '+hello', '+ping', '+select', '+time']
+    const data = ['+get', '+mget', '+getrange', '+set', '+del', '+exists', '+pexpire', '+pttl', '+type', '@hash', '@sortedset']
+    const acl = [
+      'on',
+      '>ours',
+      '~lock:*',
+      '~hf1:*',
+      '&hf1:*',
+      ...commands,
+      ...data.map((right) => (right.startsWith('@') ? `+${right}` : right)),
+    ]
+    await start({ args: ['--user', 'ours', ...acl] })
+    const url = `redis://ours:ours@${server.host}:${server.port}`
+    expect(await acquireAt(url)).toBeTypeOf('bigint')
+    const [first, second] = [await locks?.mutex('key').acquire(), locks?.mutex('key').acquire()]
+    expect(await locks?.inspect('key')).toMatchObject({ entries: [{ state: 'held' }, {}] })
+    await first?.release()
+    await (await second)?.release()
+  })
+
+  test('over TLS, when the authority is known, and not otherwise', async (context) => {
+    using authority = await Authority.make().then((made) => (made instanceof Missing ? context.skip(made.reason) : made))
+    const { caFile, certificateFile, keyFile } = authority
+    const tls = ['--tls-cert-file', certificateFile, '--tls-key-file', keyFile, '--tls-ca-cert-file', caFile, '--tls-auth-clients', 'no']
+    await start({ args: ['--tls-port', '0', ...tls] })
+    await using admin = await server.connect()
+    const port = server.port + 1
+    await admin.command('CONFIG', 'SET', 'tls-port', port)
+    const url = `rediss://127.0.0.1:${port}`
+    expect(await acquireAt(`${url}?ca=${encodeURIComponent(caFile)}`)).toBeTypeOf('bigint')
+    await locks?.close()
+    expect(await refusalAt(url)).toMatchObject({
+      outcome: 'not-applied',
+      transient: false,
+      message: expect.stringContaining('certificate'),
+    })
+  })
+})
+
+test('without ioredis, a redis URL says what to install, and the rest of the package works', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-bare-'))
+  try {
+    builtModule('src/connect.ts')
+    cpSync('dist/src', join(folder, 'src'), { recursive: true })
+    const script = `
+      import { connect } from './src/connect.js'
+      import './src/engines/redis/index.js'
+      await connect('redis://127.0.0.1').catch((error) => console.log(error.code, error.transient, error.message))`
+    const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', script], { cwd: folder })
+    expect(stdout.trim()).toBe('ENGINE false redis: redis:// needs a client: npm install ioredis')
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
