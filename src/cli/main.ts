@@ -59,5 +59,5 @@ const argv = process.argv.slice(2)
 // Nothing of ours keeps a process alive by itself, and all of it is awaited here.
 setInterval(() => undefined, 2 ** 30)
 // At once, and not when the last handle is closed: a client of an engine may keep some.
-process.on('uncaughtException', async (error) => process.exit(await fail(error, argv)))
+process.on('uncaughtException', (error) => void fail(error, argv).then((code) => process.exit(code)))
 process.exit(await main(argv).catch((error: unknown) => fail(error, argv)))

@@ -8,7 +8,6 @@
  *
  * Two watch the same times: this process, and the guardian, for the case that this process is stopped or dead.
  */
-import { setImmediate as afterAnswers } from 'node:timers/promises'
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { channels } from '../core/diagnostics.ts'
 import { LeaseLostError } from '../core/errors.ts'
@@ -93,6 +92,7 @@ class LeaseWatch {
   #atMost: Timer | undefined
   #ending: Promise<void> | undefined
   #lost = false
+  #over = false
 
   constructor(job: Job, guardian: Guardian) {
     const { onLost, ttlMs, graceMs } = job.limits
@@ -119,6 +119,7 @@ class LeaseWatch {
   /** The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the lease was lost. */
   async over(): Promise<boolean> {
     await this.#ending
+    this.#over = true
     for (const timer of [this.#look, this.#kill, this.#atMost]) timer?.cancel()
     channels.renew.unsubscribe(this.#renewed)
     this.#job.lease.signal.removeEventListener('abort', this.#check)
@@ -126,10 +127,11 @@ class LeaseWatch {
   }
 
   /** A beat was answered. The lease hears of it right after us. */
-  readonly #renewed = async (): Promise<void> => {
-    await afterAnswers()
-    this.#check()
-    if (this.#ending === undefined) this.#arm(0)
+  readonly #renewed = (): void => {
+    setImmediate(() => {
+      this.#check()
+      if (this.#ending === undefined && !this.#over) this.#arm(0)
+    })
   }
 
   /** Tell the guardian when to act without us. */
@@ -141,6 +143,7 @@ class LeaseWatch {
 
   /** Is it time? If not, look again when it may be. */
   readonly #check = (): void => {
+    if (this.#over) return
     const { lease } = this.#job
     const now = clock.now()
     const { held, remainingMs } = lease

@@ -109,6 +109,6 @@ function who(holder: string): string {
 }
 
 function shorten(text: string, room: number): string {
-  const characters = [...text]
+  const characters = Array.from(new Intl.Segmenter().segment(text), ({ segment }) => segment)
   return characters.length <= room ? text : `${characters.slice(0, Math.max(room - 1, 0)).join('')}…`
 }
