@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
+import { published } from './published.ts'
 import { held, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, inMemory, type ScriptedWorld, scripted, settled, TTL, type Watched, watched } from './world.ts'
 
@@ -16,11 +17,13 @@ async function holding(options = {}): Promise<ScriptedWorld & { lease: Lease; id
 describe('release', () => {
   test('twice is once, and both are told the same', async () => {
     const { engine, lease } = await holding()
+    using events = published('release')
     const first = watched(lease.release())
     const second = watched(lease.release())
     await (await engine.next('leave')).answer(true)
     expect([first.value, second.value, await lease.release()]).toEqual([true, true, true])
     expect(engine.log.filter((call) => call === 'leave a')).toHaveLength(1)
+    expect(events.names).toEqual(['release'])
   })
 
   test('never rejects, whatever the engine does', async () => {
@@ -247,8 +250,8 @@ describe('close', () => {
     await engine.next('renew')
     const closed = watched(locks.close())
     await (await engine.next('leave')).answer(true, true)
-    await clock.advance(10_000)
-    expect(closed.state).toBe('resolved')
+    await settled()
+    expect(closed.state, 'a renewal is not waited for').toBe('resolved')
     expect({ timers: clock.timers, alive: clock.alive }).toEqual({ timers: 0, alive: 0 })
   })
 })

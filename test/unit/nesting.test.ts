@@ -197,6 +197,17 @@ describe('with `reentrant`', () => {
     never.open()
   })
 
+  test('whoever gets a turn in an outer lease that was released meanwhile is told so', async () => {
+    const { locks } = inMemory()
+    const outer = await locks.mutex('a').acquire()
+    const first = await locks.mutex('a').acquire({ within: outer })
+    const second = watched(locks.mutex('a').acquire({ within: outer }))
+    await outer.release()
+    await first.release()
+    await settled()
+    expect(second.error).toMatchObject({ code: 'LEASE_LOST', why: 'released' })
+  })
+
   test('a write inside a read is refused; a read inside a write and inside a read is nested', async () => {
     const { locks, log } = inMemory()
     const { read, write } = locks.rw('a', reentrant)

@@ -56,6 +56,15 @@ describe('reported', () => {
     expect(world.reports).toMatchObject([{ first: 'c', second: 'a', message: expect.stringContaining("'a' then 'b' then 'c' elsewhere") }])
   })
 
+  test('not again for two keys that were reported as part of a circle', async () => {
+    const world = checked()
+    await nestedUsing(world, 'a', 'b')
+    await nestedUsing(world, 'b', 'c')
+    await nestedUsing(world, 'c', 'a')
+    await nestedUsing(world, 'a', 'c')
+    expect(world.reports).toHaveLength(1)
+  })
+
   test('on the channel, and as a warning of the process when no function is given', async () => {
     using events = published('order')
     const warned = new Promise<Error & { code?: string }>((resolve) => process.once('warning', resolve))
