@@ -176,8 +176,8 @@ export class SqliteEngine implements Engine {
 
   #committed({ effects, client }: Lines): void {
     this.#clients.own = client
-    for (const { key, id, until } of effects.waiters) this.#waiters.set(key, id, until)
     if (effects.wake.size > 0) this.#wake.touch(effects.wake)
+    for (const { key, id, until } of effects.waiters) this.#waiters.set(key, id, until)
     for (const buried of effects.buried) this.#wake.forget(buried)
     for (const news of effects.news) this.#tell(news)
     this.#patrol.changed(effects.changed)

@@ -86,7 +86,10 @@ const ADVICE: Readonly<Record<number, Advice>> = {
   [BUSY]: { says: 'is locked by another process that does not finish; is one of them stopped?', transient: true },
   [PERM]: readOnly,
   [READONLY]: readOnly,
-  [IOERR]: { says: 'could not be read or written (disk I/O error): is the disk failing or over quota, or was the file deleted while in use?', transient: true },
+  [IOERR]: {
+    says: 'could not be read or written (disk I/O error): is the disk failing or over quota, or was the file deleted while in use?',
+    transient: true,
+  },
   [CORRUPT]: damaged,
   [FULL]: { says: 'cannot grow: the disk is full. Nothing was granted; free some space', transient: true },
   [CANTOPEN]: { says: 'cannot be opened: does its folder exist, and may this user read and write there?', transient: true },

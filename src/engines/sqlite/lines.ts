@@ -8,7 +8,7 @@ import type { Claim, GoneReason, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { type Effects, noEffects, type Scene } from './scene.ts'
 import { HELD, REMOVED, WAITING } from './schema.ts'
-import type { EntryRow, Statements } from './statements.ts'
+import type { EntryRow, GoneRow, Statements } from './statements.ts'
 import { Sums } from './sums.ts'
 import { Tokens } from './tokens.ts'
 
@@ -68,7 +68,8 @@ export class Lines {
   evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
     const [entry] = this.#sql.entryByToken.all(key, Number(token))
     if (entry === undefined) return false
-    if (how === 'expire') {
+    // A waiter holds nothing that it would have to stop first.
+    if (how === 'expire' && entry.state === HELD) {
       this.#sql.forbid.run(key, entry.id)
       return true
     }
@@ -114,37 +115,41 @@ export class Lines {
   #enter(claim: Claim, client: number, wanted: number): Standing {
     const { key, id, holder, weight, limit, ttlMs } = claim
     const sums = this.#sumsOf(key)
-    const holds = (): boolean => sums.waiting === 0 && sums.admits(claim)
-    let held = holds()
-    if (!held && this.scene.clients.mayLookAt(key, this.#now)) {
-      // Before anyone is told to wait: those in the way may be dead, and those behind them too.
-      while (!held && this.#buryHolders(sums)) held = holds()
-    }
-    if ((!held && !claim.wait) || sums.size >= LINE_BOUND) {
-      const known = this.#sql.entry.all(key, id).length > 0
+    const holds = this.#mayHold(claim, sums)
+    if ((!holds && !claim.wait) || sums.size >= LINE_BOUND) {
+      const known = this.#sql.knows.all(key, id).length > 0
       if (known) return this.#renew(key, id, ttlMs)
-      if (!held && !claim.wait) return { state: 'busy', ahead: sums.size }
+      if (!holds && !claim.wait) return { state: 'busy', ahead: sums.size }
       return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
     }
 
     const now = this.#now
-    const token = this.#tokens.next(wanted)
-    const [state, heldAt] = held ? [HELD, now] : [WAITING, null]
-    const alone = sums.size === 0 ? 1 : 0
     const until = now + ttlMs
+    const token = this.#tokens.next(wanted)
+    const [state, heldAt] = holds ? [HELD, now] : [WAITING, null]
+    const ahead = sums.size
+    const alone = ahead === 0 ? 1 : 0
     const fresh = this.#sql.insert.run(key, id, token, state, alone, weight, limit, ttlMs, until, now, heldAt, client, holder)
     if (fresh === 0) return this.#renew(key, id, ttlMs)
-    if (sums.size === 1) this.#sql.crowd.run(key)
-    if (held) {
+    if (ahead === 1) this.#sql.crowd.run(key)
+    if (holds) {
       sums.hold(claim)
       this.effects.changed.add(key)
       return { state: 'held', token: BigInt(token), heldForMs: ttlMs }
     }
-    const ahead = sums.size
     sums.wait()
     this.scene.willWait(client)
     this.effects.waiters.push({ key, id, until })
     return { state: 'waiting', ahead }
+  }
+
+  /** Before anyone is told to wait: those in the way may be dead, and those behind them too. */
+  #mayHold(claim: Claim, sums: Sums): boolean {
+    const holds = (): boolean => sums.waiting === 0 && sums.admits(claim)
+    if (holds()) return true
+    if (!this.scene.clients.mayLookAt(claim.key, this.#now)) return false
+    while (this.#buryHolders(sums)) if (holds()) return true
+    return false
   }
 
   #renew(key: string, id: string, ttlMs: number): Standing {
@@ -156,7 +161,7 @@ export class Lines {
     }
     this.effects.waiters.push({ key, id, until: undefined })
     if (entry !== undefined) return { state: 'held', token: BigInt(entry.token), heldForMs: ttlMs }
-    const why: GoneReason = this.#sql.entry.all(key, id).length > 0 ? 'evicted' : 'unknown'
+    const why: GoneReason = this.#sql.knows.all(key, id).length > 0 ? 'evicted' : 'unknown'
     return { state: 'gone', why }
   }
 
@@ -170,24 +175,25 @@ export class Lines {
   // ---- going ----
 
   #leave(key: string, id: string): boolean {
-    if (this.#crowded(key) !== undefined) {
-      const gone = this.#sql.remove.all(key, id)
-      this.#departed(gone)
-      return gone.length > 0
+    if (!this.#sums.has(key) && this.#sql.removeAlone.run(key, id) > 0) {
+      this.effects.changed.add(key)
+      return true
     }
-    const gone = this.#sql.removeOnly.run(key, id) > 0
-    if (gone) this.effects.changed.add(key)
-    return gone
+    const gone = this.#sql.remove.all(key, id)
+    this.#departed(gone)
+    return gone.length > 0
   }
 
   /** These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter that goes can let others hold. */
-  #departed(entries: readonly EntryRow[]): void {
+  #departed(entries: readonly GoneRow[]): void {
     const touched = new Set<Sums>()
     for (const entry of entries) {
       if (entry.state === REMOVED) continue
       this.effects.changed.add(entry.key)
-      const sums = this.#crowded(entry.key)
+      // Without sums here or in the file, it was the only one of its line.
+      const sums = this.#sums.get(entry.key) ?? Sums.stored(entry.key, this.#sql)
       if (sums === undefined) continue
+      this.#sums.set(entry.key, sums)
       sums.without(entry, this.#sql)
       touched.add(sums)
     }
@@ -219,13 +225,6 @@ export class Lines {
 
   #isOwn(entry: EntryRow): boolean {
     return entry.client === this.#client
-  }
-
-  /** The sums of a line if there are any, here or in the file. Undefined: it has one entry, or had one until now, or none. */
-  #crowded(key: string): Sums | undefined {
-    const sums = this.#sums.get(key) ?? Sums.stored(key, this.#sql)
-    if (sums !== undefined) this.#sums.set(key, sums)
-    return sums
   }
 
   #sumsOf(key: string): Sums {

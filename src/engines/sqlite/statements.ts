@@ -6,24 +6,27 @@
  */
 import { type BroughtDatabase, type Command, command, type Query, query } from './driver.ts'
 
-/** What the rule needs of an entry, and whom to tell. */
-export interface EntryRow {
+/** What the sums of a line need to know of somebody who has gone. */
+export interface GoneRow {
   readonly key: string
-  readonly id: string
-  readonly token: number
   readonly state: number
   readonly weight: number
   readonly limit: number
+}
+
+/** An entry that is about to be told something. */
+export interface EntryRow extends GoneRow {
+  readonly id: string
+  readonly token: number
   readonly expires_at: number
   readonly client: number
 }
 
 export interface WholeEntryRow extends EntryRow {
+  readonly holder: string
   readonly ttl_ms: number
   readonly entered_at: number
   readonly held_at: number | null
-  readonly evicted: number
-  readonly holder: string
 }
 
 export interface LineRow {
@@ -43,12 +46,13 @@ export interface ClientRow {
   readonly since: number
 }
 
-const ENTRY = 'key, id, token, state, weight, "limit", expires_at, client'
+const GONE = 'key, state, weight, "limit"'
+const ENTRY = `${GONE}, id, token, expires_at, client`
 
 export interface Statements {
   /** (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some machine. */
   readonly mint: Query<[number, number], { token: number }>
-  readonly expire: Query<[number], EntryRow>
+  readonly expire: Query<[number], GoneRow>
   readonly nextExpiry: Query<[], { at: number | null }>
 
   /** (key): up to two entries of a line: none, its only one, or two to say that it has a row of sums. */
@@ -57,14 +61,14 @@ export interface Statements {
   readonly putLine: Command<[string, number, number, number, number, number]>
   readonly removeLine: Command<[string]>
 
-  readonly entry: Query<[string, string], WholeEntryRow>
+  readonly knows: Query<[string, string], { found: number }>
   readonly entryByToken: Query<[string, number], EntryRow>
   readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number | null, number, string]>
   readonly crowd: Command<[string]>
-  readonly renew: Query<[number, number, string, string], EntryRow>
-  readonly remove: Query<[string, string], EntryRow>
-  /** The same without an answer, for a line that has no others to be settled. */
-  readonly removeOnly: Command<[string, string]>
+  readonly renew: Query<[number, number, string, string], { state: number; token: number }>
+  readonly remove: Query<[string, string], GoneRow>
+  /** The same for one that is alone: nobody else is there to be settled. */
+  readonly removeAlone: Command<[string, string]>
   readonly grant: Command<[number, number, string, string]>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
@@ -76,7 +80,7 @@ export interface Statements {
   readonly holders: Query<[string], { client: number }>
   readonly onlyHolder: Query<[string], { client: number }>
 
-  readonly newsFor: Query<[number], WholeEntryRow>
+  readonly newsFor: Query<[number], EntryRow>
   readonly wholeLine: Query<[string], WholeEntryRow>
   readonly lines: Query<[string, string, number], { key: string; held: number; waiting: number }>
   /** (key): changes whenever somebody enters, holds or goes. */
@@ -90,7 +94,7 @@ export interface Statements {
   readonly removeClient: Command<[number]>
   readonly isInLine: Query<[number], { found: number }>
   /** (client): everything of it, everywhere. Walks all entries: done once for a dead process. */
-  readonly removeOf: Query<[number], EntryRow>
+  readonly removeOf: Query<[number], GoneRow>
 }
 
 export function prepare(database: BroughtDatabase): Statements {
@@ -100,7 +104,7 @@ export function prepare(database: BroughtDatabase): Statements {
     // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a backup. The bound keeps them exact in a double.
     mint: q(`update holdfast_file
       set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),
-    expire: q(`delete from holdfast_entry where expires_at <= ? returning ${ENTRY}`),
+    expire: q(`delete from holdfast_entry where expires_at <= ? returning ${GONE}`),
     nextExpiry: q('select min(expires_at) as at from holdfast_entry'),
 
     peek: q('select state, weight, "limit" from holdfast_entry where key = ? and state < 2 limit 2'),
@@ -108,16 +112,16 @@ export function prepare(database: BroughtDatabase): Statements {
     putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
     removeLine: c('delete from holdfast_line where key = ?'),
 
-    entry: q(`select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry where key = ? and id = ?`),
+    knows: q('select 1 as found from holdfast_entry where key = ? and id = ?'),
     entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
     insert: c(`insert into holdfast_entry
       (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
       values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0) on conflict do nothing`),
     crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
-      where key = ? and id = ? and evicted = 0 returning ${ENTRY}`),
-    remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${ENTRY}`),
-    removeOnly: c('delete from holdfast_entry where key = ? and id = ? and state < 2'),
+      where key = ? and id = ? and evicted = 0 returning state, token`),
+    remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}`),
+    removeAlone: c('delete from holdfast_entry where key = ? and id = ? and alone = 1 and state < 2'),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
     disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
@@ -130,11 +134,8 @@ export function prepare(database: BroughtDatabase): Statements {
     holders: q('select distinct client from holdfast_entry indexed by holdfast_order where key = ? and state = 1 and alone = 0'),
     onlyHolder: q('select client from holdfast_entry where key = ? and state = 1'),
 
-    newsFor: q(`select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry indexed by holdfast_news
-      where client = ? and news = 1`),
-    wholeLine: q(
-      `select ${ENTRY}, ttl_ms, entered_at, held_at, evicted, holder from holdfast_entry where key = ? and state < 2 order by token`,
-    ),
+    newsFor: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_news where client = ? and news = 1`),
+    wholeLine: q(`select ${ENTRY}, holder, ttl_ms, entered_at, held_at from holdfast_entry where key = ? and state < 2 order by token`),
     lines: q(`select key, sum(state = 1) as held, sum(state = 0) as waiting from holdfast_entry
       where key >= ? and key <> ? and state < 2 group by key order by key limit ?`),
     fingerprint: q(
@@ -148,6 +149,6 @@ export function prepare(database: BroughtDatabase): Statements {
     someClients: q('select * from holdfast_client order by random() limit ?'),
     removeClient: c('delete from holdfast_client where client = ?'),
     isInLine: q('select 1 as found from holdfast_entry where client = ? limit 1'),
-    removeOf: q(`delete from holdfast_entry where client = ? returning ${ENTRY}`),
+    removeOf: q(`delete from holdfast_entry where client = ? returning ${GONE}`),
   }
 }
