@@ -22,7 +22,9 @@ async function run(body: string): Promise<Ended> {
     const locks = createLocks(memory())
     const say = (...words) => process.stdout.write(words.map(String).join(' ') + '\\n')
     ${body}`
-  const child = spawn(process.execPath, ['--input-type=module', '--unhandled-rejections=strict', '--eval', program])
+  // A process that should end and does not is ended: it must not outlive the test that failed because of it.
+  const limits = { timeout: 30_000, killSignal: 'SIGKILL' } as const
+  const child = spawn(process.execPath, ['--input-type=module', '--unhandled-rejections=strict', '--eval', program], limits)
   let [out, err] = ['', '']
   child.stdout.on('data', (chunk) => {
     out += chunk
