@@ -5,7 +5,7 @@ import { UNLIMITED } from '../src/core/engine.ts'
 import { AcquireTimeoutError, EngineError, LeaseLostError } from '../src/core/errors.ts'
 import type { WeightedAcquireOptions } from '../src/core/lock.ts'
 import type { Share } from './citizen.ts'
-import type { Asking } from './history.ts'
+import type { Asking, Stay } from './history.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
@@ -39,11 +39,11 @@ export class SimulatedAsking {
     this.#world = world
     this.#process = process
     this.#shares = shares
-    const parts = shares.map(({ key, weight, limit }) => `${key} ${weight}/${limit === UNLIMITED ? 'unlimited' : limit}`)
-    const text = `${what} of ${parts.join(' + ')}`
+    const keys = shares.map(({ key }) => key)
     this.#record = {
       process: process.number,
-      what: text,
+      what,
+      keys,
       at: world.now,
       waitMs,
       settledAt: undefined,
@@ -52,7 +52,7 @@ export class SimulatedAsking {
     }
     world.history.askings.push(this.#record)
     if (world.logging)
-      world.log(process.name, `asks: ${text}${waitMs === Number.POSITIVE_INFINITY ? '' : `, waits ${waitMs.toFixed(1)} ms`}`)
+      world.log(process.name, `asks: ${this.#named()}${waitMs === Number.POSITIVE_INFINITY ? '' : `, waits ${waitMs.toFixed(1)} ms`}`)
   }
 
   get settled(): boolean {
@@ -67,7 +67,7 @@ export class SimulatedAsking {
     const options: { wait?: number; signal?: AbortSignal; weight?: number } = {}
     if (waitMs < Number.POSITIVE_INFINITY) options.wait = waitMs
     if (this.#shares.length === 1 && first !== undefined && first.weight > 1) options.weight = first.weight
-    if (random.happens(0.3)) {
+    if (random.happens(0.25)) {
       const controller = new AbortController()
       options.signal = controller.signal
       this.#process.schedule(random.between(0, 1.5 * climate.ttlMs), 'work', () => controller.abort(CANCELLED))
@@ -82,7 +82,7 @@ export class SimulatedAsking {
     this.#record.error = error
     if ((outcome === 'timeout' || outcome === 'cancelled') && this.#raced()) this.#world.coverage.racedCancels += 1
     if (this.#world.logging)
-      this.#world.log(this.#process.name, `${this.#record.what}: ${outcome}${error instanceof Error ? ` (${error.message})` : ''}`)
+      this.#world.log(this.#process.name, `${this.#named()}: ${outcome}${error instanceof Error ? ` (${error.message})` : ''}`)
   }
 
   /** It ended with this error. False: no such error belongs to an asking. */
@@ -95,9 +95,17 @@ export class SimulatedAsking {
   /** The server holds something for this process that no program of it has heard of. */
   #raced(): boolean {
     const { witness, history } = this.#world
-    const heardOf = new Set(history.holdings.filter(({ process }) => process === this.#process.number).map(({ token }) => token))
-    const mine = this.#shares.flatMap(({ key }) => witness.stays(key)).filter(({ process }) => process === this.#process.number)
-    return mine.some(({ grantedAt, token }) => grantedAt !== undefined && !heardOf.has(token))
+    const { number } = this.#process
+    const isNews = ({ process, token, grantedAt }: Stay): boolean =>
+      process === number &&
+      grantedAt !== undefined &&
+      !history.holdings.some((holding) => holding.process === number && holding.token === token)
+    return this.#shares.some(({ key }) => witness.stays(key).some(isNews))
+  }
+
+  #named(): string {
+    const parts = this.#shares.map(({ key, weight, limit }) => `${key} ${weight}/${limit === UNLIMITED ? 'unlimited' : limit}`)
+    return `${this.#record.what} of ${parts.join(' + ')}`
   }
 }
 

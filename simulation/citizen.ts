@@ -27,6 +27,8 @@ interface Read {
   readonly fencedValue: number | undefined
 }
 
+/** How many use the lease's signal. It is made when first asked for, and dear. */
+const LISTENING = 0.35
 /** How many never look, and write whatever comes. They only touch the fenced register: it is there for them. */
 const CARELESS = 0.2
 
@@ -42,9 +44,9 @@ export class Citizen {
     this.#world = world
     this.#process = process
     this.#lease = lease
-    this.#looks = world.random.pick(LOOKS)
     const { now } = world
-    const listening = world.random.happens(0.4)
+    const listening = world.random.happens(LISTENING)
+    this.#looks = world.random.pick(listening ? LOOKS_BY_SIGNAL : LOOKS)
     this.#holdings = shares.map(({ key, weight, limit, ttlMs }) => ({
       process: process.number,
       key,
@@ -60,6 +62,7 @@ export class Citizen {
       lostAt: undefined,
       lostWhy: undefined,
       endedAt: undefined,
+      keeping: false,
       keptMs: undefined,
     }))
     world.history.holdings.push(...this.#holdings)
@@ -108,7 +111,13 @@ export class Citizen {
     const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
     if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
     if (random.happens(0.2)) await lease[Symbol.asyncDispose]()
-    if ((await released) && keptMs !== undefined) for (const holding of this.#holdings) holding.keptMs = keptMs
+    if (keptMs === undefined) {
+      await released
+      return
+    }
+    for (const holding of this.#holdings) holding.keeping = true
+    const kept = await released
+    for (const holding of this.#holdings) if (kept) holding.keptMs = keptMs
   }
 
   #listen(): void {
@@ -176,22 +185,20 @@ export class Citizen {
 
 const LOOKS: readonly ((lease: Lease) => boolean)[] = [
   (lease) => lease.held,
-  (lease) => !lease.signal.aborted,
-  (lease) => {
-    try {
-      lease.signal.throwIfAborted()
-      return true
-    } catch {
-      return false
-    }
-  },
   (lease) => lease.remainingMs > 0,
-  (lease) => {
-    try {
-      lease.assertHeld()
-      return true
-    } catch {
-      return false
-    }
-  },
+  (lease) => succeeds(() => lease.assertHeld()),
 ]
+
+const LOOKS_BY_SIGNAL: readonly ((lease: Lease) => boolean)[] = [
+  (lease) => !lease.signal.aborted,
+  (lease) => succeeds(() => lease.signal.throwIfAborted()),
+]
+
+function succeeds(attempt: () => void): boolean {
+  try {
+    attempt()
+    return true
+  } catch {
+    return false
+  }
+}

@@ -35,6 +35,8 @@ export interface Climate {
   readonly mint: 'counter survives' | 'server time'
   /** Whether the engine takes the signal by which the core gives up on a call. Making one is dear, so most worlds do without. */
   readonly signals: boolean
+  /** Whether anybody works inside `using`. The async contexts behind it make every promise dearer, so most worlds do without. */
+  readonly contexts: boolean
   readonly batchLimit: number
   readonly processes: number
   readonly workers: number
@@ -76,7 +78,8 @@ export function drawClimate(random: Random): Climate {
     news: random.pick(['standing', 'standing', 'bare', 'none']),
     subscription: fair ? 'prompt' : random.pick(['prompt', 'prompt', 'slow', 'fails at first']),
     mint: strikes.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
-    signals: random.happens(0.3),
+    signals: random.happens(0.15),
+    contexts: random.happens(0.3),
     batchLimit: random.pick([1, 3, 1000]),
     processes,
     workers,

@@ -20,17 +20,16 @@ export function simulatedEngine(world: World, link: Link): Engine {
     tokensSurvive: 'everything that is simulated',
     survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
   }
-  const keysOf = (items: readonly { readonly key: string }[]): ReadonlySet<string> => new Set(items.map(({ key }) => key))
   const enter = (claims: readonly Claim[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
     link.call('enter', claims, signal, () => {
       const standings = claims.map((claim) => server.lines.enter(claim, link.client))
-      witness.looks(keysOf(claims))
+      witness.looks(claims)
       return standings
     })
   const renew = (places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
     link.call('renew', places, signal, () => {
       const standings = places.map((place) => server.lines.renew(place))
-      witness.looks(keysOf(places))
+      witness.looks(places)
       return standings
     })
   const engine: Engine = {
@@ -42,7 +41,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
     leave: (places) =>
       link.call('leave', places, undefined, () => {
         const left = places.map(({ key, id }) => server.lines.leave(key, id))
-        witness.looks(keysOf(places), new Set(places.map(({ id }) => id)))
+        witness.looks(places, places)
         return left
       }),
     evict: (key, token, how) => link.ask(() => server.lines.evict(key, token, how)),

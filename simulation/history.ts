@@ -13,6 +13,8 @@ export interface Stay {
   readonly weight: number
   readonly limit: number
   readonly enteredAt: number
+  /** A duplicated request brought it in: nobody knows of it. */
+  readonly echo: boolean
   grantedAt: number | undefined
   /** From when on the server would let others in. */
   goneAt: number | undefined
@@ -24,6 +26,7 @@ export interface Stay {
 export interface Asking {
   readonly process: number
   readonly what: string
+  readonly keys: readonly string[]
   readonly at: number
   /** Its patience; Infinity for none. */
   readonly waitMs: number
@@ -54,7 +57,8 @@ export interface Holding {
   lostWhy: LossReason | undefined
   /** When it gave the lease back, or died. */
   endedAt: number | undefined
-  /** How much longer the server has promised to keep the key busy after that. */
+  /** It asked the server to keep the key busy after that; and for how much longer the server has promised to. */
+  keeping: boolean
   keptMs: number | undefined
 }
 
@@ -69,6 +73,14 @@ export interface Call {
   /** The ids that its answer said are gone, and when it came. */
   gone: readonly string[]
   goneAt: number
+}
+
+/** News of a gap came to a process that had nothing on its way. */
+export interface Gap {
+  readonly at: number
+  readonly process: number
+  /** The ids that it knows to be waiting in line. */
+  readonly waiting: readonly string[]
 }
 
 export type FaultKind =
@@ -119,6 +131,10 @@ export interface Touch {
 export type MishapKind =
   /** The server keeps somebody waiting who could hold. */
   | 'unsettled line'
+  /** The server let an entry live after its end. */
+  | 'resurrection'
+  /** The server changed an entry's expiry without being asked. */
+  | 'expiry moved'
   /** Timers, entries, or whatever keeps a process alive, when nothing is asked and nothing held any more. */
   | 'left behind'
   | 'lease after its end'
@@ -155,6 +171,7 @@ export class History {
   readonly askings: Asking[] = []
   readonly holdings: Holding[] = []
   readonly calls: Call[] = []
+  readonly gaps: Gap[] = []
   readonly faults: Fault[] = []
   readonly touches: Touch[] = []
   readonly mishaps: Mishap[] = []

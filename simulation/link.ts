@@ -87,12 +87,15 @@ export class Link extends Newsline {
   }
 
   #travel(flight: Flight): void {
-    const { server, random, climate } = this.world
+    const { server, witness, random, climate } = this.world
     server.schedule(this.#delayMs('there'), 'io', () => this.#arrive(flight))
-    if (!this.#befalls(climate.duplicate, 'duplicated request')) return
+    if (this.world.calm || !random.happens(climate.duplicate)) return
     const laterMs = this.#delayMs('there') + random.between(0, climate.ttlMs * 1.5)
+    this.world.fault('duplicated request', this.process.number, laterMs)
     server.schedule(laterMs, 'io', () => {
+      witness.echo = true
       if (!server.down) flight.apply()
+      witness.echo = false
     })
   }
 
@@ -133,7 +136,7 @@ export class Link extends Newsline {
     call.overAt ??= world.now
     call.goneAt = world.now
     call.gone = call.items.filter((_, i) => isGone(answers[i] as Answer)).map(({ id }) => id)
-    if (call.verb !== 'leave') this.answered(call, answers as Standing[])
+    this.answered(call, answers)
     resolve(answers)
   }
 
@@ -142,6 +145,7 @@ export class Link extends Newsline {
     process.schedule(this.#delayMs('back'), 'io', () => {
       if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
       call.overAt ??= world.now
+      this.failed()
       reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
     })
   }
@@ -154,6 +158,7 @@ export class Link extends Newsline {
       if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
       if (call.verb === 'enter') world.coverage.unknownEnters += 1
       call.overAt ??= world.now
+      this.failed()
       reject(new Error('connection lost'))
     })
   }

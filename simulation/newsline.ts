@@ -30,6 +30,8 @@ export abstract class Newsline {
   readonly #listeners = new Set<(news: News) => void>()
   #failures: number
   readonly #known = new Map<string, Known>()
+  /** Calls that nobody has told the process anything about. One that has vanished stays among them. */
+  #unanswered = 0
 
   constructor(world: World, process: SimulatedProcess) {
     this.world = world
@@ -58,6 +60,7 @@ export abstract class Newsline {
       if (this.closed) return
       this.#stand()
       world.coverage.gaps += 1
+      if (this.#unanswered === 0) world.history.gaps.push({ at: world.now, process: process.number, waiting: this.#waiting() })
       if (world.logging) world.log(process.name, 'hears of a gap')
       this.#tell({ gap: true })
     })
@@ -140,6 +143,7 @@ export abstract class Newsline {
   // ---- what the process was told, for the record of interesting moments ----
 
   protected sends(call: Call, signal: AbortSignal | undefined): void {
+    this.#unanswered += 1
     for (const { id } of call.items) {
       const known = this.#known.get(id)
       // The core may use one signal for several calls, one after the other: it speaks of this one only until it is over.
@@ -147,17 +151,20 @@ export abstract class Newsline {
         known.enter.overAt = this.world.now
         this.world.coverage.unknownEnters += 1
       }
+      if (call.verb === 'leave') this.#known.delete(id)
       if (call.verb !== 'enter') continue
       if (known === undefined) this.#known.set(id, { standing: 'entering', answeredSend: 0, enter: call, signal })
       else Object.assign(known, { enter: call, signal })
     }
   }
 
-  protected answered(call: Call, standings: readonly Standing[]): void {
+  protected answered(call: Call, answers: readonly (Standing | boolean)[]): void {
+    this.#unanswered -= 1
     call.items.forEach(({ id }, index) => {
-      const standing = standings[index] as Standing
+      const standing = answers[index] as Standing | boolean
       const known = this.#known.get(id)
-      if (known === undefined) return
+      if (known === undefined || typeof standing === 'boolean') return
+      if (standing.state === 'gone') this.#known.delete(id)
       if (standing.state === 'gone' && known.standing === 'waiting') {
         if (standing.why === 'evicted') this.world.coverage.evictedWaiters += 1
         else this.world.coverage.reentries += 1
@@ -166,6 +173,17 @@ export abstract class Newsline {
       known.answeredSend = Math.max(known.answeredSend, call.sentAt)
       if (known.standing !== 'held') known.standing = standing.state
     })
+  }
+
+  /** The call failed, and the process was told. */
+  protected failed(): void {
+    this.#unanswered -= 1
+  }
+
+  #waiting(): readonly string[] {
+    const ids: string[] = []
+    for (const [id, { standing }] of this.#known) if (standing === 'waiting') ids.push(id)
+    return ids
   }
 
   #noteGrant(id: string, standing: Standing | undefined): void {

@@ -7,6 +7,7 @@
  *                            or given up         left anywhere
  */
 
+import { context } from '../src/core/nesting.ts'
 import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
 import type { Coverage } from './coverage.ts'
@@ -38,6 +39,7 @@ export async function runSeed(seed: number, log?: string[]): Promise<Run> {
   const world = new World(seed, log)
   const { scheduler, history, climate } = world
   running = world
+  if (!climate.contexts) context.disable()
   for (let number = 0; number < climate.processes; number += 1) startProcess(world)
   scheduleStrikes(world, STORM_EVENTS)
   scheduler.afterEvents(STORM_EVENTS, () => endStorm(world))

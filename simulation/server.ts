@@ -73,16 +73,22 @@ export class SimulatedServer extends Actor {
 
   #newLines(): MemoryServer {
     this.#life += 1
-    return new MemoryServer({ clock: this.#clock, mint: (previous) => this.#mint(previous) })
+    // What the new lines continue from: nothing, where the counter is lost with them.
+    const floor = this.#world.climate.mint === 'counter survives' ? this.#lastToken : 0n
+    return new MemoryServer({
+      clock: this.#clock,
+      mint: (previous) => {
+        this.#lastToken = this.#mint(previous > floor ? previous : floor)
+        return this.#lastToken
+      },
+    })
   }
 
-  /** Duty 1 of an engine whose counter can be lost: never below the server's time in microseconds. Or the counter is kept where it survives. */
+  /** One more; or, where the counter does not survive, never below the server's time in microseconds. */
   #mint(previous: bigint): bigint {
-    if (this.#world.climate.mint === 'counter survives') {
-      this.#lastToken += 1n
-      return this.#lastToken
-    }
+    const next = previous + 1n
+    if (this.#world.climate.mint === 'counter survives') return next
     const microseconds = BigInt(Math.floor(this.nowMs * 1000))
-    return microseconds > previous ? microseconds : previous + 1n
+    return microseconds > next ? microseconds : next
   }
 }

@@ -88,7 +88,7 @@ function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   world.fault('eviction', process, world.climate.longTtlMs)
   if (!server.lines.evict(key, token, how)) return
   if (world.logging) world.log('server', `${key}: token ${token} is evicted (${how})`)
-  witness.looks(new Set([key]), undefined, token)
+  witness.looks([{ key }], undefined, token)
 }
 
 /** Ask a process to end well: everything given back, nothing left running. */

@@ -9,6 +9,14 @@ import { heldCount } from '../src/core/line.ts'
 import type { Stay } from './history.ts'
 import type { World } from './world.ts'
 
+interface Keyed {
+  readonly key: string
+  readonly id?: string
+}
+
+/** Sums of fractions come out a little different each time. */
+const ROUNDING_MS = 1e-3
+
 interface Watched {
   readonly stay: Stay
   /** On the server's clock. */
@@ -18,10 +26,13 @@ interface Watched {
 export class Witness {
   readonly #world: World
   readonly #lines = new Map<string, Map<bigint, Watched>>()
+  /** What happens now comes from a duplicated request. */
+  echo = false
   #jumpedAt = Number.NEGATIVE_INFINITY
 
   constructor(world: World) {
     this.#world = world
+    for (const key of world.keys) this.#lines.set(key, new Map())
   }
 
   /** Who is in the line, for whoever wants to strike there. */
@@ -35,16 +46,17 @@ export class Witness {
     return false
   }
 
-  /** Something happened to these lines. `left`: the ids that asked to go; `evicted`: the token that was thrown out. */
-  looks(keys: ReadonlySet<string>, left?: ReadonlySet<string>, evicted?: bigint): void {
-    for (const key of keys) this.#look(key, left, evicted)
-    // Whoever asks the server for anything makes it see, in every line, what has expired.
+  /** Something happened to the lines of these keys. `left`: who asked to go; `evicted`: the token that was thrown out. */
+  looks(touched: readonly Keyed[], left?: readonly Keyed[], evicted?: bigint): void {
     const { nowMs } = this.#world.server
-    for (const [key, line] of this.#lines) if (!keys.has(key) && anyExpired(line, nowMs)) this.#look(key, undefined, undefined)
+    for (const [key, line] of this.#lines) {
+      // Whoever asks the server for anything makes it see, in every line, what has expired.
+      if (touched.some((item) => item.key === key) || anyExpired(line, nowMs)) this.#look(key, line, touched, left, evicted)
+    }
   }
 
   looksAround(): void {
-    this.looks(new Set(this.#lines.keys()))
+    this.looks(this.#world.keys.map((key) => ({ key })))
   }
 
   /** The server has lost its memory. */
@@ -60,27 +72,45 @@ export class Witness {
     this.#jumpedAt = this.#world.now
   }
 
-  #look(key: string, left: ReadonlySet<string> | undefined, evicted: bigint | undefined): void {
+  #look(
+    key: string,
+    line: Map<bigint, Watched>,
+    touched: readonly Keyed[],
+    left: readonly Keyed[] | undefined,
+    evicted: bigint | undefined,
+  ): void {
     const { server, now } = this.#world
     const { entries } = server.lines.inspect(key)
-    const line = this.#lines.get(key) ?? new Map<bigint, Watched>()
-    this.#lines.set(key, line)
-    const present = new Set<bigint>()
     for (const entry of entries) {
-      const token = entry.token as bigint
-      present.add(token)
-      const watched = line.get(token) ?? this.#enters(key, entry, line)
-      watched.expiresAt = server.nowMs + entry.remainingMs
+      const watched = line.get(entry.token as bigint) ?? this.#enters(key, entry, line)
+      this.#mustNotMove(watched, server.nowMs + entry.remainingMs, touched)
       if (entry.state === 'held' && watched.stay.grantedAt === undefined) this.#holds(watched.stay)
     }
-    for (const [token, { stay, expiresAt }] of line) {
-      if (present.has(token)) continue
-      line.delete(token)
-      if (left?.has(stay.id)) this.#ends(stay, now, 'left')
-      else if (token === evicted) this.#ends(stay, now, 'evicted')
-      else this.#ends(stay, Math.min(now, Math.max(this.#jumpedAt, now - (server.nowMs - expiresAt) / server.rate)), 'expired')
+    if (line.size > entries.length) {
+      for (const { stay, expiresAt } of line.values()) {
+        const { token } = stay
+        if (entries.some((entry) => entry.token === token)) continue
+        line.delete(token)
+        if (left?.some(({ id }) => id === stay.id)) this.#ends(stay, now, 'left')
+        else if (token === evicted) this.#ends(stay, now, 'evicted')
+        else this.#ends(stay, Math.min(now, Math.max(this.#jumpedAt, now - (server.nowMs - expiresAt) / server.rate)), 'expired')
+      }
     }
     this.#mustBeSettled(key, entries)
+  }
+
+  /** Nothing but its own enter or renewal moves an entry's expiry, and nothing does once it has passed. */
+  #mustNotMove(watched: Watched, expiresAt: number, touched: readonly Keyed[]): void {
+    const { server } = this.#world
+    const { stay, expiresAt: before } = watched
+    watched.expiresAt = expiresAt
+    if (before === 0 || Math.abs(expiresAt - before) < ROUNDING_MS) return
+    if (before <= server.nowMs) this.#world.mishap('resurrection', `${stay.id} had expired in '${stay.key}', and lives on`)
+    if (touched.some(({ id }) => id === stay.id)) return
+    this.#world.mishap(
+      'expiry moved',
+      `the expiry of ${stay.id} in '${stay.key}' moved by ${(expiresAt - before).toFixed(1)} ms, and nobody renewed it`,
+    )
   }
 
   #enters(key: string, entry: LineEntry, line: Map<bigint, Watched>): Watched {
@@ -95,6 +125,7 @@ export class Witness {
       weight,
       limit,
       enteredAt: this.#world.now,
+      echo: this.echo,
       grantedAt: undefined,
       goneAt: undefined,
       why: undefined,
@@ -119,8 +150,9 @@ export class Witness {
   }
 
   #mustBeSettled(key: string, entries: readonly LineEntry[]): void {
-    const held = entries.filter(({ state }) => state === 'held').length
     const may = heldCount(entries)
+    let held = 0
+    for (const { state } of entries) if (state === 'held') held += 1
     if (held === may) return
     const line = entries.map(({ id, state, weight, limit }) => `${id} ${state} ${weight}/${limit}`).join(', ')
     this.#world.mishap('unsettled line', `${held} of the ${may} who could hold '${key}' do: ${line}`)

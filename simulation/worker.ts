@@ -45,12 +45,13 @@ class Worker {
   }
 
   #operate(): Promise<void> {
-    const draw = this.#world.random.fraction()
-    if (draw < 0.45) return this.#acquires()
-    if (draw < 0.55) return this.#tries()
+    const { random, climate } = this.#world
+    const draw = random.between(0, climate.contexts ? 1 : 0.5)
+    if (draw < 0.3) return this.#acquires()
+    if (draw < 0.4) return this.#tries()
+    if (draw < 0.5) return this.#takesAll()
     if (draw < 0.7) return this.#uses()
-    if (draw < 0.8) return this.#nests()
-    if (draw < 0.9) return this.#takesAll()
+    if (draw < 0.85) return this.#nests()
     return this.#leads()
   }
 
@@ -103,14 +104,14 @@ class Worker {
   }
 
   async #takesAll(): Promise<void> {
-    const { random, keys } = this.#world
+    const { random, keys, climate } = this.#world
     const shares = keys.filter(() => random.happens(0.7)).map((key) => ({ ...drawShare(this.#world, key), weight: 1 }))
     if (shares.length === 0) return
     const lock = this.#process.locks.all(shares.map((share) => this.#lock(share)))
     if (random.happens(0.3)) return this.#has(this.#asks('try all', shares, 0), lock.tryAcquire(), shares)
     const asking = this.#asks('all', shares)
     const { weight: _, ...options } = asking.options()
-    if (random.happens(0.5)) return this.#has(asking, lock.acquire(options), shares)
+    if (!climate.contexts || random.happens(0.3)) return this.#has(asking, lock.acquire(options), shares)
     return this.#using(asking, shares, (work) => lock.using(options, work))
   }
 

@@ -38,9 +38,9 @@ export class World {
     this.climate = drawClimate(this.random)
     const { delayMs, longTtlMs, callTimeoutMs, news } = this.climate
     this.history = new History({ delayMs, ttlMs: longTtlMs, callTimeoutMs, news })
+    this.keys = ['a', 'b', 'c'].slice(0, this.climate.keys)
     this.server = new SimulatedServer(this)
     this.witness = new Witness(this)
-    this.keys = ['a', 'b', 'c'].slice(0, this.climate.keys)
     this.fenced = new Map(this.keys.map((key) => [key, new Register(this.history, key, true)]))
     this.plain = new Map(this.keys.map((key) => [key, new Register(this.history, key, false)]))
   }

@@ -7,6 +7,7 @@ export const liveness: Readonly<Record<string, Check>> = {
   'no lost wake-up': lostWakeUp,
   recovery,
   patience,
+  'left to expire': leftToExpire,
 }
 
 /** A round trip or two, with a renewal before it: what an untroubled grant may take to be known. */
@@ -44,12 +45,12 @@ export function recoveryMs({ terms, askings, calmAt }: History): number {
 function* recovery(history: History): Iterable<string> {
   const dead = new Set(history.faults.filter(({ kind }) => kind === 'crash').map(({ process }) => process))
   const boundMs = recoveryMs(history)
-  for (const { process, what, at, settledAt } of history.askings) {
+  for (const { process, what, keys, at, settledAt } of history.askings) {
     if (dead.has(process)) continue
     const by = Math.max(at, history.calmAt) + boundMs
-    if (settledAt === undefined) yield `p${process}: ${what}, asked at ${at.toFixed(3)}, never came to an end`
+    if (settledAt === undefined) yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, never came to an end`
     else if (settledAt > by)
-      yield `p${process}: ${what}, asked at ${at.toFixed(3)}, came to an end at ${settledAt.toFixed(3)}; all was calm at ${history.calmAt.toFixed(3)}`
+      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, came to an end at ${settledAt.toFixed(3)}; all was calm at ${history.calmAt.toFixed(3)}`
   }
 }
 
@@ -58,7 +59,7 @@ const NAMING_MS = 250
 
 /** Whoever waits with limited patience has an answer when it runs out, if its process runs. */
 function* patience(history: History): Iterable<string> {
-  for (const { process, what, at, waitMs, settledAt } of history.askings) {
+  for (const { process, what, keys, at, waitMs, settledAt } of history.askings) {
     if (settledAt === undefined || waitMs === 0 || what.startsWith('all')) continue
     const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
     if (lateMs <= 0) continue
@@ -66,6 +67,28 @@ function* patience(history: History): Iterable<string> {
     for (const { kind } of history.troubles(process, at, settledAt))
       stopped ||= kind === 'pause' || kind === 'stall' || kind === 'suspension'
     if (!stopped)
-      yield `p${process}: ${what}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
+      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
+  }
+}
+
+/**
+ * A living process that can reach the server renews what it wants, and takes out of the line what it does not, also if it never learned whether it got in:
+ * nothing of it is left to expire, for others to wait for. Except what comes in so late that nobody expects it any more.
+ */
+function* leftToExpire(history: History): Iterable<string> {
+  const ended = new Set<number | undefined>()
+  for (const { kind, from, process } of history.faults)
+    if ((kind === 'crash' || kind === 'close') && from < history.calmAt) ended.add(process)
+  const kept = new Set(history.holdings.filter(({ keeping }) => keeping).map(({ token }) => token))
+  const late = new Set(history.faults.filter(({ kind }) => kind === 'slow message').map(({ to }) => to))
+  for (const { key, id, process, token, enteredAt, echo, goneAt, why } of history.stays) {
+    if (echo || late.has(enteredAt) || ended.has(process) || kept.has(token)) continue
+    if (why !== 'expired' || goneAt === undefined || goneAt > history.calmAt) continue
+    // With a patient deadline for calls, the core learns of a lost answer only when the entry is about to expire anyway.
+    if (history.terms.callTimeoutMs > (goneAt - enteredAt) / 2) continue
+    // What befell the enter itself is no excuse.
+    if (!history.troubled(process, enteredAt + 0.001, goneAt)) {
+      yield `'${key}': ${id} entered at ${enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}`
+    }
   }
 }

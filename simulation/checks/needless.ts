@@ -1,6 +1,6 @@
 /** Nothing is lost or refused without a cause. */
 import type { Check } from '../checks.ts'
-import type { History } from '../history.ts'
+import type { FaultKind, History } from '../history.ts'
 import { named, stayOf, staysByToken } from './safety.ts'
 
 export const needlessness: Readonly<Record<string, Check>> = {
@@ -9,7 +9,18 @@ export const needlessness: Readonly<Record<string, Check>> = {
   'kept busy': keptBusy,
 }
 
-/** A lease is lost only if something went wrong around it. */
+/** One of these alone costs no lease: there is time for a second try. */
+const SINGLE: ReadonlySet<FaultKind> = new Set([
+  'lost request',
+  'lost reply',
+  'refused call',
+  'failed item',
+  'lost news',
+  'duplicated request',
+  'duplicated news',
+])
+
+/** A lease is lost only if something went wrong around it, and more than one message. */
 function* needlessLoss(history: History): Iterable<string> {
   const { terms } = history
   for (const holding of history.holdings) {
@@ -18,19 +29,22 @@ function* needlessLoss(history: History): Iterable<string> {
     if (holding.lostWhy === 'closed' && history.troubled(holding.process, holding.grantedAt, at)) continue
     // Who does not listen learns of it late: it happened some time after the last look.
     const since = (holding.lostAt ?? holding.believedAt) - terms.ttlMs - terms.callTimeoutMs
-    if (!history.troubled(holding.process, since, at))
-      yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), and nothing was wrong`
+    const troubles = [...history.troubles(holding.process, since, at)]
+    const [only] = troubles
+    if (only === undefined) yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), and nothing was wrong`
+    else if (troubles.length === 1 && SINGLE.has(only.kind))
+      yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), for one ${only.kind}`
   }
 }
 
 /** An asking is refused only if its process could not reach the server for as long as its ttl, and a try only if its one call failed. */
 function* needlessRefusal(history: History): Iterable<string> {
   const { terms } = history
-  for (const { process, what, at, settledAt, outcome, error } of history.askings) {
+  for (const { process, what, keys, at, settledAt, outcome, error } of history.askings) {
     if (settledAt === undefined || (outcome !== 'refused' && outcome !== 'lost')) continue
     const since = at - terms.ttlMs - terms.callTimeoutMs
     if (history.troubled(process, since, settledAt)) continue
-    yield `p${process}: ${what}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, and nothing was wrong: ${String(error)}`
+    yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, and nothing was wrong: ${String(error)}`
   }
 }
 

@@ -6,6 +6,7 @@ export const protocol: Readonly<Record<string, Check>> = {
   'nothing overtakes an enter': nothingOvertakesAnEnter,
   'nothing after leaving': nothingAfterLeaving,
   'gone is final': goneIsFinal,
+  'a gap is asked about': gapIsAskedAbout,
 }
 
 /** While an enter is on its way, neither answered nor given up, nothing else is sent for its entry. */
@@ -45,6 +46,18 @@ function* goneIsFinal(history: History): Iterable<string> {
     for (const { id } of items) {
       const at = goneAt.get(id)
       if (at !== undefined && sentAt > at) yield `${id} was gone at ${at.toFixed(3)}, and entered again at ${sentAt.toFixed(3)}`
+    }
+  }
+}
+
+/** After a gap in the news, every waiter is asked about at once: its grant may have been in the gap. */
+function* gapIsAskedAbout(history: History): Iterable<string> {
+  for (const { at, process, waiting } of history.gaps) {
+    const by = at + (2 + 2 * waiting.length) * history.terms.delayMs + 1
+    if (history.troubled(process, at, by)) continue
+    for (const id of waiting) {
+      const asked = history.calls.some(({ sentAt, items }) => sentAt >= at && sentAt <= by && items.some((item) => item.id === id))
+      if (!asked) yield `p${process} heard of a gap at ${at.toFixed(3)}, and did not ask about ${id}`
     }
   }
 }

@@ -2,7 +2,7 @@
  * Nobody believes what is not true: the checks that the locks are for.
  *
  * Two faults excuse a belief, because no lock service with leases survives them unfenced: a server that forgets, and one whose clock is set. And an eviction
- * that frees the line at once is meant to. Tokens are never excused.
+ * that frees the line at once is meant to. Even then, no belief outlives its ttl; and tokens are never excused.
  */
 import type { Check } from '../checks.ts'
 import type { FaultKind, History, Holding, Stay } from '../history.ts'
@@ -47,21 +47,23 @@ function* unfencedOverlap(history: History): Iterable<string> {
   }
 }
 
-/** Whoever believes to hold does hold, in the server's truth; and never believes again after having doubted. */
+/** Whoever believes to hold does hold, in the server's truth; is not returned a lease that is over; and never believes again after having doubted. */
 function* beliefWithoutTruth(history: History): Iterable<string> {
   const stays = staysByToken(history)
   const jumped = history.had('server clock jump')
   for (const holding of history.holdings) {
+    const { grantedAt, believedAt, doubtedAt = Number.POSITIVE_INFINITY, lostAt = Number.POSITIVE_INFINITY } = holding
     const stay = stayOf(stays, holding)
-    // A server whose clock was set may grant and expire in one breath; no witness sees that.
-    if (stay?.grantedAt === undefined || stay.grantedAt > holding.grantedAt) {
-      if (!jumped) yield `${named(holding)} was returned at ${holding.grantedAt.toFixed(3)}, but the server never let it hold until then`
-    } else if (stay.goneAt !== undefined && holding.believedAt >= stay.goneAt && !jumped && !excused(stay)) {
-      yield `${named(holding)} believes to hold at ${holding.believedAt.toFixed(3)}, and the server let it go at ${stay.goneAt.toFixed(3)} (${stay.why})`
+    if (stay?.grantedAt === undefined || stay.grantedAt > grantedAt) {
+      // A server whose clock was set may grant and expire in one breath; no witness sees that.
+      if (!jumped) yield `${named(holding)} was returned at ${grantedAt.toFixed(3)}, but the server never let it hold until then`
+    } else if (stay.goneAt !== undefined && believedAt >= stay.goneAt + (jumped || excused(stay) ? holding.ttlMs * 1.01 : 0)) {
+      yield `${named(holding)} believes to hold at ${believedAt.toFixed(3)}, and the server let it go at ${stay.goneAt.toFixed(3)} (${stay.why})`
     }
-    const doubtedAt = Math.min(holding.doubtedAt ?? Number.POSITIVE_INFINITY, holding.lostAt ?? Number.POSITIVE_INFINITY)
-    if (holding.believedAt > doubtedAt)
-      yield `${named(holding)} was lost at ${doubtedAt.toFixed(3)} and held again at ${holding.believedAt.toFixed(3)}`
+    if (doubtedAt === grantedAt && holding.lostWhy !== 'closed')
+      yield `${named(holding)} was over when it was returned, at ${grantedAt.toFixed(3)}`
+    const over = Math.min(doubtedAt, lostAt)
+    if (believedAt > over) yield `${named(holding)} was lost at ${over.toFixed(3)} and held again at ${believedAt.toFixed(3)}`
   }
 }
 
