@@ -107,6 +107,8 @@ export class Entry implements Claim, Scheduled {
   /** Keeps the process alive while it stands in line: somebody awaits it. */
   alive: Timer | undefined
 
+  /** It is to stand in the line without us until it expires: nobody takes it out. */
+  outlives = false
   /** The answer to its leave, once it was asked to. */
   left: Promise<boolean> | undefined
 
@@ -179,6 +181,11 @@ export class Entry implements Claim, Scheduled {
     this.#announced = granted
     this.#announcedAt = order
     return ASK
+  }
+
+  /** Whether a leave has anything to do: it is in the line, or may be, and is not to stay there. */
+  get mayBeInLine(): boolean {
+    return !this.outlives && (this.inLine || this.#isDoubtful)
   }
 
   get #isDoubtful(): boolean {

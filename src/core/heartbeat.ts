@@ -59,16 +59,13 @@ export class Heartbeat<Item extends Scheduled> {
     this.#timer = undefined
     this.#timerAt = Number.POSITIVE_INFINITY
     const now = this.#clock.now()
-    // A Node timer may fire a fraction early; then nothing is due yet and the timer is set again.
-    const first = this.#heap.peek()
-    if (first !== undefined && first.at <= now) {
-      const due: Item[] = []
-      for (let item = this.#heap.peek(); item !== undefined && item.at - item.slackMs <= now; item = this.#heap.peek()) {
-        this.#heap.remove(item)
-        due.push(item)
-      }
-      for (const item of due) this.#due(item, now)
+    // A Node timer may fire a fraction early. What has no slack is then not due yet, and the timer is set again.
+    const due: Item[] = []
+    for (let item = this.#heap.peek(); item !== undefined && item.at - item.slackMs <= now; item = this.#heap.peek()) {
+      this.#heap.remove(item)
+      due.push(item)
     }
+    for (const item of due) this.#due(item, now)
     this.#arm()
   }
 }

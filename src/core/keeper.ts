@@ -86,7 +86,7 @@ export class Keeper {
     this.#drop(entry)
     // Never overtake an enter that is on its way.
     if (entry.entering !== 0) await entry.entered()
-    if (!entry.inLine && entry.doubtfulUntil === Number.NEGATIVE_INFINITY) return false
+    if (!entry.mayBeInLine) return false
     return (await this.#sweeper.leave(entry)) && phase === 'held'
   }
 
@@ -95,6 +95,7 @@ export class Keeper {
     const held = this.check(entry)
     this.#drop(entry)
     if (!held) return false
+    entry.outlives = true
     // A renewal that is on its way would make it stand for a whole ttl.
     await this.#renews.drained()
     if (this.#closing !== undefined) return false
@@ -173,7 +174,7 @@ export class Keeper {
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
       // Given up while this enter was on its way. What has arrived has to go, but not before a later attempt has ended.
       entry.inLine = true
-      if (!awaited && entry.entering === 0) void this.#sweeper.leave(entry)
+      if (!awaited && entry.entering === 0 && entry.mayBeInLine) void this.#sweeper.leave(entry)
     }
   }
 
@@ -234,8 +235,7 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      const mayBeThere = entry.inLine || entry.doubtfulUntil > Number.NEGATIVE_INFINITY
-      if (verb === 'enter' && !awaited && mayBeThere) void this.#sweeper.leave(entry)
+      if (verb === 'enter' && !awaited && entry.mayBeInLine) void this.#sweeper.leave(entry)
       return
     }
     entry.askAgain = false

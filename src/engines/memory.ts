@@ -8,10 +8,10 @@
  * in one, and to let one of them crash: a client that is dropped leaves its entries behind, and they expire.
  */
 import { type Clock, systemClock, type Timer } from '../core/clock.ts'
-import type { Claim, Engine, Line, LineEntry, LineSummary, News, Place, Standing, Traits } from '../core/engine.ts'
+import type { Claim, Engine, Line, LineEntry, LineSummary, Place, Standing, Traits } from '../core/engine.ts'
 import { LineFullError } from '../core/errors.ts'
-import { Heap, type Heaped } from '../core/heap.ts'
-import { HeldPrefix } from '../core/line.ts'
+import { Heap } from '../core/heap.ts'
+import { type Client, type Entry, MemoryLine } from './memory-line.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -26,41 +26,9 @@ const traits: Traits = {
   survives: 'nothing outside its process',
 }
 
-/** `Heaped.at` is the expiry. */
-interface Entry extends Heaped {
-  readonly key: string
-  readonly id: string
-  readonly holder: string
-  readonly weight: number
-  readonly limit: number
-  readonly token: bigint
-  readonly client: Client
-  readonly enteredAt: number
-  ttlMs: number
-  heldAt: number
-  /** `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the reason. */
-  state: 'held' | 'waiting' | 'removed'
-  evicted: boolean
-  previous: Entry | undefined
-  next: Entry | undefined
-}
-
-/** Waiters are a linked list: the first is found and any is removed at once. */
-interface LineState {
-  readonly entries: Map<string, Entry>
-  readonly held: HeldPrefix
-  waitingCount: number
-  first: Entry | undefined
-  last: Entry | undefined
-}
-
-interface Client {
-  listener: ((news: News) => void) | undefined
-}
-
 export class MemoryServer {
   readonly #clock: Clock
-  readonly #lines = new Map<string, LineState>()
+  readonly #lines = new Map<string, MemoryLine>()
   readonly #expiries = new Heap<Entry>()
   readonly #watchers = new Map<string, Set<() => void>>()
   readonly #mint: (previous: bigint) => bigint
@@ -82,7 +50,7 @@ export class MemoryServer {
 
   enter(claim: Claim, client: Client): Standing {
     const now = this.#expire()
-    const line = this.#lines.get(claim.key) ?? this.#newLine(claim.key)
+    const line = this.#lines.get(claim.key) ?? new MemoryLine()
     const known = line.entries.get(claim.id)
     if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)
 
@@ -110,6 +78,7 @@ export class MemoryServer {
       at: 0,
       slot: -1,
     }
+    this.#lines.set(claim.key, line)
     line.entries.set(entry.id, entry)
     this.#expiries.put(entry, now + claim.ttlMs)
     if (holds) {
@@ -117,7 +86,8 @@ export class MemoryServer {
       this.#arm()
       return { state: 'held', token: entry.token, heldForMs: claim.ttlMs }
     }
-    this.#append(entry, line)
+    line.append(entry)
+    this.#waiting += 1
     this.#arm()
     return { state: 'waiting', ahead: size }
   }
@@ -186,18 +156,6 @@ export class MemoryServer {
     }
   }
 
-  #newLine(key: string): LineState {
-    const line: LineState = {
-      entries: new Map(),
-      held: new HeldPrefix(),
-      waitingCount: 0,
-      first: undefined,
-      last: undefined,
-    }
-    this.#lines.set(key, line)
-    return line
-  }
-
   #renewEntry(entry: Entry, ttlMs: number, now: number): Standing {
     if (entry.evicted) return { state: 'gone', why: 'evicted' }
     entry.ttlMs = ttlMs
@@ -209,30 +167,10 @@ export class MemoryServer {
     return { state: 'held', token: entry.token, heldForMs: ttlMs }
   }
 
-  #hold(entry: Entry, line: LineState): void {
+  #hold(entry: Entry, line: MemoryLine): void {
     entry.state = 'held'
     line.held.add(entry)
     this.#notify(entry.key)
-  }
-
-  #append(entry: Entry, line: LineState): void {
-    entry.previous = line.last
-    if (line.last === undefined) line.first = entry
-    else line.last.next = entry
-    line.last = entry
-    line.waitingCount += 1
-    this.#waiting += 1
-  }
-
-  #unlink(entry: Entry, line: LineState): void {
-    if (entry.previous === undefined) line.first = entry.next
-    else entry.previous.next = entry.next
-    if (entry.next === undefined) line.last = entry.previous
-    else entry.next.previous = entry.previous
-    entry.previous = undefined
-    entry.next = undefined
-    line.waitingCount -= 1
-    this.#waiting -= 1
   }
 
   /** Take an entry out of its line and settle the line: also a waiter that goes can let others hold. */
@@ -242,11 +180,12 @@ export class MemoryServer {
   }
 
   #takeOut(entry: Entry, options: { remember?: boolean } = {}): void {
-    const line = this.#lines.get(entry.key) as LineState
+    const line = this.#lines.get(entry.key) as MemoryLine
     if (entry.state === 'held') {
       line.held.remove(entry)
     } else if (entry.state === 'waiting') {
-      this.#unlink(entry, line)
+      line.unlink(entry)
+      this.#waiting -= 1
     }
     entry.state = 'removed'
     if (options.remember !== true) {
@@ -260,7 +199,8 @@ export class MemoryServer {
   #settle(key: string): void {
     const line = this.#lines.get(key)
     for (let entry = line?.first; line !== undefined && entry !== undefined && line.held.admits(entry); entry = line.first) {
-      this.#unlink(entry, line)
+      line.unlink(entry)
+      this.#waiting -= 1
       this.#hold(entry, line)
       entry.heldAt = this.#clock.now()
       this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - entry.heldAt })

@@ -136,8 +136,16 @@ export class LineElection implements Election {
 
   /** Undefined: this engine cannot watch, or not now. */
   async #watch(ring: () => void): Promise<AsyncDisposable | undefined> {
-    const watching = this.#keeper.call('watch', async (engine) => engine.watch?.(this.key, ring))
-    return watching.catch(() => undefined)
+    let late = false
+    const watching = this.#keeper.call('watch', async (engine) => {
+      const watch = await engine.watch?.(this.key, ring)
+      if (late) await watch?.[Symbol.asyncDispose]()
+      return watch
+    })
+    return watching.catch(() => {
+      late = true
+      return undefined
+    })
   }
 }
 
