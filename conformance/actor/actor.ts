@@ -132,9 +132,9 @@ const doing: Doing = {
     return taken && took(lease, taken)
   },
   cancel: ({ lease }) => cancels.get(lease)?.abort(new Error('cancelled by the test')),
-  async release({ lease }) {
+  async release({ lease, afterMs = 0 }) {
     ends.get(lease)?.()
-    return leaseOf(lease).release()
+    return leaseOf(lease).release({ after: afterMs })
   },
   look: ({ lease }) => look(leaseOf(lease)),
   attend: ({ lease, looking }) => attend(lease, looking),

@@ -29,7 +29,7 @@ export interface Commands {
   tryAcquire(args: { lease: string; lock: LockSpec }): Look | undefined
   /** Cancel the waiting. */
   cancel(args: { lease: string }): void
-  release(args: { lease: string }): boolean
+  release(args: { lease: string; afterMs?: number }): boolean
   look(args: { lease: string }): Look
   /** Write down every turn of the event loop from now on. `looking`: ask the lease at each turn; else only listen. */
   attend(args: { lease: string; looking: boolean }): void

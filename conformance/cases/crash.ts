@@ -3,10 +3,12 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
 import { mutexes } from '../mutexes.ts'
 import { actors, fifo, ownTtl } from '../needs.ts'
 import { later } from '../scene.ts'
+import { isBusy } from '../standings.ts'
 
 /** A file of numbers that processes add to. */
 async function withNumbers(work: (file: string, numbers: () => Record<string, number>) => Promise<void>): Promise<void> {
@@ -37,6 +39,21 @@ const counting: readonly Case[] = mutexes.map((like) => ({
 export const crash: Group = {
   property: 'death and absence',
   cases: [
+    {
+      name: 'a client that is cut off is told of its loss by the signal, and by signals made from it, without looking',
+      needs: [ownTtl],
+      async run(scene) {
+        const client = await scene.faulty()
+        const lease = await client.locks.mutex(scene.key(), { ttl: scene.shortTtlMs }).acquire()
+        const told: string[] = []
+        lease.signal.addEventListener('abort', () => told.push('the signal'))
+        AbortSignal.any([lease.signal, new AbortController().signal]).addEventListener('abort', () => told.push('one made from it'))
+        client.engine.cut()
+        await scene.eventually('both told', () => told.length === 2)
+        assert(lease.signal.reason instanceof LeaseLostError && lease.signal.reason.why === 'deadline', String(lease.signal.reason))
+        assert.equal(lease.held, false)
+      },
+    },
     {
       name: 'a waiter that dies in line does not hold up those behind it for longer than its ttl',
       needs: [ownTtl],
@@ -108,6 +125,24 @@ export const crash: Group = {
         const lease = await next
         await scene.inLine(engine, key, 1)
         assert.equal(await lease.release(), true)
+      },
+    },
+    {
+      name: 'a key that was released for later stays busy though its process is killed',
+      needs: [actors, ownTtl],
+      async run(scene) {
+        const engine = await scene.engine()
+        const afterMs = 5_000
+        const standing = await scene.promptly(afterMs, async () => {
+          const actor = await scene.actor()
+          const lock = { kind: 'mutex', key: scene.key() } as const
+          await actor.ask('acquire', { lease: 'a', lock })
+          assert.equal(await actor.ask('release', { lease: 'a', afterMs }), true)
+          await actor.kill()
+          const [tried] = await engine.enter([scene.claim(lock.key, { wait: false })])
+          return tried
+        })
+        isBusy(standing)
       },
     },
     {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Group } from '../case.ts'
 import { ownTtl } from '../needs.ts'
-import { entryOf, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
+import { entryOf, isBusy, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
 
 export const expiry: Group = {
   property: 'expiry',
@@ -168,6 +168,24 @@ export const expiry: Group = {
         await scene.gone(one, hasty)
         await other.enter([scene.claim(key, { ttlMs: scene.shortTtlMs, wait: false })])
         isHeld((await one.renew([patient]))[0], patient.ttlMs)
+      },
+    },
+    {
+      name: 'a key that is released for later stays busy until then, and no longer',
+      needs: [ownTtl],
+      async run(scene) {
+        const [engine, locks] = [await scene.engine(), await scene.locks()]
+        const afterMs = 2 * scene.shortTtlMs
+        const { key, standing } = await scene.promptly(afterMs, async () => {
+          const lease = await locks.mutex(scene.key()).acquire()
+          assert.equal(await lease.release({ after: afterMs }), true)
+          assert.equal(lease.held, false)
+          const [tried] = await engine.enter([scene.claim(lease.key, { wait: false })])
+          return { key: lease.key, standing: tried }
+        })
+        isBusy(standing)
+        await scene.inLine(engine, key, 0)
+        isHeld((await engine.enter([scene.claim(key, { wait: false })]))[0])
       },
     },
     {

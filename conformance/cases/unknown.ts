@@ -3,10 +3,6 @@ import assert from 'node:assert/strict'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
 import { ownTtl } from '../needs.ts'
-import type { Scene } from '../scene.ts'
-
-/** What failed is tried again after a part of the ttl. */
-const quick = ({ traits }: Scene): { ttl: number } => ({ ttl: Math.max(4_000, traits.minTtlMs) })
 
 /** Whether the call whose answer is lost was applied. */
 const FATES = [
@@ -18,7 +14,7 @@ const entering: readonly Case[] = FATES.flatMap(({ fault, fate }) => [
   {
     name: `an enter whose reply was lost (${fate}) is asked again, and is one entry`,
     async run(scene) {
-      const [engine, client] = [await scene.engine(), await scene.faulty(quick(scene))]
+      const [engine, client] = [await scene.engine(), await scene.faulty()]
       const key = scene.key()
       const lost = client.engine.next('enter', fault)
       const lease = await client.locks.mutex(key).acquire()
@@ -33,7 +29,7 @@ const entering: readonly Case[] = FATES.flatMap(({ fault, fate }) => [
   {
     name: `an enter whose reply was lost (${fate}) and that is given up is cleaned up`,
     async run(scene) {
-      const [engine, client, other] = [await scene.engine(), await scene.faulty(quick(scene)), await scene.locks()]
+      const [engine, client, other] = [await scene.engine(), await scene.faulty(), await scene.locks()]
       const key = scene.key()
       client.engine.next('enter', fault)
       const asked = client.locks.mutex(key).tryAcquire()
@@ -47,7 +43,7 @@ const entering: readonly Case[] = FATES.flatMap(({ fault, fate }) => [
 const leaving: readonly Case[] = FATES.map(({ fault, fate }) => ({
   name: `a release whose reply was lost (${fate}) frees the lock all the same, and does not throw`,
   async run(scene) {
-    const [engine, client, other] = [await scene.engine(), await scene.faulty(quick(scene)), await scene.locks()]
+    const [engine, client, other] = [await scene.engine(), await scene.faulty(), await scene.locks()]
     const key = scene.key()
     const lease = await client.locks.mutex(key).acquire()
     client.engine.next('leave', fault)
@@ -93,7 +89,7 @@ export const unknown: Group = {
     {
       name: 'a request that arrives twice counts once',
       async run(scene) {
-        const [engine, client] = [await scene.engine(), await scene.faulty(quick(scene))]
+        const [engine, client] = [await scene.engine(), await scene.faulty()]
         const key = scene.key()
         client.engine.next('enter', 'repeat')
         const lease = await client.locks.mutex(key).acquire()
@@ -107,7 +103,7 @@ export const unknown: Group = {
       name: 'a renewal whose reply was lost is tried again, and the lease goes on',
       needs: [ownTtl],
       async run(scene) {
-        const client = await scene.faulty(quick(scene))
+        const client = await scene.faulty({ ttl: Math.max(4_000, scene.traits.minTtlMs) })
         const lost = FATES.map(({ fault }) => client.engine.next('renew', fault))
         const lease = await client.locks.mutex(scene.key()).acquire()
         for (const { reached } of lost) await reached

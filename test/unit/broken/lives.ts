@@ -207,20 +207,24 @@ export const lifeDefects: readonly Defect[] = [
       return standings
     },
   })),
-  defect('renews for the ttl of the enter', ['a renewal sets the expiry anew, to the ttl that it names'], (engine) => {
-    const ttls = new Map<string, number>()
-    return {
-      ...claiming(engine, (claim) => {
-        ttls.set(claim.id, claim.ttlMs)
-        return claim
-      }),
-      renew: (places, signal) =>
-        engine.renew(
-          places.map((place) => ({ ...place, ttlMs: ttls.get(place.id) ?? place.ttlMs })),
-          signal,
-        ),
-    }
-  }),
+  defect(
+    'renews for the ttl of the enter',
+    ['a renewal sets the expiry anew, to the ttl that it names', 'a key that is released for later stays busy until then, and no longer'],
+    (engine) => {
+      const ttls = new Map<string, number>()
+      return {
+        ...claiming(engine, (claim) => {
+          ttls.set(claim.id, claim.ttlMs)
+          return claim
+        }),
+        renew: (places, signal) =>
+          engine.renew(
+            places.map((place) => ({ ...place, ttlMs: ttls.get(place.id) ?? place.ttlMs })),
+            signal,
+          ),
+      }
+    },
+  ),
   defect(
     'renews nothing, and says that it did',
     ['renewals keep a lease, and a place in line, for longer than the ttl', 'a renewal sets the expiry anew, to the ttl that it names'],
