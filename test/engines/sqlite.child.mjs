@@ -72,12 +72,14 @@ async function ask(child, verb, ...args) {
   return answer.result
 }
 
-process.on('message', async ({ number, verb, args }) => {
+async function answer({ number, verb, args }) {
   try {
     process.send({ number, result: await doing[verb](...args) })
   } catch (error) {
     const { name, message, outcome, transient } = error
     process.send({ number, error: { name, message, outcome, transient } })
   }
-})
+}
+
+process.on('message', (question) => void answer(question))
 process.on('disconnect', () => process.exit())

@@ -45,6 +45,12 @@ async function sql(statement: string): Promise<void> {
   own.close()
 }
 
+const refused = (call: Promise<unknown>): Promise<string | undefined> =>
+  call.then(
+    () => undefined,
+    (error: Error) => error.message,
+  )
+
 async function refusalOf(engine: SqliteEngine): Promise<EngineError> {
   const error: unknown = await engine.enter([claim('k')]).then(
     () => undefined,
@@ -131,6 +137,17 @@ describe('a database that the user brings', () => {
     expect(await named.enter([claim('k', { wait: false })])).toEqual([{ state: 'busy', ahead: 1 }])
     await brought[Symbol.asyncDispose]()
     expect(mine.prepare('select count(*) as count from holdfast_entry').all()).toEqual([{ count: 1 }])
+    mine.close()
+  })
+
+  test('is refused when its file was replaced, because it still has the old one', async () => {
+    const mine = await database()
+    const brought = open({ database: mine })
+    await brought.enter([claim('k')])
+    for (const part of ['', '-wal', '-shm']) rmSync(file + part)
+    await open().enter([claim('k')])
+    await expect.poll(() => refused(brought.renew([claim('k')]))).toMatch(/was deleted or replaced: open the database anew/)
+    expect((await refusalOf(brought)).transient).toBe(false)
     mine.close()
   })
 

@@ -42,7 +42,7 @@ export class Child {
 
   constructor(wrapper: readonly string[], env: NodeJS.ProcessEnv) {
     if (!existsSync(BUILT)) throw new Error('these tests use what is built: npm run build')
-    const [program = process.execPath, ...args] = [...wrapper, process.execPath, CHILD]
+    const [program, ...args] = [...wrapper, process.execPath, CHILD]
     this.process = spawn(program, args, {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       serialization: 'advanced',

@@ -6,6 +6,7 @@ import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { Clients } from './clients.ts'
 import { type BroughtDatabase, loadDriver } from './driver.ts'
+import { refusal } from './faults.ts'
 import { preparePlace } from './folder.ts'
 import { bootId } from './host.ts'
 import { LINE_BOUND, Lines } from './lines.ts'
@@ -164,21 +165,32 @@ export class SqliteEngine implements Engine {
     preparePlace(file, allowNetworkFs)
     const options = { file, durability, host: { boot: bootId(), now: clock.now() } }
     const store = driver === undefined ? Store.adopt(database as BroughtDatabase, options) : Store.open(driver.open(file), options)
-    if (this.#lastStore === undefined || !store.continues(this.#lastStore)) this.#clients.own = undefined
+    if (this.#lastStore !== undefined && !store.continues(this.#lastStore)) {
+      // A connection that we did not open still has the old file, and would not exclude those who open the new one.
+      if (driver === undefined) throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
+      this.#clients.own = undefined
+    }
     this.#lastStore = store
     return store
   }
 
   #begun(store: Store, now: number): Lines {
-    const willWait = (client: number): void => this.#wake.listen(client)
-    return new Lines({ sql: store.sql, clients: this.#clients, now, epoch: store.epoch, file: this.file, willWait })
+    const { sql, epoch } = store
+    return new Lines({
+      sql,
+      epoch,
+      now,
+      file: this.file,
+      clients: this.#clients,
+      willWait: (client) => this.#wake.listen(client),
+      tidyWakes: (isKnown) => this.#wake.tidy(isKnown),
+    })
   }
 
   #committed({ effects, client }: Lines): void {
     this.#clients.own = client
     if (effects.wake.size > 0) this.#wake.touch(effects.wake)
     for (const { key, id, until } of effects.waiters) this.#waiters.set(key, id, until)
-    for (const buried of effects.buried) this.#wake.forget(buried)
     for (const news of effects.news) this.#tell(news)
     this.#patrol.changed(effects.changed)
     this.#patrol.arm()

@@ -8,7 +8,6 @@
  * Two things would make processes of one host disagree, and are corrected: a time namespace shifts the clock by a known offset, and
  * LXC gives every container a boot id of its own, by a mount, so that such an id says nothing about the machine.
  */
-import { execFileSync } from 'node:child_process'
 import { readFileSync, readlinkSync } from 'node:fs'
 import { type Clock, systemClock } from '../../core/clock.ts'
 
@@ -54,6 +53,8 @@ export function hostClock(): Clock {
 export function sessionOf(): string | undefined {
   if (process.platform !== 'darwin') return readProc(BOOT_ID)?.trim()
   try {
+    // Loaded here, because only macOS needs it.
+    const { execFileSync } = process.getBuiltinModule('node:child_process')
     return execFileSync('/usr/sbin/sysctl', ['-n', 'kern.bootsessionuuid'], { encoding: 'utf8' }).trim()
   } catch {
     return undefined

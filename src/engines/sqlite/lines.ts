@@ -84,7 +84,6 @@ export class Lines {
     if (client === this.#client || !this.scene.clients.isDead(client, this.#sql, this.#now)) return false
     this.#sql.removeClient.run(client)
     this.#departed(this.#sql.removeOf.all(client))
-    this.effects.buried.push(client)
     return true
   }
 
@@ -96,6 +95,7 @@ export class Lines {
     for (const row of this.#sql.someClients.all(TIDY)) {
       if (!this.bury(row.client) && clients.isForgotten(row, this.#sql, this.#now)) this.#sql.removeClient.run(row.client)
     }
+    this.scene.tidyWakes((client) => this.#sql.client.all(client).length > 0)
     return this.#client
   }
 

@@ -12,8 +12,6 @@ export interface Effects {
   readonly changed: Set<string>
   /** Our own waiters, in order: until when they stand in line; undefined: no longer. */
   readonly waiters: { readonly key: string; readonly id: string; readonly until: number | undefined }[]
-  /** Clients that were found dead. */
-  readonly buried: number[]
 }
 
 /** The file as this transaction sees it. */
@@ -25,8 +23,10 @@ export interface Scene {
   readonly file: string
   /** We are about to wait: be ready to be woken before that is committed. */
   readonly willWait: (client: number) => void
+  /** Remove the wake files of clients that are not in the file any more. Nobody else can be about to make one while we write. */
+  readonly tidyWakes: (isKnown: (client: number) => boolean) => void
 }
 
 export function noEffects(): Effects {
-  return { news: [], wake: new Set(), changed: new Set(), waiters: [], buried: [] }
+  return { news: [], wake: new Set(), changed: new Set(), waiters: [] }
 }

@@ -4,7 +4,19 @@
  * Each client that waits has a file of its own, so that a release wakes the one who now holds and not everybody who waits. Nothing is read from
  * the file: whoever is woken looks into the database. A wake-up that gets lost costs one round of the patrol (patrol.ts), nothing else, so every failure here is passed over.
  */
-import { chmodSync, closeSync, constants, type FSWatcher, mkdirSync, openSync, rmSync, statSync, watch, writeSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  type FSWatcher,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  watch,
+  writeSync,
+} from 'node:fs'
 import { join } from 'node:path'
 
 export class Wake {
@@ -49,18 +61,26 @@ export class Wake {
     }
   }
 
-  /** Remove what a client left behind. */
-  forget(client: number): void {
+  /** Remove what the dead left behind. */
+  tidy(isKnown: (client: number) => boolean): void {
     try {
-      rmSync(this.#pathOf(client), { force: true })
-    } catch {}
+      for (const name of readdirSync(this.#folder)) if (!isKnown(Number(name))) this.#remove(Number(name))
+    } catch {
+      // Nobody has waited yet.
+    }
   }
 
   close(): void {
     this.#watcher?.close()
     this.#watcher = undefined
-    if (this.#client !== undefined) this.forget(this.#client)
+    if (this.#client !== undefined) this.#remove(this.#client)
     this.#client = undefined
+  }
+
+  #remove(client: number): void {
+    try {
+      rmSync(this.#pathOf(client), { force: true })
+    } catch {}
   }
 
   /** Whoever may use the database may wake its users: the file gets the same permissions. It has its byte from the start, so that a full disk does not matter. */
