@@ -29,12 +29,12 @@ export class Caller {
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Rejects with an `EngineError`.
    */
   call(script: Script, words: string[], key: string, signal?: AbortSignal): Promise<unknown> {
-    if (!this.#wire.ready) return this.connected(signal).then(() => this.call(script, words, key))
+    if (!this.#wire.ready) return this.connected(signal).then(() => this.call(script, words, key, signal))
     words[0] = script.sha
-    return this.#wire.send('EVALSHA', words, key).catch((error: unknown) => {
+    return this.#wire.send('EVALSHA', words, key, signal).catch((error: unknown) => {
       if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
       words[0] = script.text
-      return this.#wire.send('EVAL', words, key).catch(rethrow)
+      return this.#wire.send('EVAL', words, key, signal).catch(rethrow)
     })
   }
 

@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../../core/clock.ts'
 import { IoredisEar } from './ioredis-ear.ts'
-import { type Ears, type Listening, type Server, UnderWay, type Wire } from './wire.ts'
+import { type Ears, type Listening, neverCrash, type Server, UnderWay, type Wire } from './wire.ts'
 
 /** What we use of a `Redis` of ioredis. */
 export interface IoredisClient {
@@ -60,6 +60,7 @@ export class IoredisWire implements Wire {
     this.#underWay = new UnderWay(clock, options.owned ? () => client.disconnect(true) : undefined)
     this.cluster = isCluster(client)
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
+    neverCrash(client)
     for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)
   }
 
@@ -83,10 +84,7 @@ export class IoredisWire implements Wire {
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
     this.#underWay.stop()
-    if (!this.#owned) return
-    // Somebody has to hear what a dying connection says, or ioredis writes it to the console.
-    this.#client.on('error', () => undefined)
-    this.#client.disconnect()
+    if (this.#owned) this.#client.disconnect()
   }
 
   /** In Cluster, messages reach every server, and any of them will do. */

@@ -6,7 +6,11 @@
  */
 import type { Clock } from '../../../core/clock.ts'
 import { NodeRedisEar } from './node-redis-ear.ts'
-import type { Ears, Listening, Server, Wire } from './wire.ts'
+import { type Ears, type Listening, neverCrash, type Server, type Wire } from './wire.ts'
+
+interface CommandOptions {
+  abortSignal?: AbortSignal
+}
 
 interface Common {
   readonly isOpen: boolean
@@ -28,26 +32,26 @@ export interface NodeRedisListener extends Common {
 /** What we use of a client, as `createClient` makes it. */
 export interface NodeRedisClient extends NodeRedisListener {
   readonly isReady: boolean
-  sendCommand(args: string[]): Promise<unknown>
+  sendCommand(args: string[], options?: CommandOptions): Promise<unknown>
 }
 
 /** As `createClientPool` makes it. It cannot listen: give a `subscriber` too. */
 export interface NodeRedisPool extends Common {
-  sendCommand(args: string[]): Promise<unknown>
+  sendCommand(args: string[], options?: CommandOptions): Promise<unknown>
   execute(...args: never[]): unknown
 }
 
 /** As `createSentinel` makes it. */
 export interface NodeRedisSentinel extends NodeRedisListener {
   readonly isReady: boolean
-  sendCommand(readonly: boolean | undefined, args: string[]): Promise<unknown>
+  sendCommand(readonly: boolean | undefined, args: string[], options?: CommandOptions): Promise<unknown>
   setTracer(tracer?: never): unknown
 }
 
 /** As `createCluster` makes it. */
 export interface NodeRedisCluster extends NodeRedisListener {
   readonly masters: readonly unknown[]
-  sendCommand(key: string | undefined, readonly: boolean | undefined, args: string[]): Promise<unknown>
+  sendCommand(key: string | undefined, readonly: boolean | undefined, args: string[], options?: CommandOptions): Promise<unknown>
   nodeClient(node: unknown): unknown
 }
 
@@ -67,8 +71,8 @@ export class NodeRedisWire implements Wire {
   constructor(client: AnyNodeRedis, clock: Clock, subscriber?: NodeRedisListener) {
     this.#client = client
     this.cluster = isCluster(client)
+    neverCrash(client)
     client.on('ready', this.#ready)
-    // Without a listener for its errors, node-redis ends the process at the first blip.
     client.on('error', this.#error)
     const listener = subscriber ?? (isPool(client) ? undefined : client)
     if (listener !== undefined) this.listen = (channel, ears) => NodeRedisEar.open(() => connectable(listener), clock, channel, ears)
@@ -79,10 +83,11 @@ export class NodeRedisWire implements Wire {
     return 'isReady' in this.#client ? this.#client.isReady : isOpen
   }
 
-  send(command: string, words: readonly string[], key?: string): Promise<unknown> {
+  send(command: string, words: readonly string[], key?: string, signal?: AbortSignal): Promise<unknown> {
     const args = [command, ...words]
-    if (isCluster(this.#client)) return this.#client.sendCommand(key, false, args)
-    return isSentinel(this.#client) ? this.#client.sendCommand(false, args) : this.#client.sendCommand(args)
+    const options = signal === undefined ? undefined : { abortSignal: signal }
+    if (isCluster(this.#client)) return this.#client.sendCommand(key, false, args, options)
+    return isSentinel(this.#client) ? this.#client.sendCommand(false, args, options) : this.#client.sendCommand(args, options)
   }
 
   async servers(): Promise<readonly Server[]> {

@@ -19,8 +19,11 @@ export interface Wire {
   readonly trouble: Error | undefined
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
-  /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
-  send(command: string, words: readonly string[], key?: string): Promise<unknown>
+  /**
+   * Send a command. `key` says where to, in Cluster; `signal` takes back what the client has not sent yet, where the client can do that. Rejects with the
+   * client's own error, or with `ConnectionLost`.
+   */
+  send(command: string, words: readonly string[], key?: string, signal?: AbortSignal): Promise<unknown>
   /** Each server that has keys of its own, for SCAN and INFO. */
   servers(): Promise<readonly Server[]>
   /** Listen to a channel on a connection that is for nothing else. Undefined: this client cannot. */
@@ -44,6 +47,19 @@ export interface Listening {
   /** Nothing arrives any more: make a new connection. */
   restart(): void
   close(): Promise<void>
+}
+
+/** Clients that somebody listens to for good. */
+const listened = new WeakSet<object>()
+
+/**
+ * Without a listener for its errors, node-redis ends the process at the first blip, and ioredis writes to the console. Ours stays when the engine is closed: whoever
+ * brought the client may have relied on it.
+ */
+export function neverCrash(client: { on(event: string, listener: () => void): unknown }): void {
+  if (listened.has(client)) return
+  listened.add(client)
+  client.on('error', () => undefined)
 }
 
 /** The connection ended while a command was under way. Nobody knows whether it was executed. */

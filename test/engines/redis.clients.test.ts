@@ -1,0 +1,139 @@
+/**
+ * Clients that users bring: every kind that we take, in every shape that differs for us, conforms; and none of them ends the process, or does something late, when
+ * the connection blinks.
+ */
+import { Decoder, GlideClient } from '@valkey/valkey-glide'
+import { Redis } from 'ioredis'
+import { createClient, createClientPool } from 'redis'
+import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
+import { conformance } from '../../conformance/index.ts'
+import { type RedisClient, type RedisOptions, redis } from '../../src/engines/redis/index.ts'
+import { createLocks, EngineError } from '../../src/index.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+import { findOwnRedis, RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT = { timeout: 30_000, interval: 5 }
+/** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
+const PROPERTIES = ['batches', 'keys', 'waiting', 'eviction', 'unknown outcomes']
+
+interface Kind {
+  readonly name: string
+  make(port: number): Promise<RedisOptions>
+  close(options: RedisOptions): Promise<void>
+}
+
+const closeGlide = async ({ client, subscriber }: RedisOptions): Promise<void> => {
+  for (const glide of [client, subscriber]) (glide as GlideClient | undefined)?.close()
+}
+
+const glideAt = (port: number): Promise<GlideClient> =>
+  GlideClient.createClient({ addresses: [{ host: '127.0.0.1', port }], requestTimeout: 2000, defaultDecoder: Decoder.String })
+
+const kinds: readonly Kind[] = [
+  {
+    name: 'ioredis',
+    make: async (port) => ({ client: new Redis(port) }),
+    close: async ({ client }) => (client as Redis).disconnect(),
+  },
+  {
+    name: 'ioredis with a key prefix, automatic pipelines and RESP2',
+    make: async (port) => ({ client: new Redis(port, { keyPrefix: 'app:', enableAutoPipelining: true, protocol: 2 }), prefix: '' }),
+    close: async ({ client }) => (client as Redis).disconnect(),
+  },
+  {
+    name: 'node-redis',
+    make: async (port) => ({ client: await createClient({ url: `redis://127.0.0.1:${port}` }).connect() }),
+    close: async ({ client }) => (client as ReturnType<typeof createClient>).destroy(),
+  },
+  {
+    name: 'a pool of node-redis with a subscriber',
+    make: async (port) => {
+      const url = `redis://127.0.0.1:${port}`
+      const client = createClientPool({ url })
+      await client.connect()
+      return { client, subscriber: createClient({ url }) }
+    },
+    close: async ({ client }) => (client as ReturnType<typeof createClientPool>).destroy(),
+  },
+  {
+    name: 'valkey-glide with a subscriber',
+    make: async (port) => ({ client: await glideAt(port), subscriber: await glideAt(port) }),
+    close: closeGlide,
+  },
+  {
+    name: 'valkey-glide alone',
+    make: async (port) => ({ client: await glideAt(port) }),
+    close: closeGlide,
+  },
+]
+
+await describeServer('brought clients', findOwnRedis, (source) => {
+  let server: RedisServer
+  let proxy: FaultProxy
+
+  beforeAll(async () => {
+    server = await RedisServer.start(source)
+    proxy = await FaultProxy.start(server)
+  })
+
+  afterAll(async () => {
+    await proxy[Symbol.asyncDispose]()
+    await server[Symbol.asyncDispose]()
+  })
+
+  describe.each(kinds)('$name', (kind) => {
+    const made: RedisOptions[] = []
+
+    async function engine(port = server.port) {
+      const options = await kind.make(port)
+      made.push(options)
+      return redis(options)
+    }
+
+    afterAll(() => Promise.all(made.map((options) => kind.close(options))))
+
+    conformance({ describe, it, afterAll }, kind.name, () => ({ engine: () => engine() }), {
+      only: (_, property) => PROPERTIES.includes(property),
+    })
+
+    test('a cut connection is mended, leases and waiters survive it, and the process too', async () => {
+      const locks = createLocks(await engine(proxy.port), { ttl: '10s' })
+      const lease = await locks.mutex('key').acquire()
+      const waiting = locks.mutex('key').acquire()
+      await vi.waitFor(async () => expect((await locks.inspect('key')).entries).toHaveLength(2), LIMIT)
+      proxy.reset()
+      await vi.waitFor(async () => expect((await locks.inspect('key')).entries).toHaveLength(2), LIMIT)
+      expect(await lease.release()).toBe(true)
+      expect((await waiting).held).toBe(true)
+      await locks.close()
+    })
+
+    test('what is asked while the server is away is not done when it is back', async () => {
+      const locks = createLocks(await engine(proxy.port), { ttl: '30s', callTimeout: '3s' })
+      await (await locks.mutex('before').acquire()).release()
+      await proxy.refuse()
+      await vi.waitFor(async () => expect(await failureOf(locks.mutex('late').tryAcquire())).toBeInstanceOf(EngineError), LIMIT)
+      await proxy.heal()
+      // On the same connection, so after whatever it had kept for later.
+      await vi.waitFor(async () => expect((await locks.inspect('late')).entries).toEqual([]), LIMIT)
+      await locks.close()
+    })
+  })
+})
+
+async function failureOf(promise: Promise<unknown>): Promise<unknown> {
+  try {
+    return await promise
+  } catch (error) {
+    return error
+  }
+}
+
+test.each([
+  ['nothing', undefined],
+  ['a string', 'redis://'],
+  ['something else', { get() {}, set() {} }],
+])('%s is no client, and that is said when the engine is made', (_, client) => {
+  expect(() => redis({ client: client as unknown as RedisClient })).toThrow(TypeError)
+})
