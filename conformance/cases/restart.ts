@@ -1,12 +1,25 @@
 /** A server that goes away and comes back. What lines survive it is the engine's word; that nobody hangs, crashes or holds twice is everyone's. */
 import assert from 'node:assert/strict'
 import type { Case, Group } from '../case.ts'
-import { type Need, restart } from '../needs.ts'
+import { fencing, type Need, restart } from '../needs.ts'
 import { later } from '../scene.ts'
+import { freshToken } from './tokens.ts'
 
 const keepsLines: Need = ({ world }) => world.restartKeepsLines === true || 'its lines do not survive a restart'
 
 const cases: readonly Case[] = (['cleanly', 'killed'] as const).flatMap((how) => [
+  {
+    name: `after a restart of the server (${how}) tokens are higher than before it`,
+    needs: [fencing, restart],
+    limitMs: 40_000,
+    async run(scene) {
+      const key = scene.key()
+      const before = await freshToken(scene, key)
+      await scene.world.restart?.(how)
+      const after = await freshToken(scene, key)
+      assert(after > before, `token ${after} after ${before}`)
+    },
+  },
   {
     name: `clients go on after a restart of the server (${how}): new locks are had, waiters are served`,
     needs: [restart],

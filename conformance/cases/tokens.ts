@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import type { Claim, Engine } from '../../src/core/engine.ts'
 import type { Group } from '../case.ts'
-import { actors, fencing, ownTtl, restart } from '../needs.ts'
+import { actors, fencing, ownTtl } from '../needs.ts'
 import type { Scene } from '../scene.ts'
 import { isHeld, tokenOf } from '../standings.ts'
 
@@ -17,8 +17,8 @@ async function nextToken(engine: Engine, claim: Claim, after: bigint): Promise<b
   return token
 }
 
-/** Acquire the key from a fresh client until it works, and have the token. */
-async function freshToken(scene: Scene, key: string): Promise<bigint> {
+/** Acquire the key from a new client, release it, and have the token. */
+export async function freshToken(scene: Scene, key: string): Promise<bigint> {
   const locks = await scene.locks()
   const lease = await locks.mutex(key).acquire()
   assert(lease.token !== null)
@@ -109,16 +109,5 @@ export const tokens: Group = {
         assert(token !== null && next > token, `token ${next} after ${token}`)
       },
     },
-    ...(['cleanly', 'killed'] as const).map((how) => ({
-      name: `after a restart of the server (${how}) tokens are higher than before it`,
-      needs: [fencing, restart],
-      async run(scene: Scene) {
-        const key = scene.key()
-        const before = await freshToken(scene, key)
-        await scene.world.restart?.(how)
-        const after = await freshToken(scene, key)
-        assert(after > before, `token ${after} after ${before}`)
-      },
-    })),
   ],
 }

@@ -95,10 +95,10 @@ test('what the engine or the world lacks is not applicable, with the reason', as
   ]
   const results = await runCases(poor, { only: (name) => wanted.includes(name) || name.startsWith('after a restart') })
   expect(results).toMatchObject([
-    { property: 'tokens', outcome: 'not applicable', reason: 'it has no fencing tokens' },
-    { property: 'tokens', outcome: 'not applicable', reason: 'it has no fencing tokens' },
     { property: 'sharing', outcome: 'not applicable', reason: 'it has no shared locks' },
     { property: 'death and absence', outcome: 'not applicable', reason: 'it is a hermit' },
+    { property: 'restart of the server', outcome: 'not applicable', reason: 'it has no fencing tokens' },
+    { property: 'restart of the server', outcome: 'not applicable', reason: 'it has no fencing tokens' },
   ])
 })
 
