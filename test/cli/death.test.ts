@@ -45,9 +45,10 @@ test('run killed with -9: its command is ended, and the next one begins at once,
 })
 
 test('run killed with -9: grandchildren that ignore TERM are killed with the rest, before the next one begins', async () => {
-  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '1s', '--', 'sh', '-c', STUBBORN_FAMILY)
+  const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '2s', '--', 'sh', '-c', STUBBORN_FAMILY)
   const child = await pidIn('child')
   const next = successor()
+  await eventually('somebody waiting', async () => (await waiting()) === 1)
   run.signal('SIGKILL')
   expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
   expect([worker, child].filter(isRunning)).toEqual([])
