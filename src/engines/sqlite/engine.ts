@@ -168,7 +168,9 @@ export class SqliteEngine implements Engine {
     if (this.#lastStore !== undefined && !store.continues(this.#lastStore)) {
       // A connection that we did not open still has the old file, and would not exclude those who open the new one.
       if (driver === undefined) throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
+      // Other clients have our number, and those of the others, in there.
       this.#clients.own = undefined
+      this.#wake.close()
     }
     this.#lastStore = store
     return store

@@ -19,10 +19,15 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 
+/** How many files of others are kept open. */
+const MOST_OPEN = 16
+
 export class Wake {
   readonly #file: string
   readonly #folder: string
   readonly #onWake: () => void
+  /** Files of others, to be written to. */
+  readonly #descriptors = new Map<number, number>()
   #watcher: FSWatcher | undefined
   #client: number | undefined
 
@@ -51,12 +56,7 @@ export class Wake {
   touch(clients: Iterable<number>): void {
     for (const client of clients) {
       try {
-        const descriptor = openSync(this.#pathOf(client), constants.O_WRONLY)
-        try {
-          writeSync(descriptor, '!', 0)
-        } finally {
-          closeSync(descriptor)
-        }
+        writeSync(this.#descriptorOf(client), '!', 0)
       } catch {}
     }
   }
@@ -75,6 +75,22 @@ export class Wake {
     this.#watcher = undefined
     if (this.#client !== undefined) this.#remove(this.#client)
     this.#client = undefined
+    for (const descriptor of this.#descriptors.values()) closeSync(descriptor)
+    this.#descriptors.clear()
+  }
+
+  /** Kept open, because those who take turns wake each other again and again. A number is never given to another client. */
+  #descriptorOf(client: number): number {
+    const known = this.#descriptors.get(client)
+    if (known !== undefined) return known
+    const descriptor = openSync(this.#pathOf(client), constants.O_WRONLY)
+    this.#descriptors.set(client, descriptor)
+    if (this.#descriptors.size > MOST_OPEN) {
+      const [oldest, its] = this.#descriptors.entries().next().value as [number, number]
+      this.#descriptors.delete(oldest)
+      closeSync(its)
+    }
+    return descriptor
   }
 
   #remove(client: number): void {
