@@ -50,7 +50,7 @@ export interface Outcome extends Ended {
 
 /** KILL comes this much before the deadline: a process takes a moment to die, and a timer a moment to fire. */
 function marginMs(ttlMs: number): number {
-  return Math.min(ttlMs / 20, 500)
+  return Math.min(ttlMs / 10, 500)
 }
 
 /** The guardian's alarm is for the case that we do not act: it rings a little after we would have. */

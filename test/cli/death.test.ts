@@ -77,8 +77,8 @@ test('run and its command killed with -9: the next one begins at once', async ()
 })
 
 test('run stopped past the ttl: its command is ended before the next one begins, and run says so with 79 when it wakes', async () => {
-  const { run, worker } = await holding('--ttl', '1s', '--', 'sh', '-c', WORKER)
-  const next = successor('--ttl', '1s')
+  const { run, worker } = await holding('--ttl', '3s', '--', 'sh', '-c', WORKER)
+  const next = successor('--ttl', '3s')
   run.signal('SIGSTOP')
   expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
   expect(isRunning(worker)).toBe(false)
@@ -87,21 +87,21 @@ test('run stopped past the ttl: its command is ended before the next one begins,
 })
 
 test('run and its command stopped past the ttl: the command is dead before the next one begins, and never wakes up', async () => {
-  const { run, worker } = await holding('--ttl', '1s', '--', 'sh', '-c', WORKER)
+  const { run, worker } = await holding('--ttl', '3s', '--', 'sh', '-c', WORKER)
   run.signal('SIGSTOP')
   process.kill(worker, 'SIGSTOP')
   const beats = world.lines('beats').length
-  expect(await successor('--ttl', '1s').ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
+  expect(await successor('--ttl', '3s').ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
   run.signal('SIGCONT')
   expect(await run.ended).toMatchObject({ exit: 79 })
   expect(world.lines('beats').length).toBeLessThanOrEqual(beats + 1)
 })
 
 test('the command stopped past the ttl: run renews, nobody else gets in, and the command goes on', async () => {
-  const { run, worker } = await holding('--ttl', '500ms', '--', 'sh', '-c', WORKER)
+  const { run, worker } = await holding('--ttl', '1500ms', '--', 'sh', '-c', WORKER)
   process.kill(worker, 'SIGSTOP')
-  // Three times the ttl, in the words of the engine: its holder has been holding for that long.
-  await eventually('a long hold', async () => ((await show()).entries[0]?.heldMs ?? 0) > 1500)
+  // Two ttls and more, in the words of the engine: its holder has been holding for that long.
+  await eventually('a long hold', async () => ((await show()).entries[0]?.heldMs ?? 0) > 3500)
   expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({ exit: 75 })
   const beats = world.lines('beats').length
   process.kill(worker, 'SIGCONT')
@@ -111,11 +111,11 @@ test('the command stopped past the ttl: run renews, nobody else gets in, and the
 })
 
 test('the guardian killed with -9: run says so, goes on, and ends its command itself when it has to', async () => {
-  const run = world.start(['run', 'k', '--ttl', '1s', '--', 'sh', '-c', `trap "echo told; exit" TERM; ${WORKER}`])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', `trap "echo told; exit" TERM; ${WORKER}`])
   const worker = await pidIn('worker')
   for (const pid of (await processesOf(run.pid)).filter((pid) => pid !== worker && parentOf(pid) === run.pid)) process.kill(pid, 'SIGKILL')
   await eventually('a warning', () => run.stderr.includes('the guardian was killed'))
-  await eventually('a hold longer than its alarm', async () => ((await show()).entries[0]?.heldMs ?? 0) > 2000)
+  await eventually('a hold longer than its alarm', async () => ((await show()).entries[0]?.heldMs ?? 0) > 3500)
   expect(await world.run('evict', 'k', '--token', world.lines('beats')[0] ?? '')).toMatchObject({ exit: 0 })
   expect(await run.ended).toMatchObject({ exit: 79, stdout: 'told\n' })
   expect(isRunning(worker)).toBe(false)

@@ -77,7 +77,7 @@ test('79: evicted, the command is told to end, and run says so', async () => {
     'run',
     'k',
     '--ttl',
-    '1s',
+    '3s',
     '--',
     'sh',
     '-c',

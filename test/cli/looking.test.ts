@@ -110,7 +110,7 @@ test('watch ends quietly with Ctrl-C', async () => {
 })
 
 test('evict takes it away, and refuses a token that has moved on', async () => {
-  const run = await holder('k', '--ttl', '1s')
+  const run = await holder('k', '--ttl', '3s')
   const token = (await show('k')).entries[0]?.token as string
   const wrong = String(BigInt(token) - 1n)
   expect(await world.run('evict', 'k', '--token', wrong)).toMatchObject({
@@ -143,7 +143,7 @@ test('evict --now lets the next one in at once', async () => {
 
 test('elect: one leads, the next one takes over, and a leader that lost stands again', async () => {
   const work = 'echo $HOLDFAST_TOKEN >> terms; exec sleep 60'
-  const one = world.start(['elect', 'k', '--ttl', '1s', '--json', '--', 'sh', '-c', work])
+  const one = world.start(['elect', 'k', '--ttl', '3s', '--json', '--', 'sh', '-c', work])
   const first = await eventually('a first term', () => world.lines('terms')[0])
   expect(await world.run('evict', 'k', '--token', first)).toMatchObject({ exit: 0 })
   const second = await eventually('a second term', () => world.lines('terms')[1])
@@ -153,7 +153,7 @@ test('elect: one leads, the next one takes over, and a leader that lost stands a
     outcome: 'lost',
     token: first,
   })
-  const two = world.start(['elect', 'k', '--ttl', '1s', '--', 'sh', '-c', `${work}`])
+  const two = world.start(['elect', 'k', '--ttl', '3s', '--', 'sh', '-c', `${work}`])
   await eventually('a candidate', async () => (await show('k')).entries.length === 2)
   one.signal('SIGTERM')
   expect(await one.ended).toMatchObject({ exit: 143 })

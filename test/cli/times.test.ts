@@ -67,7 +67,7 @@ test('--at-most: a faster command is not touched', async () => {
 const COUNTING = 'echo $HOLDFAST_TOKEN > token; while :; do echo beat >> beats; sleep 0.02; done'
 
 test('--on-lost term: the command has a grace to tidy up in, and is over before its deadline', async () => {
-  const run = world.start(['run', 'k', '--ttl', '1500ms', '--', 'sh', '-c', `trap "sleep 0.1; echo tidied >> log; exit" TERM; ${COUNTING}`])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', `trap "sleep 0.1; echo tidied >> log; exit" TERM; ${COUNTING}`])
   const token = await eventually('a token', () => world.lines('token')[0])
   const next = world.start(['run', 'k', '--', 'sh', '-c', 'echo next >> log'])
   await eventually('somebody in line', async () => (await show()).entries.length === 2)
@@ -79,7 +79,7 @@ test('--on-lost term: the command has a grace to tidy up in, and is over before 
 
 test('--on-lost term: whoever ignores TERM is killed, with its family, before the next one begins', async () => {
   const family = `trap "" TERM; (while :; do echo beat >> beats; sleep 0.02; done) & ${COUNTING}`
-  const run = world.start(['run', 'k', '--ttl', '1500ms', '--', 'sh', '-c', family])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', family])
   const token = await eventually('a token', () => world.lines('token')[0])
   const next = world.start(['run', 'k', '--', 'sh', '-c', 'wc -l < beats; sleep 0.3; wc -l < beats'])
   await world.run('evict', 'k', '--token', token)
@@ -90,7 +90,7 @@ test('--on-lost term: whoever ignores TERM is killed, with its family, before th
 
 test('an engine that does not answer: the command is told to end before its deadline, and run ends with 79', async () => {
   const work = 'trap "echo told; exit" TERM; echo $HOLDFAST_TOKEN > token; while :; do sleep 0.02; done'
-  const run = world.start(['run', 'k', '--ttl', '2s', '--grace', '300ms', '--', 'sh', '-c', work])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--grace', '300ms', '--', 'sh', '-c', work])
   await eventually('a token', () => world.lines('token')[0])
   // Somebody writes to the file and does not finish: nobody can renew, and nobody can take over.
   const database = (await loadDriver()).open(world.path('locks.db'))
@@ -109,7 +109,7 @@ test('an engine that does not answer: the command is told to end before its dead
 })
 
 test('--on-lost kill: no TERM', async () => {
-  const run = world.start(['run', 'k', '--ttl', '1s', '--on-lost', 'kill', '--', 'sh', '-c', `trap "echo told" TERM; ${COUNTING}`])
+  const run = world.start(['run', 'k', '--ttl', '3s', '--on-lost', 'kill', '--', 'sh', '-c', `trap "echo told" TERM; ${COUNTING}`])
   const token = await eventually('a token', () => world.lines('token')[0])
   await world.run('evict', 'k', '--token', token)
   expect(await run.ended).toMatchObject({ exit: 79, stdout: '' })
