@@ -36,7 +36,7 @@ if (process.send !== undefined) {
   const mutex = locks.mutex('hand-off')
   const say = (message: object): boolean | undefined => process.send?.(message)
   let release: (() => Promise<unknown>) | undefined
-  process.on('message', async (order: Order) => {
+  const obey = async (order: Order): Promise<void> => {
     if (order.do === 'acquire') {
       const lease = await mutex.acquire()
       release = () => lease.release()
@@ -50,7 +50,8 @@ if (process.send !== undefined) {
     } else {
       say(await busy(() => mutex.acquire(), order.ms))
     }
-  })
+  }
+  process.on('message', (order: Order) => void obey(order))
   process.once('disconnect', () => process.exit())
   say({ ready: true })
 }
