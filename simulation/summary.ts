@@ -46,7 +46,7 @@ export class Summary {
     return [
       `${count(this.seeds)} seeds, ${count(this.events)} events (${count(this.fewestEvents)} or more each), ${count(this.coverage.grants)} grants, ${count(losses)} losses`,
       `faults: ${listed(this.faults)}`,
-      `reached: ${listed({ ...this.coverage })}`,
+      `reached: ${listed(Object.fromEntries(Object.entries(this.coverage)))}`,
       `${count(Math.round(this.seeds / seconds))} seeds/s, ${seconds.toFixed(1)} s, ${failed === 0 ? 'no violations' : `${count(failed)} seeds with violations`}`,
     ]
   }

@@ -220,7 +220,7 @@ describe('the default file', () => {
   })
 })
 
-/** A process without the rights of root; if we have none ourselves, any process is one. */
+/** A process without the rights of root; if we have none ourselves, every process is one. */
 async function unprivileged(): Promise<Child> {
   const child = await children.start({ file: join(folder, 'other.db') })
   await child.enter(claim('k'))
