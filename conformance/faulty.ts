@@ -22,8 +22,10 @@ export type Fault = 'lose request' | 'lose reply' | 'hold request' | 'hold reply
 
 /** A fault that has been laid out for one call. */
 export interface Ambush {
-  /** The call has come, and what was to happen to it has happened. */
+  /** The call has come to the place where it is lost or held. */
   readonly reached: Promise<void>
+  /** The call is over, whichever way it went. */
+  readonly over: Promise<void>
   /** Let a held call go on. */
   release(): void
 }
@@ -44,6 +46,7 @@ export interface FaultyEngine extends Engine {
 interface LaidOut {
   readonly fault: Fault
   readonly reach: () => void
+  readonly end: () => void
   readonly released: Promise<void>
 }
 
@@ -70,6 +73,14 @@ export function faulty(engine: Engine): FaultyEngine {
   const call = async <Answer>(verb: FaultyVerb, go: (late?: boolean) => Promise<Answer>): Promise<Answer> => {
     const ambush = isCut ? undefined : ambushes[verb].shift()
     if (ambush === undefined) return pass(verb, go)
+    try {
+      return await waylay(ambush, verb, go)
+    } finally {
+      ambush.end()
+    }
+  }
+
+  const waylay = async <Answer>(ambush: LaidOut, verb: FaultyVerb, go: (late?: boolean) => Promise<Answer>): Promise<Answer> => {
     const { fault, reach, released } = ambush
     if (fault === 'lose request') {
       reach()
@@ -113,9 +124,10 @@ export function faulty(engine: Engine): FaultyEngine {
     deaf: false,
     next(verb: FaultyVerb, fault: Fault): Ambush {
       const { promise: reached, resolve: reach } = opening()
+      const { promise: over, resolve: end } = opening()
       const { promise: released, resolve: release } = opening()
-      ambushes[verb].push({ fault, reach, released })
-      return { reached, release }
+      ambushes[verb].push({ fault, reach, end, released })
+      return { reached, over, release }
     },
     cut(): void {
       isCut = true

@@ -44,6 +44,7 @@ type Something = object | string | number | bigint | true
 
 const LONG_TTL_MS = 120_000
 const SHORT_TTL_MS = 300
+const FAIR_TTL_MS = 900
 let keysMade = 0
 
 export class Scene implements AsyncDisposable {
@@ -55,6 +56,8 @@ export class Scene implements AsyncDisposable {
   readonly longTtlMs: number = LONG_TTL_MS
   /** For entries that are. */
   readonly shortTtlMs: number
+  /** For entries and leases that are meant to expire, but only after something else has happened: long enough for that on a busy machine. */
+  readonly fairTtlMs: number
   readonly #stage: Stage
   readonly #patienceMs: number
   readonly #engines: Engine[] = []
@@ -73,6 +76,7 @@ export class Scene implements AsyncDisposable {
     this.rounds = stage.rounds
     this.seed = stage.seed
     this.shortTtlMs = Math.max(stage.traits.minTtlMs, SHORT_TTL_MS)
+    this.fairTtlMs = Math.max(stage.traits.minTtlMs, FAIR_TTL_MS)
   }
 
   /** A key that nobody else uses. */

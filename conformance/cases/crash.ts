@@ -44,7 +44,7 @@ export const crash: Group = {
       needs: [ownTtl],
       async run(scene) {
         const client = await scene.faulty()
-        const lease = await client.locks.mutex(scene.key(), { ttl: scene.shortTtlMs }).acquire()
+        const lease = await client.locks.mutex(scene.key(), { ttl: scene.fairTtlMs }).acquire()
         const told: string[] = []
         lease.signal.addEventListener('abort', () => told.push('the signal'))
         AbortSignal.any([lease.signal, new AbortController().signal]).addEventListener('abort', () => told.push('one made from it'))
@@ -59,7 +59,7 @@ export const crash: Group = {
       needs: [ownTtl],
       async run(scene) {
         const engine = await scene.engine()
-        const [locks, dying] = await Promise.all([scene.locks(), scene.faulty({ ttl: scene.shortTtlMs })])
+        const [locks, dying] = await Promise.all([scene.locks(), scene.faulty({ ttl: scene.fairTtlMs })])
         const key = scene.key()
         const lease = await locks.mutex(key).acquire()
         void later(dying.locks.mutex(key).acquire())
@@ -76,7 +76,7 @@ export const crash: Group = {
       needs: [actors],
       async run(scene) {
         const [engine, locks] = [await scene.engine(), await scene.locks()]
-        const actor = await scene.actor({ ttlMs: 3 * scene.shortTtlMs })
+        const actor = await scene.actor({ ttlMs: scene.fairTtlMs })
         const key = scene.key()
         const lease = await locks.mutex(key).acquire()
         void actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
@@ -93,7 +93,7 @@ export const crash: Group = {
       needs: [actors, fifo],
       async run(scene) {
         const [engine, locks] = [await scene.engine(), await scene.locks()]
-        const actor = await scene.actor({ ttlMs: 2 * scene.shortTtlMs })
+        const actor = await scene.actor({ ttlMs: scene.fairTtlMs })
         const key = scene.key()
         const lease = await locks.mutex(key).acquire()
         const waiting = actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
@@ -114,7 +114,7 @@ export const crash: Group = {
       needs: [actors],
       async run(scene) {
         const [engine, locks] = [await scene.engine(), await scene.locks()]
-        const actor = await scene.actor({ ttlMs: 3 * scene.shortTtlMs })
+        const actor = await scene.actor({ ttlMs: scene.fairTtlMs })
         const key = scene.key()
         await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
         void actor.ask('acquire', { lease: 'b', lock: { kind: 'mutex', key } })

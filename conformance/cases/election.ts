@@ -73,7 +73,7 @@ export const election: Group = {
       needs: [fencing, ownTtl],
       async run(scene) {
         const key = scene.key()
-        const [leading, evicting] = await Promise.all([scene.locks({ ttl: 20 * scene.shortTtlMs }), scene.locks()])
+        const [leading, evicting] = await Promise.all([scene.locks({ ttl: 6 * scene.fairTtlMs }), scene.locks()])
         const terms: (bigint | null)[] = []
         await leading.election(key).lead({ again: true }, async (lease) => {
           terms.push(lease.token)
@@ -92,7 +92,7 @@ export const election: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
-        const [dying, next] = await Promise.all([scene.faulty({ ttl: scene.shortTtlMs }), scene.locks({ holder: 'next' })])
+        const [dying, next] = await Promise.all([scene.faulty({ ttl: scene.fairTtlMs }), scene.locks({ holder: 'next' })])
         const lost = dying.locks.election(key).lead(async (lease) => {
           dying.engine.cut()
           await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
@@ -112,8 +112,8 @@ export const election: Group = {
       needs: [ownTtl],
       async run(scene) {
         const key = scene.key()
-        const [dying, onlooker] = await Promise.all([scene.faulty({ holder: 'dying' }), scene.locks({ ttl: 3 * scene.shortTtlMs })])
-        await dying.locks.mutex(key, { ttl: scene.shortTtlMs }).acquire()
+        const [dying, onlooker] = await Promise.all([scene.faulty({ holder: 'dying' }), scene.locks({ ttl: scene.fairTtlMs })])
+        await dying.locks.mutex(key, { ttl: scene.fairTtlMs }).acquire()
         dying.engine.cut()
         const seen: (string | undefined)[] = []
         for await (const leader of onlooker.election(key).observe()) {
@@ -129,7 +129,7 @@ export const election: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
-        const ttlMs = 3 * scene.shortTtlMs
+        const ttlMs = scene.fairTtlMs
         const [first, second] = await Promise.all([scene.actor({ ttlMs }), scene.actor({ ttlMs })])
         const old = await first.ask('lead', { lease: 'a', key, ttlMs })
         const taking = second.ask('lead', { lease: 'a', key, ttlMs })

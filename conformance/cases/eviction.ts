@@ -16,7 +16,7 @@ export const eviction: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()
-        const [holder, next] = [scene.claim(key, { ttlMs: 10 * scene.shortTtlMs }), scene.claim(key)]
+        const [holder, next] = [scene.claim(key, { ttlMs: 6 * scene.fairTtlMs }), scene.claim(key)]
         const token = tokenOf((await one.enter([holder]))[0])
         await other.enter([next])
         assert.equal(await other.evict(key, token, 'now'), true)
@@ -33,7 +33,7 @@ export const eviction: Group = {
       needs: [fencing, ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        const ttlMs = 3 * scene.shortTtlMs
+        const ttlMs = scene.fairTtlMs
         const { holder, next, ...seen } = await scene.promptly(ttlMs, async () => {
           const key = scene.key()
           const [first, second] = [scene.claim(key, { ttlMs }), scene.claim(key)]
@@ -60,7 +60,7 @@ export const eviction: Group = {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         for (const how of ['now', 'expire'] as const) {
           const key = scene.key(how)
-          const [holder, waiter, behind] = [scene.claim(key), scene.claim(key, { ttlMs: 10 * scene.shortTtlMs }), scene.claim(key)]
+          const [holder, waiter, behind] = [scene.claim(key), scene.claim(key, { ttlMs: 6 * scene.fairTtlMs }), scene.claim(key)]
           await one.enter([holder, waiter, behind])
           const { entries } = await other.inspect(key)
           const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
@@ -95,7 +95,7 @@ export const eviction: Group = {
       name: 'a holder that is evicted learns of it: its signal aborts and its work is told',
       needs: [fencing],
       async run(scene) {
-        const [working, evicting] = await Promise.all([scene.locks({ ttl: scene.shortTtlMs * 4 }), scene.locks()])
+        const [working, evicting] = await Promise.all([scene.locks({ ttl: 6 * scene.fairTtlMs }), scene.locks()])
         const key = scene.key()
         const work = working.mutex(key).using(async (lease) => {
           assert(lease.token !== null)
@@ -112,7 +112,7 @@ export const eviction: Group = {
       needs: [fencing, fifo],
       async run(scene) {
         const engine = await scene.engine()
-        const [locks, waiting] = await Promise.all([scene.locks(), scene.locks({ ttl: scene.shortTtlMs * 4 })])
+        const [locks, waiting] = await Promise.all([scene.locks(), scene.locks({ ttl: 6 * scene.fairTtlMs })])
         const key = scene.key()
         await locks.mutex(key).acquire()
         const asked = later(waiting.mutex(key).acquire())

@@ -15,7 +15,7 @@ export const expiry: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()
-        const dead = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const dead = scene.claim(key, { ttlMs: scene.fairTtlMs })
         const next = scene.claim(key)
         isHeld((await one.enter([dead]))[0], dead.ttlMs)
         isWaiting((await other.enter([next]))[0], 1)
@@ -30,7 +30,7 @@ export const expiry: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()
-        const [old, next, third] = [scene.claim(key, { ttlMs: scene.shortTtlMs }), scene.claim(key), scene.claim(key)]
+        const [old, next, third] = [scene.claim(key, { ttlMs: scene.fairTtlMs }), scene.claim(key), scene.claim(key)]
         isHeld((await one.enter([old]))[0])
         await other.enter([next, third])
         await scene.gone(other, old)
@@ -89,7 +89,7 @@ export const expiry: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
-        const claim = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const claim = scene.claim(key, { ttlMs: scene.fairTtlMs })
         isHeld((await engine.enter([claim]))[0], claim.ttlMs)
         const longer = { ...claim, ttlMs: scene.longTtlMs }
         const { heldForMs } = isHeld((await engine.renew([longer]))[0], longer.ttlMs)
@@ -105,16 +105,16 @@ export const expiry: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()
-        const holder = scene.claim(key, { ttlMs: scene.shortTtlMs })
-        const waiter = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const holder = scene.claim(key, { ttlMs: scene.fairTtlMs })
+        const waiter = scene.claim(key, { ttlMs: scene.fairTtlMs })
         await one.enter([holder])
         await other.enter([waiter])
         const [heldOn] = await one.enter([{ ...holder, ttlMs: scene.longTtlMs }])
         const [waitsOn] = await other.enter([{ ...waiter, ttlMs: scene.longTtlMs }])
         const { heldForMs } = isHeld(heldOn)
-        assert(heldForMs > scene.shortTtlMs, `held for ${heldForMs} ms only`)
+        assert(heldForMs > scene.fairTtlMs, `held for ${heldForMs} ms only`)
         isWaiting(waitsOn, 1)
-        await sleep(1.2 * scene.shortTtlMs)
+        await sleep(1.2 * scene.fairTtlMs)
         assert.deepEqual(await statesOf(one, key), ['held', 'waiting'])
       },
     },
@@ -175,7 +175,7 @@ export const expiry: Group = {
       needs: [ownTtl],
       async run(scene) {
         const [engine, locks] = [await scene.engine(), await scene.locks()]
-        const afterMs = 2 * scene.shortTtlMs
+        const afterMs = scene.fairTtlMs
         const { key, standing } = await scene.promptly(afterMs, async () => {
           const lease = await locks.mutex(scene.key()).acquire()
           assert.equal(await lease.release({ after: afterMs }), true)

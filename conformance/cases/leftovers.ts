@@ -114,11 +114,12 @@ export const leftovers: Group = {
   property: 'nothing left',
   cases: [
     {
-      name: `after ${CYCLES} cycles of acquire, cancel and release: no timer, no listener, no entry`,
+      name: `after ${CYCLES} cycles of acquire, cancel and release: no timer, no socket, no listener, no entry, nothing stored`,
       limitMs: 60_000,
       async run(scene) {
-        const engine = await scene.engine()
+        const engine = await knownEngine(scene)
         const before = resources()
+        const storedBefore = await stored(scene)
         const clock = countingClock()
         const key = scene.key()
         const [locks, holding] = await Promise.all([scene.locks({ clock }), scene.locks()])
@@ -137,6 +138,7 @@ export const leftovers: Group = {
         assert.equal(clock.standing, 0, 'timers that stand after the locks were closed')
         const noMore = (): boolean => [...resources()].every(([kind, count]) => count <= (before.get(kind) ?? 0))
         await scene.eventually('no more resources than before', noMore, CLOSING_MS)
+        await nothingMore(scene, storedBefore, engine, [key])
       },
     },
     {
@@ -176,7 +178,7 @@ export const leftovers: Group = {
         const before = await stored(scene)
         const claim = scene.claim(waited)
         await onlooker.enter([claim])
-        const actor = await scene.actor({ ttlMs: 2 * scene.shortTtlMs })
+        const actor = await scene.actor({ ttlMs: scene.fairTtlMs })
         await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key: held } })
         void actor.ask('acquire', { lease: 'b', lock: { kind: 'mutex', key: waited } })
         await scene.inLine(onlooker, waited, 2)

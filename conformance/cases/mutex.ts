@@ -9,6 +9,7 @@ import { later } from '../scene.ts'
 
 export const mutexGroups: readonly Group[] = mutexes.map((like) => ({
   property: `a mutex: ${like.name}`,
+  atOnce: true,
   cases: mutexCases(like).map((one) => ({
     ...one,
     name: `${like.name}: ${one.name}`,
@@ -139,7 +140,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
         const engine = await scene.engine()
         const dying = await scene.faulty()
         const locks = await scene.locks()
-        const lease = await lockOf(like, dying.locks, key, scene.shortTtlMs).acquire()
+        const lease = await lockOf(like, dying.locks, key, scene.fairTtlMs).acquire()
         dying.engine.cut()
         const next = later(lockOf(like, locks, key).acquire())
         await scene.inLine(engine, key, standing + 2)

@@ -47,7 +47,7 @@ const departures: readonly Case[] = [
     needs: [fifo, readers, fencing],
     async run(scene) {
       const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-      const [reader, writer, second, third] = await readerWriterReaders(scene, 4 * scene.shortTtlMs)
+      const [reader, writer, second, third] = await readerWriterReaders(scene, 6 * scene.fairTtlMs)
       await one.enter([reader])
       await other.enter([writer])
       await one.enter([second, third])

@@ -20,7 +20,7 @@ const jumps: readonly Case[] = [HOUR_MS, -HOUR_MS].flatMap((ms) => [
     async run(scene) {
       const [engine, client] = [await scene.engine(), await scene.faulty()]
       const lease = await client.locks.mutex(scene.key()).acquire()
-      const cut = await client.locks.mutex(scene.key(), { ttl: scene.shortTtlMs }).acquire()
+      const cut = await client.locks.mutex(scene.key(), { ttl: scene.fairTtlMs }).acquire()
       const now = Date.now
       Date.now = () => now() + ms
       try {
@@ -65,11 +65,11 @@ export const stalls: Group = {
       name: 'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
       needs: [ownTtl],
       async run(scene) {
-        const locks = await scene.locks({ ttl: scene.shortTtlMs })
+        const locks = await scene.locks({ ttl: scene.fairTtlMs })
         const lease = await locks.mutex(scene.key()).acquire()
         const follower = AbortSignal.any([lease.signal])
         assert.equal(lease.held, true)
-        stall(1.2 * scene.shortTtlMs)
+        stall(1.2 * scene.fairTtlMs)
         assert.equal(lease.signal.aborted, true, 'the signal')
         assert.equal(follower.aborted, true, 'a signal made from it')
         assert.equal(lease.held, false, 'held')
@@ -82,9 +82,9 @@ export const stalls: Group = {
       name: 'work that stalled for longer than its ttl is told so, even if it succeeded',
       needs: [ownTtl],
       async run(scene) {
-        const locks = await scene.locks({ ttl: scene.shortTtlMs })
+        const locks = await scene.locks({ ttl: scene.fairTtlMs })
         const work = locks.mutex(scene.key()).using(() => {
-          stall(1.2 * scene.shortTtlMs)
+          stall(1.2 * scene.fairTtlMs)
           return 'done'
         })
         await assert.rejects(work, LeaseLostError)
@@ -94,7 +94,7 @@ export const stalls: Group = {
       name: 'a process that stalls for longer than its ttl loses the lock to the next one, and sees it before anything else',
       needs: [actors, lossBeforeNext],
       async run(scene) {
-        const ttlMs = 2 * scene.shortTtlMs
+        const ttlMs = scene.fairTtlMs
         const [engine, locks] = [await scene.engine(), await scene.locks()]
         const actor = await scene.actor({ ttlMs })
         const key = scene.key()
@@ -113,10 +113,10 @@ export const stalls: Group = {
       name: 'after its own stall a client goes on: what it held is lost, what it asks for anew is had',
       needs: [ownTtl],
       async run(scene) {
-        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl: scene.shortTtlMs })]
+        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl: scene.fairTtlMs })]
         const key = scene.key()
         const lost = await locks.mutex(key).acquire()
-        stall(1.2 * scene.shortTtlMs)
+        stall(1.2 * scene.fairTtlMs)
         assert.equal(await lost.release(), false)
         const claim = scene.claim(key)
         isHeld((await engine.enter([claim]))[0])

@@ -60,7 +60,7 @@ export const together: Group = {
       name: 'losing one part while waiting for the next gives back everything',
       needs: [fencing, ownTtl],
       async run(scene) {
-        const [one, other] = await Promise.all([scene.locks(), scene.locks({ ttl: 4 * scene.shortTtlMs })])
+        const [one, other] = await Promise.all([scene.locks(), scene.locks({ ttl: 6 * scene.fairTtlMs })])
         const engine = await scene.engine()
         const [first, second] = [scene.key('1'), scene.key('2')]
         const lease = await one.mutex(second).acquire()

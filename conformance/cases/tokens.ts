@@ -39,10 +39,10 @@ export const tokens: Group = {
         const released = scene.claim(key)
         let last = await nextToken(one, released, 0n)
         await one.leave([released])
-        const expiring = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const expiring = scene.claim(key, { ttlMs: scene.fairTtlMs })
         last = await nextToken(other, expiring, last)
         await scene.gone(one, expiring)
-        const evicted = scene.claim(key, { ttlMs: scene.shortTtlMs })
+        const evicted = scene.claim(key, { ttlMs: scene.fairTtlMs })
         last = await nextToken(one, evicted, last)
         assert.equal(await other.evict(key, last, 'now'), true)
         last = await nextToken(other, scene.claim(key), last)
@@ -102,7 +102,7 @@ export const tokens: Group = {
       needs: [fencing, actors],
       async run(scene) {
         const key = scene.key()
-        const actor = await scene.actor({ ttlMs: 2 * scene.shortTtlMs })
+        const actor = await scene.actor({ ttlMs: scene.fairTtlMs })
         const { token } = await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
         await actor.kill()
         const next = await freshToken(scene, key)

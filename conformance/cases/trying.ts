@@ -44,7 +44,7 @@ export const trying: Group = {
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        const claim = scene.claim(scene.key(), { wait: false, ttlMs: scene.shortTtlMs })
+        const claim = scene.claim(scene.key(), { wait: false, ttlMs: scene.fairTtlMs })
         isHeld((await one.enter([claim]))[0], claim.ttlMs)
         isBusy((await other.enter([scene.claim(claim.key, { wait: false })]))[0])
         await scene.gone(other, claim)

@@ -76,8 +76,8 @@ export const unknown: Group = {
         await left.reached
         left.release()
         held.release()
-        const { entries } = await scene.inLine(engine, key, 1)
-        let leftMs = entries[0]?.remainingMs ?? 0
+        await held.over
+        let leftMs = ttlMs
         await scene.eventually('an empty line', async () => {
           const [entry] = (await engine.inspect(key)).entries
           leftMs = entry?.remainingMs ?? leftMs

@@ -138,7 +138,7 @@ export const waiting: Group = {
       needs: [fifo],
       async run(scene) {
         const engine = await scene.engine()
-        const [one, away] = await Promise.all([scene.locks(), scene.faulty({ ttl: 10 * scene.shortTtlMs })])
+        const [one, away] = await Promise.all([scene.locks(), scene.faulty({ ttl: 6 * scene.fairTtlMs })])
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
         const served: string[] = []

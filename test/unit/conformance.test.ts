@@ -44,7 +44,7 @@ async function outcomeOf(world: () => World, wanted: string, limitMs?: number): 
 }
 
 describe('an engine that', () => {
-  test.concurrent.each(defects)('$name is found out', async ({ fails, world, because = /./, limitMs = 1_000 }) => {
+  test.concurrent.each(defects)('$name is found out', async ({ fails, world, because = /./, limitMs = 2_000 }) => {
     // One after the other: some of them move the wall clock of this process.
     for (const name of fails) {
       const result = await outcomeOf(world, name, limitMs)

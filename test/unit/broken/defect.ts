@@ -12,7 +12,7 @@ export interface Defect {
   readonly fails: readonly string[]
   /** What each of these failures says. Anything, unless given. */
   readonly because?: RegExp
-  /** How long each of them may take: 1 s unless given, which all of them keep to with an engine that is not broken. */
+  /** How long each of them may take: 2 s unless given, which all of them keep to with an engine that is not broken. */
   readonly limitMs?: number
   world(): World
 }

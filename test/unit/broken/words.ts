@@ -147,7 +147,7 @@ export const wordDefects: readonly Defect[] = [
   { name: 'hoards keys', fails: ['the server stores nothing for lines in which nobody is'], world: hoarding },
   defect(
     'keeps the process busy',
-    ['after 10000 cycles of acquire, cancel and release: no timer, no listener, no entry'],
+    ['after 10000 cycles of acquire, cancel and release: no timer, no socket, no listener, no entry, nothing stored'],
     (engine) =>
       claiming(engine, (claim) => {
         setTimeout(() => {}, 30_000)
