@@ -4,6 +4,7 @@ import { cpus } from 'node:os'
 const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>> = {
   memory: () => import('./memory.ts'),
   sqlite: () => import('./sqlite.ts'),
+  redis: () => import('./redis.ts'),
 }
 
 const asked = process.argv.slice(2)

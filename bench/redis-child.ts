@@ -1,0 +1,38 @@
+/**
+ * The other process of the Redis benchmark. It does what its parent says and answers with host monotonic times, which all processes of a host share.
+ */
+import { Redis } from 'ioredis'
+import { openRedis } from '../src/engines/redis/index.ts'
+import { createLocks } from '../src/index.ts'
+
+export type Order =
+  | { readonly do: 'acquire'; readonly key: string; readonly ttlMs: number }
+  | { readonly do: 'release' }
+  | { readonly do: 'listen'; readonly channel: string }
+
+export const nowNs = (): bigint => process.hrtime.bigint()
+
+if (process.send !== undefined) {
+  const url = process.argv[2] as string
+  const locks = createLocks(await openRedis(url))
+  const subscriber = new Redis(url)
+  const say = (message: object): boolean | undefined => process.send?.(message)
+  let release: (() => Promise<unknown>) | undefined
+  subscriber.on('message', () => say({ at: String(nowNs()) }))
+  process.on('message', async (order: Order) => {
+    if (order.do === 'acquire') {
+      const lease = await locks.mutex(order.key, { ttl: order.ttlMs }).acquire()
+      const at = String(nowNs())
+      release = () => lease.release()
+      say({ at })
+    } else if (order.do === 'release') {
+      await release?.()
+      say({ released: true })
+    } else {
+      await subscriber.subscribe(order.channel)
+      say({ listening: true })
+    }
+  })
+  process.once('disconnect', () => process.exit())
+  say({ ready: true })
+}
