@@ -189,13 +189,13 @@ export class SqliteEngine implements Engine {
     })
   }
 
-  #committed({ effects, client }: Lines): void {
+  #committed({ effects, client, nextExpiry }: Lines): void {
     this.#clients.own = client
     if (effects.wake.size > 0) this.#wake.touch(effects.wake)
     for (const { key, id, until } of effects.waiters) this.#waiters.set(key, id, until)
     for (const news of effects.news) this.#tell(news)
     this.#patrol.changed(effects.changed)
-    this.#patrol.arm()
+    this.#patrol.arm(nextExpiry)
   }
 
   // ---- being woken ----

@@ -25,6 +25,7 @@ export class Lines {
   readonly #sums = new Map<string, Sums>()
   readonly #tokens: Tokens
   #client: number | undefined
+  #nextExpiry: number
 
   constructor(scene: Scene) {
     this.scene = scene
@@ -32,7 +33,15 @@ export class Lines {
     this.#now = scene.now
     this.#client = scene.clients.own
     this.#tokens = new Tokens(scene)
+    this.#nextExpiry = this.#sql.nextExpiry.all()[0]?.at ?? Number.POSITIVE_INFINITY
+    if (this.#nextExpiry > scene.now) return
     this.#departed(this.#sql.expire.all(scene.now))
+    this.#nextExpiry = this.#sql.nextExpiry.all()[0]?.at ?? Number.POSITIVE_INFINITY
+  }
+
+  /** No entry expires before this, as things are after this transaction. */
+  get nextExpiry(): number {
+    return this.#nextExpiry
   }
 
   /** Write what was put off. The last thing before the commit. */
@@ -124,7 +133,7 @@ export class Lines {
     }
 
     const now = this.#now
-    const until = now + ttlMs
+    const until = this.#untilAfter(ttlMs)
     const token = this.#tokens.next(wanted)
     const [state, heldAt] = holds ? [HELD, now] : [WAITING, null]
     const ahead = sums.size
@@ -153,7 +162,7 @@ export class Lines {
   }
 
   #renew(key: string, id: string, ttlMs: number): Standing {
-    const until = this.#now + ttlMs
+    const until = this.#untilAfter(ttlMs)
     const [entry] = this.#sql.renew.all(ttlMs, until, key, id)
     if (entry?.state === WAITING) {
       this.effects.waiters.push({ key, id, until })
@@ -163,6 +172,12 @@ export class Lines {
     if (entry !== undefined) return { state: 'held', token: BigInt(entry.token), heldForMs: ttlMs }
     const why: GoneReason = this.#sql.knows.all(key, id).length > 0 ? 'evicted' : 'unknown'
     return { state: 'gone', why }
+  }
+
+  #untilAfter(ttlMs: number): number {
+    const until = this.#now + ttlMs
+    if (until < this.#nextExpiry) this.#nextExpiry = until
+    return until
   }
 
   /** Whether one of those who hold was dead. */

@@ -45,15 +45,13 @@ export class Patrol {
     this.#clock = options.clock
   }
 
-  /** Go round while there is reason to, and be there when the next entry expires. */
-  arm(): void {
-    const store = this.#options.store()
-    if (this.#stopped || store === undefined || (this.#options.waiters.size === 0 && this.#watched.size === 0)) {
+  /** Go round while there is reason to, and be there when the next entry expires; `expiry`: not before then. */
+  arm(expiry: number): void {
+    if (this.#stopped || (this.#options.waiters.size === 0 && this.#watched.size === 0)) {
       this.#disarm()
       return
     }
     const now = this.#clock.now()
-    const expiry = nextExpiry(store)
     // An expiry in the past is one that could not be swept yet: that waits for the next round, or a full disk would keep us running.
     const at = Math.min(now + this.#roundMs(), expiry > now ? expiry : Number.POSITIVE_INFINITY)
     if (at >= this.#timerAt) return
@@ -74,11 +72,10 @@ export class Patrol {
     watched.listeners.add(listener)
     const store = this.#options.store()
     if (store !== undefined) watched.print = printOf(store, key)
-    this.arm()
+    this.arm(store === undefined ? Number.POSITIVE_INFINITY : nextExpiry(store))
     return () => {
       watched.listeners.delete(listener)
       if (watched.listeners.size === 0) this.#watched.delete(key)
-      this.arm()
     }
   }
 
@@ -108,17 +105,19 @@ export class Patrol {
     const store = open()
     const now = this.#clock.now()
     waiters.prune(now)
+    let expiry = Number.POSITIVE_INFINITY
     try {
       if (store !== undefined) {
         hear(store)
+        expiry = nextExpiry(store)
         const dead = this.#deadInOurWay(store, now)
-        if (dead.length > 0 || nextExpiry(store) <= now) sweep(dead)
+        if (dead.length > 0 || expiry <= now) sweep(dead)
         this.#lookAtWatched(store)
       }
     } catch {
       // Reading failed. Whoever waits also renews, and hears the reason there.
     }
-    this.arm()
+    this.arm(expiry)
   }
 
   #deadInOurWay(store: Store, now: number): number[] {
@@ -147,11 +146,7 @@ export class Patrol {
 }
 
 function nextExpiry(store: Store): number {
-  try {
-    return store.sql.nextExpiry.all()[0]?.at ?? Number.POSITIVE_INFINITY
-  } catch {
-    return Number.POSITIVE_INFINITY
-  }
+  return store.sql.nextExpiry.all()[0]?.at ?? Number.POSITIVE_INFINITY
 }
 
 function printOf(store: Store, key: string): string | undefined {

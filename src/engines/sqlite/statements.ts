@@ -50,6 +50,8 @@ const GONE = 'key, state, weight, "limit"'
 const ENTRY = `${GONE}, id, token, expires_at, client`
 
 export interface Statements {
+  readonly begin: Command<[]>
+  readonly commit: Command<[]>
   /** (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some machine. */
   readonly mint: Query<[number, number], { token: number }>
   readonly expire: Query<[number], GoneRow>
@@ -101,6 +103,9 @@ export function prepare(database: BroughtDatabase): Statements {
   const q = <Values extends (string | number | null)[], Row>(sql: string): Query<Values, Row> => query(database, sql)
   const c = <Values extends (string | number | null)[]>(sql: string): Command<Values> => command(database, sql)
   return {
+    begin: c('begin immediate'),
+    commit: c('commit'),
+
     // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a backup. The bound keeps them exact in a double.
     mint: q(`update holdfast_file
       set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),

@@ -53,7 +53,7 @@ export class Store {
   /** False: somebody else is writing. `immediate`, because a transaction that starts by reading is refused the write, whatever the patience. */
   begin(): boolean {
     try {
-      this.#database.exec('begin immediate')
+      this.sql.begin.run()
       return true
     } catch (error) {
       if (isBusy(error)) return false
@@ -62,7 +62,7 @@ export class Store {
   }
 
   commit(): void {
-    this.#database.exec('commit')
+    this.sql.commit.run()
   }
 
   rollback(): void {
