@@ -1,16 +1,15 @@
 /**
  * How a script is called: only while there is a connection, by its short name, and by its text where the server does not know it (yet, or any more).
  *
- * Nothing is sent that its caller has given up, and nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core
- * asks again when it wants to.
+ * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { codeOf, fault, offline } from './faults.ts'
 import type { Script } from './scripts.ts'
 import type { Wire } from './wires/wire.ts'
 
-/** How long a call waits for a connection: long enough for a first one, and for most blips. */
-const CONNECT_MS = 1000
+/** How long a call waits for a connection, at most: long enough for a first one, and for most blips. */
+const PATIENCE_MS = 1000
 
 export class Caller {
   readonly #wire: Wire
@@ -26,26 +25,26 @@ export class Caller {
   }
 
   /**
-   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Rejects with an `EngineError`.
+   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. A caller with little time says how
+   * long to wait for a connection. Rejects with an `EngineError`.
    */
-  call(script: Script, words: string[], key: string, signal?: AbortSignal): Promise<unknown> {
-    if (!this.#wire.ready) return this.connected(signal).then(() => this.call(script, words, key, signal))
+  call(script: Script, words: string[], key: string, patienceMs?: number): Promise<unknown> {
+    if (!this.#wire.ready) return this.connected(patienceMs).then(() => this.call(script, words, key))
     words[0] = script.sha
-    return this.#wire.send('EVALSHA', words, key, signal).catch((error: unknown) => {
+    return this.#wire.send('EVALSHA', words, key).catch((error: unknown) => {
       if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
       words[0] = script.text
-      return this.#wire.send('EVAL', words, key, signal).catch(rethrow)
+      return this.#wire.send('EVAL', words, key).catch(rethrow)
     })
   }
 
   /** Resolves when there is a connection. */
-  connected(signal?: AbortSignal): Promise<void> {
+  connected(patienceMs: number = PATIENCE_MS): Promise<void> {
     return new Promise((resolve, reject) => {
       let limit: Timer | undefined
       const end = (): void => {
         this.#waiting.delete(look)
         limit?.cancel()
-        signal?.removeEventListener('abort', giveUp)
       }
       const giveUp = (): void => {
         end()
@@ -55,11 +54,10 @@ export class Caller {
         if (this.#wire.ready) {
           end()
           resolve()
-        } else if (signal?.aborted || !offline(this.#wire.trouble).transient) giveUp()
+        } else if (!offline(this.#wire.trouble).transient) giveUp()
       }
-      limit = this.#clock.timer(CONNECT_MS, giveUp)
+      limit = this.#clock.timer(Math.min(patienceMs, PATIENCE_MS), giveUp)
       this.#waiting.add(look)
-      signal?.addEventListener('abort', giveUp, { once: true })
       look()
     })
   }

@@ -68,17 +68,21 @@ export class RedisEngine implements Engine {
     )
   }
 
-  enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#bySlot(claims, (some, slot) => this.#enter(some, slot, signal), refused)
+  // Neither takes a signal: what is sent is sent, and nothing waits long to be.
+  enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    if (!this.#wire.cluster) return this.#enter(claims)
+    return this.#eachSlot(claims, (some, slot) => this.#enter(some, slot), refused)
   }
 
-  renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#bySlot(places, (some) => this.#renew(some, signal), refused)
+  renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    if (!this.#wire.cluster) return this.#renew(places)
+    return this.#eachSlot(places, (some) => this.#renew(some), refused)
   }
 
   leave(places: readonly Item[]): Promise<readonly boolean[]> {
     if (!this.#lookout.idle) for (const { id } of places) this.#lookout.forget(id)
-    return this.#bySlot(places, (some) => this.#leave(some))
+    if (!this.#wire.cluster) return this.#leave(places)
+    return this.#eachSlot(places, (some) => this.#leave(some))
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
@@ -137,20 +141,20 @@ export class RedisEngine implements Engine {
 
   // ---- calling ----
 
-  async #enter(claims: readonly Claim[], slot: number | undefined, signal: AbortSignal | undefined): Promise<readonly Standing[]> {
+  async #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
     const args = enterArguments(claims, this.#client)
-    if (args === undefined) return await halves(claims, (half) => this.#enter(half, slot, signal))
-    const reply = await this.#call(enter, claims, args, signal, counterKey(slot))
+    if (args === undefined) return await halves(claims, (half) => this.#enter(half, slot))
+    const reply = await this.#call(enter, claims, args, counterKey(slot))
     const standings = this.#standings.entered(reply, claims)
     this.#forgetAllBut(claims, standings)
     return standings
   }
 
-  async #renew(places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
+  async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const args = renewArguments(places)
-    if (args === undefined) return await halves(places, (half) => this.#renew(half, signal))
+    if (args === undefined) return await halves(places, (half) => this.#renew(half))
     const sentAt = this.#clock.now()
-    const standings = this.#standings.renewed(await this.#call(renew, places, args, signal), places)
+    const standings = this.#standings.renewed(await this.#call(renew, places, args), places)
     this.#forgetAllBut(places, standings)
     if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
     return standings
@@ -163,9 +167,8 @@ export class RedisEngine implements Engine {
 
   #call(
     script: Script,
-    items: readonly Pick<Place, 'key'>[],
+    items: readonly (Pick<Place, 'key'> & { readonly ttlMs?: number })[],
     args: readonly string[],
-    signal?: AbortSignal,
     counter?: string,
   ): Promise<unknown> {
     const words = ['', '']
@@ -177,18 +180,11 @@ export class RedisEngine implements Engine {
     }
     words[1] = String(words.length - 2)
     for (const arg of args) words.push(arg)
-    return this.#caller.call(script, words, words[2] as string, signal)
+    // A lease that is soon over is not helped by what comes too late.
+    return this.#caller.call(script, words, words[2] as string, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
   }
 
-  /** One call for all; in Cluster one for each slot, at the same time. A slot that fails leaves the others alone where `refused` can say so. */
-  #bySlot<One extends Pick<Place, 'key'>, Answer>(
-    items: readonly One[],
-    call: (items: readonly One[], slot: number | undefined) => Promise<readonly Answer[]>,
-    refused?: (error: EngineError) => Answer,
-  ): Promise<readonly Answer[]> {
-    return this.#wire.cluster ? this.#eachSlot(items, call, refused) : call(items, undefined)
-  }
-
+  /** One call for each slot, at the same time. A slot that fails leaves the others alone where `refused` can say so. */
   async #eachSlot<One extends Pick<Place, 'key'>, Answer>(
     items: readonly One[],
     call: (items: readonly One[], slot: number) => Promise<readonly Answer[]>,

@@ -11,10 +11,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 
-local line = open_at(1, #KEYS == 1)
+local line = open(1, #KEYS == 1, '')
 
 -- Its id, and whether it waits.
-local function find()
+local function named()
   if line.sole then return line.entry.token == token and line.sole, false end
   local waiting = call('ZRANGEBYSCORE', line.queue, token, token)[1]
   if waiting then return waiting, true end
@@ -31,17 +31,17 @@ local function evict(id, flag)
     return
   end
   spread(line)
-  local entry = parse(call('HGET', line.entries, id))
+  local entry = parse((find(line, id)))
   if flag == 'x' then
     drop(line, id, true)
     tell(line, id, entry, '', 0)
   end
-  entry.flag = flag
+  entry.flag, line.found = flag, nil
   call('HSET', line.entries, id, unparse(entry))
   settle(line)
 end
 
-local id, waits = find()
+local id, waits = named()
 if id then evict(id, (waits or how == 'now') and 'x' or 'e') end
 finish()
 return id and 1 or 0

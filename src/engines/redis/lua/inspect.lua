@@ -9,7 +9,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 
-local line = open_at(1, #KEYS == 1)
+local line = open(1, #KEYS == 1, '')
 finish()
 local reply = {now, line.fault or '', line.detail or '', line.count + (line.stranger and 1 or 0), line.waiting}
 if ARGV[1] == 'count' then return reply end

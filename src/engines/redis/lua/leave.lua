@@ -4,18 +4,9 @@
 -- ARGV                 for each place its id
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
--- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them, and a batch of one not even that.
+-- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
 local count = #ARGV
 local stride = #KEYS / count
-
-if count == 1 then
-  local value = redis.pcall('GET', KEYS[1])
-  local own = 'hf1:' .. ARGV[1] .. ':'
-  if value and type(value) == 'string' and string.sub(value, 1, #own) == own then
-    redis.call('DEL', KEYS[1])
-    return '1'
-  end
-end
 
 local Ks = KEYS
 if stride ~= 1 then
@@ -48,13 +39,13 @@ local function leave(line, id)
     lines[line.K] = nil
     return '1'
   end
-  local record = line.exists and call('HGET', line.entries, id)
+  local record = line.exists and find(line, id)
   if not record or parse(record).flag == 'x' then return '0' end
   drop(line, id)
   settle(line)
   return '1'
 end
 
-for _, i in ipairs(slow) do codes[i] = leave(open_at(stride * (i - 1) + 1, stride == 1), ARGV[i]) end
+for _, i in ipairs(slow) do codes[i] = leave(open(stride * (i - 1) + 1, stride == 1, ARGV[i]), ARGV[i]) end
 finish()
 return table.concat(codes)

@@ -9,7 +9,7 @@
 --
 --   entries      hash:  <id>  -> record
 --                       @<id> -> since when it holds (ms); absent: it waits
---                       #     -> what is held, "<limit>:<count>:<weight> ..." for each limit
+--                       #     -> "<how many wait> <until when these keys live (ms)>", and " <limit>:<count>:<weight>" for each limit that is held
 --   queue        zset:  token -> id of those who wait: the order of the line
 --   expiries     zset:  expiry (ms) -> id of everybody
 --
@@ -36,15 +36,12 @@ local function parse(record)
 end
 
 local function unparse(entry)
-  return entry.token .. ' ' .. entry.flag .. ' ' .. entry.weight .. ' ' .. entry.limit .. ' ' .. entry.ttl .. ' ' .. entry.client .. ' ' .. entry.holder
+  return table.concat({entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, entry.client, entry.holder}, ' ')
 end
 
 local function tell(line, id, entry, token, ms)
-  local letter = letters[entry.client]
-  if not letter then
-    letter = {}
-    letters[entry.client] = letter
-  end
+  local letter = letters[entry.client] or {}
+  letters[entry.client] = letter
   local n = #letter
   letter[n + 1], letter[n + 2], letter[n + 3], letter[n + 4] = line.K, id, token, tostring(ms)
 end
@@ -52,11 +49,8 @@ end
 -- ---- what is held: how many, their weight, and the smallest of their limits ----
 
 local function hold(line, weight, limit)
-  local held = line.limits[limit]
-  if not held then
-    held = {0, 0}
-    line.limits[limit] = held
-  end
+  local held = line.limits[limit] or {0, 0}
+  line.limits[limit] = held
   held[1], held[2] = held[1] + 1, held[2] + weight
   line.count, line.weight = line.count + 1, line.weight + weight
   if limit < line.limit then line.limit = limit end
@@ -65,13 +59,11 @@ end
 local function unhold(line, weight, limit)
   local held = line.limits[limit]
   line.count, line.weight = line.count - 1, line.weight - weight
-  if held[1] > 1 then
-    held[1], held[2] = held[1] - 1, held[2] - weight
-    return
-  end
+  held[1], held[2] = held[1] - 1, held[2] - weight
+  if held[1] > 0 then return end
   line.limits[limit] = nil
   line.limit = UNBOUND
-  for other in pairs(line.limits) do if other < line.limit then line.limit = other end end
+  for other in pairs(line.limits) do line.limit = math.min(line.limit, other) end
 end
 
 local function admits(line, weight, limit)
@@ -79,18 +71,24 @@ local function admits(line, weight, limit)
 end
 
 local function sums(line)
-  local parts = {}
+  local parts = {line.waiting .. ' ' .. line.horizon}
   for limit, held in pairs(line.limits) do parts[#parts + 1] = limit .. ':' .. held[1] .. ':' .. held[2] end
   return table.concat(parts, ' ')
 end
 
 -- ---- coming and going ----
 
+-- Its record, and since when it holds.
+local function find(line, id)
+  if line.found == id then return line.record, line.since end
+  return unpack(call('HMGET', line.entries, id, '@' .. id))
+end
+
 -- Take an entry out of the line. Whoever calls it settles the line afterwards.
 local function drop(line, id, keep)
-  local record, since = unpack(call('HMGET', line.entries, id, '@' .. id))
+  local record, since = find(line, id)
   local entry = record and parse(record)
-  line.changed = true
+  line.changed, line.found, line.first = true, nil, nil
   if not keep then
     call('HDEL', line.entries, id, '@' .. id)
     call('ZREM', line.expiries, id)
@@ -109,22 +107,20 @@ end
 -- Let the front of the line hold what it can have. Expiries stay as they are.
 local function settle(line)
   while line.waiting > 0 and line.weight < line.limit and not line.stranger do
-    local id = call('ZRANGE', line.queue, 0, 0)[1]
+    -- Whoever is first holds if nobody else does.
+    local alone = line.count == 0
+    local id = call(alone and 'ZPOPMIN' or 'ZRANGE', line.queue, unpack(alone and {} or {0, 0}))[1]
     local record = id and call('HGET', line.entries, id)
-    if not record then
-      -- Somebody has tampered with our keys, or memory ran short: what cannot be read is not in line.
-      if id then call('ZREM', line.queue, id) end
-      line.waiting = id and line.waiting - 1 or 0
-    else
-      local entry = parse(record)
-      if not admits(line, entry.weight, entry.limit) then return end
+    local entry = record and parse(record)
+    if entry and not admits(line, entry.weight, entry.limit) then return end
+    if id and not alone then call('ZREM', line.queue, id) end
+    line.waiting, line.first, line.found, line.changed = id and line.waiting - 1 or 0, nil, nil, true
+    -- What cannot be read is not in line: somebody has tampered with our keys, or memory ran short.
+    if entry then
       local expiry = tonumber(call('ZSCORE', line.expiries, id) or now)
-      call('ZREM', line.queue, id)
-      line.waiting = line.waiting - 1
       hold(line, entry.weight, entry.limit)
       call('HSET', line.entries, '@' .. id, now, '#', sums(line))
-      line.changed = false
-      line.reach = math.max(line.reach, expiry)
+      line.changed, line.reach = false, math.max(line.reach, expiry)
       tell(line, id, entry, entry.token, expiry - now)
     end
   end
@@ -140,21 +136,22 @@ local function read_sole(line, value)
   hold(line, line.entry.weight, line.entry.limit)
 end
 
-local function read_rest(line)
-  local held = call('HGET', line.entries, '#')
-  if not held then
+local function read_rest(line, id)
+  local known, record, since = unpack(call('HMGET', line.entries, '#', id, '@' .. id))
+  if not known then
     -- Held, by whom is forgotten: nobody can renew it, and it will expire.
     if line.ours then line.ours, line.stranger = false, math.max(call('PTTL', line.K), 0) end
     return
   end
-  line.exists = true
+  line.exists, line.found, line.record, line.since = true, id, record, since
+  local waiting, horizon, held = string.match(known, '^(%d+) (%d+)(.*)$')
+  line.waiting, line.horizon = tonumber(waiting), tonumber(horizon)
   for limit, count, weight in string.gmatch(held, '(%d+):(%d+):(%d+)') do
     line.limits[tonumber(limit)] = {tonumber(count), tonumber(weight)}
     line.count, line.weight = line.count + count, line.weight + weight
     line.limit = math.min(line.limit, tonumber(limit))
   end
-  line.waiting = call('ZCARD', line.queue)
-  for _, id in ipairs(call('ZRANGEBYSCORE', line.expiries, '-inf', '(' .. now)) do drop(line, id) end
+  for _, dead in ipairs(call('ZRANGEBYSCORE', line.expiries, '-inf', '(' .. now)) do drop(line, dead) end
   if line.count > 0 and not line.ours then
     for _, field in ipairs(call('HKEYS', line.entries)) do
       if string.sub(field, 1, 1) == '@' then drop(line, string.sub(field, 2)) end
@@ -163,13 +160,17 @@ local function read_rest(line)
   if line.changed or line.count == 0 then settle(line) end
 end
 
--- The line of K. Expired entries are dropped, and whoever can hold because of that does.
-local function open(K, entries, queue, expiries)
+-- The line whose K is at that index of KEYS, because of the entry `id`. Expired entries are dropped, and whoever can hold because of that does.
+-- Outside Cluster only K is sent, and the other names are made here: each argument costs.
+local function open(at, alone, id)
+  local K = KEYS[at]
   local line = lines[K]
   if line then return line end
   line = {
-    K = K, entries = entries, queue = queue, expiries = expiries,
-    count = 0, weight = 0, limit = UNBOUND, limits = {}, waiting = 0, reach = 0, longest = 0,
+    K = K, count = 0, weight = 0, limit = UNBOUND, limits = {}, waiting = 0, horizon = 0, reach = 0, longest = 0,
+    entries = alone and 'hf1:entries:{' .. K .. '}' or KEYS[at + 1],
+    queue = alone and 'hf1:queue:{' .. K .. '}' or KEYS[at + 2],
+    expiries = alone and 'hf1:expiries:{' .. K .. '}' or KEYS[at + 3],
   }
   lines[K] = line
   local value = redis.pcall('GET', K)
@@ -189,15 +190,8 @@ local function open(K, entries, queue, expiries)
       line.stranger, line.fault, line.detail = 0, 'forever', 'string'
     end
   end
-  read_rest(line)
+  read_rest(line, id)
   return line
-end
-
--- The line whose K is at that index of KEYS. Outside Cluster only K is sent, and the other names are made here: each argument costs.
-local function open_at(at, alone)
-  local K = KEYS[at]
-  if not alone then return open(K, KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]) end
-  return open(K, 'hf1:entries:{' .. K .. '}', 'hf1:queue:{' .. K .. '}', 'hf1:expiries:{' .. K .. '}')
 end
 
 -- A second entry comes: the first one moves from K to the hash.
@@ -221,29 +215,21 @@ local function close(line)
     call('DEL', line.K)
   elseif line.reach > 0 and line.count > 0 then
     -- Never earlier than the expiry of anybody who holds: those whom we did not meet in this call are covered by what is there.
-    local left = line.reach - now
-    if line.ours and not line.emptied then left = math.max(left, call('PTTL', line.K)) end
-    if line.ours then
-      call('PEXPIRE', line.K, math.max(left, 1))
-    else
-      call('SET', line.K, MARK, 'PX', math.max(left, 1))
-    end
+    local left = math.max(line.reach - now, line.ours and not line.emptied and call('PTTL', line.K) or 1, 1)
+    if line.ours then call('PEXPIRE', line.K, left) else call('SET', line.K, MARK, 'PX', left) end
   end
   if line.count == 0 and line.waiting == 0 and call('HLEN', line.entries) <= 1 then
     call('DEL', line.entries, line.queue, line.expiries)
     return
   end
-  if line.changed then call('HSET', line.entries, '#', sums(line)) end
-  if line.longest == 0 then return end
-  -- Twice as long as needed, so that it need not be done for each renewal.
-  local left = call('PTTL', line.entries)
-  if left < line.longest then
-    left = 2 * line.longest
-    call('PEXPIRE', line.entries, left)
-    call('PEXPIRE', line.expiries, left)
-    call('PEXPIRE', line.queue, left)
+  local longer = now + line.longest > line.horizon
+  if longer then line.horizon = now + 2 * line.longest end
+  if longer or line.changed then call('HSET', line.entries, '#', sums(line)) end
+  if longer then
+    -- Twice as long as needed, so that it need not be done for each renewal.
+    for _, name in ipairs({line.entries, line.expiries, line.queue}) do call('PEXPIREAT', name, line.horizon) end
   elseif line.queued then
-    call('PEXPIRE', line.queue, left)
+    call('PEXPIREAT', line.queue, line.horizon)
   end
 end
 

@@ -38,9 +38,9 @@ end
 -- which then did not look: so a dead holder, and a dead process with a holder and waiters, are both noticed without anybody polling.
 local function answer_waiting(line, i, id, ahead)
   if line.fault then return answer(i, 'f', line.fault, line.detail) end
-  local first = call('ZRANGE', line.queue, 0, 0)[1]
-  if first ~= id then
-    return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, first) or now) - now, 0))
+  line.first = line.first or line.waiting == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]
+  if line.first ~= id then
+    return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, line.first) or now) - now, 0))
   end
   if line.stranger then return answer(i, 's', ahead, line.stranger) end
   local next_expiry = call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
@@ -53,23 +53,18 @@ local function renew(line, i, id, ttl)
     local entry = line.entry
     if line.sole ~= id then return answer(i, 'u') end
     if entry.flag ~= 'a' then return answer(i, 'e') end
-    line.expiry = now + ttl
-    if entry.ttl == ttl then
-      call('PEXPIRE', line.K, ttl)
-    else
-      entry.ttl = ttl
-      call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(entry), 'PX', ttl)
-    end
+    entry.ttl, line.expiry = ttl, now + ttl
+    call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(entry), 'PX', ttl)
     return answer(i, 'H', entry.token)
   end
-  local record, since = unpack(call('HMGET', line.entries, id, '@' .. id))
+  local record, since = find(line, id)
   if not record then return answer(i, 'u') end
   local entry = parse(record)
   if entry.flag ~= 'a' then return answer(i, 'e') end
   call('ZADD', line.expiries, now + ttl, id)
   line.longest = math.max(line.longest, ttl)
   if entry.ttl ~= ttl then
-    entry.ttl = ttl
+    entry.ttl, line.found = ttl, nil
     call('HSET', line.entries, id, unparse(entry))
   end
   if not since then

@@ -8,7 +8,7 @@
 -- Answer               {codes, extras...}, as in place.lua
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET for all of them, and one PEXPIRE for each.
-local ttl_of = string.sub(ARGV[1], 1, 1) == ':' and ARGV[1]
+local ttl_of = string.byte(ARGV[1], 1) == 58 and ARGV[1]
 local first_id = ttl_of and 1 + string.byte(ttl_of, 2) - 32 or 1
 local count = #ARGV - first_id
 local stride = #KEYS / count
@@ -20,14 +20,11 @@ if stride ~= 1 then
 end
 local values = redis.call('MGET', unpack(Ks))
 
-local function ttl_at(i)
-  return ARGV[ttl_of and string.byte(ttl_of, i + 2) - 31 or 1]
-end
-
 local slow, codes, firsts, seconds = {}, {}, {}, {}
+local ttl = ARGV[1]
 for i = 1, count do
+  if ttl_of then ttl = ARGV[string.byte(ttl_of, i + 2) - 31] end
   local id = ARGV[first_id + i]
-  local ttl = ttl_at(i)
   local token, same
   if values[i] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
     token, same = string.match(values[i], '^(%d+) a %d+ %d+ (%d+) ', #id + 6)
@@ -45,7 +42,10 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 --#include place
 
-for _, i in ipairs(slow) do renew(open_at(stride * (i - 1) + 1, stride == 1), i, ARGV[first_id + i], tonumber(ttl_at(i))) end
+for _, i in ipairs(slow) do
+  local id = ARGV[first_id + i]
+  renew(open(stride * (i - 1) + 1, stride == 1, id), i, id, tonumber(ARGV[ttl_of and string.byte(ttl_of, i + 2) - 31 or 1]))
+end
 -- An empty letter to whoever waits: so its process knows, once for each beat, that letters still arrive.
 if waiter and not letters[waiter] then letters[waiter] = {} end
 finish()

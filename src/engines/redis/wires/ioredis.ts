@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../../core/clock.ts'
 import { IoredisEar } from './ioredis-ear.ts'
-import { type Ears, type Listening, neverCrash, type Server, UnderWay, type Wire } from './wire.ts'
+import { type Ears, type Listening, neverCrash, type Server, Silence, UnderWay, type Wire } from './wire.ts'
 
 /** What we use of a `Redis` of ioredis. */
 export interface IoredisClient {
@@ -44,7 +44,8 @@ export class IoredisWire implements Wire {
   readonly #client: IoredisClient | IoredisCluster
   readonly #clock: Clock
   readonly #owned: boolean
-  readonly #underWay: UnderWay
+  readonly #underWay = new UnderWay()
+  readonly #silence: Silence
   readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
     ready: () => this.#changed(undefined),
     error: (error) => this.#changed(error as Error),
@@ -56,8 +57,7 @@ export class IoredisWire implements Wire {
     this.#client = client
     this.#clock = clock
     this.#owned = options.owned
-    // A client that was brought carries other things too: it is not ours to cut.
-    this.#underWay = new UnderWay(clock, options.owned ? () => client.disconnect(true) : undefined)
+    this.#silence = new Silence(clock, () => client.disconnect(true))
     this.cluster = isCluster(client)
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     neverCrash(client)
@@ -70,7 +70,11 @@ export class IoredisWire implements Wire {
 
   send(command: string, words: readonly string[]): Promise<unknown> {
     // By the name of the command, in lower case, ioredis knows where its keys are.
-    return this.#underWay.track(this.#client.call(command.toLowerCase(), words as string[]))
+    const reply = this.#client.call(command.toLowerCase(), words as string[])
+    // What our own client has under way it rejects when the connection ends. And one that was brought is not ours to cut when it is silent.
+    if (!this.#owned) return this.#underWay.track(reply)
+    this.#silence.asked()
+    return reply.then(this.#answered, this.#refused)
   }
 
   async servers(): Promise<readonly Server[]> {
@@ -83,8 +87,18 @@ export class IoredisWire implements Wire {
 
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
-    this.#underWay.stop()
+    this.#silence.stop()
     if (this.#owned) this.#client.disconnect()
+  }
+
+  readonly #answered = (reply: unknown): unknown => {
+    this.#silence.answered()
+    return reply
+  }
+
+  readonly #refused = (error: unknown): never => {
+    this.#silence.answered()
+    throw error
   }
 
   /** In Cluster, messages reach every server, and any of them will do. */

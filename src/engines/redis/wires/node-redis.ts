@@ -8,10 +8,6 @@ import type { Clock } from '../../../core/clock.ts'
 import { NodeRedisEar } from './node-redis-ear.ts'
 import { type Ears, type Listening, neverCrash, type Server, type Wire } from './wire.ts'
 
-interface CommandOptions {
-  abortSignal?: AbortSignal
-}
-
 interface Common {
   readonly isOpen: boolean
   evalSha(...args: never[]): unknown
@@ -32,26 +28,26 @@ export interface NodeRedisListener extends Common {
 /** What we use of a client, as `createClient` makes it. */
 export interface NodeRedisClient extends NodeRedisListener {
   readonly isReady: boolean
-  sendCommand(args: string[], options?: CommandOptions): Promise<unknown>
+  sendCommand(args: string[]): Promise<unknown>
 }
 
 /** As `createClientPool` makes it. It cannot listen: give a `subscriber` too. */
 export interface NodeRedisPool extends Common {
-  sendCommand(args: string[], options?: CommandOptions): Promise<unknown>
+  sendCommand(args: string[]): Promise<unknown>
   execute(...args: never[]): unknown
 }
 
 /** As `createSentinel` makes it. */
 export interface NodeRedisSentinel extends NodeRedisListener {
   readonly isReady: boolean
-  sendCommand(readonly: boolean | undefined, args: string[], options?: CommandOptions): Promise<unknown>
+  sendCommand(readonly: boolean | undefined, args: string[]): Promise<unknown>
   setTracer(tracer?: never): unknown
 }
 
 /** As `createCluster` makes it. */
 export interface NodeRedisCluster extends NodeRedisListener {
   readonly masters: readonly unknown[]
-  sendCommand(key: string | undefined, readonly: boolean | undefined, args: string[], options?: CommandOptions): Promise<unknown>
+  sendCommand(key: string | undefined, readonly: boolean | undefined, args: string[]): Promise<unknown>
   nodeClient(node: unknown): unknown
 }
 
@@ -83,11 +79,10 @@ export class NodeRedisWire implements Wire {
     return 'isReady' in this.#client ? this.#client.isReady : isOpen
   }
 
-  send(command: string, words: readonly string[], key?: string, signal?: AbortSignal): Promise<unknown> {
+  send(command: string, words: readonly string[], key?: string): Promise<unknown> {
     const args = [command, ...words]
-    const options = signal === undefined ? undefined : { abortSignal: signal }
-    if (isCluster(this.#client)) return this.#client.sendCommand(key, false, args, options)
-    return isSentinel(this.#client) ? this.#client.sendCommand(false, args, options) : this.#client.sendCommand(args, options)
+    if (isCluster(this.#client)) return this.#client.sendCommand(key, false, args)
+    return isSentinel(this.#client) ? this.#client.sendCommand(false, args) : this.#client.sendCommand(args)
   }
 
   async servers(): Promise<readonly Server[]> {

@@ -19,11 +19,8 @@ export interface Wire {
   readonly trouble: Error | undefined
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
-  /**
-   * Send a command. `key` says where to, in Cluster; `signal` takes back what the client has not sent yet, where the client can do that. Rejects with the
-   * client's own error, or with `ConnectionLost`.
-   */
-  send(command: string, words: readonly string[], key?: string, signal?: AbortSignal): Promise<unknown>
+  /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
+  send(command: string, words: readonly string[], key?: string): Promise<unknown>
   /** Each server that has keys of its own, for SCAN and INFO. */
   servers(): Promise<readonly Server[]>
   /** Listen to a channel on a connection that is for nothing else. Undefined: this client cannot. */
@@ -67,38 +64,20 @@ export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
 }
 
-/** A server that says nothing for this long, though asked, is given up. */
-const SILENCE_MS = 2000
-
-/**
- * Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. And so that
- * somebody notices when a connection is dead without having ended.
- */
+/** Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. */
 export class UnderWay {
-  readonly #clock: Clock
-  readonly #silent: (() => void) | undefined
-  /** How to fail each, and since when it is under way; the oldest first. */
-  readonly #commands = new Map<(error: Error) => void, number>()
-  /** One timer watches all commands. It is left standing when they are answered, for the next ones, and ends when it finds none. */
-  #watch: Timer | undefined
-
-  /** `silent` is called when nothing has been answered for too long. */
-  constructor(clock: Clock, silent?: () => void) {
-    this.#clock = clock
-    this.#silent = silent
-  }
+  readonly #rejects = new Set<(error: Error) => void>()
 
   track(reply: Promise<unknown>): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#commands.set(reject, this.#clock.now())
-      if (this.#silent !== undefined) this.#watch ??= this.#clock.timer(SILENCE_MS, () => this.#look())
+      this.#rejects.add(reject)
       reply.then(
         (value) => {
-          this.#commands.delete(reject)
+          this.#rejects.delete(reject)
           resolve(value)
         },
         (error: unknown) => {
-          this.#commands.delete(reject)
+          this.#rejects.delete(reject)
           reject(error)
         },
       )
@@ -107,21 +86,51 @@ export class UnderWay {
 
   /** The connection has ended. */
   lost(cause: unknown): void {
-    for (const reject of this.#commands.keys()) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
-    this.#commands.clear()
+    for (const reject of this.#rejects) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
+    this.#rejects.clear()
+  }
+}
+
+/** How long nothing may be answered, though asked. Noticed after that time at the earliest, and twice that at the latest. */
+const SILENCE_MS = 1000
+
+/** Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now and then. */
+export class Silence {
+  readonly #clock: Clock
+  readonly #noticed: () => void
+  #waiting = 0
+  #answers = 0
+  /** How many answers there were when it last looked, if somebody was waiting for one then. */
+  #before: number | undefined
+  #timer: Timer | undefined
+
+  constructor(clock: Clock, noticed: () => void) {
+    this.#clock = clock
+    this.#noticed = noticed
+  }
+
+  asked(): void {
+    this.#waiting += 1
+    this.#timer ??= this.#clock.timer(SILENCE_MS, () => this.#look())
+  }
+
+  answered(): void {
+    this.#waiting -= 1
+    this.#answers += 1
   }
 
   stop(): void {
-    this.#watch?.cancel()
-    this.#watch = undefined
+    this.#timer?.cancel()
+    this.#timer = undefined
+    this.#before = undefined
   }
 
   #look(): void {
+    const silent = this.#waiting > 0 && this.#before === this.#answers
     this.stop()
-    const [oldest] = this.#commands.values()
-    if (oldest === undefined) return
-    const ageMs = this.#clock.now() - oldest
-    if (ageMs >= SILENCE_MS) this.#silent?.()
-    this.#watch = this.#clock.timer(ageMs >= SILENCE_MS ? SILENCE_MS : SILENCE_MS - ageMs, () => this.#look())
+    if (this.#waiting === 0) return
+    this.#before = this.#answers
+    this.#timer = this.#clock.timer(SILENCE_MS, () => this.#look())
+    if (silent) this.#noticed()
   }
 }
