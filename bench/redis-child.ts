@@ -19,7 +19,7 @@ if (process.send !== undefined) {
   const say = (message: object): boolean | undefined => process.send?.(message)
   let release: (() => Promise<unknown>) | undefined
   subscriber.on('message', () => say({ at: String(nowNs()) }))
-  process.on('message', async (order: Order) => {
+  const obey = async (order: Order): Promise<void> => {
     if (order.do === 'acquire') {
       const lease = await locks.mutex(order.key, { ttl: order.ttlMs }).acquire()
       const at = String(nowNs())
@@ -32,7 +32,8 @@ if (process.send !== undefined) {
       await subscriber.subscribe(order.channel)
       say({ listening: true })
     }
-  })
+  }
+  process.on('message', (order: Order) => void obey(order))
   process.once('disconnect', () => process.exit())
   say({ ready: true })
 }

@@ -28,7 +28,7 @@ const steps = {
   facts: () => vitest('facts'),
   engines: () => vitest('engines'),
   cli: () => vitest('cli'),
-  simulate: () => script('dist/simulation/main.js', '--seeds', '20000'),
+  simulate: () => script('dist/simulation/main.js', '--seeds', '20000', '--workers', '2'),
   mutants: () => script('dist/simulation/mutants.js', '--budget', 'small'),
   examples: () => examples(),
 }

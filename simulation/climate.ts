@@ -2,6 +2,7 @@
  * What a seed's world is like: how fast, how lossy, how many, which faults. Drawn once, at the beginning, so that some worlds are perfectly fair (there, nothing
  * may be lost or late at all), some have one kind of trouble, and some have everything at once.
  */
+import type { ResumeOrder } from './actor.ts'
 import type { Random } from './random.ts'
 
 /** Faults that strike at some moment, as opposed to those that befall messages. */
@@ -56,14 +57,21 @@ export interface Climate {
   /** How often the program stalls its own event loop. */
   readonly stall: number
   readonly strikes: readonly Strike[]
+  /** What may come first when somebody who was stopped goes on. */
+  readonly resumeOrders: readonly ResumeOrder[]
 }
 
 /** Delays are small against every ttl, unless something is wrong. */
 const DELAY_SHARE = 1 / 80
 
-export function drawClimate(random: Random): Climate {
-  const fair = random.happens(0.15)
-  const often = (probability: number): number => (!fair && random.happens(0.35) ? random.between(probability / 4, probability) : 0)
+/** `given` takes the place of what is drawn: to look closer at one kind of world. */
+export function drawClimate(random: Random, given: Partial<Climate>): Climate {
+  const mood = random.pick(MOODS)
+  const fair = mood === 'fair'
+  const often = (probability: number): number => {
+    if (fair || !random.happens(mood === 'wild' ? 0.7 : 0.35)) return 0
+    return random.between(probability / 4, mood === 'wild' ? 3 * probability : probability)
+  }
   const ttlMs = random.pick([300, 500, 1000, 1500, 3000])
   const longTtlMs = random.happens(0.25) ? ttlMs * random.pick([2, 4, 10]) : ttlMs
   const strikes = fair ? [] : drawStrikes(random)
@@ -96,14 +104,33 @@ export function drawClimate(random: Random): Climate {
     duplicateNews: often(0.3),
     stall: often(0.15),
     strikes,
+    resumeOrders: ['timers', 'messages', 'program'],
+    ...given,
   }
 }
+
+const MOODS = [
+  'fair',
+  'fair',
+  'fair',
+  'rough',
+  'rough',
+  'rough',
+  'rough',
+  'rough',
+  'rough',
+  'rough',
+  'rough',
+  'wild',
+  'wild',
+  'wild',
+] as const
 
 /** A few kinds, a few times each. */
 function drawStrikes(random: Random): readonly Strike[] {
   const strikes: Strike[] = []
   for (const strike of STRIKES) {
-    if (!random.happens(RARE.has(strike) ? 0.08 : 0.25)) continue
+    if (!random.happens(RARE.has(strike) ? 0.1 : 0.25)) continue
     for (let times = random.whole(1, 3); times > 0; times -= 1) strikes.push(strike)
   }
   return strikes

@@ -1,172 +1,251 @@
 /**
- * Deliberate defects. Each is one mistake that a lock library has made, or that the core made once, as a patch: the text to find, which has to occur exactly once in
- * its file, and what to put in its place. The simulator has to catch every one of them (mutants.ts); one that survives means that a check or a fault is missing.
+ * Deliberate defects. Each is a mistake that somebody has made in a lock library, or that this one once had, as a small change to one file: the exact text to
+ * find (it must be there exactly once) and what to put in its place. The simulator has to catch every one of them (`mutants.ts` tries), or its silence about
+ * the real core means nothing.
  */
+import type { Climate } from './climate.ts'
+
 export interface Defect {
-  /** The mistake, in a few words. */
   readonly name: string
   readonly file: string
   readonly find: string
   readonly replace: string
+  readonly why: string
+  /** The kind of world in which it shows, where most worlds are too friendly. */
+  readonly climate?: Partial<Climate>
 }
 
-const ENTRY = 'src/core/entry.ts'
-const KEEPER = 'src/core/keeper.ts'
-const SWEEPER = 'src/core/sweeper.ts'
-const MEMORY = 'src/engines/memory.ts'
-
-export const DEFECTS: readonly Defect[] = [
+const core: readonly Defect[] = [
   {
-    name: 'validity is counted from the reply',
-    file: KEEPER,
-    find: 'this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))',
-    replace: 'this.#carryOut(entry, entry.hear(standing, { ...sent, at: this.clock.now() }, this.clock.now()))',
+    name: 'validity from the reply',
+    file: 'src/core/batch.ts',
+    find: 'else this.#verb.answered(items[index] as Item, answer, sent)',
+    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: this.#clock.now(), order: sent.order })',
+    why: 'the engine set the expiry before it answered: counted from the arrival, the holder believes for longer than the engine does',
   },
   {
-    name: 'a wall clock in the lease maths',
+    name: 'wall clock in lease maths',
     file: 'src/core/clock.ts',
-    find: '    return monotonic + asleepMs\n',
-    replace: '    return sources.wallMs() + asleepMs * 0 + monotonic * 0\n',
+    find: 'return monotonic + asleepMs',
+    replace: 'return sources.wallMs()',
+    why: 'anybody can set the wall clock, and a lease lives for ever when it is set back',
   },
   {
-    name: 'time asleep is not counted',
+    name: 'sleep is not counted',
     file: 'src/core/clock.ts',
     find: 'if (slept > asleepMs + BOOT_STEP_MS) asleepMs = slept',
-    replace: 'if (slept > asleepMs + BOOT_STEP_MS) asleepMs += 0',
-  },
-  { name: 'no margin', file: ENTRY, find: 'return ttlMs / 100 + 2', replace: 'return ttlMs * 0' },
-  {
-    name: 'loss by the timer alone: a look does not look at the clock',
-    file: KEEPER,
-    find: "if (entry.phase === 'held' && this.clock.now() >= entry.deadline) this.#lose(entry, 'deadline')",
-    replace: '',
+    replace: 'if (slept < asleepMs) asleepMs = slept',
+    why: 'monotonic time stands still while a machine sleeps, and the server does not',
   },
   {
-    name: 'a waiter that gives up stays in the line',
+    name: 'sleep hidden by a clock set back',
+    file: 'src/core/clock.ts',
+    find: 'if (Math.abs(ahead - wallAhead) > SUSPICIOUS_MS) {',
+    replace: 'if (ahead - wallAhead > SUSPICIOUS_MS) {',
+    why: 'a machine that wakes up and sets its wall clock back has slept all the same',
+  },
+  {
+    name: 'no margin',
+    file: 'src/core/entry.ts',
+    find: 'return ttlMs / 100 + 2',
+    replace: 'return 0 * ttlMs',
+    why: 'two clocks never run at the same rate',
+  },
+  {
+    name: 'held by flag',
+    file: 'src/core/lease.ts',
+    find: 'return this.keeper.check(this.#entry)',
+    replace: "return this.#entry.phase === 'held'",
+    why: 'no timer fires during a stall: whoever looks right after it must see the clock, not what the timer would have set',
+  },
+  {
+    name: 'signal aborted by its timer alone',
+    file: 'src/core/signal.ts',
+    find: '        look()\n        return aborted.call(this)',
+    replace: '        return aborted.call(this)',
+    why: 'the same for whoever looks at the signal',
+  },
+  {
+    name: 'no timer at the deadline',
+    file: 'src/core/entry.ts',
+    find: 'return this.inJeopardy ? this.deadline : this.jeopardyAt',
+    replace: 'return Number.POSITIVE_INFINITY',
+    why: 'work that only listens to the signal is never told',
+  },
+  {
+    name: 'waiter not removed on abort',
     file: 'src/core/acquire.ts',
-    find: '      void keeper.leave(entry)\n',
+    find: '      end({ state })\n      void keeper.leave(entry)',
+    replace: '      end({ state })',
+    why: 'the place in line is kept, renewed and granted for nobody',
+  },
+  {
+    name: 'timer of a wait not cleared',
+    file: 'src/core/acquire.ts',
+    find: '      timer?.cancel()\n',
     replace: '',
+    why: 'it holds on to everything it knows until it fires',
   },
   {
-    name: 'no settling after a waiter leaves',
-    file: MEMORY,
-    find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)\n',
-    replace: "    const settles = entry.state !== 'waiting'\n    this.#takeOut(entry, options)\n    if (settles) this.#settle(entry.key)\n",
+    name: 'expired waiter keeps its old id',
+    file: 'src/core/acquire.ts',
+    find: '  for (let queued = false; ; queued = true) {\n    const entry = new Entry(ask, keeper.chance.id(),',
+    replace: '  const id = keeper.chance.id()\n  for (let queued = false; ; queued = true) {\n    const entry = new Entry(ask, id,',
+    why: 'late news and answers of the first stay are taken for the second',
   },
   {
-    name: 'entering again does not renew',
-    file: MEMORY,
-    find: 'if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)',
-    replace:
-      "if (known !== undefined) return known.state === 'waiting' ? { state: 'waiting', ahead: null } : { state: 'held', token: known.token, heldForMs: claim.ttlMs }",
-  },
-  {
-    name: 'a leave overtakes the enter',
-    file: KEEPER,
+    name: 'leave overtakes the enter',
+    file: 'src/core/keeper.ts',
     find: '    if (entry.entering !== 0) await entry.entered()\n    if (!entry.mayBeInLine) return false\n',
     replace: '',
+    why: 'it finds nothing to take out, and then the enter arrives',
   },
   {
-    name: 'renewals go on after the release',
-    file: KEEPER,
-    find: '    const { phase } = entry\n    this.#drop(entry)\n',
-    replace: '    const { phase } = entry\n',
+    name: 'doubtful enter not swept',
+    file: 'src/core/entry.ts',
+    find: 'return !this.outlives && (this.inLine || this.#isDoubtful)',
+    replace: 'return !this.outlives && this.inLine',
+    why: 'an enter whose answer was lost stands in line for nobody, for a whole ttl',
   },
   {
-    name: 'a renewal brings back what has expired',
-    file: MEMORY,
-    find: "return entry === undefined ? { state: 'gone', why: 'unknown' } : this.#renewEntry(entry, place.ttlMs, now)",
-    replace:
-      "return entry === undefined ? { state: 'held', token: this.#lastToken, heldForMs: place.ttlMs } : this.#renewEntry(entry, place.ttlMs, now)",
+    name: 'renewal after release',
+    file: 'src/core/keeper.ts',
+    find: "    if (entry.phase === 'gone') return false\n    entry.asking = sent.order",
+    replace: '    entry.asking = sent.order',
+    why: 'on an engine that creates what it renews, the lock is held again by nobody',
   },
   {
-    name: 'entering before the subscription stands',
+    name: 'gap ignored',
+    file: 'src/core/keeper.ts',
+    find: "      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint())\n",
+    replace: '',
+    why: 'a grant that was announced during the outage is noticed only with the next renewal',
+  },
+  {
+    name: 'hint forgotten while asking',
+    file: 'src/core/keeper.ts',
+    find: 'entry.askAgain = entry.asking !== QUEUED',
+    replace: 'entry.askAgain = false',
+    why: 'the answer on its way may be older than what the hint is about',
+  },
+  {
+    name: 'heartbeat dies of one failure',
+    file: 'src/core/keeper.ts',
+    find: '    else this.#plan(entry)\n  }\n\n  #full(',
+    replace: '    else this.#heartbeat.remove(entry)\n  }\n\n  #full(',
+    why: 'one lost message costs the lease, and nobody is told',
+  },
+  {
+    name: '`waiting` treated as loss',
+    file: 'src/core/entry.ts',
+    find: "if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n    this.phase = 'waiting'",
+    replace: "if (this.phase === 'held') return { step: 'lose', why: 'expired' }\n    this.phase = 'waiting'",
+    why: 'the answer to a renewal may be older than the news of the grant that overtook it',
+  },
+  {
+    name: 'late answer believed',
+    file: 'src/core/entry.ts',
+    find: "    if (sent.order < this.#answeredOrder && this.phase !== 'held') return ASK\n",
+    replace: '',
+    why: 'it may speak of an earlier stay of the same id, and be counted from the send of a later one',
+    climate: { slow: 0.3, reorder: true },
+  },
+  {
+    name: 'announcement of an earlier stay believed',
+    file: 'src/core/entry.ts',
+    find: '    if (this.#isDoubtful) return ASK\n',
+    replace: '',
+    why: 'after an enter of unknown outcome, the id may be in line for the second time',
+  },
+  {
+    name: 'grant by news without a look at the time left',
+    file: 'src/core/entry.ts',
+    find: 'if (leftMs > 0) return',
+    replace: 'if (leftMs > Number.NEGATIVE_INFINITY) return',
+    why: 'a lease is returned that is over',
+  },
+  {
+    name: 'another token accepted',
+    file: 'src/core/entry.ts',
+    find: "    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n",
+    replace: '',
+    why: 'a late duplicate of the enter began another stay; the old token is stale, and the holder goes on with it',
+    climate: { duplicate: 0.5, strikes: ['server amnesia', 'server amnesia', 'server amnesia'] },
+  },
+  {
+    name: 'subscription after the enter',
     file: 'src/core/verbs.ts',
     find: '      await attempt\n      if (this.#subscription !== attempt) throw',
     replace: '      void attempt.catch(() => {})\n      if (this.#subscription !== attempt) throw',
+    why: 'what is granted before the subscription stands is announced to nobody',
   },
   {
-    name: 'a token is given twice',
-    file: MEMORY,
-    find: '      token: this.#lastToken,\n      client,',
-    replace: '      token: this.#lastToken - (this.#lastToken % 3n === 0n ? 1n : 0n),\n      client,',
+    name: 'the loss of a lease is swallowed',
+    file: 'src/core/lock.ts',
+    find: '    if (lossError === undefined) return result',
+    replace: '    return result',
+    why: 'work that met another holder is reported as done',
   },
   {
-    name: "an old 'waiting' is taken for a loss",
-    file: ENTRY,
-    find: "    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n    this.phase = 'waiting'",
-    replace: "    if (this.phase === 'held') return { step: 'lose', why: 'expired' }\n    this.phase = 'waiting'",
+    name: 'siblings do not take turns',
+    file: 'src/core/nesting.ts',
+    find: 'return outer.holding.limit === 1',
+    replace: 'return outer.holding.limit === 0',
+    why: 'two nested leases of one mutex work at the same time',
   },
   {
-    name: 'a timer is not cleared',
-    file: KEEPER,
-    find: '    this.#heartbeat.stop()\n    this.#sweeper.stop()\n',
-    replace: '    this.#sweeper.stop()\n',
-  },
-  {
-    name: 'news of a grant is believed however little time is left',
-    file: ENTRY,
-    find: 'if (leftMs < this.ttlMs / 2 && !this.confirming) {',
-    replace: 'if (leftMs > this.ttlMs * 2) {',
-  },
-  {
-    name: 'another token on renewal is accepted',
-    file: ENTRY,
-    find: "if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN",
-    replace: 'this.token = token',
-  },
-  {
-    name: 'an enter of unknown outcome is not swept',
-    file: SWEEPER,
-    find: 'if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil))\n    else this.#end(departure)',
-    replace: 'this.#end(departure)',
-  },
-  {
-    name: 'a gap in the news is ignored',
-    file: KEEPER,
-    find: "for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint())",
+    name: 'a part of all not given back',
+    file: 'src/primitives/all.ts',
+    find: '      void giveBack(parts)\n',
     replace: '',
-  },
-  {
-    name: 'the heartbeat dies with the first failure',
-    file: KEEPER,
-    find: "if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)\n    else this.#plan(entry)",
-    replace: "if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)",
-  },
-  {
-    name: 'a hint that comes while a question is on its way is forgotten',
-    file: KEEPER,
-    find: 'entry.askAgain = entry.asking !== QUEUED',
-    replace: 'entry.askAgain = false',
-  },
-  {
-    name: 'news of an earlier stay is believed',
-    file: ENTRY,
-    find: '    if (this.#isDoubtful) return ASK\n',
-    replace: '',
-  },
-  {
-    name: 'an overtaken answer is believed',
-    file: ENTRY,
-    find: "if (sent.order < this.#answeredOrder && this.phase !== 'held') return ASK",
-    replace: '',
-  },
-  {
-    name: 'an expired waiter is told that it failed',
-    file: ENTRY,
-    find: "if (!evicted) return { step: 'finish', outcome: { state: 'again' } }",
-    replace: "if (!evicted) return { step: 'finish', outcome: { state: 'busy', ahead: null } }",
-  },
-  {
-    name: 'a grant sets the expiry anew',
-    file: MEMORY,
-    find: '      entry.heldAt = this.#clock.now()\n',
-    replace: '      entry.heldAt = this.#clock.now()\n      this.#expiries.put(entry, entry.heldAt + entry.ttlMs)\n',
-  },
-  {
-    name: 'a grant that a cancellation raced with is kept',
-    file: 'src/core/acquire.ts',
-    find: "if (state === 'timeout' && entry.phase === 'held') return",
-    replace: "if (entry.phase === 'held') return resolve({ state })",
+    why: 'what was taken before the wait ran out is held, and renewed, for ever',
   },
 ]
+
+const engine: readonly Defect[] = [
+  {
+    name: 'no settling after a waiter leaves',
+    file: 'src/engines/memory.ts',
+    find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)',
+    replace: "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
+    why: 'a cancelled writer between readers keeps those behind it waiting',
+  },
+  {
+    name: 'enter does not renew',
+    file: 'src/engines/memory.ts',
+    find: 'if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)',
+    replace:
+      "if (known !== undefined) return known.state === 'held' ? { state: 'held', token: known.token, heldForMs: claim.ttlMs } : { state: 'waiting', ahead: null }",
+    why: 'its answer restarts the deadline of the caller, and not that of the entry',
+  },
+  {
+    name: 'renewal resurrects',
+    file: 'src/engines/memory.ts',
+    find: '  renew(place: Place): Standing {\n    const now = this.#expire()',
+    replace: '  renew(place: Place): Standing {\n    const now = this.#clock.now()',
+    why: 'gone is final',
+  },
+  {
+    name: 'a grant renews',
+    file: 'src/engines/memory.ts',
+    find: '      entry.heldAt = this.#clock.now()\n',
+    replace: '      entry.heldAt = this.#clock.now()\n      this.#expiries.put(entry, entry.heldAt + entry.ttlMs)\n',
+    why: 'a dead process with many waiters delays the line by a ttl for each of them',
+  },
+  {
+    name: 'token reset',
+    file: 'src/engines/memory.ts',
+    find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
+    replace: '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
+    why: 'counters that go with their key let a stale holder pass every guard',
+  },
+  {
+    name: 'newcomers overtake the line',
+    file: 'src/engines/memory.ts',
+    find: 'const holds = line.first === undefined && line.held.admits(claim)',
+    replace: 'const holds = line.held.admits(claim)',
+    why: 'readers starve a writer',
+  },
+]
+
+export const DEFECTS: readonly Defect[] = [...core, ...engine]

@@ -41,7 +41,10 @@ export function simulatedEngine(world: World, link: Link): Engine {
     leave: (places) =>
       link.call('leave', places, undefined, () => {
         const left = places.map(({ key, id }) => server.lines.leave(key, id))
-        witness.looks(places, places)
+        witness.looks(
+          places.map(({ key }) => ({ key })),
+          places,
+        )
         return left
       }),
     evict: (key, token, how) => link.ask(() => server.lines.evict(key, token, how)),

@@ -75,6 +75,23 @@ export interface Call {
   goneAt: number
 }
 
+/** The holder of `token` was told, in answer to a renewal, that its entry holds by another one. */
+export interface Replacement {
+  readonly at: number
+  readonly process: number
+  readonly key: string
+  readonly token: bigint
+}
+
+/** A process was told of a grant in a way that must not be believed at once: it may be about an earlier stay of the same id. */
+export interface Rumour {
+  readonly at: number
+  readonly process: number
+  readonly key: string
+  readonly token: bigint
+  readonly why: 'overtaken by a later answer' | 'news after an enter of unknown outcome'
+}
+
 /** News of a gap came to a process that had nothing on its way. */
 export interface Gap {
   readonly at: number
@@ -133,7 +150,7 @@ export type MishapKind =
   | 'unsettled line'
   /** The server let an entry live after its end. */
   | 'resurrection'
-  /** The server changed an entry's expiry without being asked. */
+  /** The server changed an entry's expiry without being asked, or did not when it was. */
   | 'expiry moved'
   /** Timers, entries, or whatever keeps a process alive, when nothing is asked and nothing held any more. */
   | 'left behind'
@@ -172,6 +189,8 @@ export class History {
   readonly holdings: Holding[] = []
   readonly calls: Call[] = []
   readonly gaps: Gap[] = []
+  readonly replacements: Replacement[] = []
+  readonly rumours: Rumour[] = []
   readonly faults: Fault[] = []
   readonly touches: Touch[] = []
   readonly mishaps: Mishap[] = []

@@ -145,7 +145,7 @@ export class Link extends Newsline {
     process.schedule(this.#delayMs('back'), 'io', () => {
       if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
       call.overAt ??= world.now
-      this.failed()
+      this.failed(call, 'not applied')
       reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
     })
   }
@@ -156,9 +156,8 @@ export class Link extends Newsline {
     if (!world.random.happens(0.3)) return
     process.schedule(world.random.between(0, world.climate.ttlMs / 2), 'io', () => {
       if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
-      if (call.verb === 'enter') world.coverage.unknownEnters += 1
       call.overAt ??= world.now
-      this.failed()
+      this.failed(call, 'unknown')
       reject(new Error('connection lost'))
     })
   }

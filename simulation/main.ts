@@ -4,11 +4,14 @@
  *
  * `npm run simulate -- --replay 17`: run one seed, and print its whole event log.
  *
+ * `--climate '{"duplicate":0.5}'`: with any of them, leave that part of every world's climate not to chance (simulation/climate.ts has the names).
+ *
  * What is simulated, and how, is drawn in simulation/README.md.
  */
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import type { Climate } from './climate.ts'
 import { runSeed } from './run.ts'
 import { type Failure, Summary } from './summary.ts'
 
@@ -19,8 +22,11 @@ const { values } = parseArgs({
     workers: { type: 'string', default: '1' },
     replay: { type: 'string' },
     stop: { type: 'boolean', default: false },
+    climate: { type: 'string', default: '{}' },
   },
 })
+
+const climate = JSON.parse(values.climate) as Partial<Climate>
 
 /** What a worker process tells the one that started it. */
 type Message = { readonly failure: Failure } | { readonly summary: Summary }
@@ -38,13 +44,14 @@ function whole(name: 'seeds' | 'from' | 'workers' | 'replay', least: number): nu
 function print({ seed, check, text }: Failure): void {
   printed += 1
   if (printed > MOST_PRINTED) return
-  console.log(`seed ${seed} breaks "${check}": ${text}\n    npm run simulate -- --replay ${seed}`)
+  const given = values.climate === '{}' ? '' : ` --climate '${values.climate}'`
+  console.log(`seed ${seed} breaks "${check}": ${text}\n    npm run simulate -- --replay ${seed}${given}`)
 }
 
 async function replay(seed: number): Promise<Summary> {
   const log: string[] = []
   const summary = new Summary()
-  summary.add(await runSeed(seed, log))
+  summary.add(await runSeed(seed, { log, climate }))
   for (const line of log) console.log(line)
   for (const failure of summary.failures) print(failure)
   return summary
@@ -56,7 +63,7 @@ async function runHere(from: number, seeds: number, failed: (failure: Failure) =
   Error.stackTraceLimit = 0
   const summary = new Summary()
   for (let seed = from; seed < from + seeds; seed += 1) {
-    const run = await runSeed(seed)
+    const run = await runSeed(seed, { climate })
     summary.add(run)
     for (const { check, text } of run.violations) failed({ seed, check, text })
     if (values.stop && run.violations.length > 0) break
@@ -79,7 +86,8 @@ async function runInWorkers(from: number, seeds: number, workers: number): Promi
 
 function runInWorker(from: number, seeds: number): Promise<Summary> {
   return new Promise((resolve, reject) => {
-    const child = fork(fileURLToPath(import.meta.url), ['--from', `${from}`, '--seeds', `${seeds}`, ...(values.stop ? ['--stop'] : [])])
+    const options = ['--from', `${from}`, '--seeds', `${seeds}`, '--climate', values.climate, ...(values.stop ? ['--stop'] : [])]
+    const child = fork(fileURLToPath(import.meta.url), options)
     let summary: Summary | undefined
     child.on('message', (message: Message) => {
       if ('failure' in message) print(message.failure)

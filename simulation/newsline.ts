@@ -5,7 +5,7 @@
  * published messages may be: then the waiter's own renewal has to repair it.
  */
 import type { News, Standing } from '../src/core/engine.ts'
-import type { Call } from './history.ts'
+import type { Call, Rumour } from './history.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
@@ -14,6 +14,9 @@ interface Known {
   standing: 'entering' | 'waiting' | 'held'
   /** The send of the last request that was answered. */
   answeredSend: number
+  token: bigint | undefined
+  /** An enter of it had an unknown outcome. */
+  doubtful: boolean
   /** The last enter, and the signal by which the core gives up on it. */
   enter: Call
   signal: AbortSignal | undefined
@@ -134,7 +137,7 @@ export abstract class Newsline {
     }
     process.schedule(delayMs, 'io', () => {
       if (this.severed || 'gap' in news) return
-      this.#noteGrant(news.id, news.standing)
+      this.#noteGrant(news)
       if (world.logging) world.log(process.name, `hears news of ${news.id}${climate.news === 'bare' ? '' : `: ${news.standing?.state}`}`)
       this.#tell(climate.news === 'bare' ? { key: news.key, id: news.id } : news)
     })
@@ -149,18 +152,20 @@ export abstract class Newsline {
       // The core may use one signal for several calls, one after the other: it speaks of this one only until it is over.
       if (known?.enter.overAt === undefined && known?.signal?.aborted) {
         known.enter.overAt = this.world.now
+        known.doubtful = true
         this.world.coverage.unknownEnters += 1
       }
       if (call.verb === 'leave') this.#known.delete(id)
       if (call.verb !== 'enter') continue
-      if (known === undefined) this.#known.set(id, { standing: 'entering', answeredSend: 0, enter: call, signal })
+      if (known === undefined)
+        this.#known.set(id, { standing: 'entering', answeredSend: 0, token: undefined, doubtful: false, enter: call, signal })
       else Object.assign(known, { enter: call, signal })
     }
   }
 
   protected answered(call: Call, answers: readonly (Standing | boolean)[]): void {
     this.#unanswered -= 1
-    call.items.forEach(({ id }, index) => {
+    call.items.forEach(({ key, id }, index) => {
       const standing = answers[index] as Standing | boolean
       const known = this.#known.get(id)
       if (known === undefined || typeof standing === 'boolean') return
@@ -170,14 +175,34 @@ export abstract class Newsline {
         else this.world.coverage.reentries += 1
       }
       if (standing.state !== 'held' && standing.state !== 'waiting') return
+      if (standing.state === 'held' && known.standing === 'waiting' && call.sentAt < known.answeredSend) {
+        this.#rumour(key, standing.token as bigint, 'overtaken by a later answer')
+      }
       known.answeredSend = Math.max(known.answeredSend, call.sentAt)
+      if (standing.state === 'held') this.#noteToken(call, key, known, standing.token as bigint)
       if (known.standing !== 'held') known.standing = standing.state
     })
   }
 
   /** The call failed, and the process was told. */
-  protected failed(): void {
+  protected failed(call: Call, outcome: 'not applied' | 'unknown'): void {
     this.#unanswered -= 1
+    if (call.verb !== 'enter' || outcome !== 'unknown') return
+    this.world.coverage.unknownEnters += 1
+    for (const { id } of call.items) {
+      const known = this.#known.get(id)
+      if (known !== undefined) known.doubtful = true
+    }
+  }
+
+  #rumour(key: string, token: bigint, why: Rumour['why']): void {
+    this.world.history.rumours.push({ at: this.world.now, process: this.process.number, key, token, why })
+  }
+
+  #noteToken({ verb, process }: Call, key: string, known: Known, token: bigint): void {
+    const { history, now } = this.world
+    known.token ??= token
+    if (verb === 'renew' && known.token !== token) history.replacements.push({ at: now, process, key, token: known.token })
   }
 
   #waiting(): readonly string[] {
@@ -186,12 +211,14 @@ export abstract class Newsline {
     return ids
   }
 
-  #noteGrant(id: string, standing: Standing | undefined): void {
+  #noteGrant({ key, id, standing }: Exclude<News, { gap: true }>): void {
     const known = this.#known.get(id)
     if (known === undefined || standing?.state !== 'held') return
+    known.token ??= standing.token as bigint
     if (known.standing === 'entering') this.world.coverage.earlyNews += 1
     if (known.standing === 'waiting' && this.world.now - known.answeredSend > this.world.climate.ttlMs / 2)
       this.world.coverage.tardyNews += 1
-    if (known.standing === 'waiting') known.standing = 'held'
+    if (known.doubtful) this.#rumour(key, standing.token as bigint, 'news after an enter of unknown outcome')
+    else if (known.standing === 'waiting') known.standing = 'held'
   }
 }

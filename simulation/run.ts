@@ -13,7 +13,7 @@ import { checkHistory, type Violation } from './checks.ts'
 import type { Coverage } from './coverage.ts'
 import type { History } from './history.ts'
 import { closeProcess, scheduleStrikes, startProcess } from './strikes.ts'
-import { World } from './world.ts'
+import { World, type WorldOptions } from './world.ts'
 
 export interface Run {
   readonly seed: number
@@ -34,9 +34,8 @@ process.on('unhandledRejection', (reason) => {
   running.mishap('unhandled rejection', text)
 })
 
-/** `log`: where to write the event log, line by line. */
-export async function runSeed(seed: number, log?: string[]): Promise<Run> {
-  const world = new World(seed, log)
+export async function runSeed(seed: number, options: WorldOptions = {}): Promise<Run> {
+  const world = new World(seed, options)
   const { scheduler, history, climate } = world
   running = world
   if (!climate.contexts) context.disable()
@@ -63,7 +62,7 @@ function endStorm(world: World): void {
   world.whenAllAreDone = () => {
     if (done) return
     done = true
-    scheduler.after(quietMs(world), 'world', undefined, () => endQuiet(world))
+    scheduler.after(Math.max(0, history.calmAt - world.now) + quietMs(world), 'world', undefined, () => endQuiet(world))
   }
   // Whoever is not done by then never will be: the check of recovery says who.
   scheduler.after(history.calmAt - world.now + recoveryMs(history) * 2, 'world', undefined, () => {

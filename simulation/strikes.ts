@@ -88,6 +88,7 @@ function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   world.fault('eviction', process, world.climate.longTtlMs)
   if (!server.lines.evict(key, token, how)) return
   if (world.logging) world.log('server', `${key}: token ${token} is evicted (${how})`)
+  witness.condemns(key, token)
   witness.looks([{ key }], undefined, token)
 }
 
@@ -141,5 +142,5 @@ function lasting({ climate, random }: World, ttls: number): number {
 }
 
 function resumeOrder(world: World): ResumeOrder {
-  return world.random.pick(['timers', 'messages', 'program'])
+  return world.random.pick(world.climate.resumeOrders)
 }

@@ -9,9 +9,10 @@ import { heldCount } from '../src/core/line.ts'
 import type { Stay } from './history.ts'
 import type { World } from './world.ts'
 
-interface Keyed {
+interface Touched {
   readonly key: string
   readonly id?: string
+  readonly ttlMs?: number
 }
 
 /** Sums of fractions come out a little different each time. */
@@ -21,6 +22,8 @@ interface Watched {
   readonly stay: Stay
   /** On the server's clock. */
   expiresAt: number
+  /** Evicted: it is not renewed any more. */
+  condemned: boolean
 }
 
 export class Witness {
@@ -47,7 +50,7 @@ export class Witness {
   }
 
   /** Something happened to the lines of these keys. `left`: who asked to go; `evicted`: the token that was thrown out. */
-  looks(touched: readonly Keyed[], left?: readonly Keyed[], evicted?: bigint): void {
+  looks(touched: readonly Touched[], left?: readonly Touched[], evicted?: bigint): void {
     const { nowMs } = this.#world.server
     for (const [key, line] of this.#lines) {
       // Whoever asks the server for anything makes it see, in every line, what has expired.
@@ -57,6 +60,12 @@ export class Witness {
 
   looksAround(): void {
     this.looks(this.#world.keys.map((key) => ({ key })))
+  }
+
+  /** It is to be renewed no more. */
+  condemns(key: string, token: bigint): void {
+    const watched = this.#lines.get(key)?.get(token)
+    if (watched !== undefined) watched.condemned = true
   }
 
   /** The server has lost its memory. */
@@ -75,8 +84,8 @@ export class Witness {
   #look(
     key: string,
     line: Map<bigint, Watched>,
-    touched: readonly Keyed[],
-    left: readonly Keyed[] | undefined,
+    touched: readonly Touched[],
+    left: readonly Touched[] | undefined,
     evicted: bigint | undefined,
   ): void {
     const { server, now } = this.#world
@@ -100,10 +109,14 @@ export class Witness {
   }
 
   /** Nothing but its own enter or renewal moves an entry's expiry, and nothing does once it has passed. */
-  #mustNotMove(watched: Watched, expiresAt: number, touched: readonly Keyed[]): void {
+  #mustNotMove(watched: Watched, expiresAt: number, touched: readonly Touched[]): void {
     const { server } = this.#world
     const { stay, expiresAt: before } = watched
     watched.expiresAt = expiresAt
+    const renewedTo = touched.find(({ id }) => id === stay.id)?.ttlMs
+    if (renewedTo !== undefined && expiresAt < server.nowMs + renewedTo - ROUNDING_MS && !watched.condemned) {
+      this.#world.mishap('expiry moved', `${stay.id} in '${stay.key}' was entered or renewed, and its expiry did not move`)
+    }
     if (before === 0 || Math.abs(expiresAt - before) < ROUNDING_MS) return
     if (before <= server.nowMs) this.#world.mishap('resurrection', `${stay.id} had expired in '${stay.key}', and lives on`)
     if (touched.some(({ id }) => id === stay.id)) return
@@ -132,7 +145,7 @@ export class Witness {
     }
     this.#world.history.stays.push(stay)
     if (this.#world.logging) this.#world.log('server', `${key}: ${id} enters, token ${token}`)
-    const watched = { stay, expiresAt: 0 }
+    const watched = { stay, expiresAt: 0, condemned: false }
     line.set(token, watched)
     return watched
   }

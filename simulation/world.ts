@@ -12,6 +12,13 @@ import { Scheduler } from './scheduler.ts'
 import { SimulatedServer } from './server.ts'
 import { Witness } from './witness.ts'
 
+export interface WorldOptions {
+  /** Where to write the event log, line by line. */
+  readonly log?: string[]
+  /** What is not left to chance. */
+  readonly climate?: Partial<Climate>
+}
+
 export class World {
   readonly seed: number
   readonly random: Random
@@ -31,11 +38,11 @@ export class World {
   whenAllAreDone: (() => void) | undefined
   readonly #log: string[] | undefined
 
-  constructor(seed: number, log?: string[]) {
+  constructor(seed: number, { log, climate = {} }: WorldOptions) {
     this.seed = seed
     this.#log = log
     this.random = new Random(seed)
-    this.climate = drawClimate(this.random)
+    this.climate = drawClimate(this.random, climate)
     const { delayMs, longTtlMs, callTimeoutMs, news } = this.climate
     this.history = new History({ delayMs, ttlMs: longTtlMs, callTimeoutMs, news })
     this.keys = ['a', 'b', 'c'].slice(0, this.climate.keys)

@@ -24,9 +24,8 @@ function* firstComeFirstServed(history: History): Iterable<string> {
   }
 }
 
-/** What one process asks of one key goes out in the order of asking. An attempt that died with the subscription did not go out. */
+/** What one process asks of one key goes out in the order of asking; unless an attempt failed before it went out. */
 function* askedInOrder(history: History): Iterable<string> {
-  if (history.had('failed subscription', 'slow subscription')) return
   const sent = new Set<string>()
   const last = new Map<string, number>()
   for (const { verb, items, process, sentAt } of history.calls) {
@@ -36,8 +35,9 @@ function* askedInOrder(history: History): Iterable<string> {
       sent.add(id)
       const number = Number(id.slice(id.indexOf('.') + 1))
       const line = `${process} ${key}`
-      if (number < (last.get(line) ?? 0))
+      if (number < (last.get(line) ?? 0) && !history.troubled(process, 0, sentAt)) {
         yield `${id} asked for '${key}' before another of its process, and was sent after it, at ${sentAt.toFixed(3)}`
+      }
       last.set(line, number)
     }
   }

@@ -7,6 +7,7 @@ export const protocol: Readonly<Record<string, Check>> = {
   'nothing after leaving': nothingAfterLeaving,
   'gone is final': goneIsFinal,
   'a gap is asked about': gapIsAskedAbout,
+  'rumours are not believed': rumoursAreNotBelieved,
 }
 
 /** While an enter is on its way, neither answered nor given up, nothing else is sent for its entry. */
@@ -59,5 +60,13 @@ function* gapIsAskedAbout(history: History): Iterable<string> {
       const asked = history.calls.some(({ sentAt, items }) => sentAt >= at && sentAt <= by && items.some((item) => item.id === id))
       if (!asked) yield `p${process} heard of a gap at ${at.toFixed(3)}, and did not ask about ${id}`
     }
+  }
+}
+
+/** What may be about an earlier stay of the same id is a reason to ask, and no more. */
+function* rumoursAreNotBelieved(history: History): Iterable<string> {
+  for (const { at, process, key, token, why } of history.rumours) {
+    const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
+    if (holding?.grantedAt === at) yield `p${process} believed at ${at.toFixed(3)} that it holds '${key}' (token ${token}): ${why}`
   }
 }

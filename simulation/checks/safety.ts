@@ -12,6 +12,7 @@ export const safety: Readonly<Record<string, Check>> = {
   'belief without truth': beliefWithoutTruth,
   'loss not signalled in time': lateSignal,
   'token order': tokenOrder,
+  'another token': anotherToken,
 }
 
 /** The stay that a token stands for. */
@@ -108,6 +109,16 @@ function* tokenOrder(history: History): Iterable<string> {
     const before = held.get(stay.key)
     if (before !== undefined && stay.token <= before.token) yield `'${stay.key}': token ${stay.token} was granted after ${before.token}`
     held.set(stay.key, stay)
+  }
+}
+
+/** Who renews, and is told that its entry holds by another token, has been away: its own token is stale, and it knows. */
+function* anotherToken(history: History): Iterable<string> {
+  for (const { at, process, key, token } of history.replacements) {
+    const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
+    if (holding !== undefined && holding.grantedAt < at && holding.believedAt > at) {
+      yield `${named(holding)} was told at ${at.toFixed(3)} that another token holds, and believes to hold at ${holding.believedAt.toFixed(3)}`
+    }
   }
 }
 
