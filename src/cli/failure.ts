@@ -22,8 +22,10 @@ export class Interrupted extends Error {
 
 /** An engine that cannot be used, by the URL the user knows it by. */
 export class Unreachable extends Error {
-  constructor(url: string, error: Error) {
-    super(`cannot use ${redactUrl(url)}: ${error.message}`, { cause: error })
+  constructor(url: string, error: EngineError) {
+    // The URL says which engine it is; of the default, there is only the name to say.
+    const what = error.message.replace(`${error.engine}: `, '')
+    super(`cannot use ${redactUrl(url).replace(/:$/, '')}: ${what}`, { cause: error })
   }
 }
 
