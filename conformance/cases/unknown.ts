@@ -70,6 +70,8 @@ export const unknown: Group = {
         const ttlMs = Math.max(3_000, scene.traits.minTtlMs)
         const [engine, client] = [await scene.engine(), await scene.faulty({ ttl: ttlMs, callTimeout: 100 })]
         const key = scene.key()
+        // Connected and subscribed first: that may take longer than this short time-out.
+        await (await client.locks.mutex(scene.key()).acquire()).release()
         const held = client.engine.next('enter', 'hold request, lose reply')
         const left = client.engine.next('leave', 'hold reply')
         await assert.rejects(client.locks.mutex(key).tryAcquire(), EngineError)
