@@ -212,6 +212,8 @@ export class MemoryServer {
   /** Remove whatever has expired, everywhere, and say what time it is. */
   #expire(): number {
     const now = this.#clock.now()
+    const first = this.#expiries.peek()
+    if (first === undefined || first.at > now) return now
     // All of them first: nothing is granted to an entry that has expired too.
     const touched = new Set<string>()
     for (let entry = this.#expiries.peek(); entry !== undefined && entry.at <= now; entry = this.#expiries.peek()) {
