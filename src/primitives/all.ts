@@ -49,7 +49,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
 
   async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
     const parts = await this.#tryEach(options.signal)
-    if (parts.length === this.#locks.length) return new PartsLease(this.key, parts)
+    if (parts.length === this.#locks.length) return this.#together(parts)
     await giveBack(parts)
     return undefined
   }
@@ -79,14 +79,21 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
         if (lease === undefined) throw await timeoutError(keeper, lock.key, waitMs)
         parts.push(lease)
       }
-      for (const part of parts) part.assertHeld()
     } catch (error) {
       // Not awaited: a caller who cancels is not kept waiting for an engine that does not answer.
       void giveBack(parts)
       if (!(error instanceof AcquireTimeoutError)) throw error
       throw new AcquireTimeoutError(error.key, keeper.clock.now() - startedAt, error.ahead, error.holders)
     }
-    return new PartsLease(this.key, parts)
+    return this.#together(parts)
+  }
+
+  /** One lease of all of them, if none was lost while another was waited for. */
+  #together(parts: readonly InnerLease[]): PartsLease {
+    const lease = new PartsLease(this.key, parts)
+    if (lease.lossError === undefined) return lease
+    void giveBack(parts)
+    throw lease.lossError
   }
 
   /** Take what is free, in one batch. Returns the leases up to the first busy one, in order, and gives back those behind it. */
