@@ -187,10 +187,12 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #lookAt(at: number): void {
-    if (at >= this.#watchAt) return
+    const now = this.#clock.now()
+    // As for the heartbeat: a timer that slept through its time is set again.
+    if (at >= this.#watchAt && this.#watchAt > now) return
     this.#watch?.cancel()
-    this.#watchAt = at
-    this.#watch = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#look()))
+    this.#watchAt = Math.min(at, this.#watchAt)
+    this.#watch = this.#clock.timer(this.#watchAt - now, () => outside(() => this.#look()))
   }
 
   #timedOut(call: Call<Item>): void {

@@ -49,10 +49,14 @@ export class Heartbeat<Item extends Scheduled> {
 
   #arm(): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    if (at >= this.#timerAt) return
+    const now = this.#clock.now()
+    // A timer does not run while the machine sleeps: one that is overdue is set again, or everything new would wait for it.
+    if (at >= this.#timerAt && this.#timerAt > now) return
     this.#timer?.cancel()
+    this.#timer = undefined
     this.#timerAt = at
-    this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
+    if (at === Number.POSITIVE_INFINITY) return
+    this.#timer = this.#clock.timer(at - now, () => outside(() => this.#beat()))
   }
 
   #beat(): void {
