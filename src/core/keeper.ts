@@ -102,9 +102,10 @@ export class Keeper {
     return within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
   }
 
-  async #renewOnce({ key, id }: Entry, ttlMs: number): Promise<boolean> {
+  async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
     const [standing] = await this.engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
-    return standing?.state === 'held'
+    // Another token is another stay in the line: ours had ended, and the key was free in between.
+    return standing?.state === 'held' && standing.token === token
   }
 
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
