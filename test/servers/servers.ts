@@ -23,6 +23,8 @@ import { serverUser } from './user.ts'
 export interface ServerPlan {
   readonly name: string
   readonly program: Program
+  /** Make what the server needs before its first start, in its folder. A test process that is killed in this moment leaves the folder behind. */
+  prepare?(folder: string): Promise<void>
   /** Arguments; `folder` is where the server may write. Asked again at every start. */
   args(folder: string): readonly string[]
   /** Resolve when the server serves. A rejection means "not yet". */
@@ -53,6 +55,7 @@ export class ServerProcess implements AsyncDisposable {
   static async start(plan: ServerPlan): Promise<ServerProcess> {
     const server = new ServerProcess(plan)
     try {
+      await plan.prepare?.(server.folder)
       await server.start()
     } catch (error) {
       await server[Symbol.asyncDispose]()
