@@ -113,7 +113,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     const { thread } = await ask(one, 'select connection_id() as thread')
     const slept = one.query<RowDataPacket[][]>('call sleeps()')
     await sleeping(thread)
-    await other.query(`kill query ${thread}`)
+    await other.query(`kill query ${String(thread)}`)
     const [[rows]] = await slept
     expect(rows).toEqual([{ how: 'awake' }])
     expect(await ask(one, 'select 1 as alive')).toEqual({ alive: 1 })
@@ -121,7 +121,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
 
   test('KILL QUERY of a connection that rests does nothing to what it asks next', async () => {
     const { thread } = await ask(one, 'select connection_id() as thread')
-    await other.query(`kill query ${thread}`)
+    await other.query(`kill query ${String(thread)}`)
     expect(await ask(one, 'select 1 as alive')).toEqual({ alive: 1 })
   })
 
@@ -129,7 +129,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     await server.asRoot(`create user neighbour@'%' identified by 'secret'`)
     const neighbour = await connect(server, `mysql://neighbour:secret@${server.host}:${server.port}`)
     const { thread } = await ask(neighbour, 'select connection_id() as thread')
-    await expect(one.query(`kill query ${thread}`)).rejects.toMatchObject({ errno: 1095 })
+    await expect(one.query(`kill query ${String(thread)}`)).rejects.toMatchObject({ errno: 1095 })
   })
 
   test('a named lock tells whose connection it is, also to KILL in a procedure, and goes with that connection', async () => {
@@ -180,7 +180,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     const { thread } = await ask(victim, 'select connection_id() as thread')
     const called = expect(victim.query('call dies()')).rejects.toMatchObject({ errno: 1317 })
     await busy(thread, { Command: 'Query', Info: 'call dies()' })
-    await other.query(`kill query ${thread}`)
+    await other.query(`kill query ${String(thread)}`)
     await called
     expect(await ask(victim, 'select @@in_transaction as open')).toEqual({ open: 1 })
     await other.query('set innodb_lock_wait_timeout = 1')

@@ -6,15 +6,12 @@
  *
  * `mariadb-install-db` fails where the packages were only unpacked. It is a shell script around `mariadbd --bootstrap`, which works, so we feed that ourselves.
  */
-import { execFile } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { type Connection, createConnection } from 'mysql2/promise'
 import { freePort } from './ports.ts'
 import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
 import { ServerProcess } from './servers.ts'
-import { serverUser } from './user.ts'
 
 const recipe: Recipe = {
   name: 'mariadb',
@@ -64,7 +61,7 @@ export class MariadbServer implements AsyncDisposable {
     const process = await ServerProcess.start({
       name: 'mariadb',
       program,
-      prepare: (folder) => install(program, folder),
+      prepare: { program: 'sh', args: (folder) => installation(program, folder) },
       args: (folder) => [...common(program, folder), ...argumentsOf(port, folder, options)],
       ready: () => ping(rootUrl),
     })
@@ -122,21 +119,23 @@ async function ping(url: string): Promise<void> {
 }
 
 const USERS = `
+flush privileges;
 create database holdfast;
 create user app@'%' identified by 'secret';
 grant all on holdfast.* to app@'%';
 `
 
-/** The system tables, as `mariadb-install-db` makes them, and a user without rights elsewhere. Each statement ends its line: bootstrap reads no other. */
-async function install(program: Program, folder: string): Promise<void> {
-  const sql = ['system_tables', 'system_tables_data'].map((name) => readFileSync(systemFile(program, name), 'utf8'))
-  const args = [...common(program, folder), '--bootstrap']
-  const options = { env: { ...process.env, ...program.env }, cwd: folder, ...serverUser }
-  const bootstrap = promisify(execFile)('sh', ['-c', 'mkdir data && exec "$@"', 'sh', program.path, ...args], options)
-  const input = bootstrap.child.stdin
-  input?.on('error', () => undefined)
-  input?.end(['create database mysql;', 'use mysql;', ...sql, 'flush privileges;', USERS].join('\n'))
-  await bootstrap
+/** $1 and $2 are files of statements, $3 some more, the rest is the server. Each statement ends its line: a bootstrap reads no other. */
+const BOOTSTRAP = `
+tables=$1; data=$2; users=$3; shift 3
+mkdir data
+{ printf 'create database mysql;\\nuse mysql;\\n'; cat "$tables" "$data"; printf '%s' "$users"; } | exec "$@" --bootstrap
+`
+
+/** The system tables, as `mariadb-install-db` makes them, and a user without rights elsewhere. */
+function installation(program: Program, folder: string): readonly string[] {
+  const files = ['system_tables', 'system_tables_data'].map((name) => systemFile(program, name))
+  return ['-c', BOOTSTRAP, 'sh', ...files, USERS, program.path, ...common(program, folder)]
 }
 
 function systemFile(program: Program, name: string): string {
