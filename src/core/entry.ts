@@ -12,7 +12,6 @@
  * before the engine's. Nothing is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
-import type { Timer } from './clock.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
@@ -44,6 +43,7 @@ export type Verdict =
   /** The asking is over, and it has to be taken out of the line. */
   | { readonly step: 'refuse'; readonly error: Error }
 
+export const HELD: Outcome = { state: 'held' }
 const PLAN: Verdict = { step: 'plan' }
 const ASK: Verdict = { step: 'ask' }
 
@@ -104,8 +104,8 @@ export class Entry implements Claim, Scheduled {
 
   /** When its hold became known. */
   grantedAt = 0
-  /** Keeps the process alive while it stands in line: somebody awaits it. */
-  alive: Timer | undefined
+  /** It keeps the process alive while it stands in line: somebody awaits it. */
+  awaited = false
 
   /** It is to stand in the line without us until it expires: nobody takes it out. */
   outlives = false
@@ -268,14 +268,15 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
-  plan(retryAt: () => number): number {
+  plan(now: number, retryDelayMs: (ttlMs: number) => number): number {
     this.slackMs = 0
     if (this.asking !== 0) {
       if (this.phase !== 'held') return this.unreachableAt
       return this.inJeopardy ? this.deadline : this.jeopardyAt
     }
     if (this.failingSince !== undefined) {
-      return this.phase === 'held' ? Math.min(retryAt(), this.deadline) : retryAt()
+      const retryAt = now + retryDelayMs(this.ttlMs)
+      return this.phase === 'held' ? Math.min(retryAt, this.deadline) : retryAt
     }
     this.slackMs = this.ttlMs / 6
     return this.#confirmedAt + this.#validMs / 3
