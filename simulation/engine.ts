@@ -22,7 +22,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
   }
   const enter = (claims: readonly Claim[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
     link.call('enter', claims, signal, () => {
-      const standings = server.lines.enter(claims, link.client)
+      const standings = server.lines.enter(claims, link.news.client)
       witness.looks(claims)
       return standings
     })
@@ -56,6 +56,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
       link.close()
     },
   }
-  if (climate.news !== 'none') engine.subscribe = (listener) => link.subscribe(listener)
+  if (climate.watch) engine.watch = (key, listener) => link.news.watch(key, listener)
+  if (climate.news !== 'none') engine.subscribe = (listener) => link.news.subscribe(listener)
   return engine
 }

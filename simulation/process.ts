@@ -99,7 +99,7 @@ export class SimulatedProcess extends Actor {
   crash(): void {
     this.alive = false
     this.#timers.clear()
-    this.link.cut()
+    this.link.close()
   }
 
   #clock(): Clock {

@@ -58,6 +58,7 @@ function endStorm(world: World): void {
   // What has struck already takes its time.
   history.calmAt = history.faults.reduce((latest, { to }) => Math.max(latest, to), world.now)
   if (world.logging) world.log('world', 'calm')
+  for (const happen of world.atCalm) happen()
   let done = false
   world.whenAllAreDone = () => {
     if (done) return

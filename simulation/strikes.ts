@@ -4,6 +4,7 @@
  */
 import type { ResumeOrder } from './actor.ts'
 import type { Strike } from './climate.ts'
+import { startObserver } from './observer.ts'
 import { SimulatedProcess } from './process.ts'
 import { startWorkers } from './worker.ts'
 import type { World } from './world.ts'
@@ -18,7 +19,9 @@ export function scheduleStrikes(world: World, events: number): void {
 
 /** A new process, at work. */
 export function startProcess(world: World): void {
-  startWorkers(world, new SimulatedProcess(world))
+  const process = new SimulatedProcess(world)
+  startWorkers(world, process)
+  if (world.climate.observers && !world.calm) startObserver(world, process)
 }
 
 const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
@@ -115,7 +118,7 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
 function restartServer(world: World, memory: 'kept' | 'lost'): void {
   const durationMs = lasting(world, 1)
   world.fault(memory === 'kept' ? 'server restart' : 'server amnesia', undefined, durationMs)
-  for (const process of world.processes) process.link.interrupt(durationMs)
+  for (const process of world.processes) process.link.news.interrupt(durationMs)
   world.server.restart(durationMs, memory)
 }
 
