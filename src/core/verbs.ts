@@ -46,7 +46,7 @@ export class Verbs {
       name: 'enter',
       overlaps: engine.traits.overlaps === true,
       call: (entries, signal) => this.#enter(entries, signal),
-      cancellable: () => takesSignal(engine.enter) || !this.#subscribed,
+      cancellable: () => takesSignal(engine.enter) || (engine.subscribe !== undefined && !this.#subscribed),
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
       sending: (entry, sent) => hearing.sending(entry, sent, 'enter'),
       answered: (entry, standing, sent, now) => hearing.answered(entry, standing, sent, now, 'enter'),
