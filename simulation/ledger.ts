@@ -7,10 +7,12 @@ import type { Call, Rumour } from './history.ts'
 import type { World } from './world.ts'
 
 interface Known {
-  standing: 'entering' | 'waiting' | 'held'
+  standing: 'entering' | 'waiting' | 'held' | 'gone'
   /** The send of the last request that was answered. */
   answeredSend: number
   token: bigint | undefined
+  /** When a grant was announced that was faster than the answer to the enter. */
+  announcedAt: number
   /** An enter of it had an unknown outcome. */
   doubtful: boolean
   /** The last enter, and the signal by which the core gives up on it. */
@@ -46,7 +48,7 @@ export class Ledger {
       const answer = answers[index] as Standing | boolean
       const known = this.#known.get(id)
       if (known === undefined || typeof answer === 'boolean') return
-      if (answer.state === 'gone') this.#gone(id, known, answer.why)
+      if (answer.state === 'gone') this.#gone(known, answer.why)
       else if (answer.state === 'failed') known.doubtful ||= call.verb === 'enter'
       else if (answer.state !== 'busy') this.#stands(call, key, known, answer)
     })
@@ -66,6 +68,7 @@ export class Ledger {
   hears({ key, id, standing }: Exclude<News, { gap: true }>): void {
     const { coverage, climate, now } = this.#world
     const known = this.#known.get(id)
+    if (known !== undefined) known.announcedAt = Number.NEGATIVE_INFINITY
     if (known === undefined || standing?.state !== 'held') return
     const token = standing.token as bigint
     known.token ??= token
@@ -73,11 +76,13 @@ export class Ledger {
     if (known.standing === 'waiting' && now - known.answeredSend > climate.ttlMs / 2) coverage.tardyNews += 1
     if (known.doubtful) this.#rumour(key, token, 'news after an enter of unknown outcome')
     else if (known.standing === 'waiting') known.standing = 'held'
+    else known.announcedAt = now
   }
 
   hearsOfGap(): void {
     const { coverage, history, now } = this.#world
     coverage.gaps += 1
+    for (const known of this.#known.values()) known.announcedAt = Number.NEGATIVE_INFINITY
     if (this.#unanswered > 0) return
     const waiting = [...this.#known].filter(([, { standing }]) => standing === 'waiting').map(([id]) => id)
     history.gaps.push({ at: now, process: this.#process, waiting })
@@ -86,7 +91,15 @@ export class Ledger {
   #enters(id: string, enter: Call, signal: AbortSignal | undefined): void {
     const known = this.#known.get(id)
     if (known === undefined) {
-      this.#known.set(id, { standing: 'entering', answeredSend: 0, token: undefined, doubtful: false, enter, signal })
+      this.#known.set(id, {
+        standing: 'entering',
+        answeredSend: 0,
+        token: undefined,
+        announcedAt: Number.NEGATIVE_INFINITY,
+        doubtful: false,
+        enter,
+        signal,
+      })
     } else {
       known.enter = enter
       known.signal = signal
@@ -101,8 +114,10 @@ export class Ledger {
     this.#world.coverage.unknownEnters += 1
   }
 
-  #gone(id: string, { standing }: Known, why: string): void {
-    this.#known.delete(id)
+  /** Still known, because an enter of it may be on its way. */
+  #gone(known: Known, why: string): void {
+    const { standing } = known
+    known.standing = 'gone'
     if (standing !== 'waiting') return
     if (why === 'evicted') this.#world.coverage.evictedWaiters += 1
     else this.#world.coverage.reentries += 1
@@ -119,7 +134,8 @@ export class Ledger {
       if (call.verb === 'renew' && known.token !== token)
         history.replacements.push({ at: now, process: this.#process, key, token: known.token })
     }
-    if (known.standing !== 'held') known.standing = answer.state
+    if (known.standing === 'held') return
+    known.standing = known.announcedAt >= call.sentAt && !known.doubtful ? 'held' : answer.state
   }
 
   #rumour(key: string, token: bigint, why: Rumour['why']): void {

@@ -95,12 +95,14 @@ export class Link {
 
   /** A question that changes nothing: it can be lost too, and nobody minds. */
   ask<Given>(look: () => Given): Promise<Given> {
-    const { climate, server } = this.#world
+    const { climate, server, witness } = this.#world
     return new Promise((resolve, reject) => {
       if (this.severed || this.#befalls(climate.loseRequest, 'lost request')) return
       server.schedule(this.#delayMs('there'), 'io', () => {
         if (server.down) return
         const answer = look()
+        // It makes the server see what has expired.
+        witness.looksAround()
         this.#process.schedule(this.#delayMs('back'), 'io', () => (this.closed ? reject(new Error('closed')) : resolve(answer)))
       })
     })

@@ -24,6 +24,9 @@ export function startProcess(world: World): void {
   if (world.climate.observers && !world.calm) startObserver(world, process)
 }
 
+/** How far the server's clock is set, at most. */
+export const GREATEST_JUMP_TTLS = 2
+
 const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
   blackout: (world) =>
     onSomebody(world, (process) => {
@@ -73,7 +76,7 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
   'server clock jump': (world) => {
     world.fault('server clock jump')
     world.witness.jumps()
-    world.server.jump(world.random.between(-2, 2) * world.climate.ttlMs)
+    world.server.jump(world.random.between(-GREATEST_JUMP_TTLS, GREATEST_JUMP_TTLS) * world.climate.ttlMs)
   },
 
   eviction: (world) => {
@@ -85,8 +88,12 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
 
 function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   const { random, server, witness } = world
+  if (server.down) return
+  // Whatever has expired lets others hold first: what is evicted then may have been holding for no time at all, but it was.
+  server.lines.inspect(key)
+  witness.looksAround()
   const stays = witness.stays(key)
-  if (stays.length === 0 || server.down) return
+  if (stays.length === 0) return
   const { token, process } = random.pick(stays)
   world.fault('eviction', process, world.climate.longTtlMs)
   if (!server.lines.evict(key, token, how)) return

@@ -243,7 +243,7 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && !awaited && entry.mayBeInLine) void this.#sweeper.leave(entry, false)
+      if (verb === 'enter' && !awaited && entry.entering === 0 && entry.mayBeInLine) void this.#sweeper.leave(entry, false)
       return
     }
     entry.askAgain = false
