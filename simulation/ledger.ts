@@ -134,7 +134,7 @@ export class Ledger {
       if (call.verb === 'renew' && known.token !== token)
         history.replacements.push({ at: now, process: this.#process, key, token: known.token })
     }
-    if (known.standing === 'held') return
+    if (known.standing === 'held' || known.standing === 'gone') return
     known.standing = known.announcedAt >= call.sentAt && !known.doubtful ? 'held' : answer.state
   }
 

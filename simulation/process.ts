@@ -92,19 +92,24 @@ export class SimulatedProcess extends Actor {
     this.#asleepUntil = this.scheduler.now + durationMs
     for (const event of this.#timers) if (event.slot >= 0) this.scheduler.move(event, event.at + durationMs)
     this.#suspendedMs += durationMs
-    this.#unseenMs += durationMs
+    this.#comeApart(durationMs)
     this.stop(durationMs, first)
   }
 
-  /**
-   * Set back by as much as the machine has just slept, to a tenth of a second, the wall clock would hide the sleep from the core, which does not promise to notice
-   * that: then it is set by more.
-   */
   setWallClock(byMs: number): void {
-    const hides = this.#unseenMs !== 0 && Math.abs(this.#unseenMs + byMs) < HIDDEN_MS
-    const changeMs = hides ? byMs - HIDDEN_MS * 2 : byMs
-    this.#wallAheadMs += changeMs
-    this.#unseenMs += changeMs
+    this.#wallAheadMs += byMs
+    this.#comeApart(byMs)
+  }
+
+  /**
+   * Wall and monotonic time come apart. A wall clock that is set back by as much as the machine has just slept, to a tenth of a second, would hide the sleep from the core,
+   * which does not promise to notice that: then it is set back by more.
+   */
+  #comeApart(byMs: number): void {
+    this.#unseenMs += byMs
+    if (this.#unseenMs === byMs || Math.abs(this.#unseenMs) > HIDDEN_MS) return
+    this.#wallAheadMs -= 2 * HIDDEN_MS
+    this.#unseenMs -= 2 * HIDDEN_MS
   }
 
   /** Gone without a word. What it has in lines stays there, and what is on its way to the server arrives. */
