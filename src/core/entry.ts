@@ -107,8 +107,8 @@ export class Entry implements Claim, Scheduled {
   /** It keeps the process alive while it stands in line: somebody awaits it. */
   awaited = false
 
-  /** It is to stand in the line without us until it expires: nobody takes it out. */
-  outlives = false
+  /** It is to stand in the line without us until then: nobody takes it out before. Infinity: nobody knows yet. */
+  outlivesUntil: number = Number.NEGATIVE_INFINITY
   /** The answer to its leave, once it was asked to. */
   left: Promise<boolean> | undefined
 
@@ -175,7 +175,7 @@ export class Entry implements Claim, Scheduled {
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
     // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
-    if (this.#isDoubtful) return ASK
+    if (this.isDoubtful) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
@@ -183,12 +183,13 @@ export class Entry implements Claim, Scheduled {
     return ASK
   }
 
-  /** Whether a leave has anything to do: it is in the line, or may be, and is not to stay there. */
+  /** Whether a leave has anything to do: it is in the line, or may be. */
   get mayBeInLine(): boolean {
-    return !this.outlives && (this.inLine || this.#isDoubtful)
+    return this.inLine || this.isDoubtful
   }
 
-  get #isDoubtful(): boolean {
+  /** An enter of it had an unknown outcome, and may arrive at any time. */
+  get isDoubtful(): boolean {
     return this.doubtfulUntil > Number.NEGATIVE_INFINITY
   }
 
@@ -221,7 +222,7 @@ export class Entry implements Claim, Scheduled {
     const announced = this.#announced
     this.#announced = undefined
     // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.
-    if (announced === undefined || this.#isDoubtful || sent.order > this.#announcedAt) return PLAN
+    if (announced === undefined || this.isDoubtful || sent.order > this.#announcedAt) return PLAN
     return this.#believe(announced.token, now)
   }
 

@@ -9,7 +9,7 @@ import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
-import { type Entry, HELD, type Outcome, QUEUED, type Verdict } from './entry.ts'
+import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
@@ -101,11 +101,21 @@ export class Keeper {
     const held = this.check(entry)
     this.#drop(entry)
     if (!held) return false
-    entry.outlives = true
-    // A renewal that is on its way would make it stand for a whole ttl.
+    entry.outlivesUntil = Number.POSITIVE_INFINITY
+    // An enter or a renewal that is on its way would make it stand for a whole ttl.
+    if (entry.entering !== 0) await entry.entered()
     await this.#renews.drained()
     if (this.#closing !== undefined) return false
-    return within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    const agreed = await within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    entry.outlivesUntil = this.clock.now() + afterMs + marginMs(entry.ttlMs)
+    // An enter of unknown outcome may still arrive and begin another stay, which nobody wants.
+    if (entry.isDoubtful) this.#sweepLate(entry)
+    return agreed
+  }
+
+  /** Something of an entry that was given up has arrived after all, or may arrive. */
+  #sweepLate(entry: Entry): void {
+    if (entry.mayBeInLine && entry.outlivesUntil < Number.POSITIVE_INFINITY) void this.#sweeper.leave(entry, false)
   }
 
   async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
@@ -181,7 +191,7 @@ export class Keeper {
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
       // Given up while this enter was on its way. What has arrived has to go, but not before a later attempt has ended.
       entry.inLine = true
-      if (!awaited && entry.entering === 0 && entry.mayBeInLine) void this.#sweeper.leave(entry, false)
+      if (!awaited && entry.entering === 0) this.#sweepLate(entry)
     }
   }
 
@@ -243,7 +253,7 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && !awaited && entry.entering === 0 && entry.mayBeInLine) void this.#sweeper.leave(entry, false)
+      if (verb === 'enter' && !awaited && entry.entering === 0) this.#sweepLate(entry)
       return
     }
     entry.askAgain = false

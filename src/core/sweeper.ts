@@ -23,6 +23,8 @@ interface Departure extends Scheduled {
   readonly doubtfulUntil: number
   /** The entry has expired by then, whatever happened to our leave; known when the first leave is sent. */
   overAt: number
+  /** It is to stand in the line until then. */
+  readonly notBefore: number
   /** Nothing was sent for the entry after that. */
   readonly lastSentAt: number
   readonly held: boolean
@@ -71,7 +73,7 @@ export class Sweeper {
 
   /**
    * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it was there. False once the first attempt has
-   * failed; the others go on behind. Never rejects: nobody could do more about it than this does.
+   * failed; the others go on behind. Never rejects: nobody could do more about it than this does. What is to outlive us is left alone until then.
    */
   leave(entry: Entry, held: boolean): Promise<boolean> {
     if (this.#stopped) return Promise.resolve(false)
@@ -82,6 +84,7 @@ export class Sweeper {
         ttlMs: entry.ttlMs,
         doubtfulUntil: entry.doubtfulUntil,
         lastSentAt: entry.lastSentAt,
+        notBefore: entry.outlivesUntil,
         overAt: 0,
         held,
         answer,
@@ -90,7 +93,8 @@ export class Sweeper {
         slackMs: 0,
       }
       this.#open.set(entry.id, departure)
-      this.#leaves.add(departure)
+      if (entry.outlivesUntil === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
+      else this.#repeats.put(departure, entry.outlivesUntil, this.#clock.now())
     })
   }
 
@@ -99,7 +103,7 @@ export class Sweeper {
     const departure = this.#open.get(id)
     if (departure === undefined || departure.slot < 0) return
     const now = this.#clock.now()
-    this.#repeats.put(departure, now, now)
+    this.#repeats.put(departure, Math.max(now, departure.notBefore), now)
   }
 
   get idle(): boolean {
