@@ -258,10 +258,12 @@ export class Keeper {
     }
     entry.askAgain = false
     entry.lastError = error
-    entry.failingSince ??= sent.at
+    const now = this.clock.now()
+    // From the send; but after a stall of our own, in which nothing was tried, nobody knows yet whether there is an outage.
+    entry.failingSince ??= Math.max(sent.at, now - entry.ttlMs / 2)
     if (entry.phase !== 'held') this.#awaited(entry, true)
     if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
-    else this.#plan(entry, this.clock.now())
+    else this.#plan(entry, now)
   }
 
   #full(entry: Entry, error: LineFullError, sent: Sent): void {
