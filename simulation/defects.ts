@@ -103,8 +103,8 @@ const core: readonly Defect[] = [
   {
     name: 'doubtful enter not swept',
     file: 'src/core/entry.ts',
-    find: 'return !this.outlives && (this.inLine || this.#isDoubtful)',
-    replace: 'return !this.outlives && this.inLine',
+    find: 'return this.inLine || this.isDoubtful',
+    replace: 'return this.inLine',
     why: 'an enter whose answer was lost stands in line for nobody, for a whole ttl',
   },
   {
@@ -131,7 +131,7 @@ const core: readonly Defect[] = [
   {
     name: 'heartbeat dies of one failure',
     file: 'src/core/keeper.ts',
-    find: '    else this.#plan(entry, this.clock.now())\n  }\n\n  #full(',
+    find: '    else this.#plan(entry, now)\n  }\n\n  #full(',
     replace: '    else this.#heartbeat.remove(entry)\n  }\n\n  #full(',
     why: 'one lost message costs the lease, and nobody is told',
   },
@@ -153,7 +153,7 @@ const core: readonly Defect[] = [
   {
     name: 'announcement of an earlier stay believed',
     file: 'src/core/entry.ts',
-    find: '    if (this.#isDoubtful) return ASK\n',
+    find: '    if (this.isDoubtful) return ASK\n',
     replace: '',
     why: 'after an enter of unknown outcome, the id may be in line for the second time',
   },
