@@ -77,9 +77,19 @@ export class LineLock implements Lock<LineOptions> {
     return this.spec.limit
   }
 
-  async acquire(options: LineOptions = {}): Promise<InnerLease> {
-    const waitMs = patienceMs(options)
-    const lease = await this.#acquire(options, waitMs)
+  acquire(options: LineOptions = {}): Promise<InnerLease> {
+    try {
+      const waitMs = patienceMs(options)
+      const asked = this.#acquire(options, waitMs)
+      // Whoever waits at all gets a lease, or an error. Nested, the wait can run out as well.
+      return waitMs > 0 && options.within === undefined ? (asked as Promise<InnerLease>) : this.#orTimeout(asked, waitMs)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  async #orTimeout(asked: Promise<InnerLease | undefined>, waitMs: number): Promise<InnerLease> {
+    const lease = await asked
     if (lease !== undefined) return lease
     throw await timeoutError(this.scope.keeper, this.key, waitMs)
   }
