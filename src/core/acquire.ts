@@ -28,6 +28,8 @@ export interface Patience {
   readonly signal?: AbortSignal | undefined
 }
 
+export const ENDLESS: Patience = { waitMs: Number.POSITIVE_INFINITY }
+
 /** How long a time-out may take to learn who held the lock; it is only for the message. */
 const NAMING_MS = 250
 

@@ -2,7 +2,7 @@
  * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read and write lock, which differ
  * only in weight and limit.
  */
-import { acquireLease, timeoutError } from './acquire.ts'
+import { type Ask, acquireLease, ENDLESS, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
 import { LeaseLostError } from './errors.ts'
@@ -63,10 +63,14 @@ export interface LockSpec extends Holding {
 export class LineLock implements Lock<LineOptions> {
   readonly scope: Scope
   readonly spec: LockSpec
+  /** What is asked for unless the caller says otherwise: one object for all who wait. */
+  readonly #ask: Ask
 
   constructor(scope: Scope, spec: LockSpec) {
     this.scope = scope
     this.spec = spec
+    const { key, weight, limit, ttlMs } = spec
+    this.#ask = { key, weight, limit, ttlMs, holder: scope.holder }
   }
 
   get key(): string {
@@ -132,10 +136,10 @@ export class LineLock implements Lock<LineOptions> {
     const { scope, spec } = this
     const { signal, within } = options
     if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
-    const { key, limit, ttlMs } = spec
-    const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
+    const ask = options.weight === undefined ? this.#ask : { ...this.#ask, weight: this.#weight(options) }
     if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)
-    return acquireLease(scope.keeper, ask, { waitMs, signal }, scope.order?.asking(spec.key))
+    const patience = signal === undefined && waitMs === Number.POSITIVE_INFINITY ? ENDLESS : { waitMs, signal }
+    return acquireLease(scope.keeper, ask, patience, scope.order?.asking(spec.key))
   }
 
   #inner(lease: Lease): InnerLease {
