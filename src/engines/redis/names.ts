@@ -76,7 +76,41 @@ function suffixOf(K: string): string {
 /** How names are made for a client: in Cluster they are sent, and get the client's own prefix; elsewhere the scripts make them. */
 export interface Naming {
   readonly cluster: boolean
+  /** What the client itself puts before every key that is sent. */
   readonly keyPrefix: string
+}
+
+/** From a user's key to K and back. */
+export class Names {
+  readonly #naming: Naming
+  readonly #prefix: string
+  readonly #length: number
+
+  constructor(naming: Naming, prefix: string) {
+    this.#naming = naming
+    this.#prefix = prefix
+    this.#length = naming.keyPrefix.length + prefix.length
+  }
+
+  /** K as the server has it. */
+  K(key: string): string {
+    return this.#naming.keyPrefix + this.#prefix + key
+  }
+
+  /** K as it is sent, and in Cluster the other keys of its line. */
+  sent(key: string, words: string[]): void {
+    words.push(this.#prefix + key)
+    if (this.#naming.cluster) words.push(...siblings(this.K(key)))
+  }
+
+  /** Only K, as it is sent. */
+  sentAlone(key: string): string {
+    return this.#prefix + key
+  }
+
+  keyOf(K: string): string {
+    return K.slice(this.#length)
+  }
 }
 
 /** K, if `name` is that of a line's entries. */

@@ -41,6 +41,13 @@ export const leave: Script = {
   ].join('\n'),
 }
 
+export const alone: Script = {
+  sha: 'a36f98b879cc2d184aabe8bb54d20191850ec963',
+  text: [
+    "local value = redis.call('GET', KEYS[1])\nlocal own = 'hf1:' .. ARGV[1] .. ':'\nif not value or string.sub(value, 1, #own) ~= own then return '' end\nlocal token, ttl = string.match(value, '^(%d+) a %d+ %d+ (%d+) ', #own + 1)\nif ARGV[2] == '' then\nredis.call('DEL', KEYS[1])\nreturn string.match(value, '^%d+', #own + 1)\nend\nif ttl ~= ARGV[2] then return '' end\nredis.call('PEXPIRE', KEYS[1], ARGV[2])\nreturn token",
+  ].join('\n'),
+}
+
 export const evict: Script = {
   sha: 'a8a81d09b65509e585e7c7010992d73689816c20',
   text: [

@@ -5,7 +5,8 @@
  *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password are those of the servers
  *     redis-cluster://host1,host2,host3            a Cluster, from any of its members
  *
- * with options as a query: `prefix`; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the authority; `sentinelPassword`.
+ * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the
+ * authority; `sentinelPassword`.
  * Not read by `URL`, to which a list of hosts is none. Messages say what is wrong without the URL, which may hold a password.
  */
 export interface Target {
@@ -21,12 +22,14 @@ export interface Target {
   /** The file of the authority's certificate. */
   readonly ca?: string
   readonly prefix?: string
+  /** How many replicas have to confirm. */
+  readonly replicas?: number
   readonly sentinelPassword?: string
 }
 
 const SHAPE =
   /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
-const OPTIONS = ['prefix', 'tls', 'ca', 'sentinelPassword'] as const
+const OPTIONS = ['prefix', 'replicas', 'tls', 'ca', 'sentinelPassword'] as const
 const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
 
@@ -35,13 +38,14 @@ export function parseUrl(url: string): Target {
   if (scheme === undefined || hosts === undefined)
     throw new TypeError('a redis URL is redis://user:password@host:port/database?option=value')
   const kind = scheme.endsWith('-sentinel') ? 'sentinel' : scheme.endsWith('-cluster') ? 'cluster' : 'server'
-  const options = optionsIn(query)
+  const { tls, replicas, ...options } = optionsIn(query)
   const target = {
     kind,
     hosts: hostsIn(hosts, kind === 'sentinel' ? SENTINEL_PORT : REDIS_PORT),
     ...credentials(user),
     ...options,
-    tls: scheme === 'rediss' || yes('tls', options.tls),
+    ...(replicas === undefined ? {} : { replicas: Number(replicas) }),
+    tls: scheme === 'rediss' || yes('tls', tls),
   } as const
   if (kind === 'server' && target.hosts.length > 1)
     throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')

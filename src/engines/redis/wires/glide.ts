@@ -20,6 +20,7 @@ const SUBSCRIBE_LIMIT_MS = 5000
 export class GlideWire implements Wire {
   readonly name = 'valkey-glide'
   readonly cluster: boolean
+  readonly inOrder = false
   readonly keyPrefix = ''
   readonly ready = true
   readonly trouble = undefined

@@ -38,6 +38,7 @@ export interface IoredisCluster {
 export class IoredisWire implements Wire {
   readonly name = 'ioredis'
   readonly cluster: boolean
+  readonly inOrder: boolean
   readonly keyPrefix: string
   trouble: Error | undefined
   onChange: () => void = () => undefined
@@ -59,6 +60,7 @@ export class IoredisWire implements Wire {
     this.#owned = options.owned
     this.#silence = new Silence(clock, () => client.disconnect(true))
     this.cluster = isCluster(client)
+    this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     neverCrash(client)
     for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)

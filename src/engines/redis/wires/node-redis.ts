@@ -56,6 +56,7 @@ export type AnyNodeRedis = NodeRedisClient | NodeRedisPool | NodeRedisSentinel |
 export class NodeRedisWire implements Wire {
   readonly name = 'node-redis'
   readonly cluster: boolean
+  readonly inOrder: boolean
   readonly keyPrefix = ''
   readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
   trouble: Error | undefined
@@ -67,6 +68,7 @@ export class NodeRedisWire implements Wire {
   constructor(client: AnyNodeRedis, clock: Clock, subscriber?: NodeRedisListener) {
     this.#client = client
     this.cluster = isCluster(client)
+    this.inOrder = !this.cluster && !isPool(client) && !isSentinel(client)
     neverCrash(client)
     client.on('ready', this.#ready)
     client.on('error', this.#error)

@@ -11,6 +11,8 @@ export interface Wire {
   readonly name: string
   /** Keys live in slots, and slots on several servers. */
   readonly cluster: boolean
+  /** All commands go to one server, on one connection, in order. */
+  readonly inOrder: boolean
   /** What the client itself puts before every key; '' if nothing. */
   readonly keyPrefix: string
   /** What is sent now goes out now. */

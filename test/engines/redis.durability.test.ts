@@ -1,0 +1,130 @@
+/** Grants that replicas confirm: what counts as a majority, what happens when they do not answer, and what is said of servers that promise less. */
+import { channel } from 'node:diagnostics_channel'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { openRedis } from '../../src/engines/redis/index.ts'
+import { createLocks, type Locks } from '../../src/index.ts'
+import { findOwnRedis, RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT = { timeout: 30_000, interval: 10 }
+
+await describeServer('Redis with replicas', findOwnRedis, (source) => {
+  let master: RedisServer
+  let replicas: RedisServer[]
+  const opened: Locks[] = []
+
+  async function start(count: number, args: readonly string[] = []): Promise<void> {
+    master = await RedisServer.start(source, { args })
+    replicas = await Promise.all(
+      Array.from({ length: count }, () => RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] })),
+    )
+    await vi.waitFor(async () => expect(await info('connected_slaves')).toBe(String(count)), LIMIT)
+    await vi.waitFor(async () => expect(await tell('WAIT', String(count), '1000')).toBe(count), LIMIT)
+  }
+
+  async function tell(...command: readonly [string, ...string[]]): Promise<unknown> {
+    await using client = await master.connect()
+    return await client.command(...command)
+  }
+
+  async function info(field: string): Promise<string | undefined> {
+    return new RegExp(`^${field}:(\\S+)`, 'm').exec(String(await tell('INFO')))?.[1]
+  }
+
+  async function open(replicas: number | undefined, ttl: '2s' | '30s' = '30s'): Promise<Locks> {
+    const durability = replicas === undefined ? {} : { durability: { replicas, timeoutMs: 200 } }
+    const locks = createLocks(await openRedis(master.url, durability), { ttl })
+    opened.push(locks)
+    return locks
+  }
+
+  beforeEach(() => {
+    replicas = []
+  })
+
+  afterEach(async () => {
+    for (const { process } of replicas) process?.resume()
+    await Promise.all(opened.splice(0).map((locks) => locks.close()))
+    await Promise.all([master, ...replicas].map((server) => server[Symbol.asyncDispose]()))
+  })
+
+  test('a majority confirms: locks are had, handed over and renewed, and the replicas have them', async () => {
+    await start(2)
+    const [one, other] = [await open(1, '2s'), await open(1, '2s')]
+    const lease = await one.mutex('key').acquire()
+    const waiting = other.mutex('key').acquire()
+    await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
+    await lease.release()
+    const next = await waiting
+    await vi.waitFor(() => expect(next.remainingMs).toBeLessThan(1500), LIMIT)
+    await vi.waitFor(() => expect(next.remainingMs).toBeGreaterThan(1500), LIMIT)
+    expect(next.held).toBe(true)
+  })
+
+  test('fewer than a majority are refused, with the number that would do', async () => {
+    await start(3)
+    const locks = await open(1)
+    await expect(locks.mutex('key').acquire()).rejects.toMatchObject({
+      transient: false,
+      message: expect.stringContaining('so 2 have to confirm'),
+    })
+  })
+
+  test('replicas that do not answer: a try fails, what waits is had when they are back, and nobody else had it meanwhile', async () => {
+    await start(1)
+    const [locks, other] = [await open(1), await open(undefined)]
+    await (await locks.mutex('before').acquire()).release()
+    replicas[0]?.process?.pause()
+    await expect(locks.mutex('key').tryAcquire()).rejects.toMatchObject({
+      outcome: 'unknown',
+      message: expect.stringContaining('0 of 1 replicas'),
+    })
+    const asked = locks.mutex('other').acquire()
+    await vi.waitFor(async () => expect((await other.inspect('other')).entries).toHaveLength(1), LIMIT)
+    expect(await other.mutex('other').tryAcquire()).toBeUndefined()
+    replicas[0]?.process?.resume()
+    expect((await asked).held).toBe(true)
+  })
+
+  test.each([0, -1, 1.5])('replicas: %s is no number of replicas', async (count) => {
+    await start(0)
+    await expect(openRedis(master.url, { durability: { replicas: count } })).rejects.toThrow(RangeError)
+  })
+
+  test('a diagnosis names what could break the promises, and what to do', async () => {
+    await start(1, ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'])
+    await tell('SET', 'lock:somebody:else', 'x')
+    await using engine = await openRedis(master.url)
+    const findings = Object.fromEntries((await engine.diagnose()).map((finding) => [finding.name, finding]))
+    expect(findings).toMatchObject({
+      version: { status: 'ok' },
+      eviction: { status: 'warn', finding: expect.stringContaining('allkeys-lru'), todo: expect.stringContaining('noeviction') },
+      persistence: { status: 'warn', todo: expect.stringContaining('appendonly yes') },
+      replicas: { status: 'warn', todo: expect.stringContaining('durability: { replicas: 1 }') },
+      strangers: { status: 'warn', finding: expect.stringContaining('lock:somebody:else') },
+    })
+  })
+
+  test('a server that is set up well has nothing to be warned of', async () => {
+    await start(1, ['--appendonly', 'yes'])
+    await using engine = await openRedis(master.url, { durability: { replicas: 1 } })
+    const findings = await engine.diagnose()
+    expect(findings.map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
+    expect(findings.filter(({ status }) => status !== 'ok')).toEqual([])
+  })
+
+  test('whoever listens is warned once by each engine object', async () => {
+    await start(0, ['--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl'])
+    const heard = vi.fn()
+    const warned = channel('holdfast:warning')
+    warned.subscribe(heard)
+    const locks = await open(undefined)
+    for (let turn = 0; turn < 3; turn += 1) await (await locks.mutex('key').acquire()).release()
+    await vi.waitFor(() => expect(heard).toHaveBeenCalledTimes(2), LIMIT)
+    warned.unsubscribe(heard)
+    expect(heard.mock.calls.map(([{ engine, name }]) => [engine, name])).toEqual([
+      ['redis', 'eviction'],
+      ['redis', 'persistence'],
+    ])
+  })
+})
