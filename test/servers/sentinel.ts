@@ -69,7 +69,7 @@ export class SentinelDeployment implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const processes = [...this.#sentinels, ...this.#servers].map(({ process }) => process)
     for (const process of processes) process?.resume()
-    await Promise.all(processes.map((process) => process?.[Symbol.asyncDispose]()))
+    await Promise.all(processes.map(async (process) => process?.[Symbol.asyncDispose]()))
   }
 
   async #startAll(program: Program, replicas: number): Promise<void> {
