@@ -51,6 +51,8 @@ test.each([
   ['redis-sentinel://h', /names the master/],
   ['redis://h?ttl=3', /unknown option 'ttl' in a redis URL; known: prefix/],
   ['redis://h?tls=maybe', /true or false; got 'maybe'/],
+  ['redis://:100%@h', /percent-encoded/],
+  ['redis://h?prefix=a@b', /percent-encoded/],
 ])('%s is refused, with the reason', (url, message) => {
   expect(() => parseUrl(url)).toThrow(message)
 })
@@ -58,5 +60,9 @@ test.each([
 test('no message has the password in it', () => {
   for (const rest of ['h/zero', 'h:port', 'h?x=1', 'a,b', 'h?tls=no']) {
     expect(() => parseUrl(`redis://user:hush@${rest}`)).toThrow(expect.not.objectContaining({ message: expect.stringContaining('hush') }))
+  }
+  // Secrets that were not encoded, and so look like something else.
+  for (const secret of ['hu@sh', 'hu/sh', 'hu?sh', '1/sh', '1?sh', 'hu#sh']) {
+    expect(() => parseUrl(`redis://user:${secret}@h`)).toThrow(expect.not.objectContaining({ message: expect.stringMatching(/hu|sh/) }))
   }
 })

@@ -4,6 +4,7 @@
  * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { Confirmation } from './durability.ts'
 import { codeOf, fault, offline } from './faults.ts'
 import type { Script } from './scripts.ts'
 import type { Wire } from './wires/wire.ts'
@@ -14,11 +15,13 @@ const PATIENCE_MS = 1000
 export class Caller {
   readonly #wire: Wire
   readonly #clock: Clock
+  readonly #confirmation: Confirmation | undefined
   readonly #waiting = new Set<() => void>()
 
-  constructor(wire: Wire, clock: Clock) {
+  constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
     this.#wire = wire
     this.#clock = clock
+    this.#confirmation = confirmation
     wire.onChange = () => {
       for (const look of [...this.#waiting]) look()
     }
@@ -26,16 +29,22 @@ export class Caller {
 
   /**
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. A caller with little time says how
-   * long to wait for a connection. Rejects with an `EngineError`.
+   * long to wait for a connection. What a script grants is confirmed by the replicas, if they are asked. Rejects with an `EngineError`.
    */
   call(script: Script, words: string[], key: string, patienceMs?: number): Promise<unknown> {
     if (!this.#wire.ready) return this.connected(patienceMs).then(() => this.call(script, words, key))
     words[0] = script.sha
-    return this.#wire.send('EVALSHA', words, key).catch((error: unknown) => {
+    return this.#send('EVALSHA', script, words, key).catch((error: unknown) => {
       if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
       words[0] = script.text
-      return this.#wire.send('EVAL', words, key).catch(rethrow)
+      return this.#send('EVAL', script, words, key).catch(rethrow)
     })
+  }
+
+  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: string[], key: string): Promise<unknown> {
+    const reply = this.#wire.send(command, words, key)
+    if (this.#confirmation === undefined || !grants) return reply
+    return afterBoth(reply, this.#confirmation.asked())
   }
 
   /** Resolves when there is a connection. */
@@ -61,6 +70,14 @@ export class Caller {
       look()
     })
   }
+}
+
+/** The reply, when the replicas have confirmed. What is said of a script that failed is its own error. */
+async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Promise<unknown> {
+  const [said, both] = await Promise.allSettled([reply, confirmed])
+  if (said.status === 'rejected') throw said.reason
+  if (both.status === 'rejected') throw both.reason
+  return said.value
 }
 
 function rethrow(error: unknown): never {

@@ -4,7 +4,6 @@
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Caller } from './caller.ts'
-import type { Confirmation } from './durability.ts'
 import { codeOf } from './faults.ts'
 import { counterKey, type Names, slotOf } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
@@ -21,7 +20,6 @@ export interface CallsSetup {
   readonly cluster: boolean
   /** What scripts call us: the name of our channel. */
   readonly client: string
-  readonly confirmation: Confirmation | undefined
 }
 
 export class Calls {
@@ -30,7 +28,6 @@ export class Calls {
   readonly #standings: Standings
   readonly #cluster: boolean
   readonly #client: string
-  readonly #confirmation: Confirmation | undefined
 
   constructor(setup: CallsSetup) {
     this.#caller = setup.caller
@@ -38,7 +35,6 @@ export class Calls {
     this.#standings = setup.standings
     this.#cluster = setup.cluster
     this.#client = setup.client
-    this.#confirmation = setup.confirmation
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -68,26 +64,18 @@ export class Calls {
     const args = enterArguments(claims, this.#client)
     if (args === undefined) return await halves(claims, (half) => this.#enter(half, slot))
     const reply = await this.#call(enter, claims, args, counterKey(slot))
-    const standings = this.#standings.entered(reply, claims)
-    return this.#confirmation === undefined ? standings : await this.#confirmed(standings)
+    return this.#standings.entered(reply, claims)
   }
 
   async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const args = renewArguments(places)
     if (args === undefined) return await halves(places, (half) => this.#renew(half))
-    const standings = this.#standings.renewed(await this.#call(renew, places, args), places)
-    return this.#confirmation === undefined ? standings : await this.#confirmed(standings)
+    return this.#standings.renewed(await this.#call(renew, places, args), places)
   }
 
   async #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
     const ids = places.map(({ id }) => id)
     return departures(await this.#call(leave, places, ids), places.length)
-  }
-
-  /** Nobody is told that it holds before the replicas know. */
-  async #confirmed(standings: readonly Standing[]): Promise<readonly Standing[]> {
-    if (standings.some(({ state }) => state === 'held')) await this.#confirmation?.confirm()
-    return standings
   }
 
   // ---- while Cluster moves a slot: see lua/alone.lua ----

@@ -61,15 +61,14 @@ export class RedisEngine implements Engine {
     this.#clock = clock
     this.#client = client
     this.#names = new Names(wire, prefix)
-    this.#caller = new Caller(wire, clock)
     this.#lookout = new Lookout(clock, (key, id) => this.#listener?.({ key, id }))
-    this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, durability)
+    this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
+    this.#caller = new Caller(wire, clock, this.#confirmation)
     const standings = new Standings(
       (key) => this.#names.K(key),
       (patience) => this.#lookout.waits(patience),
     )
-    const [caller, names, confirmation] = [this.#caller, this.#names, this.#confirmation]
-    this.#calls = new Calls({ caller, names, standings, client, confirmation, cluster: wire.cluster })
+    this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client, cluster: wire.cluster })
   }
 
   // Neither takes a signal: what is sent is sent, and nothing waits long to be.

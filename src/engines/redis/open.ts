@@ -16,7 +16,13 @@ export async function openRedis(url: string, options: CommonOptions = {}): Promi
     ...(target.prefix === undefined ? {} : { prefix: target.prefix }),
     ...(target.replicas === undefined ? {} : { durability: { replicas: target.replicas } }),
   }
-  return engineOn((clock) => new IoredisWire(client, clock, { owned: true }), { ...inUrl, ...options })
+  try {
+    return engineOn((clock) => new IoredisWire(client, clock, { owned: true }), { ...inUrl, ...options })
+  } catch (error) {
+    // Options that are refused leave nothing behind that goes on connecting.
+    client.disconnect()
+    throw error
+  }
 }
 
 const RETRY_FIRST_MS = 50

@@ -4,6 +4,8 @@ export interface Script {
   /** What EVALSHA calls it: the SHA-1 of the text. */
   readonly sha: string
   readonly text: string
+  /** Whether what it answers may be that somebody holds. */
+  readonly grants: boolean
 }
 
 const line =
@@ -20,6 +22,7 @@ export const enter: Script = {
     place,
     "local function enter(i, line, id, ttl, class)\nlocal waits, record = string.sub(class, 1, 1) == 'w', string.sub(class, 2)\nlocal weight, limit = string.match(record, '^ %a (%d+) (%d+)')\nweight, limit = tonumber(weight), tonumber(limit)\nif line.sole == id or (line.exists and find(line, id)) then return renew(line, i, id, ttl) end\nif line.fault then return answer(i, 'f', line.fault, line.detail) end\nlocal size = line.count + line.waiting + (line.stranger and 1 or 0)\nlocal holds = line.waiting == 0 and admits(line, weight, limit)\nif not holds and not waits then return answer(i, 'b', size) end\nif size >= 10000 then return answer(i, 'x') end\nspread(line)\nlocal token = string.format('%.0f', base + i - 1)\ncall('ZADD', line.expiries, now + ttl, id)\nline.longest, line.changed, line.found = math.max(line.longest, ttl), true, nil\nif holds then\nhold(line, weight, limit)\nline.reach = math.max(line.reach, now + ttl)\ncall('HSET', line.entries, id, token .. record, '@' .. id, now)\nelse\nline.queued = line.queued or line.waiting == 0\nline.waiting = line.waiting + 1\ncall('HSET', line.entries, id, token .. record)\ncall('ZADD', line.queue, token, id)\nanswer_waiting(line, i, id, size)\nend\nend\nfor _, i in ipairs(slow) do\nlocal class, id = class_of and 2 * (string.byte(class_of, i + 2) - 32) or 1, ARGV[first_id + i]\nenter(i, open(stride * (i - 1) + 2, stride == 1, id), id, tonumber(ARGV[class]), ARGV[class + 1])\nend\nfinish()\nreturn answers(first_token, table.concat(codes))",
   ].join('\n'),
+  grants: true,
 }
 
 export const renew: Script = {
@@ -30,6 +33,7 @@ export const renew: Script = {
     place,
     "for _, i in ipairs(slow) do\nlocal id = ARGV[first_id + i]\nrenew(open(stride * (i - 1) + 1, stride == 1, id), i, id, tonumber(ARGV[ttl_of and string.byte(ttl_of, i + 2) - 31 or 1]))\nend\nif waiter and not letters[waiter] then letters[waiter] = {} end\nfinish()\nreturn answers(table.concat(codes))",
   ].join('\n'),
+  grants: true,
 }
 
 export const leave: Script = {
@@ -39,6 +43,7 @@ export const leave: Script = {
     line,
     "local function leave(line, id)\nif line.sole == id then\ncall('DEL', line.K)\nlines[line.K] = nil\nreturn '1'\nend\nlocal record = line.exists and find(line, id)\nif not record or parse(record).flag == 'x' then return '0' end\ndrop(line, id)\nsettle(line)\nreturn '1'\nend\nfor _, i in ipairs(slow) do codes[i] = leave(open(stride * (i - 1) + 1, stride == 1, ARGV[i]), ARGV[i]) end\nfinish()\nreturn table.concat(codes)",
   ].join('\n'),
+  grants: false,
 }
 
 export const alone: Script = {
@@ -46,6 +51,7 @@ export const alone: Script = {
   text: [
     "local value = redis.call('GET', KEYS[1])\nlocal own = 'hf1:' .. ARGV[1] .. ':'\nif not value or string.sub(value, 1, #own) ~= own then return '' end\nlocal token, ttl = string.match(value, '^(%d+) a %d+ %d+ (%d+) ', #own + 1)\nif ARGV[2] == '' then\nredis.call('DEL', KEYS[1])\nreturn string.match(value, '^%d+', #own + 1)\nend\nif ttl ~= ARGV[2] then return '' end\nredis.call('PEXPIRE', KEYS[1], ARGV[2])\nreturn token",
   ].join('\n'),
+  grants: false,
 }
 
 export const evict: Script = {
@@ -55,6 +61,7 @@ export const evict: Script = {
     line,
     "local line = open(1, #KEYS == 1, '')\nlocal function named()\nif line.sole then return line.entry.token == token and line.sole, false end\nlocal waiting = call('ZRANGEBYSCORE', line.queue, token, token)[1]\nif waiting then return waiting, true end\nfor _, field in ipairs(line.exists and call('HKEYS', line.entries) or {}) do\nlocal id = string.match(field, '^@(.*)$')\nif id and parse(call('HGET', line.entries, id)).token == token then return id, false end\nend\nend\nlocal function evict(id, flag)\nif line.sole and flag == 'e' then\nline.entry.flag = flag\ncall('SET', line.K, 'hf1:' .. id .. ':' .. unparse(line.entry), 'PX', math.max(line.expiry - now, 1))\nreturn\nend\nspread(line)\nlocal entry = parse((find(line, id)))\nif flag == 'x' then\ndrop(line, id, true)\ntell(line, id, entry, '', 0)\nend\nentry.flag, line.found = flag, nil\ncall('HSET', line.entries, id, unparse(entry))\nsettle(line)\nend\nlocal id, waits = named()\nif id then evict(id, (waits or how == 'now') and 'x' or 'e') end\nfinish()\nreturn id and 1 or 0",
   ].join('\n'),
+  grants: false,
 }
 
 export const inspect: Script = {
@@ -64,4 +71,5 @@ export const inspect: Script = {
     line,
     "local line = open(1, #KEYS == 1, '')\nfinish()\nlocal reply = {now, line.fault or '', line.detail or '', line.count + (line.stranger and 1 or 0), line.waiting}\nif ARGV[1] == 'count' then return reply end\nlocal function add(id, record, expiry, since)\nlocal n = #reply\nreply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, record, expiry - now, since and now - since or ''\nend\nif line.stranger then add('', '', now + line.stranger, now) end\nif line.sole then\nadd(line.sole, unparse(line.entry), line.expiry, math.floor(line.entry.token / 1000))\nelseif line.exists then\nlocal fields = call('HGETALL', line.entries)\nlocal since, records = {}, {}\nfor i = 1, #fields, 2 do\nlocal mark = string.sub(fields[i], 1, 1)\nif mark == '@' then\nsince[string.sub(fields[i], 2)] = tonumber(fields[i + 1])\nelseif mark ~= '#' then\nrecords[fields[i]] = fields[i + 1]\nend\nend\nlocal expiries = call('ZRANGE', line.expiries, 0, -1, 'WITHSCORES')\nfor i = 1, #expiries, 2 do\nlocal record = records[expiries[i]]\nif record and parse(record).flag ~= 'x' then add(expiries[i], record, tonumber(expiries[i + 1]), since[expiries[i]]) end\nend\nend\nreturn reply",
   ].join('\n'),
+  grants: false,
 }

@@ -34,9 +34,12 @@ const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
 
 export function parseUrl(url: string): Target {
-  const { scheme, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
-  if (scheme === undefined || hosts === undefined)
+  const { scheme: written, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
+  if (written === undefined || hosts === undefined)
     throw new TypeError('a redis URL is redis://user:password@host:port/database?option=value')
+  // What is left of an '@' is a secret, wherever it stands: it must not be quoted below.
+  if (url.split('@').length > (user === undefined ? 1 : 2)) throw unencoded()
+  const scheme = written.toLowerCase()
   const kind = scheme.endsWith('-sentinel') ? 'sentinel' : scheme.endsWith('-cluster') ? 'cluster' : 'server'
   const { tls, replicas, ...options } = optionsIn(query)
   const target = {
@@ -52,7 +55,21 @@ export function parseUrl(url: string): Target {
   if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
   const [name = '', db = ''] = path.split('/')
   if (name === '') throw new TypeError('a redis-sentinel: URL names the master: redis-sentinel://host1,host2,host3/mymaster')
-  return { ...target, name: decodeURIComponent(name), db: databaseIn(db, kind) }
+  return { ...target, name: decoded(name), db: databaseIn(db, kind) }
+}
+
+function unencoded(): TypeError {
+  return new TypeError(
+    "in a redis URL, user, password and options are percent-encoded: '@' is %40, ':' %3A, '/' %2F, '?' %3F, '#' %23, '%' %25",
+  )
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw unencoded()
+  }
 }
 
 function hostsIn(text: string, port: number): Target['hosts'] {
@@ -66,8 +83,8 @@ function hostsIn(text: string, port: number): Target['hosts'] {
 function credentials(user: string | undefined): Pick<Target, 'username' | 'password'> {
   if (user === undefined) return {}
   const [name = '', ...rest] = user.split(':')
-  const password = decodeURIComponent(rest.join(':'))
-  return { ...(name === '' ? {} : { username: decodeURIComponent(name) }), ...(password === '' ? {} : { password }) }
+  const password = decoded(rest.join(':'))
+  return { ...(name === '' ? {} : { username: decoded(name) }), ...(password === '' ? {} : { password }) }
 }
 
 function databaseIn(path: string, kind: Target['kind']): number {

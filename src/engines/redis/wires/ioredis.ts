@@ -40,6 +40,7 @@ export class IoredisWire implements Wire {
   readonly cluster: boolean
   readonly inOrder: boolean
   readonly keyPrefix: string
+  connection = 0
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: IoredisClient | IoredisCluster
@@ -48,7 +49,7 @@ export class IoredisWire implements Wire {
   readonly #underWay = new UnderWay()
   readonly #silence: Silence
   readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
-    ready: () => this.#changed(undefined),
+    ready: () => this.#connected(),
     error: (error) => this.#changed(error as Error),
     close: () => this.#closed(),
     end: () => this.#closed(),
@@ -108,6 +109,11 @@ export class IoredisWire implements Wire {
     if (!isCluster(this.#client)) return this.#client
     const nodes = this.#client.nodes()
     return nodes[Math.floor(Math.random() * nodes.length)]
+  }
+
+  #connected(): void {
+    this.connection += 1
+    this.#changed(undefined)
   }
 
   #changed(trouble: Error | undefined): void {

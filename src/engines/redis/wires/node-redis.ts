@@ -58,11 +58,15 @@ export class NodeRedisWire implements Wire {
   readonly cluster: boolean
   readonly inOrder: boolean
   readonly keyPrefix = ''
+  connection = 0
   readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: AnyNodeRedis
-  readonly #ready = (): void => this.#changed(undefined)
+  readonly #ready = (): void => {
+    this.connection += 1
+    this.#changed(undefined)
+  }
   readonly #error = (error: unknown): void => this.#changed(error as Error)
 
   constructor(client: AnyNodeRedis, clock: Clock, subscriber?: NodeRedisListener) {

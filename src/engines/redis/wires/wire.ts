@@ -13,6 +13,8 @@ export interface Wire {
   readonly cluster: boolean
   /** All commands go to one server, on one connection, in order. */
   readonly inOrder: boolean
+  /** Counts the connections so far: two answers with the same number before and after came on one. */
+  readonly connection: number
   /** What the client itself puts before every key; '' if nothing. */
   readonly keyPrefix: string
   /** What is sent now goes out now. */
