@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 const FOLDER = 'src/engines/redis/lua'
 const TARGET = 'src/engines/redis/scripts.ts'
 /** What scripts include, and the scripts. */
-const PARTS = ['line', 'place']
+const PARTS = ['keys', 'line', 'place']
 const SCRIPTS = ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect']
 const GRANTS = ['enter', 'renew']
 

@@ -1,23 +1,26 @@
 /**
- * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once; a slot that fails leaves the others alone.
+ * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once; a slot whose answer is an error leaves the
+ * others' answers alone, except in `leave`, which has no word for it and is repeated.
  */
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Caller } from './caller.ts'
-import { codeOf } from './faults.ts'
-import { counterKey, type Names, slotOf } from './names.ts'
+import { codeOf, reserved } from './faults.ts'
+import { counterKey, type Names } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
 import { enterArguments, renewArguments } from './requests.ts'
 import { alone, enter, evict, inspect, leave, renew, type Script } from './scripts.ts'
 
 export type Departing = Pick<Place, 'key' | 'id'>
-type Keyed = Pick<Place, 'key'> & { readonly ttlMs?: number }
+type Item = Departing & { readonly ttlMs?: number }
+
+/** For scripts that are about a line and no entry. */
+const NOBODY = '-'
 
 export interface CallsSetup {
   readonly caller: Caller
   readonly names: Names
   readonly standings: Standings
-  readonly cluster: boolean
   /** What scripts call us: the name of our channel. */
   readonly client: string
 }
@@ -26,56 +29,65 @@ export class Calls {
   readonly #caller: Caller
   readonly #names: Names
   readonly #standings: Standings
-  readonly #cluster: boolean
   readonly #client: string
 
-  constructor(setup: CallsSetup) {
-    this.#caller = setup.caller
-    this.#names = setup.names
-    this.#standings = setup.standings
-    this.#cluster = setup.cluster
-    this.#client = setup.client
+  constructor({ caller, names, standings, client }: CallsSetup) {
+    this.#caller = caller
+    this.#names = names
+    this.#standings = standings
+    this.#client = client
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    if (!this.#cluster) return this.#enter(claims)
-    return this.#eachSlot(claims, (some, slot) => this.#enter(some, slot), failed)
+    if (this.#names.together) return this.#enter(claims)
+    return this.#inParts(claims, {
+      call: (some, slot) => this.#enter(some, slot),
+      refused: ({ key }) => failed(reserved(this.#names.K(key))),
+      failed,
+    })
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    if (!this.#cluster) return this.#renew(places)
-    return this.#eachSlot(places, (some) => this.#renew(some).catch((error) => this.#renewAlone(some, error)), failed)
+    if (this.#names.together) return this.#renew(places)
+    return this.#inParts(places, {
+      call: (some) => this.#renew(some).catch((error) => this.#renewAlone(some, error)),
+      refused: () => ({ state: 'gone', why: 'unknown' }),
+      failed,
+    })
   }
 
   leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    if (!this.#cluster) return this.#leave(places)
-    return this.#eachSlot(places, (some) => this.#leave(some).catch((error) => this.#leaveAlone(some, error)))
+    if (this.#names.together) return this.#leave(places)
+    return this.#inParts(places, {
+      call: (some) => this.#leave(some).catch((error) => this.#leaveAlone(some, error)),
+      refused: () => false,
+    })
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return Number(await this.#call(evict, [{ key }], [String(token), how])) === 1
+    if (this.#names.refuses(key)) return false
+    return Number(await this.#call(evict, [{ key, id: NOBODY }], [String(token), how])) === 1
   }
 
   async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
-    return inspected(await this.#call(inspect, [{ key }], [what]), this.#names.K(key))
+    if (this.#names.refuses(key)) throw reserved(this.#names.K(key))
+    return inspected(await this.#call(inspect, [{ key, id: NOBODY }], [what]), this.#names.K(key))
   }
 
-  async #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
+  #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
     const args = enterArguments(claims, this.#client)
-    if (args === undefined) return await halves(claims, (half) => this.#enter(half, slot))
-    const reply = await this.#call(enter, claims, args, counterKey(slot))
-    return this.#standings.entered(reply, claims)
+    if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
+    return this.#call(enter, claims, args, counterKey(slot)).then((reply) => this.#standings.entered(reply, claims))
   }
 
-  async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
+  #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const args = renewArguments(places)
-    if (args === undefined) return await halves(places, (half) => this.#renew(half))
-    return this.#standings.renewed(await this.#call(renew, places, args), places)
+    if (args === undefined) return halves(places, (half) => this.#renew(half))
+    return this.#call(renew, places, args).then((reply) => this.#standings.renewed(reply, places))
   }
 
-  async #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    const ids = places.map(({ id }) => id)
-    return departures(await this.#call(leave, places, ids), places.length)
+  #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
+    return this.#call(leave, places, []).then((reply) => departures(reply, places.length))
   }
 
   // ---- while Cluster moves a slot: see lua/alone.lua ----
@@ -98,35 +110,36 @@ export class Calls {
   }
 
   #callAlone(key: string, id: string, ttl: string): Promise<unknown> {
-    const K = this.#names.sentAlone(key)
+    const K = this.#names.sent(key)
     return this.#caller.call(alone, ['', '1', K, id, ttl], K)
   }
 
   // ---- calling ----
 
-  #call(script: Script, items: readonly Keyed[], args: readonly string[], counter?: string): Promise<unknown> {
-    const words = ['', '']
-    if (counter !== undefined) words.push(counter)
-    for (const { key } of items) this.#names.sent(key, words)
-    words[1] = String(words.length - 2)
-    for (const arg of args) words.push(arg)
+  #call(script: Script, items: readonly Item[], args: readonly string[], counter?: string): Promise<unknown> {
+    const words = counter === undefined ? ['', '0'] : ['', '1', counter]
+    const Ks = this.#names.list(items, words)
+    let ids = ''
+    for (const { id } of items) ids += ids === '' ? id : ` ${id}`
+    words.push(Ks, ids, ...args)
     // A lease that is soon over is not helped by what comes too late.
     return this.#caller.call(script, words, words[2] as string, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
   }
 
-  async #eachSlot<One extends Keyed, Answer>(
+  /** One call for each slot, none for keys that are refused. */
+  async #inParts<One extends Item, Answer>(
     items: readonly One[],
-    call: (items: readonly One[], slot: number) => Promise<readonly Answer[]>,
-    failed?: (error: EngineError) => Answer,
+    { call, refused, failed }: Parts<One, Answer>,
   ): Promise<readonly Answer[]> {
-    const bySlot = new Map<number, number[]>()
-    for (const [index, { key }] of items.entries()) {
-      const slot = slotOf(this.#names.K(key))
+    const answers: Answer[] = new Array(items.length)
+    const bySlot = new Map<number | undefined, number[]>()
+    for (const [index, item] of items.entries()) {
+      const slot = this.#names.slot(item.key)
       const indices = bySlot.get(slot)
-      if (indices === undefined) bySlot.set(slot, [index])
+      if (this.#names.refuses(item.key)) answers[index] = refused(item)
+      else if (indices === undefined) bySlot.set(slot, [index])
       else indices.push(index)
     }
-    const answers: Answer[] = new Array(items.length)
     const calls = [...bySlot].map(async ([slot, indices]) => {
       const some = indices.map((index) => items[index] as One)
       const found = await call(some, slot).catch((error: unknown) => {
@@ -138,6 +151,14 @@ export class Calls {
     await Promise.all(calls)
     return answers
   }
+}
+
+interface Parts<One, Answer> {
+  call(items: readonly One[], slot: number | undefined): Promise<readonly Answer[]>
+  /** The answer for a key that cannot be served. */
+  refused(item: One): Answer
+  /** The answer for an item whose call failed; without it, all fail. */
+  readonly failed?: (error: EngineError) => Answer
 }
 
 function failed(error: EngineError): Standing {

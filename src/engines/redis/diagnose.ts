@@ -1,8 +1,7 @@
 /**
  * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that nobody waits for, keys of strangers that never
- * end. Told once through diagnostics (`holdfast:warning`), and to `holdfast doctor`.
+ * end. For `holdfast doctor`, and for whoever listens to warnings.
  */
-import { type Channel, channel } from 'node:diagnostics_channel'
 import { globEscape } from './names.ts'
 import { pages } from './scan.ts'
 import type { Server, Wire } from './wires/wire.ts'
@@ -14,9 +13,6 @@ export interface RedisFinding {
   /** What to do about it. */
   readonly todo?: string
 }
-
-/** `{ engine, name, message }`, once for each engine object and finding. */
-export const warnings: Channel = channel('holdfast:warning')
 
 const LEAST_VERSION = [6, 2] as const
 /** How many keys of strangers are named. */

@@ -55,7 +55,7 @@ export class Confirmation {
     })
   }
 
-  async #confirmed(connection: number, answers: Promise<readonly [unknown, void]>): Promise<void> {
+  async #confirmed(connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
     const [confirmed] = await answers
     // Of another connection, WAIT knows no writes, and is content at once.
     if (this.#wire.connection !== connection) throw new ConnectionLost('the connection ended before the replicas confirmed')

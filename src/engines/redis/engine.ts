@@ -7,7 +7,7 @@ import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { Caller } from './caller.ts'
 import { Calls, type Departing } from './calls.ts'
-import { diagnose, type RedisFinding, warnings } from './diagnose.ts'
+import { diagnose, type RedisFinding } from './diagnose.ts'
 import { Confirmation, type Durability } from './durability.ts'
 import { ENGINE, fault } from './faults.ts'
 import { Letterbox } from './letterbox.ts'
@@ -15,6 +15,7 @@ import { Lookout } from './lookout.ts'
 import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
 import { linesIn } from './scan.ts'
+import { Warnings } from './warnings.ts'
 import type { Wire } from './wires/wire.ts'
 
 const traits: Traits = {
@@ -52,9 +53,9 @@ export class RedisEngine implements Engine {
   readonly #calls: Calls
   readonly #lookout: Lookout
   readonly #confirmation: Confirmation | undefined
+  readonly #warnings = new Warnings()
   #letterbox: Letterbox | undefined
   #listener: ((news: News) => void) | undefined
-  #warned = false
 
   constructor({ wire, prefix, clock, client, durability }: EngineSetup) {
     this.#wire = wire
@@ -64,30 +65,28 @@ export class RedisEngine implements Engine {
     this.#lookout = new Lookout(clock, (key, id) => this.#listener?.({ key, id }))
     this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
     this.#caller = new Caller(wire, clock, this.#confirmation)
-    const standings = new Standings(
-      (key) => this.#names.K(key),
-      (patience) => this.#lookout.waits(patience),
-    )
-    this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client, cluster: wire.cluster })
+    const standings = new Standings((key) => this.#names.K(key), {
+      waits: (patience) => this.#lookout.waits(patience),
+      waitsNot: (id) => this.#lookout.forget(id),
+      endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
+    })
+    this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client })
   }
 
   // Neither takes a signal: what is sent is sent, and nothing waits long to be.
-  async enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    const standings = await this.#calls.enter(claims)
-    this.#forgetAllBut(claims, standings)
-    return standings
+  enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    return this.#calls.enter(claims)
   }
 
   async renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
     const standings = await this.#calls.renew(places)
-    this.#forgetAllBut(places, standings)
     if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
     return standings
   }
 
   leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    if (!this.#lookout.idle) for (const { id } of places) this.#lookout.forget(id)
+    for (const { id } of places) this.#lookout.forget(id)
     return this.#calls.leave(places)
   }
 
@@ -156,19 +155,11 @@ export class RedisEngine implements Engine {
     this.#listener?.(unconfirmed ? { key: news.key, id: news.id } : news)
   }
 
-  #forgetAllBut(items: readonly Departing[], standings: readonly Standing[]): void {
-    if (this.#lookout.idle) return
-    for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#lookout.forget(id)
-  }
-
   async #warn(): Promise<void> {
-    if (this.#warned || !warnings.hasSubscribers) return
-    this.#warned = true
+    if (!this.#warnings.heard) return
     // Whoever cannot ask has nothing to warn of; the locks themselves will tell what is wrong.
     const findings = await this.#diagnose({ thorough: false }).catch(() => [])
-    for (const { name, status, finding, todo } of findings) {
-      if (status !== 'ok') warnings.publish({ engine: ENGINE, name, message: todo === undefined ? finding : `${finding}. ${todo}` })
-    }
+    for (const finding of findings) if (finding.status !== 'ok') this.#warnings.tell(finding)
   }
 
   #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly RedisFinding[]> {

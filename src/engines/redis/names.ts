@@ -82,34 +82,55 @@ export interface Naming {
 
 /** From a user's key to K and back. */
 export class Names {
-  readonly #naming: Naming
+  /** Any keys can go in one call. */
+  readonly together: boolean
+  readonly #cluster: boolean
   readonly #prefix: string
-  readonly #length: number
+  /** What K begins with, as the server has it. */
+  readonly #begin: string
+  /** Some keys would make K look like a key of our own. */
+  readonly #risky: boolean
 
-  constructor(naming: Naming, prefix: string) {
-    this.#naming = naming
+  constructor({ cluster, keyPrefix }: Naming, prefix: string) {
+    this.#cluster = cluster
     this.#prefix = prefix
-    this.#length = naming.keyPrefix.length + prefix.length
+    this.#begin = keyPrefix + prefix
+    this.#risky = [prefix, this.#begin].some((begin) => RESERVED.startsWith(begin.slice(0, RESERVED.length)))
+    this.together = !cluster && !this.#risky
   }
 
   /** K as the server has it. */
   K(key: string): string {
-    return this.#naming.keyPrefix + this.#prefix + key
-  }
-
-  /** K as it is sent, and in Cluster the other keys of its line. */
-  sent(key: string, words: string[]): void {
-    words.push(this.#prefix + key)
-    if (this.#naming.cluster) words.push(...siblings(this.K(key)))
-  }
-
-  /** Only K, as it is sent. */
-  sentAlone(key: string): string {
-    return this.#prefix + key
+    return this.#begin + key
   }
 
   keyOf(K: string): string {
-    return K.slice(this.#length)
+    return K.slice(this.#begin.length)
+  }
+
+  /** K as it is sent where it is declared. */
+  sent(key: string): string {
+    return this.#prefix + key
+  }
+
+  /** Whether K, as we send it or as the server has it, could be taken for a key of our own. */
+  refuses(key: string): boolean {
+    return this.#risky && (this.sent(key).startsWith(RESERVED) || this.K(key).startsWith(RESERVED))
+  }
+
+  /** Undefined outside Cluster. */
+  slot(key: string): number | undefined {
+    return this.#cluster ? slotOf(this.K(key)) : undefined
+  }
+
+  /** The list of K for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their number is raised. */
+  list(items: readonly { readonly key: string }[], words: string[]): string {
+    let Ks = ''
+    if (this.#cluster) {
+      for (const { key } of items) words.push(this.sent(key), ...siblings(this.K(key)))
+      words[1] = String(words.length - 2)
+    } else for (const { key } of items) Ks += Ks === '' ? this.#begin + key : `\0${this.#begin}${key}`
+    return Ks
   }
 }
 

@@ -1,23 +1,20 @@
 -- Enter lines, in the order of the claims.
 --
--- KEYS  1              the counter that tokens come from
---       2..            for each claim its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              only if claims are of several classes: ':', how many classes there are, and for each claim which is its own; both as characters,
---                      '!' for 1, '"' for 2, and so on
+-- KEYS  1              the counter that tokens come from; then as in keys.lua
+-- ARGV  1, 2           as in keys.lua
+--       3              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
 --       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
---       ..             for each claim its id
 -- Answer               the first token, if all hold and are new: each has the token of the one before it plus 1. Else
 --                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
 --
--- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each. Arguments are few because each costs as much
--- as a small command.
-local class_of, first_id = nil, 2
-if string.byte(ARGV[1], 1) == 58 then
-  class_of = ARGV[1]
-  first_id = 1 + 2 * (string.byte(class_of, 2) - 32)
+-- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
+--#include keys
+local class_of = ARGV[3] ~= '' and ARGV[3]
+
+-- Where in ARGV the class of a claim is.
+local function class_at(i)
+  return class_of and 2 * (string.byte(class_of, i) - 33) + 4 or 4
 end
-local count = #ARGV - first_id
-local stride = (#KEYS - 1) / count
 
 -- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back (then the counter is ahead).
 local time = redis.call('TIME')
@@ -32,23 +29,22 @@ end
 
 local slow
 if count == 1 then
-  local entries = stride == 1 and 'hf1:entries:{' .. KEYS[2] .. '}' or KEYS[3]
-  if redis.call('EXISTS', entries) == 0
-    and redis.call('SET', KEYS[2], 'hf1:' .. ARGV[3] .. ':' .. first_token .. string.sub(ARGV[2], 2), 'NX', 'PX', ARGV[1]) then
+  if redis.call('EXISTS', entries_of(1)) == 0
+    and redis.call('SET', Ks[1], 'hf1:' .. ids[1] .. ':' .. first_token .. string.sub(ARGV[5], 2), 'NX', 'PX', ARGV[4]) then
     return first_token
   end
   slow = {1}
 else
   local entries = {}
-  for i = 1, count do entries[i] = stride == 1 and 'hf1:entries:{' .. KEYS[i + 1] .. '}' or KEYS[i * 4 - 1] end
-  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[1], string.sub(ARGV[2], 2)
+  for i = 1, count do entries[i] = entries_of(i) end
+  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[4], string.sub(ARGV[5], 2)
   for i = 1, count do
     if class_of then
-      local class = 2 * (string.byte(class_of, i + 2) - 32)
-      ttl, record = ARGV[class], string.sub(ARGV[class + 1], 2)
+      local at = class_at(i)
+      ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
-    local value = 'hf1:' .. ARGV[first_id + i] .. ':' .. string.format('%.0f', base + i - 1) .. record
-    if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', KEYS[stride * (i - 1) + 2], value, 'NX', 'PX', ttl) then
+    local value = 'hf1:' .. ids[i] .. ':' .. string.format('%.0f', base + i - 1) .. record
+    if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', Ks[i], value, 'NX', 'PX', ttl) then
       slow = slow or {}
       slow[#slow + 1] = i
     end
@@ -92,8 +88,8 @@ local function enter(i, line, id, ttl, class)
 end
 
 for _, i in ipairs(slow) do
-  local class, id = class_of and 2 * (string.byte(class_of, i + 2) - 32) or 1, ARGV[first_id + i]
-  enter(i, open(stride * (i - 1) + 2, stride == 1, id), id, tonumber(ARGV[class]), ARGV[class + 1])
+  local at = class_at(i)
+  enter(i, open(i), ids[i], tonumber(ARGV[at]), ARGV[at + 1])
 end
 finish()
 return answers(first_token, table.concat(codes))

@@ -1,17 +1,19 @@
 -- Remove somebody's entry, named by its token.
 --
--- KEYS                 K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              the token
---       2              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
+-- KEYS                 as in keys.lua
+-- ARGV  1, 2           as in keys.lua, for one line
+--       3              the token
+--       4              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
 -- Answer               1 if such an entry was in line, else 0
 --
 -- Why it went is remembered until it would have expired.
-local token, how = ARGV[1], ARGV[2]
+--#include keys
+local token, how = ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 
-local line = open(1, #KEYS == 1, '')
+local line = open(1)
 
 -- Its id, and whether it waits.
 local function named()

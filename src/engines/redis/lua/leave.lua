@@ -1,23 +1,16 @@
 -- Leave lines: release what is held, give up a place. The next ones hold before this script ends, and are told.
 --
--- KEYS                 for each place its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV                 for each place its id
+-- KEYS                 as in keys.lua
+-- ARGV  1, 2           as in keys.lua
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
-local count = #ARGV
-local stride = #KEYS / count
-
-local Ks = KEYS
-if stride ~= 1 then
-  Ks = {}
-  for i = 1, count do Ks[i] = KEYS[stride * (i - 1) + 1] end
-end
+--#include keys
 local values = redis.call('MGET', unpack(Ks))
 
 local slow, codes, free, seen = {}, {}, {}, {}
 for i = 1, count do
-  local id, K = ARGV[i], Ks[i]
+  local id, K = ids[i], Ks[i]
   if values[i] and not seen[K] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
     free[#free + 1], codes[i] = K, '1'
   else
@@ -46,6 +39,6 @@ local function leave(line, id)
   return '1'
 end
 
-for _, i in ipairs(slow) do codes[i] = leave(open(stride * (i - 1) + 1, stride == 1, ARGV[i]), ARGV[i]) end
+for _, i in ipairs(slow) do codes[i] = leave(open(i), ids[i]) end
 finish()
 return table.concat(codes)

@@ -19,7 +19,7 @@
 -- Expiry is judged by the server's clock, entry by entry. An entry that holds is gone when K is no longer ours: somebody deleted or
 -- replaced it, and may have let others in. A line is opened once for each call, changed, and closed; the hash, the zsets and K expire by themselves.
 --
--- Declared before: now (ms).
+-- Declared before: now (ms), and what is in keys.lua.
 local call = redis.call
 local MARK = 'hf1:line'
 local UNBOUND = math.huge
@@ -160,17 +160,16 @@ local function read_rest(line, id)
   if line.changed or line.count == 0 then settle(line) end
 end
 
--- The line whose K is at that index of KEYS, because of the entry `id`. Expired entries are dropped, and whoever can hold because of that does.
--- Outside Cluster only K is sent, and the other names are made here: each argument costs.
-local function open(at, alone, id)
-  local K = KEYS[at]
+-- The line of the i-th entry of this call. Expired entries are dropped, and whoever can hold because of that does.
+local function open(i)
+  local K, at = Ks[i], #KEYS + 4 * (i - count)
   local line = lines[K]
   if line then return line end
   line = {
     K = K, count = 0, weight = 0, limit = UNBOUND, limits = {}, waiting = 0, horizon = 0, reach = 0, longest = 0,
-    entries = alone and 'hf1:entries:{' .. K .. '}' or KEYS[at + 1],
-    queue = alone and 'hf1:queue:{' .. K .. '}' or KEYS[at + 2],
-    expiries = alone and 'hf1:expiries:{' .. K .. '}' or KEYS[at + 3],
+    entries = entries_of(i),
+    queue = clustered and KEYS[at - 1] or 'hf1:queue:{' .. K .. '}',
+    expiries = clustered and KEYS[at] or 'hf1:expiries:{' .. K .. '}',
   }
   lines[K] = line
   local value = redis.pcall('GET', K)
@@ -190,7 +189,7 @@ local function open(at, alone, id)
       line.stranger, line.fault, line.detail = 0, 'forever', 'string'
     end
   end
-  read_rest(line, id)
+  read_rest(line, ids[i])
   return line
 end
 
