@@ -1,7 +1,7 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
 import { expect, test } from 'vitest'
 import { codeOf, fault, offline } from '../../src/engines/redis/faults.ts'
-import { enterArguments, renewArguments } from '../../src/engines/redis/requests.ts'
+import { Claims, renewArguments } from '../../src/engines/redis/requests.ts'
 
 const glide = (text: string): string => `An error was signalled by the server: - ${text}`
 
@@ -41,14 +41,14 @@ test('a certificate that does not convince is no matter of time', () => {
 const claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
 
 test('claims of one class say it once, and claims of several say which is which', () => {
-  expect(enterArguments([claim, { ...claim, id: 'b' }], 'c')).toEqual(['', '1000', 'w a 1 1 1000 c h'])
+  expect(new Claims('c').arguments([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
   const tries = { ...claim, id: 'b', wait: false }
-  expect(enterArguments([claim, tries, claim], 'c')).toEqual(['!"!', '1000', 'w a 1 1 1000 c h', '1000', 't a 1 1 1000 c h'])
+  expect(new Claims('c').arguments([claim, tries, claim])).toEqual(['!"!', '1000', 'w a 1 1 1000 c h', '1000', 't a 1 1 1000 c h'])
   expect(renewArguments([claim, { ...claim, ttlMs: 5 }])).toEqual(['!"', '1000', '5'])
 })
 
 test('more classes than can be numbered are too many for one call', () => {
   const claims = Array.from({ length: 95 }, (_, index) => ({ ...claim, ttlMs: index + 1 }))
-  expect(enterArguments(claims, 'c')).toBeUndefined()
-  expect(enterArguments(claims.slice(1), 'c')).toHaveLength(1 + 2 * 94)
+  expect(new Claims('c').arguments(claims)).toBeUndefined()
+  expect(new Claims('c').arguments(claims.slice(1))).toHaveLength(1 + 2 * 94)
 })

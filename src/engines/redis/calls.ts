@@ -8,7 +8,7 @@ import type { Caller } from './caller.ts'
 import { codeOf, reserved } from './faults.ts'
 import { counterKey, type Names } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
-import { enterArguments, renewArguments } from './requests.ts'
+import { Claims, renewArguments } from './requests.ts'
 import { alone, enter, evict, inspect, leave, renew, type Script } from './scripts.ts'
 
 export type Departing = Pick<Place, 'key' | 'id'>
@@ -29,13 +29,13 @@ export class Calls {
   readonly #caller: Caller
   readonly #names: Names
   readonly #standings: Standings
-  readonly #client: string
+  readonly #claims: Claims
 
   constructor({ caller, names, standings, client }: CallsSetup) {
     this.#caller = caller
     this.#names = names
     this.#standings = standings
-    this.#client = client
+    this.#claims = new Claims(client)
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -66,28 +66,28 @@ export class Calls {
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
     if (this.#names.refuses(key)) return false
-    return Number(await this.#call(evict, [{ key, id: NOBODY }], [String(token), how])) === 1
+    return await this.#call(evict, [{ key, id: NOBODY }], [String(token), how], (reply) => Number(reply) === 1)
   }
 
   async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
     if (this.#names.refuses(key)) throw reserved(this.#names.K(key))
-    return inspected(await this.#call(inspect, [{ key, id: NOBODY }], [what]), this.#names.K(key))
+    return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) => inspected(reply, this.#names.K(key)))
   }
 
   #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
-    const args = enterArguments(claims, this.#client)
+    const args = this.#claims.arguments(claims)
     if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
-    return this.#call(enter, claims, args, counterKey(slot)).then((reply) => this.#standings.entered(reply, claims))
+    return this.#call(enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
   }
 
   #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const args = renewArguments(places)
     if (args === undefined) return halves(places, (half) => this.#renew(half))
-    return this.#call(renew, places, args).then((reply) => this.#standings.renewed(reply, places))
+    return this.#call(renew, places, args, (reply) => this.#standings.renewed(reply, places))
   }
 
   #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    return this.#call(leave, places, []).then((reply) => departures(reply, places.length))
+    return this.#call(leave, places, [], (reply) => departures(reply, places.length))
   }
 
   // ---- while Cluster moves a slot: see lua/alone.lua ----
@@ -96,7 +96,7 @@ export class Calls {
     const refusal = refusalOfMoved(error)
     return await Promise.all(
       places.map(async ({ key, id, ttlMs }): Promise<Standing> => {
-        const token = String(await this.#callAlone(key, id, String(ttlMs)))
+        const token = await this.#callAlone(key, id, String(ttlMs))
         return token === '' ? failed(refusal) : { state: 'held', token: BigInt(token), heldForMs: ttlMs }
       }),
     )
@@ -105,25 +105,29 @@ export class Calls {
   async #leaveAlone(places: readonly Departing[], error: unknown): Promise<readonly boolean[]> {
     const refusal = refusalOfMoved(error)
     const tokens = await Promise.all(places.map(({ key, id }) => this.#callAlone(key, id, '')))
-    if (tokens.some((token) => String(token) === '')) throw refusal
+    if (tokens.includes('')) throw refusal
     return places.map(() => true)
   }
 
-  #callAlone(key: string, id: string, ttl: string): Promise<unknown> {
+  #callAlone(key: string, id: string, ttl: string): Promise<string> {
     const K = this.#names.sent(key)
-    return this.#caller.call(alone, ['', '1', K, id, ttl], K)
+    return this.#caller.call(alone, ['', '1', K, id, ttl], K, String)
   }
 
   // ---- calling ----
 
-  #call(script: Script, items: readonly Item[], args: readonly string[], counter?: string): Promise<unknown> {
+  #call<Answer>(
+    script: Script,
+    items: readonly Item[],
+    args: readonly string[],
+    read: (reply: unknown) => Answer,
+    counter?: string,
+  ): Promise<Answer> {
     const words = counter === undefined ? ['', '0'] : ['', '1', counter]
     const Ks = this.#names.list(items, words)
-    let ids = ''
-    for (const { id } of items) ids += ids === '' ? id : ` ${id}`
-    words.push(Ks, ids, ...args)
+    words.push(Ks, idsOf(items), String(items.length), ...args)
     // A lease that is soon over is not helped by what comes too late.
-    return this.#caller.call(script, words, words[2] as string, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
+    return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
   }
 
   /** One call for each slot, none for keys that are refused. */
@@ -159,6 +163,12 @@ interface Parts<One, Answer> {
   refused(item: One): Answer
   /** The answer for an item whose call failed; without it, all fail. */
   readonly failed?: (error: EngineError) => Answer
+}
+
+function idsOf(items: readonly Item[]): string {
+  let ids = items[0]?.id ?? ''
+  for (let at = 1; at < items.length; at += 1) ids += ` ${items[at]?.id}`
+  return ids
 }
 
 function failed(error: EngineError): Standing {

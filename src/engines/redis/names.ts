@@ -125,11 +125,13 @@ export class Names {
 
   /** The list of K for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their number is raised. */
   list(items: readonly { readonly key: string }[], words: string[]): string {
-    let Ks = ''
     if (this.#cluster) {
       for (const { key } of items) words.push(this.sent(key), ...siblings(this.K(key)))
       words[1] = String(words.length - 2)
-    } else for (const { key } of items) Ks += Ks === '' ? this.#begin + key : `\0${this.#begin}${key}`
+      return ''
+    }
+    let Ks = this.K(items[0]?.key ?? '')
+    for (let at = 1; at < items.length; at += 1) Ks += `\0${this.#begin}${items[at]?.key}`
     return Ks
   }
 }

@@ -9,18 +9,39 @@ import type { Claim, Place } from '../../core/engine.ts'
 const MOST_CLASSES = 94
 const CLASS_ONE = 33
 
-/** Undefined: these are too different for one call; make it two. */
-export function enterArguments(claims: readonly Claim[], client: string): string[] | undefined {
-  return inClasses(claims, sameClaim, (args, { ttlMs, wait, weight, limit, holder }) => {
-    args.push(String(ttlMs), `${wait ? 'w' : 't'} a ${weight} ${limit} ${ttlMs} ${client} ${holder}`)
-  })
+/** What claims of one class have in common. */
+type Common = Pick<Claim, 'ttlMs' | 'wait' | 'weight' | 'limit' | 'holder'>
+
+export class Claims {
+  readonly #client: string
+  /** The last class that was alone, and its arguments: the next one is usually the same. */
+  #last: { readonly common: Common; readonly args: readonly string[] } | undefined
+
+  constructor(client: string) {
+    this.#client = client
+  }
+
+  /** Undefined: these are too different for one call; make it two. */
+  arguments(claims: readonly Claim[]): readonly string[] | undefined {
+    const known = this.#last
+    if (known !== undefined && claims.every((claim) => sameClaim(claim, known.common))) return known.args
+    const args = inClasses(claims, sameClaim, (some, { ttlMs, wait, weight, limit, holder }) => {
+      some.push(String(ttlMs), `${wait ? 'w' : 't'} a ${weight} ${limit} ${ttlMs} ${this.#client} ${holder}`)
+    })
+    if (args?.[0] === '') {
+      const { ttlMs, wait, weight, limit, holder } = claims[0] as Claim
+      this.#last = { common: { ttlMs, wait, weight, limit, holder }, args }
+    }
+    return args
+  }
 }
 
-export function renewArguments(places: readonly Place[]): string[] | undefined {
+/** Undefined: as above. */
+export function renewArguments(places: readonly Place[]): readonly string[] | undefined {
   return inClasses(places, sameTtl, (args, { ttlMs }) => args.push(String(ttlMs)))
 }
 
-function sameClaim(a: Claim, b: Claim): boolean {
+function sameClaim(a: Common, b: Common): boolean {
   return a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
 }
 

@@ -1,43 +1,49 @@
 -- Enter lines, in the order of the claims.
 --
 -- KEYS  1              the counter that tokens come from; then as in keys.lua
--- ARGV  1, 2           as in keys.lua
---       3              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
+-- ARGV  1..3           as in keys.lua
+--       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
 --       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
 -- Answer               the first token, if all hold and are new: each has the token of the one before it plus 1. Else
 --                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
---#include keys
-local class_of = ARGV[3] ~= '' and ARGV[3]
-
--- Where in ARGV the class of a claim is.
-local function class_at(i)
-  return class_of and 2 * (string.byte(class_of, i) - 33) + 4 or 4
-end
-
+--
 -- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back (then the counter is ahead).
 local time = redis.call('TIME')
 local first_token = time[1] .. string.format('%06d', time[2])
-local base = tonumber(first_token)
-local previous = redis.call('SET', KEYS[1], count == 1 and first_token or string.format('%.0f', base + count - 1), 'GET')
-if previous and tonumber(previous) >= base then
-  base = tonumber(previous) + 1
+local base, more = tonumber(first_token), ARGV[3] - 1
+local previous = tonumber(redis.call('SET', KEYS[1], more == 0 and first_token or string.format('%.0f', base + more), 'GET') or 0)
+if previous and previous >= base then
+  base = previous + 1
   first_token = string.format('%.0f', base)
-  redis.call('SET', KEYS[1], string.format('%.0f', base + count - 1))
+  redis.call('SET', KEYS[1], string.format('%.0f', base + more))
 end
 
 local slow
-if count == 1 then
-  if redis.call('EXISTS', entries_of(1)) == 0
-    and redis.call('SET', Ks[1], 'hf1:' .. ids[1] .. ':' .. first_token .. string.sub(ARGV[5], 2), 'NX', 'PX', ARGV[4]) then
+if more == 0 then
+  -- The least that can be done for one claim: nothing below is needed.
+  local K, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'
+  if K == '' then K, entries = KEYS[2], KEYS[3] end
+  if redis.call('EXISTS', entries) == 0
+    and redis.call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
     return first_token
   end
   slow = {1}
-else
+end
+
+--#include keys
+local class_of = ARGV[4] ~= '' and ARGV[4]
+
+-- Where in ARGV the class of a claim is.
+local function class_at(i)
+  return class_of and 2 * (string.byte(class_of, i) - 33) + 5 or 5
+end
+
+if not slow then
   local entries = {}
   for i = 1, count do entries[i] = entries_of(i) end
-  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[4], string.sub(ARGV[5], 2)
+  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)
   for i = 1, count do
     if class_of then
       local at = class_at(i)

@@ -1,14 +1,14 @@
 -- Remove somebody's entry, named by its token.
 --
 -- KEYS                 as in keys.lua
--- ARGV  1, 2           as in keys.lua, for one line
---       3              the token
---       4              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
+-- ARGV  1..3           as in keys.lua, for one line
+--       4              the token
+--       5              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
 -- Answer               1 if such an entry was in line, else 0
 --
 -- Why it went is remembered until it would have expired.
 --#include keys
-local token, how = ARGV[3], ARGV[4]
+local token, how = ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line

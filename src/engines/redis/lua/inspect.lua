@@ -1,8 +1,8 @@
 -- Who is in a line. Those who have expired are dropped first, and whoever can hold because of that does.
 --
 -- KEYS                 as in keys.lua
--- ARGV  1, 2           as in keys.lua, for one line
---       3              'all', or 'count': only how many hold and wait
+-- ARGV  1..3           as in keys.lua, for one line
+--       4              'all', or 'count': only how many hold and wait
 -- Answer               {now (ms), fault or '', detail or '', how many hold, how many wait, and then for each entry, in no order:
 --                      id, record, in how long it expires (ms), for how long it has been holding (ms), or '' if it waits}
 --                      A stranger has the id '' and no record. Faults are as in place.lua.
@@ -14,7 +14,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local line = open(1)
 finish()
 local reply = {now, line.fault or '', line.detail or '', line.count + (line.stranger and 1 or 0), line.waiting}
-if ARGV[3] == 'count' then return reply end
+if ARGV[4] == 'count' then return reply end
 
 local function add(id, record, expiry, since)
   local n = #reply

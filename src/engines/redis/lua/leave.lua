@@ -1,10 +1,20 @@
 -- Leave lines: release what is held, give up a place. The next ones hold before this script ends, and are told.
 --
 -- KEYS                 as in keys.lua
--- ARGV  1, 2           as in keys.lua
+-- ARGV  1..3           as in keys.lua
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
+if ARGV[3] == '1' then
+  -- The least that can be done for one place: nothing below is needed.
+  local K, own = ARGV[1] == '' and KEYS[1] or ARGV[1], 'hf1:' .. ARGV[2] .. ':'
+  local value = redis.call('MGET', K)[1]
+  if value and string.sub(value, 1, #own) == own then
+    redis.call('DEL', K)
+    return '1'
+  end
+end
+
 --#include keys
 local values = redis.call('MGET', unpack(Ks))
 

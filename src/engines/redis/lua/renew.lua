@@ -1,17 +1,17 @@
 -- Renew entries: set their expiry to now + ttl, and say where they stand. What is gone stays gone.
 --
 -- KEYS                 as in keys.lua
--- ARGV  1, 2           as in keys.lua
---       3              which ttl each place has, if there are several: '!' for the first, '"' for the second, and so on; else nothing
+-- ARGV  1..3           as in keys.lua
+--       4              which ttl each place has, if there are several: '!' for the first, '"' for the second, and so on; else nothing
 --       ..             each ttl (ms)
 -- Answer               {codes, extras...}, as in place.lua
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET for all of them, and one PEXPIRE for each.
 --#include keys
-local ttl_of = ARGV[3] ~= '' and ARGV[3]
+local ttl_of = ARGV[4] ~= '' and ARGV[4]
 
 local function ttl_at(i)
-  return ARGV[ttl_of and string.byte(ttl_of, i) - 29 or 4]
+  return ARGV[ttl_of and string.byte(ttl_of, i) - 28 or 5]
 end
 
 local values = redis.call('MGET', unpack(Ks))
