@@ -68,7 +68,7 @@ local function enter(i, line, id, ttl, class)
   local waits, record = string.sub(class, 1, 1) == 'w', string.sub(class, 2)
   local weight, limit = string.match(record, '^ %a (%d+) (%d+)')
   weight, limit = tonumber(weight), tonumber(limit)
-  if line.sole == id or (line.exists and find(line, id)) then return renew(line, i, id, ttl) end
+  if line.sole == id or line.exists and find(line, id) then return renew(line, i, id, ttl) end
   if line.fault then return answer(i, 'f', line.fault, line.detail) end
 
   local size = line.count + line.waiting + (line.stranger and 1 or 0)
@@ -76,19 +76,20 @@ local function enter(i, line, id, ttl, class)
   if not holds and not waits then return answer(i, 'b', size) end
   if size >= 10000 then return answer(i, 'x') end
 
-  spread(line)
   local token = string.format('%.0f', base + i - 1)
-  call('ZADD', line.expiries, now + ttl, id)
-  line.longest, line.changed, line.found = math.max(line.longest, ttl), true, nil
+  local entry = parse(token .. record)
+  entry.expiry = now + ttl
+  if holds and line.count == 0 then return hold_alone(line, id, entry) end
   if holds then
+    spread(line)
     hold(line, weight, limit)
-    line.reach = math.max(line.reach, now + ttl)
-    call('HSET', line.entries, id, token .. record, '@' .. id, now)
+    store(line, id, entry, '@' .. id, now)
+    line.changed, line.reach = true, math.max(line.reach, entry.expiry)
   else
-    line.queued = line.queued or line.waiting == 0
-    line.waiting = line.waiting + 1
-    call('HSET', line.entries, id, token .. record)
+    store(line, id, entry)
     call('ZADD', line.queue, token, id)
+    line.bare = line.bare or line.waiting == 0
+    line.waiting = line.waiting + 1
     answer_waiting(line, i, id, size)
   end
 end

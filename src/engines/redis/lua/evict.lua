@@ -17,29 +17,27 @@ local line = open(1)
 
 -- Its id, and whether it waits.
 local function named()
-  if line.sole then return line.entry.token == token and line.sole, false end
-  local waiting = call('ZRANGEBYSCORE', line.queue, token, token)[1]
+  if line.sole and line.entry.token == token then return line.sole, false end
+  local waiting = line.exists and call('ZRANGEBYSCORE', line.queue, token, token)[1]
   if waiting then return waiting, true end
   for _, field in ipairs(line.exists and call('HKEYS', line.entries) or {}) do
     local id = string.match(field, '^@(.*)$')
-    if id and parse(call('HGET', line.entries, id)).token == token then return id, false end
+    if id and parse_value(call('HGET', line.entries, id)).token == token then return id, false end
   end
 end
 
 local function evict(id, flag)
-  if line.sole and flag == 'e' then
-    line.entry.flag = flag
-    call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(line.entry), 'PX', math.max(line.expiry - now, 1))
+  if line.sole == id and flag == 'e' then
+    line.entry.flag, line.rewrite = flag, true
     return
   end
-  spread(line)
-  local entry = parse((find(line, id)))
+  local entry = line.sole == id and line.entry or parse_value((find(line, id)))
   if flag == 'x' then
-    drop(line, id, true)
-    tell(line, id, entry, '', 0)
+    if line.sole == id then unhold_alone(line) else drop(line, id) end
+    tell(line, id, entry, '-')
   end
-  entry.flag, line.found = flag, nil
-  call('HSET', line.entries, id, unparse(entry))
+  entry.flag = flag
+  store(line, id, entry)
   settle(line)
 end
 

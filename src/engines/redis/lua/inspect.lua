@@ -22,23 +22,18 @@ local function add(id, record, expiry, since)
 end
 
 if line.stranger then add('', '', now + line.stranger, now) end
-if line.sole then
-  add(line.sole, unparse(line.entry), line.expiry, math.floor(line.entry.token / 1000))
-elseif line.exists then
+if line.sole then add(line.sole, unparse(line.entry), line.entry.expiry, math.min(math.floor(line.entry.token / 1000), now)) end
+if line.exists then
   local fields = call('HGETALL', line.entries)
-  local since, records = {}, {}
+  local since = {}
   for i = 1, #fields, 2 do
-    local mark = string.sub(fields[i], 1, 1)
-    if mark == '@' then
-      since[string.sub(fields[i], 2)] = tonumber(fields[i + 1])
-    elseif mark ~= '#' then
-      records[fields[i]] = fields[i + 1]
-    end
+    if string.sub(fields[i], 1, 1) == '@' then since[string.sub(fields[i], 2)] = tonumber(fields[i + 1]) end
   end
-  local expiries = call('ZRANGE', line.expiries, 0, -1, 'WITHSCORES')
-  for i = 1, #expiries, 2 do
-    local record = records[expiries[i]]
-    if record and parse(record).flag ~= 'x' then add(expiries[i], record, tonumber(expiries[i + 1]), since[expiries[i]]) end
+  for i = 1, #fields, 2 do
+    if string.find(fields[i], '^%w') then
+      local entry = parse_value(fields[i + 1])
+      if entry.flag ~= 'x' then add(fields[i], unparse(entry), entry.expiry, since[fields[i]]) end
+    end
   end
 end
 return reply

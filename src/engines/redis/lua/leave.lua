@@ -5,13 +5,41 @@
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
+
+-- Let the first in line hold, and nobody else: if it wants all there is, is alive, and nobody watches. Else nothing is changed.
+local function hand_over(K)
+  local entries, queue, expiries = 'hf1:entries:{' .. K .. '}', 'hf1:queue:{' .. K .. '}', 'hf1:expiries:{' .. K .. '}'
+  if ARGV[1] == '' then entries, queue, expiries = KEYS[2], KEYS[3], KEYS[4] end
+  local first = redis.call('ZPOPMIN', queue)
+  local id = first[1]
+  if not id then return false end
+  local value, watchers = unpack(redis.call('HMGET', entries, id, '!'))
+  local expiry, record, token, weight, limit, client = string.match(value or '', '^(%d+) ((%d+) a (%d+) (%d+) %d+ (%S*) .*)$')
+  local time = redis.call('TIME')
+  local left = (expiry or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
+  if weight ~= limit or watchers or left <= 0 then
+    redis.call('ZADD', queue, first[2], id)
+    redis.call('PEXPIRE', queue, redis.call('PTTL', entries))
+    return false
+  end
+  redis.call('HDEL', entries, id)
+  redis.call('ZREM', expiries, id)
+  redis.call('SET', K, 'hf1+' .. id .. ':' .. record, 'PX', left)
+  redis.call('PUBLISH', 'hf1:' .. client, id .. ' ' .. token .. ' ' .. left .. ' ' .. K)
+  return true
+end
+
 if ARGV[3] == '1' then
-  -- The least that can be done for one place: nothing below is needed.
-  local K, own = ARGV[1] == '' and KEYS[1] or ARGV[1], 'hf1:' .. ARGV[2] .. ':'
+  -- One place, by itself: the least that can be done for it. Nothing below is needed.
+  local K, id = ARGV[1] == '' and KEYS[1] or ARGV[1], ARGV[2]
   local value = redis.call('MGET', K)[1]
-  if value and string.sub(value, 1, #own) == own then
-    redis.call('DEL', K)
-    return '1'
+  if value and string.sub(value, 5, #id + 5) == id .. ':' then
+    local form = string.sub(value, 1, 4)
+    if form == 'hf1:' then
+      redis.call('DEL', K)
+      return '1'
+    end
+    if form == 'hf1+' and hand_over(K) then return '1' end
   end
 end
 
@@ -37,14 +65,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function leave(line, id)
   if line.sole == id then
-    -- It was not met above only because its key came twice.
-    call('DEL', line.K)
-    lines[line.K] = nil
-    return '1'
+    unhold_alone(line)
+  else
+    local value = line.exists and find(line, id)
+    if not value or parse_value(value).flag == 'x' then return '0' end
+    drop(line, id)
   end
-  local record = line.exists and find(line, id)
-  if not record or parse(record).flag == 'x' then return '0' end
-  drop(line, id)
   settle(line)
   return '1'
 end

@@ -6,7 +6,7 @@
 --       ..             each ttl (ms)
 -- Answer               {codes, extras...}, as in place.lua
 --
--- The usual batch finds that every place holds alone. Then it costs one MGET for all of them, and one PEXPIRE for each.
+-- The usual batch finds every place at its K. Then it costs one MGET for all of them, and one PEXPIRE for each.
 --#include keys
 local ttl_of = ARGV[4] ~= '' and ARGV[4]
 
@@ -17,16 +17,18 @@ end
 local values = redis.call('MGET', unpack(Ks))
 
 local slow, codes, firsts, seconds = {}, {}, {}, {}
+-- Of one place that is named twice, the second counts: so it must not be done first.
+local put_off = {}
 for i = 1, count do
   local id, ttl = ids[i], ttl_at(i)
   local token, same
-  if values[i] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
+  if values[i] and not put_off[id] and string.sub(values[i], 1, 3) == 'hf1' and string.sub(values[i], 5, #id + 5) == id .. ':' then
     token, same = string.match(values[i], '^(%d+) a %d+ %d+ (%d+) ', #id + 6)
   end
   if same == ttl and redis.call('PEXPIRE', Ks[i], ttl) == 1 then
     codes[i], firsts[i] = 'H', token
   else
-    slow[#slow + 1] = i
+    slow[#slow + 1], put_off[id] = i, true
   end
 end
 if #slow == 0 then return {string.rep('H', count), unpack(firsts)} end
