@@ -9,7 +9,7 @@ import { codeOf, reserved } from './faults.ts'
 import { counterKey, type Names } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
 import { Claims, renewArguments } from './requests.ts'
-import { alone, enter, evict, inspect, leave, renew, type Script } from './scripts.ts'
+import { alone, enter, evict, inspect, leave, renew, type Script, watch } from './scripts.ts'
 
 export type Departing = Pick<Place, 'key' | 'id'>
 type Item = Departing & { readonly ttlMs?: number }
@@ -29,12 +29,14 @@ export class Calls {
   readonly #caller: Caller
   readonly #names: Names
   readonly #standings: Standings
+  readonly #client: string
   readonly #claims: Claims
 
   constructor({ caller, names, standings, client }: CallsSetup) {
     this.#caller = caller
     this.#names = names
     this.#standings = standings
+    this.#client = client
     this.#claims = new Claims(client)
   }
 
@@ -72,6 +74,17 @@ export class Calls {
   async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
     if (this.#names.refuses(key)) throw reserved(this.#names.K(key))
     return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) => inspected(reply, this.#names.K(key)))
+  }
+
+  /** Watch the lines of these keys, for so long; 0: no longer. Resolves with whether we were watching each. */
+  watch(keys: readonly string[], ttlMs: number): Promise<readonly boolean[]> {
+    const lines = keys.map((key) => ({ key, id: NOBODY }))
+    return this.#inParts(lines, {
+      call: (some) => this.#call(watch, some, [this.#client, String(ttlMs)], (reply) => departures(reply, some.length)),
+      refused: ({ key }) => {
+        throw reserved(this.#names.K(key))
+      },
+    })
   }
 
   #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {

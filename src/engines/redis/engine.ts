@@ -16,6 +16,7 @@ import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
 import { linesIn } from './scan.ts'
 import { Warnings } from './warnings.ts'
+import { Watches } from './watches.ts'
 import type { Wire } from './wires/wire.ts'
 
 const traits: Traits = {
@@ -54,7 +55,9 @@ export class RedisEngine implements Engine {
   readonly #lookout: Lookout
   readonly #confirmation: Confirmation | undefined
   readonly #warnings = new Warnings()
+  readonly #watches: Watches
   #letterbox: Letterbox | undefined
+  #opening: Promise<void> | undefined
   #listener: ((news: News) => void) | undefined
 
   constructor({ wire, prefix, clock, client, durability }: EngineSetup) {
@@ -71,6 +74,7 @@ export class RedisEngine implements Engine {
       endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
     })
     this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client })
+    this.#watches = new Watches(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), { deaf: wire.listen === undefined })
   }
 
   // Neither takes a signal: what is sent is sent, and nothing waits long to be.
@@ -111,24 +115,21 @@ export class RedisEngine implements Engine {
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    await this.#caller.connected()
     this.#listener = listener
-    const letterbox = new Letterbox(
-      this.#clock,
-      (K) => this.#names.keyOf(K),
-      (news) => this.#heard(news),
-    )
-    try {
-      await letterbox.open(this.#wire, RESERVED + this.#client)
-    } catch (error) {
-      throw fault(error)
-    }
-    // An earlier attempt may have succeeded after nobody waited for it any more.
-    await this.#letterbox?.[Symbol.asyncDispose]()
-    this.#letterbox = letterbox
+    await this.#opened()
     this.#lookout.deaf = this.#wire.listen === undefined
     void this.#warn()
-    return { [Symbol.asyncDispose]: () => this.#unsubscribe() }
+    return {
+      [Symbol.asyncDispose]: async () => {
+        this.#listener = undefined
+        this.#lookout.stop()
+      },
+    }
+  }
+
+  async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
+    await this.#opened()
+    return await this.#watches.add(key, listener)
   }
 
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
@@ -138,18 +139,34 @@ export class RedisEngine implements Engine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#unsubscribe()
+    this.#listener = undefined
+    this.#lookout.stop()
+    this.#watches.stop()
+    await this.#letterbox?.[Symbol.asyncDispose]()
     await this.#wire.close()
   }
 
-  async #unsubscribe(): Promise<void> {
-    this.#listener = undefined
-    this.#lookout.stop()
-    await this.#letterbox?.[Symbol.asyncDispose]()
+  /** Resolves when letters arrive. There is one letterbox, for waiters and observers alike. */
+  #opened(): Promise<void> {
+    this.#opening ??= this.#open().catch((error: unknown) => {
+      this.#opening = undefined
+      throw fault(error)
+    })
+    return this.#opening
+  }
+
+  async #open(): Promise<void> {
+    await this.#caller.connected()
+    this.#letterbox = new Letterbox(this.#clock, (K) => this.#names.keyOf(K), {
+      news: (news) => this.#heard(news),
+      changed: (key) => this.#watches.ring(key),
+    })
+    await this.#letterbox.open(this.#wire, RESERVED + this.#client)
   }
 
   #heard(news: News): void {
     if ('id' in news) this.#lookout.forget(news.id)
+    else this.#watches.ringAll()
     // A grant that the replicas have not confirmed is only a hint: the renewal that follows will have it confirmed.
     const unconfirmed = this.#confirmation !== undefined && 'id' in news && news.standing?.state === 'held'
     this.#listener?.(unconfirmed ? { key: news.key, id: news.id } : news)

@@ -12,24 +12,30 @@ import type { Listening, Wire } from './wires/wire.ts'
 const POST_MS = 2000
 const LETTER = /^(\S+) (-|\d+) (\d+) (.+)$/s
 
+export interface Reader {
+  news(news: News): void
+  /** A line that we watch may have changed. */
+  changed(key: string): void
+}
+
 export class Letterbox implements AsyncDisposable {
   readonly #clock: Clock
   readonly #keyOf: (K: string) => string
-  readonly #news: (news: News) => void
+  readonly #reader: Reader
   #listening: Listening | undefined
   #heardAt = Number.NEGATIVE_INFINITY
   #expecting: Timer | undefined
 
-  constructor(clock: Clock, keyOf: (K: string) => string, news: (news: News) => void) {
+  constructor(clock: Clock, keyOf: (K: string) => string, reader: Reader) {
     this.#clock = clock
     this.#keyOf = keyOf
-    this.#news = news
+    this.#reader = reader
   }
 
   async open(wire: Wire, channel: string): Promise<void> {
     this.#listening = await wire.listen?.(channel, {
       heard: (message) => this.#heard(message),
-      gap: () => this.#news({ gap: true }),
+      gap: () => this.#reader.news({ gap: true }),
     })
   }
 
@@ -47,7 +53,10 @@ export class Letterbox implements AsyncDisposable {
     await this.#listening?.close()
   }
 
-  /** Letters, separated by NUL; each is `<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>`. Anybody may publish: what makes no sense is nothing. */
+  /**
+   * Letters, separated by NUL; each is `<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>`, or `! - 0 <K>`. Anybody may publish: what makes no
+   * sense is nothing.
+   */
   #heard(message: string): void {
     this.#heardAt = this.#clock.now()
     this.#expecting?.cancel()
@@ -56,8 +65,9 @@ export class Letterbox implements AsyncDisposable {
       const [, id, token, heldForMs, K] = LETTER.exec(letter) ?? []
       if (id === undefined || token === undefined || K === undefined) continue
       const key = this.#keyOf(K)
-      if (token === '-') this.#news({ key, id, standing: { state: 'gone', why: 'evicted' } })
-      else this.#news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
+      if (id === '!') this.#reader.changed(key)
+      else if (token === '-') this.#reader.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+      else this.#reader.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
     }
   }
 }

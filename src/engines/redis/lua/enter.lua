@@ -61,6 +61,7 @@ end
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local codes, firsts, seconds = {}, {}, {}
 for i = 1, count do codes[i] = 'h' end
+--#include entry
 --#include line
 --#include place
 
@@ -88,7 +89,7 @@ local function enter(i, line, id, ttl, class)
   else
     store(line, id, entry)
     call('ZADD', line.queue, token, id)
-    line.bare = line.bare or line.waiting == 0
+    line.bare, line.stirred = line.bare or line.waiting == 0, true
     line.waiting = line.waiting + 1
     answer_waiting(line, i, id, size)
   end

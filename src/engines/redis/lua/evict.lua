@@ -11,6 +11,7 @@
 local token, how = ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
 local line = open(1)

@@ -9,6 +9,7 @@
 --#include keys
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
 local line = open(1)

@@ -61,6 +61,7 @@ if #slow == 0 then return string.rep('1', count) end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
 local function leave(line, id)

@@ -1,9 +1,9 @@
--- The line, as Redis keeps it. Included by every script below its own first lines; not a script of its own.
+-- The line, as Redis keeps it. Included after keys.lua and entry.lua, below a script's own first lines; not a script of its own.
 --
 -- What is stored for the lock K (a key with the user's prefix):
 --
 --   K            "hf1:<id>:<record>"  one entry holds, and nothing else is stored
---                "hf1+<id>:<record>"  one entry holds, and there is more below: others wait, for example
+--                "hf1+<id>:<record>"  one entry holds, and there is more below: others wait, or watch
 --                "hf1:line"           several hold; they are below, too
 --                anything else        a stranger holds: somebody who takes this key with SET NX PX
 --   its expiry   that of the holder, or the latest of those who hold, so that a stranger can take it when they are dead
@@ -11,6 +11,7 @@
 --   entries      hash:  <id>  -> "<expiry ms> <record>" of everybody but the one at K
 --                       @<id> -> since when it holds (ms); absent: it waits
 --                       #     -> "<until when these keys live (ms)>", and " <limit>:<count>:<weight>" for each limit of those with an @
+--                       !     -> who watches: "<client> <until when (ms)>", and so on
 --   queue        zset:  token -> id of those who wait: the order of the line
 --   expiries     zset:  expiry (ms) -> id of everybody in entries
 --
@@ -21,72 +22,10 @@
 -- by entry. An entry that holds is gone when K is no longer ours: somebody deleted or replaced it, and may have let others in. A line is opened once
 -- for each call, changed, and closed; all keys expire by themselves.
 --
--- Declared before: now (ms), and what is in keys.lua.
-local call = redis.call
+-- Declared before: now (ms), and what is in keys.lua and entry.lua.
 local MARK = 'hf1:line'
-local UNBOUND = math.huge
 
 local lines = {}
--- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>".
-local letters = {}
-
-local function parse(record)
-  local token, flag, weight, limit, ttl, who, holder = string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) (%S*) (.*)$')
-  return {
-    token = token, flag = flag, weight = tonumber(weight), limit = tonumber(limit), ttl = tonumber(ttl), client = who, holder = holder,
-  }
-end
-
-local function unparse(entry)
-  return table.concat({entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, entry.client, entry.holder}, ' ')
-end
-
--- An entry as it is in the hash.
-local function parse_value(value)
-  local expiry, record = string.match(value, '^(%d+) (.*)$')
-  local entry = parse(record)
-  entry.expiry = tonumber(expiry)
-  return entry
-end
-
-local function store(line, id, entry, ...)
-  call('HSET', line.entries, id, string.format('%.0f', entry.expiry) .. ' ' .. unparse(entry), ...)
-  call('ZADD', line.expiries, entry.expiry, id)
-  line.exists, line.found = true, nil
-  line.longest = math.max(line.longest, entry.expiry - now)
-  -- Where nobody was, the sorted sets are new, and do not expire yet.
-  if line.waiting == 0 and not line.several then line.bare = true end
-end
-
-local function tell(line, id, entry, token)
-  local letter = letters[entry.client] or {}
-  letters[entry.client] = letter
-  letter[#letter + 1] = id .. ' ' .. token .. ' ' .. string.format('%.0f', entry.expiry - now) .. ' ' .. line.K
-end
-
--- ---- what is held: how many, their weight, and the smallest of their limits ----
-
-local function hold(line, weight, limit)
-  local held = line.limits[limit] or {0, 0}
-  line.limits[limit] = held
-  held[1], held[2] = held[1] + 1, held[2] + weight
-  line.count, line.weight = line.count + 1, line.weight + weight
-  if limit < line.limit then line.limit = limit end
-end
-
-local function unhold(line, weight, limit)
-  local held = line.limits[limit]
-  line.count, line.weight = line.count - 1, line.weight - weight
-  held[1], held[2] = held[1] - 1, held[2] - weight
-  if held[1] > 0 then return end
-  line.limits[limit] = nil
-  line.limit = UNBOUND
-  for other in pairs(line.limits) do line.limit = math.min(line.limit, other) end
-end
-
-local function admits(line, weight, limit)
-  return not line.stranger and line.weight + weight <= math.min(line.limit, limit)
-end
 
 -- ---- who holds alone ----
 
@@ -113,13 +52,8 @@ end
 local function spread(line)
   local id, entry = line.sole, line.entry
   if not id then return end
-  if line.lifted then
-    line.lifted = false
-    call('HSET', line.entries, '@' .. id, now)
-  else
-    store(line, id, entry, '@' .. id, math.min(math.floor(entry.token / 1000), now))
-  end
-  line.sole, line.several, line.reach, line.changed, line.kept = nil, true, entry.expiry, true, false
+  store(line, id, entry, '@' .. id, line.lifted and now or math.min(math.floor(entry.token / 1000), now))
+  line.sole, line.lifted, line.several, line.reach, line.changed, line.kept = nil, false, true, entry.expiry, true, false
 end
 
 -- ---- coming and going ----
@@ -134,7 +68,7 @@ end
 local function drop(line, id)
   local value, since = find(line, id)
   local entry = value and parse_value(value)
-  line.changed, line.found, line.first = true, nil, nil
+  line.changed, line.stirred, line.found, line.first = true, true, nil, nil
   call('HDEL', line.entries, id, '@' .. id)
   call('ZREM', line.expiries, id)
   if not entry or entry.flag == 'x' then return end
@@ -174,14 +108,22 @@ end
 
 -- ---- opening ----
 
+local function read_watchers(line, text)
+  line.watchers = {}
+  for who, untill in string.gmatch(text, '(%S+) (%d+)') do
+    if tonumber(untill) >= now then line.watchers[who] = tonumber(untill) else line.rewatched = true end
+  end
+end
+
 local function read_rest(line, id)
-  local known, value, since = unpack(call('HMGET', line.entries, '#', id, '@' .. id))
+  local known, watched, value, since = unpack(call('HMGET', line.entries, '#', '!', id, '@' .. id))
   if not known then
     -- Held, by whom is forgotten: nobody can renew it, and it will expire.
     if line.several then line.several, line.stranger = false, math.max(call('PTTL', line.K), 0) end
     return
   end
   line.exists, line.found, line.value, line.since = true, id, value, since
+  if watched then read_watchers(line, watched) end
   local horizon, held = string.match(known, '^(%d+)(.*)$')
   line.horizon, line.waiting = tonumber(horizon), call('ZCARD', line.queue)
   if held ~= '' and not line.several then
@@ -231,6 +173,7 @@ local function open(i)
       line.entry, line.sole, line.marked = parse(record), id, form == '+'
       line.entry.expiry = now + (left >= 0 and left or line.entry.ttl)
       hold(line, line.entry.weight, line.entry.limit)
+      line.stirred = false
       if not line.marked then return line end
     elseif version then
       line.stranger, line.fault, line.detail = left, 'version', version
@@ -246,9 +189,20 @@ end
 
 -- ---- closing ----
 
+local function close_watchers(line)
+  local list = {}
+  for who, untill in pairs(line.watchers) do
+    list[#list + 1] = who .. ' ' .. string.format('%.0f', untill)
+    if line.stirred then write_to(who, '! - 0 ' .. line.K) end
+  end
+  if not line.rewatched then return end
+  if #list > 0 then call('HSET', line.entries, '!', table.concat(list, ' ')) else call('HDEL', line.entries, '!') end
+end
+
 -- What is beside K: nothing if nobody is there, else for as long as anybody may live.
 local function close_rest(line)
   unlift(line)
+  if line.watchers then close_watchers(line) end
   -- Without a horizon it is new, and # not yet in it.
   if line.waiting == 0 and not line.several and call('HLEN', line.entries) <= (line.horizon > 0 and 1 or 0) then
     call('DEL', line.entries, line.queue, line.expiries)

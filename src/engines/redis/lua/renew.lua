@@ -35,6 +35,7 @@ if #slow == 0 then return {string.rep('H', count), unpack(firsts)} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 --#include place
 
