@@ -4,14 +4,12 @@ import { conformance } from '../../conformance/index.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { slotOf } from '../../src/engines/redis/names.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
-import { builtModule } from '../built.ts'
 import { ClusterDeployment } from '../servers/cluster.ts'
 import { findOwnRedis } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
+import { deploymentWorld } from './redis-world.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
-/** What is slow, or is about processes and not about where keys lie, is left to the suite of one server. */
-const ELSEWHERE = ['death and absence', 'stalls and clocks', 'loss before the next one', 'nothing left', 'expiry']
 
 await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
   const starting = ClusterDeployment.start(program)
@@ -28,18 +26,7 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
     await (await starting)[Symbol.asyncDispose]()
   })
 
-  conformance(
-    { describe, it, afterAll },
-    'redis cluster',
-    async () => {
-      const { url } = await starting
-      return {
-        engine: () => openRedis(url),
-        actor: () => ({ module: builtModule('src/engines/redis/index.ts'), export: 'openRedis', options: url }),
-      }
-    },
-    { only: (_, property) => !ELSEWHERE.includes(property) },
-  )
+  conformance({ describe, it, afterAll }, 'redis cluster', () => deploymentWorld(starting))
 
   test('one batch for lines on all servers is answered in order', async () => {
     const locks = await open('30s')

@@ -6,23 +6,15 @@ import { createLocks, LeaseLostError, type Locks } from '../../src/index.ts'
 import { findOwnRedis } from '../servers/redis.ts'
 import { SentinelDeployment } from '../servers/sentinel.ts'
 import { describeServer } from '../servers/suite.ts'
+import { deploymentWorld } from './redis-world.ts'
 
 const LIMIT = { timeout: 50_000, interval: 10 }
-/** What is slow, or is about processes and not about how a master is found, is left to the suite of one server. */
-const ELSEWHERE = ['death and absence', 'stalls and clocks', 'loss before the next one', 'nothing left', 'expiry', 'order']
 
 await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
-  describe('undisturbed', () => {
+  describe('as any other', () => {
     const starting = SentinelDeployment.start(program)
-    conformance(
-      { describe, it, afterAll },
-      'redis sentinel',
-      async () => {
-        const deployment = await starting
-        return { engine: () => openRedis(deployment.url), close: () => deployment[Symbol.asyncDispose]() }
-      },
-      { only: (_, property) => !ELSEWHERE.includes(property) },
-    )
+    conformance({ describe, it, afterAll }, 'redis sentinel', () => deploymentWorld(starting))
+    afterAll(async () => (await starting)[Symbol.asyncDispose]())
   })
 
   describe('in a fail-over', () => {

@@ -10,7 +10,7 @@ const PATIENCE_MS = 60_000
 
 interface Node {
   readonly server: RedisServer
-  readonly client: Resp
+  client: Resp
   readonly id: string
 }
 
@@ -34,7 +34,7 @@ export class ClusterDeployment implements AsyncDisposable {
     return `redis-cluster://${this.#nodes.map(({ server }) => `127.0.0.1:${server.port}`).join(',')}`
   }
 
-  get servers(): readonly RedisServer[] {
+  async masters(): Promise<readonly RedisServer[]> {
     return this.#nodes.map(({ server }) => server)
   }
 
@@ -65,6 +65,19 @@ export class ClusterDeployment implements AsyncDisposable {
     return { finish }
   }
 
+  /** End all servers, and start them again. They know each other from their files. */
+  async restart(how: 'cleanly' | 'killed'): Promise<void> {
+    for (const node of this.#nodes) {
+      await node.client[Symbol.asyncDispose]()
+      await (how === 'killed' ? node.server.process?.kill() : node.server.process?.stop())
+    }
+    for (const node of this.#nodes) {
+      await node.server.process?.start()
+      node.client = await node.server.connect()
+    }
+    await this.#together()
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const { client, server } of this.#nodes) {
       await client[Symbol.asyncDispose]()
@@ -89,6 +102,10 @@ export class ClusterDeployment implements AsyncDisposable {
     }
     const [first, ...others] = this.#nodes as [Node, ...Node[]]
     for (const { server } of others) await first.client.command('CLUSTER', 'MEET', '127.0.0.1', server.port)
+    await this.#together()
+  }
+
+  async #together(): Promise<void> {
     const giveUpAt = performance.now() + PATIENCE_MS
     for (const { client } of this.#nodes) {
       for (;;) {

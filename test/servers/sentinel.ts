@@ -11,8 +11,9 @@ import { ServerProcess } from './servers.ts'
 const NAME = 'mymaster'
 const SENTINELS = 3
 const QUORUM = 2
-/** How long a master may be silent: short, so that tests are. */
+/** How long a master may be silent, and half of how long it is until the next fail-over: short, so that tests are. */
 const DOWN_AFTER_MS = 500
+const FAILOVER_MS = 1000
 const PATIENCE_MS = 60_000
 
 export class SentinelDeployment implements AsyncDisposable {
@@ -36,6 +37,10 @@ export class SentinelDeployment implements AsyncDisposable {
     return `redis-sentinel://${this.#sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',')}/${NAME}`
   }
 
+  async masters(): Promise<readonly RedisServer[]> {
+    return [await this.master()]
+  }
+
   /** The server that the sentinels call the master. */
   async master(): Promise<RedisServer> {
     await using sentinel = await Resp.connect({ port: this.#sentinels[0]?.port ?? 0 })
@@ -45,16 +50,24 @@ export class SentinelDeployment implements AsyncDisposable {
     return found
   }
 
-  /** Kill the master, or stop it in its tracks, and wait until another one is in its place and serves. */
-  async failOver(how: 'kill' | 'pause' = 'kill'): Promise<{ readonly old: RedisServer; readonly new: RedisServer }> {
+  /** Kill the master, or end it, or stop it in its tracks, and wait until another one is in its place and serves. */
+  async failOver(how: 'kill' | 'stop' | 'pause' = 'kill'): Promise<{ readonly old: RedisServer; readonly new: RedisServer }> {
     const old = await this.master()
-    if (how === 'kill') await old.process?.kill()
-    else old.process?.pause()
+    await old.process?.[how]()
     await until('another master', async () => {
       const next = await this.master()
       return next !== old && (await role(next)) === 'master'
     })
     return { old, new: await this.master() }
+  }
+
+  /** End the master, and have it back, as a replica of the one that came in its place. */
+  async restart(how: 'cleanly' | 'killed'): Promise<void> {
+    const { old, new: master } = await this.failOver(how === 'killed' ? 'kill' : 'stop')
+    await old.process?.start()
+    await using client = await old.connect()
+    await client.command('REPLICAOF', '127.0.0.1', master.port)
+    await this.replicated(this.#servers.length - 1)
   }
 
   /** Until the master has as many replicas that keep up. */
@@ -93,7 +106,7 @@ async function startSentinel(program: Program, masterPort: number): Promise<{ po
     args: (folder) => {
       const settings = [
         ...[`port ${port}`, 'bind 127.0.0.1', `dir ${folder}`, `sentinel monitor ${NAME} 127.0.0.1 ${masterPort} ${QUORUM}`],
-        ...[`sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`, `sentinel failover-timeout ${NAME} 3000`],
+        ...[`sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`, `sentinel failover-timeout ${NAME} ${FAILOVER_MS}`],
       ]
       const file = join(folder, 'sentinel.conf')
       writeFileSync(file, `${settings.join('\n')}\n`)
