@@ -41,12 +41,16 @@ export class SentinelDeployment implements AsyncDisposable {
     return [await this.master()]
   }
 
-  /** The server that the sentinels call the master. */
+  /** The server that all sentinels call the master. After a fail-over they take a while to agree, and a client may ask any of them. */
   async master(): Promise<RedisServer> {
-    await using sentinel = await Resp.connect({ port: this.#sentinels[0]?.port ?? 0 })
-    const [, address] = (await sentinel.command('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', NAME)) as [string, string]
-    const found = this.#servers.find((server) => server.port === Number(address))
-    if (found === undefined) throw new Error(`the sentinels name a server of port ${address}, which is not ours`)
+    const named = new Set<string>()
+    for (const { port } of this.#sentinels) {
+      await using sentinel = await Resp.connect({ port })
+      const [, address] = (await sentinel.command('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', NAME)) as [string, string]
+      named.add(address)
+    }
+    const found = this.#servers.find((server) => named.has(String(server.port)))
+    if (found === undefined || named.size > 1) throw new Error(`the sentinels name ${[...named].join(' and ')}`)
     return found
   }
 
