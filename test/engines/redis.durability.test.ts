@@ -1,5 +1,4 @@
-/** Grants that replicas confirm: what counts as a majority, what happens when they do not answer, and what is said of servers that promise less. */
-import { channel } from 'node:diagnostics_channel'
+/** Grants that replicas confirm: what counts as a majority, and what happens when they do not answer. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
@@ -38,6 +37,16 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     return locks
   }
 
+  /** How many replicas know that the key is held with that token. */
+  async function confirmed(K: string, token: bigint | null): Promise<number> {
+    let count = 0
+    for (const replica of replicas) {
+      await using client = await replica.connect()
+      if (String(await client.command('GET', K)).includes(`:${token} `)) count += 1
+    }
+    return count
+  }
+
   beforeEach(() => {
     replicas = []
   })
@@ -52,10 +61,12 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     await start(2)
     const [one, other] = [await open(1, '2s'), await open(1, '2s')]
     const lease = await one.mutex('key').acquire()
+    expect(await confirmed('lock:key', lease.token), 'how many replicas have it when it is had').toBeGreaterThanOrEqual(1)
     const waiting = other.mutex('key').acquire()
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
     await lease.release()
     const next = await waiting
+    expect(await confirmed('lock:key', next.token), 'how many have it when it is handed over').toBeGreaterThanOrEqual(1)
     await vi.waitFor(() => expect(next.remainingMs).toBeLessThan(1500), LIMIT)
     await vi.waitFor(() => expect(next.remainingMs).toBeGreaterThan(1500), LIMIT)
     expect(next.held).toBe(true)
@@ -68,6 +79,39 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
       transient: false,
       message: expect.stringContaining('so 2 have to confirm'),
     })
+  })
+
+  test('replicas that come later, and make it no majority, are noticed', async () => {
+    await start(1)
+    const locks = await open(1)
+    await (await locks.mutex('key').acquire()).release()
+    const more = Array.from({ length: 2 }, () => RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] }))
+    replicas.push(...(await Promise.all(more)))
+    await vi.waitFor(async () => expect(await info('connected_slaves')).toBe('3'), LIMIT)
+    // They are counted on every new connection, and now and then.
+    await tell('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+    await vi.waitFor(async () => {
+      const refusal = await locks
+        .mutex('key')
+        .tryAcquire()
+        .catch((error: unknown) => error)
+      expect(refusal).toMatchObject({ transient: false, message: expect.stringContaining('so 2 have to confirm') })
+    }, LIMIT)
+  })
+
+  test('a confirmation that another connection would give counts for nothing', async () => {
+    await start(1)
+    const locks = await open(1)
+    await (await locks.mutex('before').acquire()).release()
+    replicas[0]?.process?.pause()
+    const asked = locks
+      .mutex('key')
+      .acquire({ wait: 0 })
+      .catch((error: unknown) => error)
+    await vi.waitFor(async () => expect(await tell('EXISTS', 'lock:key')).toBe(1), LIMIT)
+    // WAIT on a connection that has written nothing is content at once.
+    await tell('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+    expect(await asked).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
   })
 
   test('replicas that do not answer: a try fails, what waits is had when they are back, and nobody else had it meanwhile', async () => {
@@ -89,42 +133,5 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
   test.each([0, -1, 1.5])('replicas: %s is no number of replicas', async (count) => {
     await start(0)
     await expect(openRedis(master.url, { durability: { replicas: count } })).rejects.toThrow(RangeError)
-  })
-
-  test('a diagnosis names what could break the promises, and what to do', async () => {
-    await start(1, ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'])
-    await tell('SET', 'lock:somebody:else', 'x')
-    await using engine = await openRedis(master.url)
-    const findings = Object.fromEntries((await engine.diagnose()).map((finding) => [finding.name, finding]))
-    expect(findings).toMatchObject({
-      version: { status: 'ok' },
-      eviction: { status: 'warn', finding: expect.stringContaining('allkeys-lru'), todo: expect.stringContaining('noeviction') },
-      persistence: { status: 'warn', todo: expect.stringContaining('appendonly yes') },
-      replicas: { status: 'warn', todo: expect.stringContaining('durability: { replicas: 1 }') },
-      strangers: { status: 'warn', finding: expect.stringContaining('lock:somebody:else') },
-    })
-  })
-
-  test('a server that is set up well has nothing to be warned of', async () => {
-    await start(1, ['--appendonly', 'yes'])
-    await using engine = await openRedis(master.url, { durability: { replicas: 1 } })
-    const findings = await engine.diagnose()
-    expect(findings.map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
-    expect(findings.filter(({ status }) => status !== 'ok')).toEqual([])
-  })
-
-  test('whoever listens is warned once by each engine object', async () => {
-    await start(0, ['--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl'])
-    const heard = vi.fn()
-    const warned = channel('holdfast:warning')
-    warned.subscribe(heard)
-    const locks = await open(undefined)
-    for (let turn = 0; turn < 3; turn += 1) await (await locks.mutex('key').acquire()).release()
-    await vi.waitFor(() => expect(heard).toHaveBeenCalledTimes(2), LIMIT)
-    warned.unsubscribe(heard)
-    expect(heard.mock.calls.map(([{ engine, name }]) => [engine, name])).toEqual([
-      ['redis', 'eviction'],
-      ['redis', 'persistence'],
-    ])
   })
 })

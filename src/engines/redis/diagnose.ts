@@ -66,11 +66,18 @@ async function persistence(server: Server, field: Field): Promise<RedisFinding> 
   const name = 'persistence'
   if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
   // Not everybody may ask for the configuration.
-  const reply = await server.send('CONFIG', ['GET', 'save']).catch(() => undefined)
-  const save = Array.isArray(reply) ? String(reply[1]) : String((reply as { save?: string } | undefined)?.save ?? '')
+  const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
   const todo = 'CONFIG SET appendonly yes, if locks are to survive a restart; tokens do in any case'
   if (save !== '') return { name, status: 'warn', finding: `snapshots only (${save}): a restart forgets the last locks`, todo }
   return { name, status: 'warn', finding: 'none is known of: a restart forgets all locks', todo }
+}
+
+/** A setting in the answer to CONFIG GET, which each client gives in a form of its own: a list, a map, an object, a list of pairs. */
+function settingIn(reply: unknown, name: string): string {
+  if (reply instanceof Map) return String(reply.get(name) ?? '')
+  if (!Array.isArray(reply)) return String((reply as Record<string, unknown> | undefined)?.[name] ?? '')
+  const [first, second] = reply as readonly unknown[]
+  return String((typeof first === 'object' ? (first as { value?: unknown } | null)?.value : second) ?? '')
 }
 
 function replication(field: Field, waitedFor: number): RedisFinding {
