@@ -31,7 +31,11 @@ export class ClusterDeployment implements AsyncDisposable {
   private constructor() {}
 
   get url(): string {
-    return `redis-cluster://${this.#nodes.map(({ server }) => `127.0.0.1:${server.port}`).join(',')}`
+    return `redis-cluster://${this.addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  }
+
+  get addresses(): readonly { readonly host: string; readonly port: number }[] {
+    return this.#nodes.map(({ server: { host, port } }) => ({ host, port }))
   }
 
   async masters(): Promise<readonly RedisServer[]> {
