@@ -114,7 +114,7 @@ async function twoBusyProcesses(folder: string): Promise<void> {
 
 /** A command under a lock, start of the program included: what a cron job or a shell script pays. */
 async function commands(folder: string): Promise<void> {
-  const cli = new URL('../src/cli/main.js', import.meta.url).pathname
+  const cli = new URL('../bundle/cli/holdfast.js', import.meta.url).pathname
   const env = { ...process.env, HOLDFAST_URL: `sqlite:${join(folder, 'commands.db')}` }
   const timed = (program: string, args: readonly string[]): number => {
     const startedAt = performance.now()

@@ -8,7 +8,15 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, 
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 
-const MUST = ['package.json', 'README.md', 'CHANGELOG.md', 'LICENSE', 'dist/src/index.js', 'dist/src/index.d.ts']
+const MUST = [
+  'package.json',
+  'README.md',
+  'CHANGELOG.md',
+  'LICENSE',
+  'dist/src/index.js',
+  'dist/src/index.d.ts',
+  'dist/bundle/cli/holdfast.js',
+]
 const MAY = /^dist\/(src|conformance)\//
 const NEVER = /\.test\.|(^|\/)test\//
 
@@ -57,7 +65,9 @@ function pack() {
   const missing = MUST.filter((file) => !files.includes(file))
   const strange = files.filter((file) => (!MUST.includes(file) && !MAY.test(file)) || NEVER.test(file))
   // Left in dist by a source that is gone.
-  const stale = files.filter((file) => file.endsWith('.js') && !existsSync(file.replace(/^dist\//, '').replace(/js$/, 'ts')))
+  const stale = files.filter(
+    (file) => file.endsWith('.js') && !MUST.includes(file) && !existsSync(file.replace(/^dist\//, '').replace(/js$/, 'ts')),
+  )
   const wrong = Object.entries({ missing, strange, stale }).filter(([, list]) => list.length > 0)
   if (wrong.length > 0) throw new Error(wrong.map(([what, list]) => `${what}: ${list.join(', ')}`).join('\n'))
   console.log(`${files.length} files, ${(packed.size / 1024).toFixed(0)} kB packed`)
@@ -92,6 +102,9 @@ function consume(tarball, doors, peers) {
   writeFileSync(join(home, 'tsconfig.json'), JSON.stringify(settings))
   bin('tsc', '-p', home)
   node(home, 'consumer.js')
+
+  say('its command runs')
+  console.log(execFileSync(join(home, 'node_modules/.bin/holdfast'), ['--version'], { encoding: 'utf8' }).trim())
 }
 
 /** A door may need a package that the user brings, if it is declared as a peer. The main door needs none. */

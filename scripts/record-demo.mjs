@@ -26,7 +26,7 @@ const PAUSE_MS = 700
 async function record(cwd) {
   mkdirSync(join(cwd, 'bin'))
   executable(join(cwd, 'deploy.sh'), DEPLOY)
-  executable(join(cwd, 'bin', 'holdfast'), `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/src/cli/main.js')}' "$@"\n`)
+  executable(join(cwd, 'bin', 'holdfast'), `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bundle/cli/holdfast.js')}' "$@"\n`)
   const env = { ...process.env, HOME: cwd, HOLDFAST_URL: '', PATH: `${join(cwd, 'bin')}:${process.env.PATH}`, TERM: 'xterm', NO_COLOR: '' }
   const startedAt = performance.now()
   const now = () => performance.now() - startedAt

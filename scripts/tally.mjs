@@ -8,21 +8,22 @@ import { relative } from 'node:path'
 
 export default class Tally {
   onTestRunEnd(modules, unhandledErrors) {
-    const tally = { passed: 0, failed: [], skipped: [] }
+    const tally = { passed: 0, failed: [], skipped: [], unsteady: [] }
     for (const module of modules) {
       const file = relative('.', module.moduleId)
       for (const error of module.errors()) tally.failed.push(`${file}: ${error.message}`)
       for (const suite of module.children.allSuites()) {
         for (const error of suite.errors()) tally.failed.push(`${file}: ${suite.fullName}: ${error.message}`)
       }
-      for (const test of module.children.allTests()) count(tally, `${file}: ${test.fullName}`, test.result())
+      for (const test of module.children.allTests()) count(tally, `${file}: ${test.fullName}`, test.result(), test.diagnostic()?.flaky)
     }
     for (const error of unhandledErrors) tally.failed.push(`unhandled: ${error.message}`)
     writeFileSync(process.env.HOLDFAST_TALLY, JSON.stringify(tally))
   }
 }
 
-function count(tally, name, result) {
+function count(tally, name, result, flaky) {
+  if (flaky) tally.unsteady.push(name)
   if (result.state === 'passed') tally.passed += 1
   else if (result.state === 'skipped') tally.skipped.push(`${name}: ${result.note ?? 'no reason given'}`)
   else tally.failed.push(name)

@@ -31,6 +31,8 @@ export interface Climate {
   /** Messages may overtake each other, as on several connections. */
   readonly reorder: boolean
   readonly news: 'standing' | 'bare' | 'none'
+  /** Whether observers are woken, or have to look. */
+  readonly watch: boolean
   readonly subscription: 'prompt' | 'slow' | 'fails at first'
   /** What tokens continue from when the server has lost its memory. */
   readonly mint: 'counter survives' | 'server time'
@@ -42,6 +44,8 @@ export interface Climate {
   readonly processes: number
   readonly workers: number
   readonly keys: number
+  /** Whether each process has somebody who watches an election. */
+  readonly observers: boolean
   /** How long a worker is busy with something else, at most: the more of them there are, the longer, or all they would do is wait. */
   readonly thinkMs: number
   /** How often each of these befalls a message. */
@@ -84,6 +88,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     delayMs: Math.max(1, ttlMs * DELAY_SHARE * random.pick([0.1, 1])),
     reorder: random.happens(0.7),
     news: random.pick(['standing', 'standing', 'bare', 'none']),
+    watch: random.happens(0.7),
     subscription: fair ? 'prompt' : random.pick(['prompt', 'prompt', 'slow', 'fails at first']),
     mint: strikes.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
     signals: random.happens(0.15),
@@ -91,6 +96,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     batchLimit: random.pick([1, 3, 1000]),
     processes,
     workers,
+    observers: random.happens(0.05),
     thinkMs: (ttlMs / 12) * processes * workers,
     keys: random.whole(1, 3),
     refuse: often(0.1),

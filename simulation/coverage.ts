@@ -26,6 +26,7 @@ export class Coverage {
   staleTouches = 0
   nestings = 0
   terms = 0
+  leadersSeen = 0
   gaps = 0
 
   add(other: Coverage): void {

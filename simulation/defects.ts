@@ -19,8 +19,8 @@ const core: readonly Defect[] = [
   {
     name: 'validity from the reply',
     file: 'src/core/batch.ts',
-    find: 'else this.#verb.answered(items[index] as Item, answer, sent)',
-    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: this.#clock.now(), order: sent.order })',
+    find: 'else this.#verb.answered(items[index] as Item, answer, sent, now)',
+    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: now, order: sent.order }, now)',
     why: 'the engine set the expiry before it answered: counted from the arrival, the holder believes for longer than the engine does',
   },
   {
@@ -96,15 +96,15 @@ const core: readonly Defect[] = [
   {
     name: 'leave overtakes the enter',
     file: 'src/core/keeper.ts',
-    find: '    if (entry.entering !== 0) await entry.entered()\n    if (!entry.mayBeInLine) return false\n',
-    replace: '',
+    find: 'return entry.entering === 0 ? this.#sweep(entry, held) : entry.entered().then(() => this.#sweep(entry, held))',
+    replace: 'return this.#sweeper.leave(entry, held)',
     why: 'it finds nothing to take out, and then the enter arrives',
   },
   {
     name: 'doubtful enter not swept',
     file: 'src/core/entry.ts',
-    find: 'return !this.outlives && (this.inLine || this.#isDoubtful)',
-    replace: 'return !this.outlives && this.inLine',
+    find: 'return this.inLine || this.isDoubtful',
+    replace: 'return this.inLine',
     why: 'an enter whose answer was lost stands in line for nobody, for a whole ttl',
   },
   {
@@ -117,7 +117,7 @@ const core: readonly Defect[] = [
   {
     name: 'gap ignored',
     file: 'src/core/keeper.ts',
-    find: "      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint())\n",
+    find: "      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)\n",
     replace: '',
     why: 'a grant that was announced during the outage is noticed only with the next renewal',
   },
@@ -131,7 +131,7 @@ const core: readonly Defect[] = [
   {
     name: 'heartbeat dies of one failure',
     file: 'src/core/keeper.ts',
-    find: '    else this.#plan(entry)\n  }\n\n  #full(',
+    find: '    else this.#plan(entry, now)\n  }\n\n  #full(',
     replace: '    else this.#heartbeat.remove(entry)\n  }\n\n  #full(',
     why: 'one lost message costs the lease, and nobody is told',
   },
@@ -153,7 +153,7 @@ const core: readonly Defect[] = [
   {
     name: 'announcement of an earlier stay believed',
     file: 'src/core/entry.ts',
-    find: '    if (this.#isDoubtful) return ASK\n',
+    find: '    if (this.isDoubtful) return ASK\n',
     replace: '',
     why: 'after an enter of unknown outcome, the id may be in line for the second time',
   },
@@ -221,8 +221,8 @@ const engine: readonly Defect[] = [
   {
     name: 'renewal resurrects',
     file: 'src/engines/memory.ts',
-    find: '  renew(place: Place): Standing {\n    const now = this.#expire()',
-    replace: '  renew(place: Place): Standing {\n    const now = this.#clock.now()',
+    find: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#expire()',
+    replace: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#clock.now()',
     why: 'gone is final',
   },
   {

@@ -22,13 +22,13 @@ export function simulatedEngine(world: World, link: Link): Engine {
   }
   const enter = (claims: readonly Claim[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
     link.call('enter', claims, signal, () => {
-      const standings = claims.map((claim) => server.lines.enter(claim, link.client))
+      const standings = server.lines.enter(claims, link.news.client)
       witness.looks(claims)
       return standings
     })
   const renew = (places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
     link.call('renew', places, signal, () => {
-      const standings = places.map((place) => server.lines.renew(place))
+      const standings = server.lines.renew(places)
       witness.looks(places)
       return standings
     })
@@ -40,7 +40,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
     renew: climate.signals ? (places, signal) => renew(places, signal) : (places) => renew(places, undefined),
     leave: (places) =>
       link.call('leave', places, undefined, () => {
-        const left = places.map(({ key, id }) => server.lines.leave(key, id))
+        const left = server.lines.leave(places)
         witness.looks(
           places.map(({ key }) => ({ key })),
           places,
@@ -56,6 +56,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
       link.close()
     },
   }
-  if (climate.news !== 'none') engine.subscribe = (listener) => link.subscribe(listener)
+  if (climate.watch) engine.watch = (key, listener) => link.news.watch(key, listener)
+  if (climate.news !== 'none') engine.subscribe = (listener) => link.news.subscribe(listener)
   return engine
 }

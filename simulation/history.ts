@@ -158,6 +158,7 @@ export type MishapKind =
   /** Two nested leases at once. */
   | 'nesting'
   | 'dishonest using'
+  | 'leaders out of order'
   | 'slow close'
   | 'unexpected error'
   | 'unhandled rejection'

@@ -9,11 +9,14 @@
 import type { Standing } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
 import type { Call, FaultKind } from './history.ts'
+import { Ledger } from './ledger.ts'
 import { Newsline } from './newsline.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
 type Answer = Standing | boolean
+
+type Way = 'there' | 'back'
 
 type Fate = 'arrives' | 'lost' | 'refused'
 
@@ -27,11 +30,41 @@ interface Flight {
   readonly unsent: boolean
 }
 
-export class Link extends Newsline {
-  readonly #flights = new Map<'there' | 'back', number>()
+/** What comes right behind another, on one connection. */
+const APART_MS = 1e-6
+
+export class Link {
+  readonly ledger: Ledger
+  readonly news: Newsline
+  /** Its process has closed it, or died. */
+  closed = false
+  readonly #world: World
+  readonly #process: SimulatedProcess
+  /** Where messages do not overtake: when the last one of each way arrives. */
+  readonly #lastArrival: Record<Way, number> = { there: 0, back: 0 }
+  #darkUntil = 0
 
   constructor(world: World, process: SimulatedProcess) {
-    super(world, process)
+    this.#world = world
+    this.#process = process
+    this.ledger = new Ledger(world, process.number)
+    this.news = new Newsline(world, process, this)
+  }
+
+  /** Nothing gets through, in either direction. */
+  get severed(): boolean {
+    return this.closed || this.#world.now < this.#darkUntil
+  }
+
+  /** No way to the server for so long. */
+  blackOut(durationMs: number): void {
+    this.#darkUntil = Math.max(this.#darkUntil, this.#world.now + durationMs)
+    this.news.interrupt(durationMs)
+  }
+
+  close(): void {
+    this.closed = true
+    this.news.close()
   }
 
   call<Given extends Answer>(
@@ -40,9 +73,10 @@ export class Link extends Newsline {
     signal: AbortSignal | undefined,
     apply: () => Given[],
   ): Promise<Given[]> {
-    const { world, process } = this
+    const { number } = this.#process
+    const world = this.#world
     const call: Call = {
-      process: process.number,
+      process: number,
       verb,
       items,
       sentAt: world.now,
@@ -51,8 +85,8 @@ export class Link extends Newsline {
       goneAt: 0,
     }
     world.history.calls.push(call)
-    this.sends(call, signal)
-    if (world.logging) world.log(process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
+    this.ledger.sends(call, signal)
+    if (world.logging) world.log(this.#process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
     return new Promise<Given[]>((resolve, reject) => {
       const unsent = world.random.happens(0.2)
       this.#depart({ call, signal, apply, resolve: resolve as Flight['resolve'], reject, unsent })
@@ -61,14 +95,15 @@ export class Link extends Newsline {
 
   /** A question that changes nothing: it can be lost too, and nobody minds. */
   ask<Given>(look: () => Given): Promise<Given> {
-    const { world, process } = this
-    const { climate, server } = world
+    const { climate, server, witness } = this.#world
     return new Promise((resolve, reject) => {
       if (this.severed || this.#befalls(climate.loseRequest, 'lost request')) return
       server.schedule(this.#delayMs('there'), 'io', () => {
         if (server.down) return
         const answer = look()
-        process.schedule(this.#delayMs('back'), 'io', () => (this.closed ? reject(new Error('closed')) : resolve(answer)))
+        // It makes the server see what has expired.
+        witness.looksAround()
+        this.#process.schedule(this.#delayMs('back'), 'io', () => (this.closed ? reject(new Error('closed')) : resolve(answer)))
       })
     })
   }
@@ -81,17 +116,17 @@ export class Link extends Newsline {
   }
 
   #fateOfRequest(): Fate {
-    const { climate } = this.world
+    const { climate } = this.#world
     if (this.closed || (!this.severed && this.#befalls(climate.refuse, 'refused call'))) return 'refused'
     return this.severed || this.#befalls(climate.loseRequest, 'lost request') ? 'lost' : 'arrives'
   }
 
   #travel(flight: Flight): void {
-    const { server, witness, random, climate } = this.world
+    const { server, witness, random, climate } = this.#world
     server.schedule(this.#delayMs('there'), 'io', () => this.#arrive(flight))
-    if (this.world.calm || !random.happens(climate.duplicate)) return
+    if (this.#world.calm || !random.happens(climate.duplicate)) return
     const laterMs = this.#delayMs('there') + random.between(0, climate.ttlMs * 1.5)
-    this.world.fault('duplicated request', this.process.number, laterMs)
+    this.#world.fault('duplicated request', this.#process.number, laterMs)
     server.schedule(laterMs, 'io', () => {
       witness.echo = true
       if (!server.down) flight.apply()
@@ -100,7 +135,7 @@ export class Link extends Newsline {
   }
 
   #arrive(flight: Flight): void {
-    const { server, random } = this.world
+    const { server, random } = this.#world
     if (flight.unsent && flight.signal?.aborted) return
     if (server.down && !this.severed && random.happens(0.5)) this.#refuse(flight)
     else if (server.down || this.severed) this.#vanish(flight)
@@ -108,8 +143,7 @@ export class Link extends Newsline {
   }
 
   #answer(flight: Flight, answers: Answer[]): void {
-    const { world, process } = this
-    const { climate, random } = world
+    const { climate, random } = this.#world
     if (flight.call.verb !== 'leave' && this.#befalls(climate.failItem, 'failed item')) {
       const error = new EngineError('simulated', 'a script error', { outcome: 'unknown' })
       answers[random.whole(0, answers.length - 1)] = { state: 'failed', error }
@@ -118,7 +152,7 @@ export class Link extends Newsline {
       this.#vanish(flight)
       return
     }
-    process.schedule(this.#delayMs('back'), 'io', () => {
+    this.#process.schedule(this.#delayMs('back'), 'io', () => {
       if (this.severed) this.#vanish(flight)
       else this.#deliver(flight, answers)
     })
@@ -126,7 +160,8 @@ export class Link extends Newsline {
 
   #deliver(flight: Flight, answers: Answer[]): void {
     const { call, signal, resolve } = flight
-    const { world, process } = this
+    const world = this.#world
+    const process = this.#process
     if (world.logging)
       world.log(
         process.name,
@@ -136,50 +171,51 @@ export class Link extends Newsline {
     call.overAt ??= world.now
     call.goneAt = world.now
     call.gone = call.items.filter((_, i) => isGone(answers[i] as Answer)).map(({ id }) => id)
-    this.answered(call, answers)
+    this.ledger.answered(call, answers)
     resolve(answers)
   }
 
   #refuse({ call, reject }: Flight): void {
-    const { world, process } = this
+    const world = this.#world
+    const process = this.#process
     process.schedule(this.#delayMs('back'), 'io', () => {
       if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
       call.overAt ??= world.now
-      this.failed(call, 'not applied')
+      this.ledger.failed(call, 'not applied')
       reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
     })
   }
 
   /** Never answered; or the client notices that the connection is gone. */
   #vanish({ call, reject }: Flight): void {
-    const { world, process } = this
+    const world = this.#world
+    const process = this.#process
     if (!world.random.happens(0.3)) return
     process.schedule(world.random.between(0, world.climate.ttlMs / 2), 'io', () => {
       if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
       call.overAt ??= world.now
-      this.failed(call, 'unknown')
+      this.ledger.failed(call, 'unknown')
       reject(new Error('connection lost'))
     })
   }
 
   #befalls(probability: number, kind: FaultKind): boolean {
-    if (this.world.calm || !this.world.random.happens(probability)) return false
-    this.world.fault(kind, this.process.number)
+    if (this.#world.calm || !this.#world.random.happens(probability)) return false
+    this.#world.fault(kind, this.#process.number)
     return true
   }
 
-  #delayMs(way: 'there' | 'back'): number {
-    const { world } = this
-    const { climate, random, now } = world
+  #delayMs(way: Way): number {
+    const { climate, random, now, calm } = this.#world
     let delayMs = random.between(climate.delayMs / 10, climate.delayMs)
-    if (!world.calm && random.happens(climate.slow)) {
+    if (!calm && random.happens(climate.slow)) {
       delayMs = random.between(climate.delayMs, climate.ttlMs * random.pick([0.3, 1, 2.5]))
-      world.fault('slow message', this.process.number, delayMs)
+      this.#world.fault('slow message', this.#process.number, delayMs)
     }
     if (climate.reorder) return delayMs
     // One connection: nothing overtakes.
-    const at = Math.max(now + delayMs, (this.#flights.get(way) ?? 0) + 1e-6)
-    this.#flights.set(way, at)
+    const at = Math.max(now + delayMs, this.#lastArrival[way] + APART_MS)
+    this.#lastArrival[way] = at
     return at - now
   }
 }

@@ -17,6 +17,8 @@ import { GREATEST_DRIFT } from './server.ts'
 import type { World } from './world.ts'
 
 const BOOT_STEP_MS = 10
+/** Wall and monotonic time that have come apart by less are not worth a look at the boot clock. */
+const HIDDEN_MS = 150
 /** A timer of Node fires a little late, and now and then a fraction early: its loop counts whole milliseconds. */
 const LATE_MS = 1
 const EARLY_MS = 0.5
@@ -40,6 +42,8 @@ export class SimulatedProcess extends Actor {
   readonly #bornAt: number
   #suspendedMs = 0
   #asleepUntil = 0
+  /** By how much wall and monotonic time have come apart since the core last looked. */
+  #unseenMs = 0
   #wallAheadMs = 1_700_000_000_000
   #awake = 0
 
@@ -88,18 +92,31 @@ export class SimulatedProcess extends Actor {
     this.#asleepUntil = this.scheduler.now + durationMs
     for (const event of this.#timers) if (event.slot >= 0) this.scheduler.move(event, event.at + durationMs)
     this.#suspendedMs += durationMs
+    this.#comeApart(durationMs)
     this.stop(durationMs, first)
   }
 
   setWallClock(byMs: number): void {
     this.#wallAheadMs += byMs
+    this.#comeApart(byMs)
+  }
+
+  /**
+   * Wall and monotonic time come apart. A wall clock that is set back by as much as the machine has just slept, to a tenth of a second, would hide the sleep from the core,
+   * which does not promise to notice that: then it is set back by more.
+   */
+  #comeApart(byMs: number): void {
+    this.#unseenMs += byMs
+    if (this.#unseenMs === byMs || Math.abs(this.#unseenMs) > HIDDEN_MS) return
+    this.#wallAheadMs -= 2 * HIDDEN_MS
+    this.#unseenMs -= 2 * HIDDEN_MS
   }
 
   /** Gone without a word. What it has in lines stays there, and what is on its way to the server arrives. */
   crash(): void {
     this.alive = false
     this.#timers.clear()
-    this.link.cut()
+    this.link.close()
   }
 
   #clock(): Clock {
@@ -107,7 +124,10 @@ export class SimulatedProcess extends Actor {
     return {
       now: sleeplessNow({
         monotonicMs: () => elapsed() - this.#suspendedMs * this.#rate,
-        wallMs: () => elapsed() + this.#wallAheadMs,
+        wallMs: () => {
+          this.#unseenMs = 0
+          return elapsed() + this.#wallAheadMs
+        },
         bootMs: () => Math.floor(elapsed() / BOOT_STEP_MS) * BOOT_STEP_MS,
       }),
       timer: (delayMs, fire) => this.#timer(delayMs, fire),

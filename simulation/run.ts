@@ -12,7 +12,7 @@ import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
 import type { Coverage } from './coverage.ts'
 import type { History } from './history.ts'
-import { closeProcess, scheduleStrikes, startProcess } from './strikes.ts'
+import { closeProcess, GREATEST_JUMP_TTLS, scheduleStrikes, startProcess } from './strikes.ts'
 import { World, type WorldOptions } from './world.ts'
 
 export interface Run {
@@ -58,6 +58,7 @@ function endStorm(world: World): void {
   // What has struck already takes its time.
   history.calmAt = history.faults.reduce((latest, { to }) => Math.max(latest, to), world.now)
   if (world.logging) world.log('world', 'calm')
+  for (const happen of world.atCalm) happen()
   let done = false
   world.whenAllAreDone = () => {
     if (done) return
@@ -71,9 +72,10 @@ function endStorm(world: World): void {
   world.workersDone()
 }
 
-/** Whatever nobody renews has expired by then, and whatever is swept has been swept. */
-function quietMs({ climate }: World): number {
-  return 2.5 * climate.longTtlMs + climate.callTimeoutMs
+/** Whatever nobody renews has expired by then, and whatever is swept has been swept. A server whose clock was set back makes everything live longer. */
+function quietMs({ climate, history }: World): number {
+  const jumps = history.faults.filter(({ kind }) => kind === 'server clock jump').length
+  return 2.5 * climate.longTtlMs + 2 * climate.callTimeoutMs + jumps * GREATEST_JUMP_TTLS * climate.ttlMs
 }
 
 function endQuiet(world: World): void {

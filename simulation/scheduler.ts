@@ -1,10 +1,11 @@
 /**
  * Virtual time. One heap of events; the next one happens when everything that the last one set off has come to rest.
  *
- * The core runs on promises and ticks. An event that touches a process is followed by `setImmediate`, which Node runs when both are used up; the simulated
- * server only uses promise jobs, so one more of those is enough and ten times cheaper. Nothing here depends on real time.
+ * The core runs on promises and ticks: rest.ts knows when both are used up. The simulated server only uses promise jobs, so one more of those is enough.
+ * Nothing here depends on real time.
  */
 import { Heap, type Heaped } from '../src/core/heap.ts'
+import { whenAtRest } from './rest.ts'
 
 /** `timer`: of a clock. `io`: a message arrives. `work`: the program under the locks goes on. `world`: the weather. */
 export type EventKind = 'timer' | 'io' | 'work' | 'world'
@@ -76,7 +77,7 @@ export class Scheduler {
       const step = (): void => {
         try {
           const rest = this.#happen()
-          if (rest === 'everything') setImmediate(step)
+          if (rest === 'everything') whenAtRest(step)
           else if (rest === 'promises') queueMicrotask(step)
           else resolve(this.count < RUNAWAY_EVENTS)
         } catch (error) {

@@ -4,6 +4,7 @@
  */
 import type { ResumeOrder } from './actor.ts'
 import type { Strike } from './climate.ts'
+import { startObserver } from './observer.ts'
 import { SimulatedProcess } from './process.ts'
 import { startWorkers } from './worker.ts'
 import type { World } from './world.ts'
@@ -18,8 +19,13 @@ export function scheduleStrikes(world: World, events: number): void {
 
 /** A new process, at work. */
 export function startProcess(world: World): void {
-  startWorkers(world, new SimulatedProcess(world))
+  const process = new SimulatedProcess(world)
+  startWorkers(world, process)
+  if (world.climate.observers && !world.calm) startObserver(world, process)
 }
+
+/** How far the server's clock is set, at most. */
+export const GREATEST_JUMP_TTLS = 2
 
 const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
   blackout: (world) =>
@@ -70,7 +76,7 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
   'server clock jump': (world) => {
     world.fault('server clock jump')
     world.witness.jumps()
-    world.server.jump(world.random.between(-2, 2) * world.climate.ttlMs)
+    world.server.jump(world.random.between(-GREATEST_JUMP_TTLS, GREATEST_JUMP_TTLS) * world.climate.ttlMs)
   },
 
   eviction: (world) => {
@@ -82,8 +88,12 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
 
 function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   const { random, server, witness } = world
+  if (server.down) return
+  // Whatever has expired lets others hold first: what is evicted then may have been holding for no time at all, but it was.
+  server.lines.inspect(key)
+  witness.looksAround()
   const stays = witness.stays(key)
-  if (stays.length === 0 || server.down) return
+  if (stays.length === 0) return
   const { token, process } = random.pick(stays)
   world.fault('eviction', process, world.climate.longTtlMs)
   if (!server.lines.evict(key, token, how)) return
@@ -115,7 +125,7 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
 function restartServer(world: World, memory: 'kept' | 'lost'): void {
   const durationMs = lasting(world, 1)
   world.fault(memory === 'kept' ? 'server restart' : 'server amnesia', undefined, durationMs)
-  for (const process of world.processes) process.link.interrupt(durationMs)
+  for (const process of world.processes) process.link.news.interrupt(durationMs)
   world.server.restart(durationMs, memory)
 }
 

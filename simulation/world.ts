@@ -35,6 +35,8 @@ export class World {
   readonly processes: SimulatedProcess[] = []
   /** The storm is over: no faults, nothing new is asked. */
   calm = false
+  /** What to do when it becomes so. */
+  readonly atCalm: (() => void)[] = []
   whenAllAreDone: (() => void) | undefined
   readonly #log: string[] | undefined
 

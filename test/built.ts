@@ -3,8 +3,16 @@
  * was built is missing or older than its source, instead of trying yesterday's code.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
+
+/** The path of `holdfast` itself, as users run it. */
+export function builtCommand(): string {
+  builtModule('src/cli/main.ts')
+  const made = join('dist', 'bundle', 'cli', 'holdfast.js')
+  if (!existsSync(made)) throw new Error(`${made} is missing: run \`npm run build\` first`)
+  return resolve(made)
+}
 
 /** The URL of what `source` was compiled to. */
 export function builtModule(source: string): string {

@@ -65,13 +65,14 @@ alive() {
     *) for member in $(members); do grep -qsE '\\) [^ZX] ' "/proc/$member/stat" && return 0; done; return 1 ;;
   esac
 }
-# after SECONDS COMMAND...: in the background, as $!, until USR1.
+# after SECONDS COMMAND...: in the background, as $!, until USR1. The trap may run before the line after the & does, so it cannot count on a variable set there.
 after() {
   (
-    trap '[ -z "$nap" ] || kill -s KILL "$nap"; exit' USR1
-    sleep "$1" & nap=$!
+    before=$! over=
+    trap '[ -n "$over" ] || [ "$!" = "$before" ] || kill -s KILL "$!"; exit' USR1
+    sleep "$1" &
     shift
-    wait "$nap" && { nap=; "$@"; }
+    wait "$!" && { over=1; "$@"; }
   ) 3<&- &
 }
 end() {

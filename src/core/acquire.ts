@@ -10,6 +10,7 @@ import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
 import { AcquireTimeoutError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
+import { EntryLease } from './lease.ts'
 import { within } from './within.ts'
 
 /** What is asked for. */
@@ -30,38 +31,49 @@ export interface Patience {
 /** How long a time-out may take to learn who held the lock; it is only for the message. */
 const NAMING_MS = 250
 
-/** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. */
-export async function acquireEntry(keeper: Keeper, ask: Ask, patience: Patience): Promise<Entry | undefined> {
+/** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. `granted` hears of the lease before anybody else. */
+export async function acquireLease(
+  keeper: Keeper,
+  ask: Ask,
+  patience: Patience,
+  granted: ((lease: EntryLease) => void) | undefined,
+): Promise<EntryLease | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
   patience.signal?.throwIfAborted()
   keeper.publish.ask({ operation })
   const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
-  const elapsedMs = (): number => keeper.clock.now() - startedAt
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
-    const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal)
+    const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal, queued ? keeper.clock.now() : startedAt)
+    const waitedMs = (outcome.state === 'held' ? entry.grantedAt : keeper.clock.now()) - startedAt
     switch (outcome.state) {
       case 'held':
-        keeper.publish.grant({ operation, token: entry.token, waitedMs: elapsedMs(), queued: queued || entry.queued })
-        return entry
+        keeper.publish.grant({ operation, token: entry.token, waitedMs, queued: queued || entry.queued })
+        return leaseOf(keeper, entry, granted)
       case 'again':
         continue
       case 'busy':
-        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'busy' })
+        keeper.publish.refuse({ operation, waitedMs, why: 'busy' })
         return undefined
       case 'timeout': {
-        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'timeout' })
-        throw await timeoutError(keeper, ask.key, elapsedMs(), entry)
+        keeper.publish.refuse({ operation, waitedMs, why: 'timeout' })
+        throw await timeoutError(keeper, ask.key, waitedMs, entry)
       }
       case 'cancelled':
-        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'cancelled' })
+        keeper.publish.refuse({ operation, waitedMs, why: 'cancelled' })
         throw signal?.reason
       case 'refused':
-        keeper.publish.refuse({ operation, waitedMs: elapsedMs(), why: 'error', error: outcome.error })
+        keeper.publish.refuse({ operation, waitedMs, why: 'error', error: outcome.error })
         throw outcome.error
     }
   }
+}
+
+function leaseOf(keeper: Keeper, entry: Entry, granted: ((lease: EntryLease) => void) | undefined): EntryLease {
+  const lease = new EntryLease(keeper, entry)
+  granted?.(lease)
+  return lease
 }
 
 /** The error for a wait that ran out, with who was in the way. */
@@ -77,13 +89,19 @@ export async function timeoutError(keeper: Keeper, key: string, waitedMs: number
 type PatientOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }
 
 /** The outcome of one asking, or the end of patience. */
-function outcomeWithin(keeper: Keeper, entry: Entry, deadline: number, signal: AbortSignal | undefined): Promise<PatientOutcome> {
-  const outcome = keeper.enter(entry)
+function outcomeWithin(
+  keeper: Keeper,
+  entry: Entry,
+  deadline: number,
+  signal: AbortSignal | undefined,
+  now: number,
+): Promise<PatientOutcome> {
+  const outcome = keeper.enter(entry, now)
   const endless = deadline === Number.POSITIVE_INFINITY || !entry.wait
   if (endless && signal === undefined) return outcome
 
   return new Promise((resolve) => {
-    const timer = endless ? undefined : keeper.clock.timer(deadline - keeper.clock.now(), () => giveUp('timeout'))
+    const timer = endless ? undefined : keeper.clock.timer(deadline - now, () => giveUp('timeout'))
     const end = (result: PatientOutcome): void => {
       timer?.cancel()
       forget()

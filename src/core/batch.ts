@@ -10,8 +10,10 @@
  * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it, so that a stuck key
  * costs one call and not all of them, and so that the order of claims on one key is kept.
  */
+import type { Awake } from './awake.ts'
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
+import { ASLEEP_MS } from './heartbeat.ts'
 import { outside } from './outside.ts'
 
 /** When a call went out. `order` tells earlier from later even where the clock does not. */
@@ -25,6 +27,8 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   readonly name: string
   readonly engine: string
   readonly batchLimit: number
+  /** Whether a large batch is better sent in two halves. */
+  readonly overlaps: boolean
   /** `signal` aborts when the call has had its time; undefined unless the verb is cancellable. */
   call(items: readonly Item[], signal: AbortSignal | undefined): Promise<readonly Answer[]>
   /** Whether a call can do anything with a signal. Making one is the dearest part of a call that costs nothing else. */
@@ -32,22 +36,23 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   timeoutMs(items: readonly Item[]): number
   /** About to be sent. False: no longer wanted, drop it. */
   sending(item: Item, sent: Sent): boolean
-  answered(item: Item, answer: Answer, sent: Sent): void
+  answered(item: Item, answer: Answer, sent: Sent, now: number): void
   /** The call failed or timed out. After a time-out, `answered` may still follow. */
   failed(item: Item, error: EngineError, sent: Sent): void
 }
 
 /** After this long a call no longer holds up what is asked for other keys. */
 const SLOW_MS = 50
-/** How many calls of one verb may be unanswered at once. All but one of them are slow. */
+/** How many calls of one verb may be unanswered at once. All but one of them, or two halves of one, are slow. */
 const CALLS_IN_FLIGHT = 4
+/** A half smaller than this costs more, as a call of its own, than working on both at the same time gains. */
+const HALF = 32
 
 interface Call<Item> {
   readonly items: readonly Item[]
   readonly sent: Sent
   readonly timeoutMs: number
   readonly abort: AbortController | undefined
-  readonly alive: Timer
   slow: boolean
   over: boolean
 }
@@ -55,6 +60,7 @@ interface Call<Item> {
 export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #verb: Verb<Item, Answer>
   readonly #clock: Clock
+  readonly #awake: Awake
   readonly #nextOrder: () => number
   readonly #calls = new Set<Call<Item>>()
   readonly #drainers: (() => void)[] = []
@@ -64,9 +70,10 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #watch: Timer | undefined
   #watchAt: number = Number.POSITIVE_INFINITY
 
-  constructor(verb: Verb<Item, Answer>, clock: Clock, nextOrder: () => number) {
+  constructor(verb: Verb<Item, Answer>, clock: Clock, awake: Awake, nextOrder: () => number) {
     this.#verb = verb
     this.#clock = clock
+    this.#awake = awake
     this.#nextOrder = nextOrder
   }
 
@@ -101,8 +108,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #flush = (): void => {
     this.#scheduled = false
     while (this.#queue.length > 0 && this.#mayCall()) {
-      const sent = { at: this.#clock.now(), order: this.#nextOrder() }
-      const items = this.#take(sent)
+      const sent: Sent = { at: this.#clock.now(), order: this.#nextOrder() }
+      const items = this.#take(sent, this.#share())
       if (items.length === 0) break
       this.#send(items, sent)
     }
@@ -112,18 +119,31 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #mayCall(): boolean {
     if (this.#calls.size >= CALLS_IN_FLIGHT) return false
-    for (const call of this.#calls) if (!call.slow) return false
-    return true
+    const fast = this.#fastCalls()
+    return fast === 0 || (fast === 1 && this.#verb.overlaps && this.#queue.length >= HALF)
   }
 
-  #take(sent: Sent): readonly Item[] {
-    const { batchLimit } = this.#verb
+  #fastCalls(): number {
+    let fast = 0
+    for (const call of this.#calls) if (!call.slow) fast += 1
+    return fast
+  }
+
+  /** How much of the queue the next call takes. */
+  #share(): number {
+    const { batchLimit, overlaps } = this.#verb
+    const { length } = this.#queue
+    const halves = overlaps && length >= 2 * HALF && this.#fastCalls() === 0
+    return Math.min(batchLimit, halves ? Math.ceil(length / 2) : length)
+  }
+
+  #take(sent: Sent, share: number): readonly Item[] {
     const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
     for (const item of this.#queue) {
-      if (taken.length === batchLimit || stuck?.has(item.key)) left.push(item)
+      if (taken.length === share || stuck?.has(item.key)) left.push(item)
       else if (this.#verb.sending(item, sent)) taken.push(item)
     }
     this.#queue = left
@@ -133,9 +153,10 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #send(items: readonly Item[], sent: Sent): void {
     const abort = this.#verb.cancellable() ? new AbortController() : undefined
     const timeoutMs = this.#verb.timeoutMs(items)
-    const call: Call<Item> = { items, sent, timeoutMs, abort, alive: this.#clock.stayAlive(), slow: false, over: false }
+    const call: Call<Item> = { items, sent, timeoutMs, abort, slow: false, over: false }
+    this.#awake.begin()
     this.#calls.add(call)
-    this.#lookAt(sent.at + Math.min(SLOW_MS, timeoutMs))
+    this.#lookAt(sent.at + Math.min(SLOW_MS, timeoutMs), sent.at)
     this.#invoke(call).then(
       (answers) => this.#answer(call, answers),
       (error: unknown) => {
@@ -159,10 +180,12 @@ export class Batch<Item extends { readonly key: string }, Answer> {
       return
     }
     this.#end(call)
+    // One look at the clock for all of them: it costs as much as the rest of an answer.
+    const now = this.#clock.now()
     for (let index = 0; index < items.length; index += 1) {
       const answer = answers[index]
       if (answer === undefined) this.#verb.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
-      else this.#verb.answered(items[index] as Item, answer, sent)
+      else this.#verb.answered(items[index] as Item, answer, sent, now)
     }
     if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
   }
@@ -182,17 +205,15 @@ export class Batch<Item extends { readonly key: string }, Answer> {
         next = Math.min(next, sent.at + (call.slow ? timeoutMs : Math.min(SLOW_MS, timeoutMs)))
       }
     }
-    if (next < Number.POSITIVE_INFINITY) this.#lookAt(next)
+    if (next < Number.POSITIVE_INFINITY) this.#lookAt(next, now)
     this.#flush()
   }
 
-  #lookAt(at: number): void {
-    const now = this.#clock.now()
-    // As for the heartbeat: a timer that slept through its time is set again.
-    if (at >= this.#watchAt && this.#watchAt > now) return
+  #lookAt(at: number, now: number): void {
+    if (this.#watchAt <= Math.max(at, now) && now <= this.#watchAt + ASLEEP_MS) return
     this.#watch?.cancel()
-    this.#watchAt = Math.min(at, this.#watchAt)
-    this.#watch = this.#clock.timer(this.#watchAt - now, () => outside(() => this.#look()))
+    this.#watchAt = Math.max(Math.min(at, this.#watchAt), now)
+    this.#watch = this.#clock.timer(this.#watchAt - this.#clock.now(), () => outside(() => this.#look()))
   }
 
   #timedOut(call: Call<Item>): void {
@@ -209,9 +230,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #end(call: Call<Item>): void {
+    if (!this.#calls.delete(call)) return
     call.over = true
-    call.alive.cancel()
-    this.#calls.delete(call)
+    this.#awake.end()
   }
 
   #asEngineError(error: unknown): EngineError {

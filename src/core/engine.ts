@@ -130,6 +130,11 @@ export interface Traits {
   readonly lineBound: number
   /** How many items one call takes; the core splits larger batches. */
   readonly batchLimit: number
+  /**
+   * Whether a call is worked on elsewhere, by a server that takes the next one meanwhile. The core then cuts a large batch of enters or leaves in two, so that the
+   * server works on one half while this process works on the other.
+   */
+  readonly overlaps?: true
   /** In one sentence: what tokens survive, and what they assume. */
   readonly tokensSurvive: string
   /** In one sentence: which faults the engine survives with its promises intact. */

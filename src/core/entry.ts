@@ -12,7 +12,6 @@
  * before the engine's. Nothing is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
-import type { Timer } from './clock.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
@@ -44,6 +43,7 @@ export type Verdict =
   /** The asking is over, and it has to be taken out of the line. */
   | { readonly step: 'refuse'; readonly error: Error }
 
+export const HELD: Outcome = { state: 'held' }
 const PLAN: Verdict = { step: 'plan' }
 const ASK: Verdict = { step: 'ask' }
 
@@ -104,11 +104,11 @@ export class Entry implements Claim, Scheduled {
 
   /** When its hold became known. */
   grantedAt = 0
-  /** Keeps the process alive while it stands in line: somebody awaits it. */
-  alive: Timer | undefined
+  /** It keeps the process alive while it stands in line: somebody awaits it. */
+  awaited = false
 
-  /** It is to stand in the line without us until it expires: nobody takes it out. */
-  outlives = false
+  /** It is to stand in the line without us until then: nobody takes it out before. Infinity: nobody knows yet. */
+  outlivesUntil: number = Number.NEGATIVE_INFINITY
   /** The answer to its leave, once it was asked to. */
   left: Promise<boolean> | undefined
 
@@ -175,7 +175,7 @@ export class Entry implements Claim, Scheduled {
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
     // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
-    if (this.#isDoubtful) return ASK
+    if (this.isDoubtful) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
@@ -183,12 +183,13 @@ export class Entry implements Claim, Scheduled {
     return ASK
   }
 
-  /** Whether a leave has anything to do: it is in the line, or may be, and is not to stay there. */
+  /** Whether a leave has anything to do: it is in the line, or may be. */
   get mayBeInLine(): boolean {
-    return !this.outlives && (this.inLine || this.#isDoubtful)
+    return this.inLine || this.isDoubtful
   }
 
-  get #isDoubtful(): boolean {
+  /** An enter of it had an unknown outcome, and may arrive at any time. */
+  get isDoubtful(): boolean {
     return this.doubtfulUntil > Number.NEGATIVE_INFINITY
   }
 
@@ -221,7 +222,7 @@ export class Entry implements Claim, Scheduled {
     const announced = this.#announced
     this.#announced = undefined
     // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.
-    if (announced === undefined || this.#isDoubtful || sent.order > this.#announcedAt) return PLAN
+    if (announced === undefined || this.isDoubtful || sent.order > this.#announcedAt) return PLAN
     return this.#believe(announced.token, now)
   }
 
@@ -268,14 +269,15 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
-  plan(retryAt: () => number): number {
+  plan(now: number, retryDelayMs: (ttlMs: number) => number): number {
     this.slackMs = 0
     if (this.asking !== 0) {
       if (this.phase !== 'held') return this.unreachableAt
       return this.inJeopardy ? this.deadline : this.jeopardyAt
     }
     if (this.failingSince !== undefined) {
-      return this.phase === 'held' ? Math.min(retryAt(), this.deadline) : retryAt()
+      const retryAt = now + retryDelayMs(this.ttlMs)
+      return this.phase === 'held' ? Math.min(retryAt, this.deadline) : retryAt
     }
     this.slackMs = this.ttlMs / 6
     return this.#confirmedAt + this.#validMs / 3

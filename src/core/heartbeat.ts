@@ -14,6 +14,12 @@ export interface Scheduled extends Heaped {
   readonly slackMs: number
 }
 
+/**
+ * A timer does not run while the machine sleeps: one that is overdue by this much is set again, or everything new would wait for it. Overdue by less, it is about
+ * to fire.
+ */
+export const ASLEEP_MS = 10
+
 export class Heartbeat<Item extends Scheduled> {
   readonly #clock: Clock
   readonly #due: (item: Item, now: number) => void
@@ -26,10 +32,10 @@ export class Heartbeat<Item extends Scheduled> {
     this.#due = due
   }
 
-  /** Handle `item` at `at`, instead of when it was to be handled before. */
-  put(item: Item, at: number): void {
+  /** Handle `item` at `at`, instead of when it was to be handled before. `now` is what the clock says, or said a moment ago. */
+  put(item: Item, at: number, now: number): void {
     this.#heap.put(item, at)
-    this.#arm()
+    this.#arm(now)
   }
 
   /**
@@ -47,16 +53,14 @@ export class Heartbeat<Item extends Scheduled> {
     this.#timerAt = Number.POSITIVE_INFINITY
   }
 
-  #arm(): void {
+  #arm(now: number): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    const now = this.#clock.now()
-    // A timer does not run while the machine sleeps: one that is overdue is set again, or everything new would wait for it.
-    if (at >= this.#timerAt && this.#timerAt > now) return
+    if (this.#timerAt <= Math.max(at, now) && now <= this.#timerAt + ASLEEP_MS) return
     this.#timer?.cancel()
     this.#timer = undefined
-    this.#timerAt = at
+    this.#timerAt = Math.max(at, now)
     if (at === Number.POSITIVE_INFINITY) return
-    this.#timer = this.#clock.timer(at - now, () => outside(() => this.#beat()))
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
   }
 
   #beat(): void {
@@ -70,6 +74,6 @@ export class Heartbeat<Item extends Scheduled> {
       due.push(item)
     }
     for (const item of due) this.#due(item, now)
-    this.#arm()
+    this.#arm(this.#clock.now())
   }
 }

@@ -4,11 +4,12 @@
  * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the rules about deadlines, unknown outcomes
  * and the order of answers live (docs/how-it-works.md tells them in prose). Waiting, cancelling and nesting are built on top, in acquire.ts.
  */
+import { Awake } from './awake.ts'
 import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
-import { type Entry, type Outcome, QUEUED, type Verdict } from './entry.ts'
+import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
@@ -30,6 +31,7 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
+  readonly #awake: Awake
   readonly #verbs: Verbs
   readonly #enters: Batch<Entry, Standing>
   readonly #renews: Batch<Entry, Standing>
@@ -47,13 +49,14 @@ export class Keeper {
     const nextOrder = (): number => ++this.#order
     this.#verbs = new Verbs(engine, options, {
       sending: (entry, sent, verb) => this.#sending(entry, sent, verb),
-      answered: (entry, standing, sent, verb) => this.#answered(entry, standing, sent, verb),
+      answered: (entry, standing, sent, now, verb) => this.#answered(entry, standing, sent, now, verb),
       failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
       heard: (news) => this.#heard(news),
     })
-    this.#enters = new Batch(this.#verbs.enter, this.clock, nextOrder)
-    this.#renews = new Batch(this.#verbs.renew, this.clock, nextOrder)
-    this.#sweeper = new Sweeper(engine, options, nextOrder)
+    this.#awake = new Awake(this.clock)
+    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#awake, nextOrder)
+    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#awake, nextOrder)
+    this.#sweeper = new Sweeper(engine, options, this.#awake, nextOrder)
     this.#heartbeat = new Heartbeat(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -62,10 +65,11 @@ export class Keeper {
     return this.#entries.size === 0 && this.#sweeper.idle
   }
 
-  enter(entry: Entry): Promise<Outcome> {
+  /** `now` is what the clock says. */
+  enter(entry: Entry, now: number): Promise<Outcome> {
     if (this.#closing !== undefined) return Promise.resolve({ state: 'refused', error: this.#closedError() })
     this.#entries.set(entry.id, entry)
-    this.#ask(entry)
+    this.#ask(entry, now)
     return entry.outcome
   }
 
@@ -81,13 +85,15 @@ export class Keeper {
     return entry.left
   }
 
-  async #leave(entry: Entry): Promise<boolean> {
-    const { phase } = entry
+  #leave(entry: Entry): Promise<boolean> {
+    const held = entry.phase === 'held'
     this.#drop(entry)
     // Never overtake an enter that is on its way.
-    if (entry.entering !== 0) await entry.entered()
-    if (!entry.mayBeInLine) return false
-    return (await this.#sweeper.leave(entry)) && phase === 'held'
+    return entry.entering === 0 ? this.#sweep(entry, held) : entry.entered().then(() => this.#sweep(entry, held))
+  }
+
+  #sweep(entry: Entry, held: boolean): Promise<boolean> {
+    return entry.mayBeInLine ? this.#sweeper.leave(entry, held) : Promise.resolve(false)
   }
 
   /** Let it stand for `afterMs` more, without us: others are let in when it has expired. Resolves with whether the engine agreed. */
@@ -95,11 +101,21 @@ export class Keeper {
     const held = this.check(entry)
     this.#drop(entry)
     if (!held) return false
-    entry.outlives = true
-    // A renewal that is on its way would make it stand for a whole ttl.
+    entry.outlivesUntil = Number.POSITIVE_INFINITY
+    // An enter or a renewal that is on its way would make it stand for a whole ttl.
+    if (entry.entering !== 0) await entry.entered()
     await this.#renews.drained()
     if (this.#closing !== undefined) return false
-    return within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    const agreed = await within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    entry.outlivesUntil = this.clock.now() + afterMs + marginMs(entry.ttlMs)
+    // An enter of unknown outcome may still arrive and begin another stay, which nobody wants.
+    if (entry.isDoubtful) this.#sweepLate(entry)
+    return agreed
+  }
+
+  /** Something of an entry that was given up has arrived after all, or may arrive. */
+  #sweepLate(entry: Entry): void {
+    if (entry.mayBeInLine && entry.outlivesUntil < Number.POSITIVE_INFINITY) void this.#sweeper.leave(entry, false)
   }
 
   async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
@@ -109,8 +125,8 @@ export class Keeper {
   }
 
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
-  check(entry: Entry): boolean {
-    if (entry.phase === 'held' && this.clock.now() >= entry.deadline) this.#lose(entry, 'deadline')
+  check(entry: Entry, now: number = this.clock.now()): boolean {
+    if (entry.phase === 'held' && now >= entry.deadline) this.#lose(entry, 'deadline')
     return entry.phase === 'held'
   }
 
@@ -138,7 +154,7 @@ export class Keeper {
 
   // ---- sending ----
 
-  #ask(entry: Entry): void {
+  #ask(entry: Entry, now: number): void {
     if (entry.phase === 'gone') return
     if (entry.asking !== 0) {
       entry.askAgain = entry.asking !== QUEUED
@@ -148,7 +164,7 @@ export class Keeper {
     entry.askAgain = false
     if (entry.phase === 'entering') this.#enters.add(entry)
     else this.#renews.add(entry)
-    this.#plan(entry)
+    this.#plan(entry, now)
   }
 
   #sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean {
@@ -161,7 +177,7 @@ export class Keeper {
 
   // ---- hearing ----
 
-  #answered(entry: Entry, standing: Standing, sent: Sent, verb: 'enter' | 'renew'): void {
+  #answered(entry: Entry, standing: Standing, sent: Sent, now: number, verb: 'enter' | 'renew'): void {
     if (standing.state === 'failed') {
       if (standing.error instanceof EngineError) this.#failed(entry, standing.error, sent, verb)
       else this.#full(entry, standing.error, sent)
@@ -170,25 +186,25 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase !== 'gone') {
-      this.#carryOut(entry, entry.hear(standing, sent, this.clock.now()))
-      if (entry.askAgain) this.#ask(entry)
+      this.#carryOut(entry, entry.hear(standing, sent, now), now)
+      if (entry.askAgain) this.#ask(entry, now)
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
       // Given up while this enter was on its way. What has arrived has to go, but not before a later attempt has ended.
       entry.inLine = true
-      if (!awaited && entry.entering === 0 && entry.mayBeInLine) void this.#sweeper.leave(entry)
+      if (!awaited && entry.entering === 0) this.#sweepLate(entry)
     }
   }
 
-  #carryOut(entry: Entry, verdict: Verdict): void {
+  #carryOut(entry: Entry, verdict: Verdict, now: number): void {
     switch (verdict.step) {
       case 'plan':
-        this.#plan(entry)
+        this.#plan(entry, now)
         break
       case 'ask':
-        this.#ask(entry)
+        this.#ask(entry, now)
         break
       case 'hold':
-        this.#hold(entry, verdict.token)
+        this.#hold(entry, verdict.token, now)
         break
       case 'lose':
         this.#lose(entry, verdict.why)
@@ -202,29 +218,30 @@ export class Keeper {
     }
   }
 
-  #hold(entry: Entry, token: bigint | null): void {
+  #hold(entry: Entry, token: bigint | null, now: number): void {
     entry.phase = 'held'
     entry.token = token
     entry.heldSince = ++this.#order
     entry.askAgain = false
-    entry.grantedAt = this.clock.now()
-    entry.alive?.cancel()
-    entry.settle({ state: 'held' })
-    this.#plan(entry)
+    entry.grantedAt = now
+    this.#awaited(entry, false)
+    entry.settle(HELD)
+    this.#plan(entry, now)
   }
 
   #heard(news: News): void {
+    const now = this.clock.now()
     if ('gap' in news) {
-      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint())
+      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)
       return
     }
     const entry = this.#entries.get(news.id)
     if (entry === undefined) {
       this.#sweeper.heardOf(news.id)
     } else if (news.standing?.state === 'held') {
-      this.#carryOut(entry, entry.hearGranted(news.standing, this.clock.now(), ++this.#order))
+      this.#carryOut(entry, entry.hearGranted(news.standing, now, ++this.#order), now)
     } else {
-      this.#carryOut(entry, entry.hearHint())
+      this.#carryOut(entry, entry.hearHint(), now)
     }
   }
 
@@ -236,15 +253,17 @@ export class Keeper {
     if (entry.asking === sent.order) entry.asking = 0
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && !awaited && entry.mayBeInLine) void this.#sweeper.leave(entry)
+      if (verb === 'enter' && !awaited && entry.entering === 0) this.#sweepLate(entry)
       return
     }
     entry.askAgain = false
     entry.lastError = error
-    entry.failingSince ??= sent.at
-    if (entry.phase !== 'held') entry.alive ??= this.clock.stayAlive()
+    const now = this.clock.now()
+    // From the send; but after a stall of our own, in which nothing was tried, nobody knows yet whether there is an outage.
+    entry.failingSince ??= Math.max(sent.at, now - entry.ttlMs / 2)
+    if (entry.phase !== 'held') this.#awaited(entry, true)
     if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
-    else this.#plan(entry)
+    else this.#plan(entry, now)
   }
 
   #full(entry: Entry, error: LineFullError, sent: Sent): void {
@@ -256,17 +275,17 @@ export class Keeper {
   // ---- time ----
 
   /** When to look at this entry again. */
-  #plan(entry: Entry): void {
-    if (entry.phase === 'waiting') entry.alive ??= this.clock.stayAlive()
-    const at = entry.plan(() => this.clock.now() + retryDelayMs(entry.ttlMs, this.chance))
-    if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at)
+  #plan(entry: Entry, now: number): void {
+    if (entry.phase === 'waiting') this.#awaited(entry, true)
+    const at = entry.plan(now, this.#retryDelayMs)
+    if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at, now)
     else this.#heartbeat.remove(entry)
   }
 
   #due(entry: Entry, now: number): void {
     if (entry.phase === 'gone') return
     if (entry.phase === 'held') {
-      if (!this.check(entry)) return
+      if (!this.check(entry, now)) return
       if (now >= entry.jeopardyAt && !entry.inJeopardy) {
         entry.inJeopardy = true
         const { operation, token, lastError: error } = entry
@@ -276,9 +295,11 @@ export class Keeper {
       this.#refuse(entry, entry.lastError)
       return
     }
-    if (entry.asking === 0) this.#ask(entry)
-    else this.#plan(entry)
+    if (entry.asking === 0) this.#ask(entry, now)
+    else this.#plan(entry, now)
   }
+
+  readonly #retryDelayMs = (ttlMs: number): number => retryDelayMs(ttlMs, this.chance)
 
   // ---- ending ----
 
@@ -304,9 +325,16 @@ export class Keeper {
 
   #drop(entry: Entry): void {
     entry.phase = 'gone'
-    entry.alive?.cancel()
+    this.#awaited(entry, false)
     this.#entries.delete(entry.id)
     this.#heartbeat.remove(entry)
+  }
+
+  #awaited(entry: Entry, awaited: boolean): void {
+    if (entry.awaited === awaited) return
+    entry.awaited = awaited
+    if (awaited) this.#awake.begin()
+    else this.#awake.end()
   }
 
   #closedError(): EngineError {

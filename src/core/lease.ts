@@ -38,9 +38,9 @@ export interface Lease extends AsyncDisposable {
 
 export class EntryLease implements InnerLease {
   readonly nested = false
-  readonly turnstile: Turnstile = new Turnstile()
   readonly keeper: Keeper
   readonly #entry: Entry
+  #turnstile: Turnstile | undefined
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
@@ -55,6 +55,12 @@ export class EntryLease implements InnerLease {
 
   get key(): string {
     return this.#entry.key
+  }
+
+  /** Made when first asked for, like the signal: most leases have none nested in them. */
+  get turnstile(): Turnstile {
+    this.#turnstile ??= new Turnstile()
+    return this.#turnstile
   }
 
   get holding(): Holding {
@@ -93,8 +99,8 @@ export class EntryLease implements InnerLease {
     throw this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
   }
 
-  release(options: ReleaseOptions = {}): Promise<boolean> {
-    const afterMs = parseDuration(options.after ?? 0, 'after')
+  release(options?: ReleaseOptions): Promise<boolean> {
+    const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
     this.#released ??= this.#release(afterMs)
     return this.#released
   }
@@ -103,10 +109,11 @@ export class EntryLease implements InnerLease {
     await this.release()
   }
 
-  async #release(afterMs: number): Promise<boolean> {
+  #release(afterMs: number): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
-    this.keeper.check(this.#entry)
-    this.keeper.publish.release({ operation, heldMs: this.keeper.clock.now() - grantedAt, lost: this.#entry.lost })
+    const now = this.keeper.clock.now()
+    this.keeper.check(this.#entry, now)
+    this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
     return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
   }
 

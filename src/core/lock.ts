@@ -2,7 +2,7 @@
  * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read and write lock, which differ
  * only in weight and limit.
  */
-import { acquireEntry, timeoutError } from './acquire.ts'
+import { acquireLease, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
 import { LeaseLostError } from './errors.ts'
@@ -77,14 +77,24 @@ export class LineLock implements Lock<LineOptions> {
     return this.spec.limit
   }
 
-  async acquire(options: LineOptions = {}): Promise<InnerLease> {
-    const waitMs = patienceMs(options)
-    const lease = await this.#acquire(options, waitMs)
+  acquire(options: LineOptions = {}): Promise<InnerLease> {
+    try {
+      const waitMs = patienceMs(options)
+      const asked = this.#acquire(options, waitMs)
+      // Whoever waits at all gets a lease, or an error. Nested, the wait can run out as well.
+      return waitMs > 0 && options.within === undefined ? (asked as Promise<InnerLease>) : this.#orTimeout(asked, waitMs)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  async #orTimeout(asked: Promise<InnerLease | undefined>, waitMs: number): Promise<InnerLease> {
+    const lease = await asked
     if (lease !== undefined) return lease
     throw await timeoutError(this.scope.keeper, this.key, waitMs)
   }
 
-  tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<InnerLease | undefined> {
+  async tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<InnerLease | undefined> {
     return this.#acquire(options, 0)
   }
 
@@ -117,19 +127,15 @@ export class LineLock implements Lock<LineOptions> {
     throw new RangeError(`weight must be a whole number from 1 to the limit of ${this.spec.limit}; got ${weight}`)
   }
 
-  async #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
+  /** Throws, or answers a promise: not async itself, because each layer of promises is a noticeable part of what a lock in memory costs. */
+  #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
     const { scope, spec } = this
     const { signal, within } = options
     if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     const { key, limit, ttlMs } = spec
     const ask = { key, weight: this.#weight(options), limit, ttlMs, holder: scope.holder }
     if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)
-    const granting = scope.order?.asking(spec.key)
-    const entry = await acquireEntry(scope.keeper, ask, { waitMs, signal })
-    if (entry === undefined) return undefined
-    const lease = new EntryLease(scope.keeper, entry)
-    granting?.(lease)
-    return lease
+    return acquireLease(scope.keeper, ask, { waitMs, signal }, scope.order?.asking(spec.key))
   }
 
   #inner(lease: Lease): InnerLease {

@@ -5,6 +5,7 @@
  * up on one, the leave is repeated every beat until a ttl after the last attempt, whatever it answers, so that a late arrival does not stand in
  * line for work that nobody waits for.
  */
+import type { Awake } from './awake.ts'
 import { Batch, type Verb } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
@@ -20,9 +21,14 @@ interface Departure extends Scheduled {
   readonly ttlMs: number
   /** Repeat even an answered leave until then. */
   readonly doubtfulUntil: number
-  /** The entry has expired by then, whatever happened to our leave. */
-  readonly overAt: number
-  readonly answer: (wasThere: boolean) => void
+  /** The entry has expired by then, whatever happened to our leave; known when the first leave is sent. */
+  overAt: number
+  /** It is to stand in the line until then. */
+  readonly notBefore: number
+  /** Nothing was sent for the entry after that. */
+  readonly lastSentAt: number
+  readonly held: boolean
+  readonly answer: (wasHeld: boolean) => void
 }
 
 /** How long to pause before asking again what failed: short against the ttl, never a hot loop, never in step with others. */
@@ -40,7 +46,7 @@ export class Sweeper {
   readonly #open = new Map<string, Departure>()
   #stopped = false
 
-  constructor(engine: Engine, options: KeeperOptions, nextOrder: () => number) {
+  constructor(engine: Engine, options: KeeperOptions, awake: Awake, nextOrder: () => number) {
     const { clock, callTimeoutMs } = options
     this.#engine = engine
     this.#clock = clock
@@ -50,22 +56,26 @@ export class Sweeper {
       name: 'leave',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
+      overlaps: engine.traits.overlaps === true,
       call: (places) => engine.leave(places),
       cancellable: () => false,
       timeoutMs: () => callTimeoutMs,
-      sending: () => true,
-      answered: (departure, wasThere) => this.#answered(departure, wasThere),
+      sending: (departure, sent) => {
+        departure.overAt ||= Math.max(departure.lastSentAt, sent.at) + departure.ttlMs
+        return true
+      },
+      answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
     }
-    this.#leaves = new Batch(verb, clock, nextOrder)
+    this.#leaves = new Batch(verb, clock, awake, nextOrder)
     this.#repeats = new Heartbeat(clock, (departure) => this.#leaves.add(departure))
   }
 
   /**
-   * Leave. Resolves with the engine's answer, or with false once the first attempt has failed; the others go on behind.
-   * Never rejects: nobody could do more about it than this does.
+   * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it was there. False once the first attempt has
+   * failed; the others go on behind. Never rejects: nobody could do more about it than this does. What is to outlive us is left alone until then.
    */
-  leave(entry: Entry): Promise<boolean> {
+  leave(entry: Entry, held: boolean): Promise<boolean> {
     if (this.#stopped) return Promise.resolve(false)
     return new Promise((answer) => {
       const departure: Departure = {
@@ -73,21 +83,27 @@ export class Sweeper {
         id: entry.id,
         ttlMs: entry.ttlMs,
         doubtfulUntil: entry.doubtfulUntil,
-        overAt: Math.max(entry.lastSentAt, this.#clock.now()) + entry.ttlMs,
+        lastSentAt: entry.lastSentAt,
+        notBefore: entry.outlivesUntil,
+        overAt: 0,
+        held,
         answer,
         at: 0,
         slot: -1,
         slackMs: 0,
       }
       this.#open.set(entry.id, departure)
-      this.#leaves.add(departure)
+      if (entry.outlivesUntil === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
+      else this.#repeats.put(departure, entry.outlivesUntil, this.#clock.now())
     })
   }
 
   /** News of an entry that we are leaving: it has arrived after all. */
   heardOf(id: string): void {
     const departure = this.#open.get(id)
-    if (departure !== undefined && departure.slot >= 0) this.#repeats.put(departure, this.#clock.now())
+    if (departure === undefined || departure.slot < 0) return
+    const now = this.#clock.now()
+    this.#repeats.put(departure, Math.max(now, departure.notBefore), now)
   }
 
   get idle(): boolean {
@@ -106,26 +122,26 @@ export class Sweeper {
     this.#open.clear()
   }
 
-  #answered(departure: Departure, wasThere: boolean): void {
-    departure.answer(wasThere)
+  #answered(departure: Departure, wasThere: boolean, now: number): void {
+    departure.answer(wasThere && departure.held)
     const { key, doubtfulUntil } = departure
     if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.resolved({ engine: this.#engine.name, key, wasThere })
-    const now = this.#clock.now()
-    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil))
+    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil), now)
     else this.#end(departure)
   }
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
     this.#publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
-    const next = this.#clock.now() + retryDelayMs(departure.ttlMs, this.#chance)
-    if (next < departure.overAt) this.#repeat(departure, next)
+    const now = this.#clock.now()
+    const next = now + retryDelayMs(departure.ttlMs, this.#chance)
+    if (next < departure.overAt) this.#repeat(departure, next, now)
     else this.#end(departure)
   }
 
   /** Unless a newer leave of the same entry does it. */
-  #repeat(departure: Departure, at: number): void {
-    if (this.#open.get(departure.id) === departure) this.#repeats.put(departure, at)
+  #repeat(departure: Departure, at: number, now: number): void {
+    if (this.#open.get(departure.id) === departure) this.#repeats.put(departure, at, now)
   }
 
   #end(departure: Departure): void {

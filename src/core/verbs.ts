@@ -14,7 +14,7 @@ import { within } from './within.ts'
 /** What the keeper does with what comes back. */
 export interface Hearing {
   sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean
-  answered(entry: Entry, standing: Standing, sent: Sent, verb: 'enter' | 'renew'): void
+  answered(entry: Entry, standing: Standing, sent: Sent, now: number, verb: 'enter' | 'renew'): void
   failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void
   heard(news: News): void
 }
@@ -44,22 +44,25 @@ export class Verbs {
     this.enter = {
       ...common,
       name: 'enter',
+      overlaps: engine.traits.overlaps === true,
       call: (entries, signal) => this.#enter(entries, signal),
-      cancellable: () => takesSignal(engine.enter) || !this.#subscribed,
+      cancellable: () => takesSignal(engine.enter) || (engine.subscribe !== undefined && !this.#subscribed),
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
       sending: (entry, sent) => hearing.sending(entry, sent, 'enter'),
-      answered: (entry, standing, sent) => hearing.answered(entry, standing, sent, 'enter'),
+      answered: (entry, standing, sent, now) => hearing.answered(entry, standing, sent, now, 'enter'),
       failed: (entry, error, sent) => hearing.failed(entry, error, sent, 'enter'),
     }
     this.renew = {
       ...common,
       name: 'renew',
+      // Nobody waits for a beat: one call disturbs the server less than two.
+      overlaps: false,
       call: (entries, signal) => this.#renew(entries, signal),
       cancellable: () => takesSignal(engine.renew),
       // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once more.
       timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
       sending: (entry, sent) => hearing.sending(entry, sent, 'renew'),
-      answered: (entry, standing, sent) => hearing.answered(entry, standing, sent, 'renew'),
+      answered: (entry, standing, sent, now) => hearing.answered(entry, standing, sent, now, 'renew'),
       failed: (entry, error, sent) => hearing.failed(entry, error, sent, 'renew'),
     }
   }

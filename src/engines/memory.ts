@@ -48,8 +48,30 @@ export class MemoryServer {
     return this.#lines.size
   }
 
-  enter(claim: Claim, client: Client): Standing {
+  enter(claims: readonly Claim[], client: Client): Standing[] {
     const now = this.#expire()
+    return claims.map((claim) => this.#enter(claim, client, now))
+  }
+
+  renew(places: readonly Place[]): Standing[] {
+    const now = this.#expire()
+    return places.map(({ key, id, ttlMs }) => {
+      const entry = this.#lines.get(key)?.entries.get(id)
+      return entry === undefined ? { state: 'gone', why: 'unknown' } : this.#renewEntry(entry, ttlMs, now)
+    })
+  }
+
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+    this.#expire()
+    return places.map(({ key, id }) => {
+      const entry = this.#lines.get(key)?.entries.get(id)
+      if (entry === undefined || entry.state === 'removed') return false
+      this.#remove(entry)
+      return true
+    })
+  }
+
+  #enter(claim: Claim, client: Client, now: number): Standing {
     const line = this.#lines.get(claim.key) ?? new MemoryLine()
     const known = line.entries.get(claim.id)
     if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)
@@ -90,20 +112,6 @@ export class MemoryServer {
     this.#waiting += 1
     this.#arm()
     return { state: 'waiting', ahead: size }
-  }
-
-  renew(place: Place): Standing {
-    const now = this.#expire()
-    const entry = this.#lines.get(place.key)?.entries.get(place.id)
-    return entry === undefined ? { state: 'gone', why: 'unknown' } : this.#renewEntry(entry, place.ttlMs, now)
-  }
-
-  leave(key: string, id: string): boolean {
-    this.#expire()
-    const entry = this.#lines.get(key)?.entries.get(id)
-    if (entry === undefined || entry.state === 'removed') return false
-    this.#remove(entry)
-    return true
   }
 
   evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
@@ -209,7 +217,7 @@ export class MemoryServer {
     this.#disarm()
   }
 
-  /** Remove whatever has expired, everywhere, and say what time it is. */
+  /** Remove whatever has expired, everywhere, and say what time it is: once for each call, however much it brings. */
   #expire(): number {
     const now = this.#clock.now()
     const first = this.#expiries.peek()
@@ -271,9 +279,9 @@ export function memory(options: MemoryOptions = {}): Engine {
   return {
     name: 'memory',
     traits,
-    enter: async (claims) => claims.map((claim) => server.enter(claim, client)),
-    renew: async (places) => places.map((place) => server.renew(place)),
-    leave: async (places) => places.map(({ key, id }) => server.leave(key, id)),
+    enter: async (claims) => server.enter(claims, client),
+    renew: async (places) => server.renew(places),
+    leave: async (places) => server.leave(places),
     evict: async (key, token, how) => server.evict(key, token, how),
     inspect: async (key) => server.inspect(key),
     async *list(prefix) {

@@ -11,10 +11,9 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
-import { fileURLToPath } from 'node:url'
-import { builtModule } from '../built.ts'
+import { builtCommand } from '../built.ts'
 
-const MAIN = fileURLToPath(new URL(builtModule('src/cli/main.ts'), 'file:'))
+const MAIN = builtCommand()
 const LIMIT_MS = 30_000
 const LOOK_EVERY_MS = 10
 

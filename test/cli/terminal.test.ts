@@ -49,8 +49,8 @@ test('Ctrl-C reaches the command once, and is its own business', async () => {
   run.stdin.write(INTERRUPT)
   await eventually('the signal', () => world.lines('got').length > 0)
   world.write('go', '')
-  expect(await run.ended).toMatchObject({ exit: 4 })
-  expect(world.lines('got')).toEqual(['INT'])
+  const { exit, stdout } = await run.ended
+  expect({ exit, stdout, got: world.lines('got') }).toEqual({ exit: 4, stdout: '^C', got: ['INT'] })
 })
 
 test('Ctrl-C ends an ordinary command: 130', async () => {

@@ -1,11 +1,12 @@
 /**
- * The harness itself, shown on a real Redis: what a test does to a server happens to it, and nothing is left behind, not even by a test process
+ * The harness itself, shown on real servers: what a test does to a server happens to it, and nothing is left behind, not even by a test process
  * that is killed with -9. That last one runs the compiled harness in a process of its own, so `npm run build` comes first.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { findOwnPostgres } from './postgres.ts'
 import { expand } from './programs.ts'
 import { findOwnRedis, RedisServer } from './redis.ts'
 import type { ServerProcess } from './servers.ts'
@@ -115,6 +116,29 @@ await describeServer('a server of our own', findOwnRedis, (source) => {
     expect(alive(pid)).toBe(true)
     victim.kill('SIGKILL')
     await until(() => expect(alive(pid)).toBe(false))
+    await until(() => expect(existsSync(folder)).toBe(false))
+  })
+})
+
+await describeServer('a server of many processes', findOwnPostgres, () => {
+  test('a test process killed with -9 leaves none of them, not even stopped ones', async (context) => {
+    if (!onLinux) return context.skip('needs /proc')
+    const compiled = new URL('../../dist/test/servers/postgres.js', import.meta.url)
+    expect(existsSync(compiled), 'npm run build makes dist/test/servers').toBe(true)
+    const script = `
+      const { findOwnPostgres, PostgresServer } = await import(${JSON.stringify(compiled.href)})
+      const server = await PostgresServer.start(await findOwnPostgres())
+      const connection = await server.connect()
+      const backend = await connection.value('SELECT pg_backend_pid()')
+      server.process.pause()
+      console.log(JSON.stringify({ pids: [server.process.pid, backend], folder: server.process.folder }))
+      setInterval(() => {}, 1000)`
+    const victim = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const [line] = await once(victim.stdout, 'data')
+    const { pids, folder } = JSON.parse(String(line)) as { pids: number[]; folder: string }
+    for (const pid of pids) await until(() => expect(stateOf(pid)).toBe('T'))
+    victim.kill('SIGKILL')
+    for (const pid of pids) await until(() => expect(alive(pid)).toBe(false))
     await until(() => expect(existsSync(folder)).toBe(false))
   })
 })

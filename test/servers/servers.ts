@@ -7,9 +7,12 @@
  * guardian kills the server with everything it started and removes the folder. Guardian and server come from one `sh`, which forks the
  * first and then *becomes* the second: there is no moment without a guardian, and the pid we know is the server's own.
  *
+ * A server may be several processes: PostgreSQL has one for each connection, and makes each the leader of a group of its own, which no signal to the server's
+ * group reaches. So whatever befalls the server befalls its children too; it is stopped first, since what is stopped has no more children.
+ *
  * What differs from server to server (arguments, what "ready" means) is in redis.ts and its neighbours.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chownSync, closeSync, mkdtempSync, openSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
@@ -27,6 +30,12 @@ export interface ServerPlan {
   args(folder: string): readonly string[]
   /** Resolve when the server serves. A rejection means "not yet". */
   ready(): Promise<void>
+  /** What has to be run once in the empty folder before the first start, such as PostgreSQL's initdb. */
+  readonly prepare?: { readonly program: string; args(folder: string): readonly string[] }
+  /** How the server is asked to end in good order; SIGTERM unless said. */
+  readonly stopSignal?: NodeJS.Signals
+  /** How it ends for good. SIGKILL unless the server would then leave something behind in the machine, such as shared memory. */
+  readonly endSignal?: NodeJS.Signals
 }
 
 /**
@@ -35,7 +44,8 @@ export interface ServerPlan {
  */
 const GUARDED = `
 folder=$1; shift
-( ( read -r line <&3 || { kill -9 "$$"; rm -rf "$folder"; kill -9 "-$$"; } ) </dev/null >/dev/null 2>&1 & )
+children() { ps -A -o pid= -o ppid= | while read -r pid parent; do if [ "$parent" = "$$" ]; then echo "$pid"; fi; done; }
+( ( read -r line <&3 || { kill -STOP "$$"; kill -9 $(children) "$$"; rm -rf "$folder"; kill -9 "-$$"; } ) </dev/null >/dev/null 2>&1 & )
 exec "$@" 3<&-
 `
 
@@ -53,6 +63,7 @@ export class ServerProcess implements AsyncDisposable {
   static async start(plan: ServerPlan): Promise<ServerProcess> {
     const server = new ServerProcess(plan)
     try {
+      await server.#prepare()
       await server.start()
     } catch (error) {
       await server[Symbol.asyncDispose]()
@@ -86,11 +97,63 @@ export class ServerProcess implements AsyncDisposable {
   /** Start, again after `stop` or `kill`, in the same folder and with the same arguments. */
   async start(): Promise<void> {
     if (this.running) throw new Error(`${this.#plan.name} is running already`)
-    const { program } = this.#plan
+    const child = await this.#spawn(this.#plan.program.path, this.#plan.args(this.folder))
+    child.unref()
+    await this.#untilReady()
+  }
+
+  /** Ask it to end, and insist after a while. */
+  async stop(): Promise<void> {
+    this.resume()
+    await this.#end(this.#plan.stopSignal ?? 'SIGTERM')
+  }
+
+  /** `kill -9`: it loses what it has not written. */
+  async kill(): Promise<void> {
+    if (!this.running) return
+    const children = this.#signalAll('SIGSTOP', 'SIGKILL')
+    await this.#end('SIGKILL')
+    // One that still dies has the shared memory open, and the server would not start again.
+    while (children.some(isAlive)) await sleep(READY_EVERY_MS)
+  }
+
+  /** Stop it in its tracks: connections stay open, and nothing answers. */
+  pause(): void {
+    this.#signalAll('SIGSTOP', 'SIGSTOP')
+  }
+
+  resume(): void {
+    if (this.running) this.#signalAll('SIGCONT', 'SIGCONT')
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.resume()
+    await this.#end(this.#plan.endSignal ?? 'SIGKILL')
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 5 })
+  }
+
+  /** To the server first, then to its children. */
+  #signalAll(signal: NodeJS.Signals, toChildren: NodeJS.Signals): readonly number[] {
+    const { pid } = this
+    process.kill(pid, signal)
+    const children = childrenOf(pid)
+    for (const child of children) sendTo(child, toChildren)
+    return children
+  }
+
+  async #prepare(): Promise<void> {
+    const { prepare } = this.#plan
+    if (prepare === undefined) return
+    const child = await this.#spawn(prepare.program, prepare.args(this.folder))
+    const [code] = await once(child, 'exit')
+    if (code !== 0) throw this.#failure(`could not be prepared: exit code ${code}`)
+  }
+
+  async #spawn(program: string, args: readonly string[]): Promise<ChildProcess> {
     const output = openSync(join(this.folder, 'output.log'), 'a')
-    const child = spawn('sh', ['-c', GUARDED, 'sh', this.folder, program.path, ...this.#plan.args(this.folder)], {
+    const child = spawn('sh', ['-c', GUARDED, 'sh', this.folder, program, ...args], {
       cwd: this.folder,
-      env: { ...process.env, ...program.env },
+      env: { ...process.env, ...this.#plan.program.env },
       stdio: ['ignore', output, output, 'pipe'],
       detached: true,
       ...serverUser,
@@ -104,33 +167,7 @@ export class ServerProcess implements AsyncDisposable {
     closeSync(output)
     await once(child, 'spawn')
     this.#child = child
-    child.unref()
-    await this.#untilReady()
-  }
-
-  /** Ask it to end, and insist after a while. */
-  async stop(): Promise<void> {
-    this.resume()
-    await this.#end('SIGTERM')
-  }
-
-  /** `kill -9`: it loses what it has not written. */
-  async kill(): Promise<void> {
-    await this.#end('SIGKILL')
-  }
-
-  /** Stop it in its tracks: connections stay open, and nothing answers. */
-  pause(): void {
-    process.kill(this.pid, 'SIGSTOP')
-  }
-
-  resume(): void {
-    if (this.running) process.kill(this.pid, 'SIGCONT')
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.kill()
-    await rm(this.folder, { recursive: true, force: true, maxRetries: 5 })
+    return child
   }
 
   async #end(signal: NodeJS.Signals): Promise<void> {
@@ -159,5 +196,31 @@ export class ServerProcess implements AsyncDisposable {
 
   #failure(what: string, cause?: unknown): Error {
     return new Error(`${this.#plan.name} ${what}; its last words:\n${this.log.slice(-LOG_TAIL_BYTES)}`, { cause })
+  }
+}
+
+/** Every process: its own id, its parent's, and its state, in which Z is dead but not yet buried. */
+function processes(): readonly { readonly pid: number; readonly parent: number; readonly state: string }[] {
+  const rows = execFileSync('ps', ['-A', '-o', 'pid=', '-o', 'ppid=', '-o', 'stat='], { encoding: 'utf8' }).trim().split('\n')
+  return rows.map((row) => {
+    const [pid = '', parent = '', state = ''] = row.trim().split(/\s+/)
+    return { pid: Number(pid), parent: Number(parent), state }
+  })
+}
+
+function childrenOf(parent: number): readonly number[] {
+  return processes().flatMap((each) => (each.parent === parent ? [each.pid] : []))
+}
+
+function isAlive(pid: number): boolean {
+  return processes().some((each) => each.pid === pid && !each.state.startsWith('Z'))
+}
+
+/** It may have ended by itself. */
+function sendTo(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch {
+    // There is no such process.
   }
 }

@@ -1,4 +1,5 @@
 /** A batch whose calls the test answers, and what the batch tells. */
+import { Awake } from '../../src/core/awake.ts'
 import { Batch, type Sent, type Verb } from '../../src/core/batch.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
@@ -36,6 +37,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     name: 'enter',
     engine: 'scripted',
     batchLimit: 100,
+    overlaps: false,
     cancellable: () => true,
     call: (items, signal) =>
       new Promise((resolve, reject) => {
@@ -61,7 +63,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     failed: ({ key }, { outcome }) => told.push(`${key} failed: ${outcome}`),
     ...overrides,
   }
-  const batch = new Batch(verb, clock, () => {
+  const batch = new Batch(verb, clock, new Awake(clock), () => {
     order += 1
     return order
   })

@@ -78,6 +78,50 @@ describe('what goes out together', () => {
   })
 })
 
+describe('where calls overlap', () => {
+  const names = (count: number, letter = 'k'): string[] => Array.from({ length: count }, (_, index) => `${letter}${index}`)
+  const sizes = (it: ReturnType<typeof batchWorld>): number[] => it.calls.map(({ keys }) => keys.length)
+
+  test('a large batch goes out in two halves at once, so that both sides are busy', async () => {
+    const it = batchWorld({ overlaps: true })
+    it.ask(...names(100))
+    await settled()
+    expect(sizes(it)).toEqual([50, 50])
+    expect(it.calls.flatMap(({ keys }) => keys)).toEqual(names(100))
+  })
+
+  test('a small one does not, and little that is asked behind one call waits for its answer', async () => {
+    const it = batchWorld({ overlaps: true })
+    it.ask(...names(63))
+    await settled()
+    it.ask(...names(31, 'l'))
+    await settled()
+    expect(sizes(it)).toEqual([63])
+    await it.calls[0]?.answer(...names(63))
+    expect(sizes(it)).toEqual([63, 31])
+  })
+
+  test('two halves are all: a third batch waits for one of them', async () => {
+    const it = batchWorld({ overlaps: true })
+    it.ask(...names(100))
+    await settled()
+    it.ask(...names(100, 'l'))
+    await settled()
+    expect(sizes(it)).toEqual([50, 50])
+    await it.calls[0]?.answer(...names(50))
+    expect(sizes(it)).toEqual([50, 50, 100])
+  })
+
+  test('the order on one key is kept: what the first half asks for is not asked by the second', async () => {
+    const it = batchWorld({ overlaps: true })
+    it.ask(...names(40), ...names(40))
+    await settled()
+    expect(it.calls.map(({ keys }) => keys)).toEqual([names(40)])
+    await it.calls[0]?.answer(...names(40))
+    expect(it.calls.map(({ keys }) => keys)).toEqual([names(40), names(40)])
+  })
+})
+
 describe('a call that is broken', () => {
   test('rejected by the engine: its own word on the outcome counts', async () => {
     const it = batchWorld()

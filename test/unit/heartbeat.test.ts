@@ -19,7 +19,7 @@ const item = (name: string, slackMs = 0): Item => ({ name, slackMs, at: 0, slot:
 describe('one timer', () => {
   test('handles each item at its time', async () => {
     const { clock, heartbeat, handled } = world()
-    for (const at of [30, 10, 20]) heartbeat.put(item(`due ${at}`), at)
+    for (const at of [30, 10, 20]) heartbeat.put(item(`due ${at}`), at, clock.now())
     expect(clock.timers).toBe(1)
     await clock.advance(100)
     expect(handled).toEqual(['due 10 at 10', 'due 20 at 20', 'due 30 at 30'])
@@ -29,21 +29,21 @@ describe('one timer', () => {
   test('forgets what was removed, and follows what was moved', async () => {
     const { clock, heartbeat, handled } = world()
     const [removed, later, earlier] = [item('removed'), item('later'), item('earlier')]
-    heartbeat.put(removed, 10)
-    heartbeat.put(later, 10)
-    heartbeat.put(earlier, 50)
+    heartbeat.put(removed, 10, clock.now())
+    heartbeat.put(later, 10, clock.now())
+    heartbeat.put(earlier, 50, clock.now())
     heartbeat.remove(removed)
-    heartbeat.put(later, 40)
-    heartbeat.put(earlier, 5)
+    heartbeat.put(later, 40, clock.now())
+    heartbeat.put(earlier, 5, clock.now())
     await clock.advance(100)
     expect(handled).toEqual(['earlier at 5', 'later at 40'])
   })
 
   test('handles early what may be early, when it beats for another', async () => {
     const { clock, heartbeat, handled } = world()
-    heartbeat.put(item('first'), 10)
-    heartbeat.put(item('near', 5), 14)
-    heartbeat.put(item('far', 5), 16)
+    heartbeat.put(item('first'), 10, clock.now())
+    heartbeat.put(item('near', 5), 14, clock.now())
+    heartbeat.put(item('far', 5), 16, clock.now())
     await clock.advance(100)
     expect(handled).toEqual(['first at 10', 'near at 10', 'far at 16'])
   })
@@ -53,14 +53,14 @@ describe('one timer', () => {
     const handled: number[] = []
     // As Node's timers do, by a fraction of a millisecond.
     const early = { ...clock, now: clock.now, timer: (ms: number, fire: () => void) => clock.timer(ms > 1 ? ms - 0.5 : ms, fire) }
-    new Heartbeat<Item>(early, () => handled.push(clock.now())).put(item('a'), 10)
+    new Heartbeat<Item>(early, () => handled.push(clock.now())).put(item('a'), 10, clock.now())
     await clock.advance(100)
     expect(handled).toEqual([10])
   })
 
   test('stopped, it handles nothing more and leaves no timer', async () => {
     const { clock, heartbeat, handled } = world()
-    heartbeat.put(item('a'), 10)
+    heartbeat.put(item('a'), 10, clock.now())
     heartbeat.stop()
     await clock.advance(100)
     expect(handled).toEqual([])

@@ -93,6 +93,24 @@ describe('release', () => {
     expect(await engine.unseen()).toEqual([])
   })
 
+  test('with `after` waits for an enter that is still on its way, and takes out what it brings when the time is over', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    const asked = watched(locks.mutex('a').acquire())
+    const first = await engine.next('enter')
+    await clock.advance(2500)
+    const second = await engine.next('enter')
+    await first.answer(held(1n))
+    const released = watched(asked.value.release({ after: '1m' }))
+    expect(await engine.unseen(), 'the second enter would renew it for a whole ttl').toEqual([])
+    await second.answer(held(1n))
+    await (await engine.next('renew')).answer(held(1n, 60_000))
+    expect(released.value).toBe(true)
+    await clock.advance('59s')
+    expect(await engine.unseen()).toEqual([])
+    await clock.advance('2s')
+    expect((await engine.next('leave')).ids).toEqual(first.ids)
+  })
+
   test('with `after` never rejects either', async () => {
     const { engine, lease } = await holding()
     const released = watched(lease.release({ after: '1m' }))

@@ -49,6 +49,23 @@ describe('an outage shorter than the ttl is our business', () => {
   })
 })
 
+describe('a stall of our own is no outage', () => {
+  test('for whoever waits: it asks once more before it gives up', async () => {
+    const world = scripted()
+    const asked = watched(world.locks.mutex('a').acquire())
+    await (await world.engine.next('enter')).answer(waiting(1))
+    await world.clock.advance(BEAT)
+    await world.engine.next('renew')
+    // The process is stopped while its renewal is on the way, and wakes up long after.
+    world.clock.stall(2 * TTL)
+    await world.clock.advance(0)
+    expect(asked.state).toBe('pending')
+    await world.clock.advance(1500)
+    await (await world.engine.next('renew')).answer(waiting(1))
+    expect(asked.state).toBe('pending')
+  })
+})
+
 describe('an outage longer than the ttl is told', () => {
   test('to whoever is about to enter', async () => {
     const world = scripted()

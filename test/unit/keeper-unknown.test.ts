@@ -53,18 +53,20 @@ describe('while an enter is unanswered', () => {
     expect((await engine.next('leave')).ids).toEqual(first.ids)
   })
 
-  test('no leave is sent for an earlier attempt that is answered after both were given up', async () => {
-    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
-    const controller = new AbortController()
-    watched(locks.mutex('a').acquire({ signal: controller.signal }))
-    const first = await engine.next('enter')
-    await clock.advance(2500)
-    const second = await engine.next('enter')
-    controller.abort()
-    await first.answer(waiting(1))
-    expect(await engine.unseen(), 'the second enter would arrive after it').toEqual([])
-    await second.answer(waiting(1))
-    expect((await engine.next('leave')).ids).toEqual(second.ids)
+  test('no leave is sent for an earlier attempt that is answered, or fails, after both were given up', async () => {
+    for (const late of [waiting(1), { state: 'failed', error: unknownOutcome() } as const]) {
+      const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+      const controller = new AbortController()
+      watched(locks.mutex('a').acquire({ signal: controller.signal }))
+      const first = await engine.next('enter')
+      await clock.advance(2500)
+      const second = await engine.next('enter')
+      controller.abort()
+      await first.answer(late)
+      expect(await engine.unseen(), 'the second enter would arrive after it').toEqual([])
+      await second.answer(waiting(1))
+      expect((await engine.next('leave')).ids).toEqual(second.ids)
+    }
   })
 
   test('no renewal is sent either when an earlier attempt was answered late', async () => {

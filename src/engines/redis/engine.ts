@@ -28,6 +28,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 500,
+  overlaps: true,
   tokensSurvive:
     'release, expiry, deletion, FLUSHALL, restart and fail-over, as long as the clock of the server that goes on is not behind the last token',
   survives:

@@ -4,6 +4,7 @@
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { Bulk } from './bulk.ts'
 import { Clients } from './clients.ts'
 import { type BroughtDatabase, loadDriver } from './driver.ts'
 import { refusal } from './faults.ts'
@@ -55,6 +56,7 @@ export class SqliteEngine implements Engine {
   readonly file: string
   readonly #options: EngineOptions
   readonly #clients: Clients
+  readonly #bulk = new Bulk()
   readonly #waiters = new Waiters()
   readonly #writer: Writer
   readonly #wake: Wake
@@ -184,6 +186,7 @@ export class SqliteEngine implements Engine {
       now,
       file: this.file,
       clients: this.#clients,
+      bulk: this.#bulk,
       willWait: (client) => this.#wake.listen(client),
       tidyWakes: (isKnown) => this.#wake.tidy(isKnown),
     })

@@ -56,7 +56,7 @@ export class Lines {
 
   enter(claims: readonly Claim[]): Standing[] {
     const client = this.register()
-    return claims.map((claim, index) => this.#enter(claim, client, claims.length - index))
+    return this.#enterAll(claims, client) ?? claims.map((claim, index) => this.#enter(claim, client, claims.length - index))
   }
 
   renew(places: readonly Place[]): Standing[] {
@@ -68,9 +68,12 @@ export class Lines {
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+    const { bulk } = this.scene
+    const all = bulk.suits(places) && this.#unsummed(places) && bulk.leave(this.#sql, places)
     return places.map(({ key, id }) => {
       this.effects.waiters.push({ key, id, until: undefined })
-      return this.#leave(key, id)
+      if (all) this.effects.changed.add(key)
+      return all || this.#leave(key, id)
     })
   }
 
@@ -120,6 +123,27 @@ export class Lines {
   }
 
   // ---- entering ----
+
+  /** The usual batch: every line is empty. Undefined: it is not. */
+  #enterAll(claims: readonly Claim[], client: number): Standing[] | undefined {
+    const { bulk } = this.scene
+    const [first] = claims
+    if (first === undefined || !bulk.suits(claims) || !this.#unsummed(claims)) return undefined
+    const token = this.#tokens.row(claims.length)
+    const until = this.#now + first.ttlMs
+    if (!bulk.enter(this.#sql, claims, { client, now: this.#now, until, token })) return undefined
+    this.#tokens.use(claims.length)
+    this.#untilAfter(first.ttlMs)
+    return claims.map(({ key, ttlMs }, index) => {
+      this.effects.changed.add(key)
+      return { state: 'held', token: BigInt(token + index), heldForMs: ttlMs }
+    })
+  }
+
+  /** Whether this transaction has no sums of these lines in hand, which would have to be mended. */
+  #unsummed(items: readonly Pick<Place, 'key'>[]): boolean {
+    return this.#sums.size === 0 || !items.some(({ key }) => this.#sums.has(key))
+  }
 
   #enter(claim: Claim, client: number, wanted: number): Standing {
     const { key, id, holder, weight, limit, ttlMs } = claim

@@ -1,5 +1,6 @@
 /** A transaction's surroundings: the file as it sees it, and what is to happen once it is committed. */
 import type { News } from '../../core/engine.ts'
+import type { Bulk } from './bulk.ts'
 import type { Clients } from './clients.ts'
 import type { Statements } from './statements.ts'
 
@@ -18,6 +19,7 @@ export interface Effects {
 export interface Scene {
   readonly sql: Statements
   readonly clients: Clients
+  readonly bulk: Bulk
   readonly now: number
   readonly epoch: number
   readonly file: string

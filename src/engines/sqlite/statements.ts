@@ -52,6 +52,9 @@ const ENTRY = `${GONE}, id, token, expires_at, client`
 export interface Statements {
   readonly begin: Command<[]>
   readonly commit: Command<[]>
+  readonly savepoint: Command<[]>
+  readonly rollbackToSavepoint: Command<[]>
+  readonly release: Command<[]>
   /** (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some machine. */
   readonly mint: Query<[number, number], { token: number }>
   readonly expire: Query<[number], GoneRow>
@@ -66,11 +69,15 @@ export interface Statements {
   readonly knows: Query<[string, string], { found: number }>
   readonly entryByToken: Query<[string, number], EntryRow>
   readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number | null, number, string]>
+  /** (token of the first, weight, limit, ttl, until, now, now, client, holder, places): those of the places whose lines are empty, holding. */
+  readonly insertAll: Command<[number, number, number, number, number, number, number, number, string, string]>
   readonly crowd: Command<[string]>
   readonly renew: Query<[number, number, string, string], { state: number; token: number }>
   readonly remove: Query<[string, string], GoneRow>
   /** The same for one that is alone: nobody else is there to be settled. */
   readonly removeAlone: Command<[string, string]>
+  /** (places): those of them that are alone. */
+  readonly removeAll: Command<[string]>
   readonly grant: Command<[number, number, string, string]>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
@@ -105,6 +112,9 @@ export function prepare(database: BroughtDatabase): Statements {
   return {
     begin: c('begin immediate'),
     commit: c('commit'),
+    savepoint: c('savepoint holdfast'),
+    rollbackToSavepoint: c('rollback to holdfast'),
+    release: c('release holdfast'),
 
     // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a backup. The bound keeps them exact in a double.
     mint: q(`update holdfast_file
@@ -122,11 +132,18 @@ export function prepare(database: BroughtDatabase): Statements {
     insert: c(`insert into holdfast_entry
       (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
       values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0) on conflict do nothing`),
+    // Places are JSON: [[key, id], ...].
+    insertAll: c(`insert into holdfast_entry
+      (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
+      select place.value ->> 0, place.value ->> 1, ? + place.key, 1, 1, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0 from json_each(?) as place
+      where not exists (select 1 from holdfast_entry as other where other.key = place.value ->> 0)`),
     crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
       where key = ? and id = ? and evicted = 0 returning state, token`),
     remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}`),
     removeAlone: c('delete from holdfast_entry where key = ? and id = ? and alone = 1 and state < 2'),
+    removeAll: c(`delete from holdfast_entry where alone = 1 and state < 2
+      and (key, id) in (select place.value ->> 0, place.value ->> 1 from json_each(?) as place)`),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
     disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),

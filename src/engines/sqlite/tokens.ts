@@ -23,6 +23,17 @@ export class Tokens {
     return token
   }
 
+  /** The first of `count` tokens in a row. They stay where they are until `use` says so. */
+  row(count: number): number {
+    if (this.#last - this.#next + 1 < count) this.#take(count)
+    return this.#next
+  }
+
+  /** So many of the row were used. */
+  use(count: number): void {
+    this.#next += count
+  }
+
   #take(count: number): void {
     const { sql, epoch, file } = this.#scene
     const [row] = sql.mint.all(count, epoch)

@@ -1,0 +1,23 @@
+/** Keeping the process alive while somebody awaits something of ours: one anchor, however many they are. */
+import type { Clock, Timer } from './clock.ts'
+
+export class Awake {
+  readonly #clock: Clock
+  #wanted = 0
+  #anchor: Timer | undefined
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Once for each who waits; `end` as often. */
+  begin(): void {
+    if (this.#wanted === 0) this.#anchor = this.#clock.stayAlive()
+    this.#wanted += 1
+  }
+
+  end(): void {
+    this.#wanted -= 1
+    if (this.#wanted === 0) this.#anchor?.cancel()
+  }
+}
