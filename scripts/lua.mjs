@@ -12,8 +12,9 @@ import { fileURLToPath } from 'node:url'
 const FOLDER = 'src/engines/redis/lua'
 const TARGET = 'src/engines/redis/scripts.ts'
 /** What scripts include, and the scripts. */
-const PARTS = ['line', 'place']
-const SCRIPTS = ['enter', 'renew', 'leave', 'evict', 'inspect']
+const PARTS = ['keys', 'entry', 'line', 'place']
+const SCRIPTS = ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch']
+const GRANTS = ['enter', 'renew']
 
 const HEAD = `/** Made by scripts/lua.mjs from lua/*.lua. Read those: they say what is stored, and why. */
 
@@ -21,6 +22,8 @@ export interface Script {
   /** What EVALSHA calls it: the SHA-1 of the text. */
   readonly sha: string
   readonly text: string
+  /** Whether what it answers may be that somebody holds. */
+  readonly grants: boolean
 }
 `
 
@@ -48,6 +51,7 @@ function declaration(name) {
     '  text: [',
     ...texts.map((text) => `    ${text},`),
     `  ].join('\\n'),`,
+    `  grants: ${GRANTS.includes(name)},`,
     '}',
     '',
   ].join('\n')

@@ -1,13 +1,15 @@
-/** The world of the conformance cases on one Redis server: clients by URL, processes whose network goes through a proxy of their own, and a look at what is stored. */
+/** The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored. */
 import type { Seat, World } from '../../conformance/index.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import type { RedisServer } from '../servers/redis.ts'
 
+const module = builtModule('src/engines/redis/index.ts')
+
+/** One server. The network of a process goes through a proxy of its own. */
 export async function redisWorld(server: RedisServer, options: { readonly keepsLines?: boolean } = {}): Promise<World> {
   const proxies: FaultProxy[] = []
-  const module = builtModule('src/engines/redis/index.ts')
   const { process } = server
 
   const actor = async (): Promise<Seat> => {
@@ -25,7 +27,7 @@ export async function redisWorld(server: RedisServer, options: { readonly keepsL
   return {
     engine: () => openRedis(server.url),
     actor,
-    leftovers: () => stored(server),
+    leftovers: () => stored([server]),
     ...(process === undefined
       ? { lacks: { restart: 'it is not our server' } }
       : {
@@ -42,9 +44,38 @@ export async function redisWorld(server: RedisServer, options: { readonly keepsL
   }
 }
 
-/** Every key but the counter. */
-async function stored(server: RedisServer): Promise<readonly string[]> {
-  await using client = await server.connect()
-  const keys = (await client.command('KEYS', '*')) as string[]
+/** Several servers. Clients find them by asking, so there is no place for a proxy between. */
+export interface Deployment extends AsyncDisposable {
+  readonly url: string
+  /** Those that have keys of their own. */
+  masters(): Promise<readonly RedisServer[]>
+  restart(how: 'cleanly' | 'killed'): Promise<void>
+}
+
+/** Enough of them for every server of a small Cluster to have one. */
+const SPREAD = Array.from({ length: 16 }, (_, index) => `warm up ${index}`)
+
+export async function deploymentWorld(starting: Promise<Deployment>): Promise<World> {
+  const deployment = await starting
+  return {
+    engine: async () => {
+      const engine = await openRedis(deployment.url)
+      // A client connects to a server when it first asks it something. Cases count time, and sockets.
+      await Promise.all(SPREAD.map((key) => engine.inspect(key)))
+      return engine
+    },
+    actor: () => ({ module, export: 'openRedis', options: deployment.url }),
+    leftovers: async () => stored(await deployment.masters()),
+    restart: (how) => deployment.restart(how),
+  }
+}
+
+/** Every key but the counters. */
+async function stored(servers: readonly RedisServer[]): Promise<readonly string[]> {
+  const keys: string[] = []
+  for (const server of servers) {
+    await using client = await server.connect()
+    keys.push(...((await client.command('KEYS', '*')) as string[]))
+  }
   return keys.filter((key) => !key.startsWith('hf1:counter'))
 }

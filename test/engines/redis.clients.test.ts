@@ -15,7 +15,7 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 /** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
-const PROPERTIES = ['batches', 'keys', 'waiting', 'eviction', 'unknown outcomes']
+const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction', 'unknown outcomes']
 
 interface Kind {
   readonly name: string
@@ -107,6 +107,15 @@ await describeServer('brought clients', findOwnRedis, (source) => {
       expect(await lease.release()).toBe(true)
       expect((await waiting).held).toBe(true)
       await locks.close()
+    })
+
+    test('what could be wrong with the server is found', async () => {
+      await using made = await engine()
+      expect((await made.diagnose()).map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
+      await using client = await server.connect()
+      await client.command('CONFIG', 'SET', 'save', '900 1')
+      expect(await made.diagnose()).toContainEqual(expect.objectContaining({ finding: expect.stringContaining('(900 1)') }))
+      await client.command('CONFIG', 'SET', 'save', '')
     })
 
     test('what is asked while the server is away is not done when it is back', async () => {

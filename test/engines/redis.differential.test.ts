@@ -171,12 +171,23 @@ async function sorted(lines: AsyncIterable<{ key: string }>): Promise<unknown[]>
   return found.sort((a, b) => (a.key < b.key ? -1 : 1))
 }
 
+/** Which keys would stay if everybody died now. */
+async function endless({ server }: Clockwork): Promise<readonly string[]> {
+  await using client = await server.connect()
+  const found: string[] = []
+  for (const key of (await client.command('KEYS', '*')) as string[]) if ((await client.command('PTTL', key)) === -1) found.push(key)
+  return found
+}
+
 await describeServer('Redis under a clock of ours', Clockwork.start, (works) => {
   afterAll(() => works[Symbol.asyncDispose]())
 
   test.each([1, 2, 3, 4])('answers as memory does, three clients, seed %i', async (seed) => {
     await using pair = await Pair.make(works, `seed ${seed}:`)
     const trace = new Trace(seed, pair)
-    for (let number = 0; number < STEPS; number += 1) await trace.step(number)
+    for (let number = 0; number < STEPS; number += 1) {
+      await trace.step(number)
+      if (number % 50 === 0) expect(await endless(works), `step ${number}: keys that never expire`).toEqual(['hf1:counter'])
+    }
   })
 })

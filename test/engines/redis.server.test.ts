@@ -62,6 +62,44 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     expect(next.token).toBeGreaterThan(lease.token as bigint)
   })
 
+  test.each([
+    ['FLUSHALL', async () => void (await tell('FLUSHALL'))],
+    [
+      'kill -9 and an empty restart',
+      async () => {
+        await owned.kill()
+        await owned.start()
+      },
+    ],
+  ])('loses everything again and again (%s), under load: tokens of a key go on rising, and work goes on', async (_, lose) => {
+    const locks = await open()
+    const tokens = new Map<string, bigint[]>()
+    let [done, working] = [0, true]
+    const work = Array.from({ length: 20 }, async (_, caller) => {
+      const key = `key ${caller % 5}`
+      while (working) {
+        try {
+          await locks.mutex(key).using(({ token }) => {
+            tokens.set(key, [...(tokens.get(key) ?? []), token ?? 0n])
+          })
+          done += 1
+        } catch (error) {
+          // Told, and worth another try.
+          expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+        }
+      }
+    })
+    const settled = Promise.all(work)
+    for (let loss = 0; loss < 5; loss += 1) {
+      const before = done
+      await lose()
+      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 100), LIMIT)
+    }
+    working = false
+    await settled
+    for (const seen of tokens.values()) expect(seen).toEqual([...new Set(seen)].sort((a, b) => (a < b ? -1 : 1)))
+  })
+
   test('stands still (SIGSTOP) for less than a ttl: leases go on, and those who ask meanwhile are served', async () => {
     const locks = await open('3s')
     const lease = await locks.mutex('key').acquire()

@@ -141,6 +141,36 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     expect(await again(claim(key))).toBe('gone')
   })
 
+  test.each([
+    ['', 'hf1:counter'],
+    ['', 'hf1:entries:{lock:a}'],
+    ['', 'hf1:'],
+    ['h', 'f1:queue:{x}'],
+  ])('with the prefix %j, %j would be a key of our own: it is refused, and nothing else', async (prefix, mine) => {
+    await using bare = await openRedis(works.server.url, { prefix })
+    const [refused, fine] = [claim(mine), claim(`${key} fine`)]
+    const [failed, held] = await bare.enter([refused, fine])
+    const expected = { message: expect.stringContaining(`'${prefix}${mine}' begins like`), outcome: 'not-applied', transient: false }
+    expect(failed).toMatchObject({ state: 'failed', error: expected })
+    expect(held).toMatchObject({ state: 'held' })
+    expect(await bare.renew([refused, fine])).toMatchObject([{ state: 'gone' }, { state: 'held' }])
+    expect(await bare.leave([refused, fine])).toEqual([false, true])
+    expect(await bare.evict(mine, 1n, 'now')).toBe(false)
+    await expect(bare.inspect(mine)).rejects.toMatchObject(expected)
+    await expect(bare.watch?.(mine, () => undefined)).rejects.toMatchObject(expected)
+    // The counter is still a counter.
+    expect(Number(await stranger.command('GET', 'hf1:counter'))).toBeGreaterThan(0)
+  })
+
+  test('with an empty prefix, a key is what it is', async () => {
+    await using bare = await openRedis(works.server.url, { prefix: '' })
+    const ours = claim(key)
+    await bare.enter([ours])
+    expect(await stranger.command('EXISTS', key)).toBe(1)
+    expect(await stranger.command('SET', key, 'x', 'NX')).toBe(null)
+    await bare.leave([ours])
+  })
+
   test('a stranger that makes its key everlasting while we wait is noticed', async () => {
     await take(5000)
     const waiter = claim(key)

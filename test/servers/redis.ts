@@ -91,9 +91,11 @@ export class RedisServer implements AsyncDisposable {
 function argumentsOf(port: number, folder: string, options: RedisOptions): readonly string[] {
   const { password, durable = false, args = [] } = options
   const listen = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--daemonize', 'no', '--save', '']
+  // A replica that comes is served at once: usually a master waits for more of them for seconds.
+  const replicas = ['--repl-diskless-sync-delay', '0']
   const log = durable ? ['--appendonly', 'yes', '--appendfsync', 'always'] : ['--appendonly', 'no']
   const secret = password === undefined ? [] : ['--requirepass', password]
-  return [...listen, ...log, ...secret, ...args]
+  return [...listen, ...replicas, ...log, ...secret, ...args]
 }
 
 /** Any answer but PONG, such as LOADING, counts as not ready. */

@@ -14,6 +14,7 @@ const HOLDER = { holder: 'holdfast doctor' }
 /** Checks that only make sense on one engine. */
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
   sqlite: () => import('../checks-sqlite.ts'),
+  redis: () => import('../checks-redis.ts'),
 }
 
 export const command: CommandSpec = {

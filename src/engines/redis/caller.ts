@@ -4,6 +4,7 @@
  * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { Confirmation } from './durability.ts'
 import { codeOf, fault, offline } from './faults.ts'
 import type { Script } from './scripts.ts'
 import type { Wire } from './wires/wire.ts'
@@ -14,28 +15,47 @@ const PATIENCE_MS = 1000
 export class Caller {
   readonly #wire: Wire
   readonly #clock: Clock
+  readonly #confirmation: Confirmation | undefined
   readonly #waiting = new Set<() => void>()
 
-  constructor(wire: Wire, clock: Clock) {
+  constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
     this.#wire = wire
     this.#clock = clock
+    this.#confirmation = confirmation
     wire.onChange = () => {
       for (const look of [...this.#waiting]) look()
     }
   }
 
   /**
-   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. A caller with little time says how
-   * long to wait for a connection. Rejects with an `EngineError`.
+   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Resolves with what `read` makes of
+   * the reply; where replicas are asked, not before they have confirmed what was granted. A caller with little time says how long to wait for a connection.
+   * Rejects with an `EngineError`.
    */
-  call(script: Script, words: string[], key: string, patienceMs?: number): Promise<unknown> {
-    if (!this.#wire.ready) return this.connected(patienceMs).then(() => this.call(script, words, key))
+  call<Answer>(script: Script, words: string[], key: string, read: (reply: unknown) => Answer, patienceMs?: number): Promise<Answer> {
+    const { ready, silence } = this.#wire
+    if (!ready) return this.connected(patienceMs).then(() => this.call(script, words, key, read))
     words[0] = script.sha
-    return this.#wire.send('EVALSHA', words, key).catch((error: unknown) => {
-      if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
-      words[0] = script.text
-      return this.#wire.send('EVAL', words, key).catch(rethrow)
-    })
+    silence?.asked()
+    // All that is to be done with a reply in one promise: each further one costs a single caller a microsecond.
+    return this.#send('EVALSHA', script, words, key).then(
+      (reply) => {
+        silence?.answered()
+        return read(reply)
+      },
+      (error: unknown) => {
+        silence?.answered()
+        if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
+        words[0] = script.text
+        return this.#send('EVAL', script, words, key).then(read).catch(rethrow)
+      },
+    )
+  }
+
+  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: string[], key: string): Promise<unknown> {
+    const reply = this.#wire.send(command, words, key)
+    if (this.#confirmation === undefined || !grants) return reply
+    return afterBoth(reply, this.#confirmation.asked())
   }
 
   /** Resolves when there is a connection. */
@@ -61,6 +81,14 @@ export class Caller {
       look()
     })
   }
+}
+
+/** The reply, when the replicas have confirmed. What is said of a script that failed is its own error. */
+async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Promise<unknown> {
+  const [said, both] = await Promise.allSettled([reply, confirmed])
+  if (said.status === 'rejected') throw said.reason
+  if (both.status === 'rejected') throw both.reason
+  return said.value
 }
 
 function rethrow(error: unknown): never {

@@ -70,6 +70,12 @@ export function offline(trouble: Error | undefined): EngineError {
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause: trouble })
 }
 
+/** Nobody could tell a lock of that name from what we keep beside our locks. */
+export function reserved(K: string): EngineError {
+  const message = `'${K}' begins like the names of Holdfast's own keys: use a prefix (the usual one is 'lock:'), or another key`
+  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
+}
+
 /** What is at K is not a lock that we, or anybody, could wait for. */
 export function unusable(K: string, kind: string, detail: string): EngineError {
   const lasting = { outcome: 'not-applied', transient: false } as const

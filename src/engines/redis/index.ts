@@ -1,13 +1,15 @@
 /**
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
- * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), engine.ts (how it is asked), lookout.ts and
+ * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts (how it is asked), engine.ts, lookout.ts and
  * letterbox.ts (how a waiter hears), wires/ (your client).
  */
 import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from './wires/detect.ts'
 
+export type { RedisFinding } from './diagnose.ts'
+export type { Durability } from './durability.ts'
 export type { RedisEngine } from './engine.ts'
 export { openRedis } from './open.ts'
 export type { CommonOptions } from './setup.ts'

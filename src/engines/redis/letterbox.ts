@@ -10,25 +10,32 @@ import type { Listening, Wire } from './wires/wire.ts'
 
 /** How long a letter may take. */
 const POST_MS = 2000
+const LETTER = /^(\S+) (-|\d+) (\d+) (.+)$/s
+
+export interface Reader {
+  news(news: News): void
+  /** A line that we watch may have changed. */
+  changed(key: string): void
+}
 
 export class Letterbox implements AsyncDisposable {
   readonly #clock: Clock
   readonly #keyOf: (K: string) => string
-  readonly #news: (news: News) => void
+  readonly #reader: Reader
   #listening: Listening | undefined
   #heardAt = Number.NEGATIVE_INFINITY
   #expecting: Timer | undefined
 
-  constructor(clock: Clock, keyOf: (K: string) => string, news: (news: News) => void) {
+  constructor(clock: Clock, keyOf: (K: string) => string, reader: Reader) {
     this.#clock = clock
     this.#keyOf = keyOf
-    this.#news = news
+    this.#reader = reader
   }
 
   async open(wire: Wire, channel: string): Promise<void> {
     this.#listening = await wire.listen?.(channel, {
       heard: (message) => this.#heard(message),
-      gap: () => this.#news({ gap: true }),
+      gap: () => this.#reader.news({ gap: true }),
     })
   }
 
@@ -46,27 +53,21 @@ export class Letterbox implements AsyncDisposable {
     await this.#listening?.close()
   }
 
-  /** A flat list: K, id, token ('' for one that was evicted), and for how long it is held (ms). */
+  /**
+   * Letters, separated by NUL; each is `<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>`, or `! - 0 <K>`. Anybody may publish: what makes no
+   * sense is nothing.
+   */
   #heard(message: string): void {
     this.#heardAt = this.#clock.now()
     this.#expecting?.cancel()
     this.#expecting = undefined
-    const letter = lettersIn(message)
-    for (let at = 0; at + 3 < letter.length; at += 4) {
-      const [K = '', id = '', token = '', heldForMs] = letter.slice(at, at + 4)
+    for (const letter of message.split('\0')) {
+      const [, id, token, heldForMs, K] = LETTER.exec(letter) ?? []
+      if (id === undefined || token === undefined || K === undefined) continue
       const key = this.#keyOf(K)
-      if (token === '') this.#news({ key, id, standing: { state: 'gone', why: 'evicted' } })
-      else if (/^\d+$/.test(token)) this.#news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
+      if (id === '!') this.#reader.changed(key)
+      else if (token === '-') this.#reader.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+      else this.#reader.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
     }
-  }
-}
-
-/** Anybody may publish to our channel. What makes no sense is nothing. */
-function lettersIn(message: string): readonly string[] {
-  try {
-    const letter: unknown = JSON.parse(message)
-    return Array.isArray(letter) && letter.every((part) => typeof part === 'string') ? letter : []
-  } catch {
-    return []
   }
 }

@@ -38,11 +38,6 @@ export class Lookout {
     this.#look = look
   }
 
-  /** Whether anybody waits. */
-  get idle(): boolean {
-    return this.#waiters.size === 0
-  }
-
   waits({ key, id, ttlMs, lookMs, place }: Patience): void {
     const waiter = this.#waiters.get(id) ?? { key, id, pollMs: POLL_FIRST_MS, at: 0, slot: -1 }
     this.#waiters.set(id, waiter)
@@ -58,6 +53,7 @@ export class Lookout {
 
   /** It waits no longer. */
   forget(id: string): void {
+    if (this.#waiters.size === 0) return
     const waiter = this.#waiters.get(id)
     if (waiter === undefined) return
     this.#waiters.delete(id)

@@ -76,7 +76,64 @@ function suffixOf(K: string): string {
 /** How names are made for a client: in Cluster they are sent, and get the client's own prefix; elsewhere the scripts make them. */
 export interface Naming {
   readonly cluster: boolean
+  /** What the client itself puts before every key that is sent. */
   readonly keyPrefix: string
+}
+
+/** From a user's key to K and back. */
+export class Names {
+  /** Any keys can go in one call. */
+  readonly together: boolean
+  readonly #cluster: boolean
+  readonly #prefix: string
+  /** What K begins with, as the server has it. */
+  readonly #begin: string
+  /** Some keys would make K look like a key of our own. */
+  readonly #risky: boolean
+
+  constructor({ cluster, keyPrefix }: Naming, prefix: string) {
+    this.#cluster = cluster
+    this.#prefix = prefix
+    this.#begin = keyPrefix + prefix
+    this.#risky = [prefix, this.#begin].some((begin) => RESERVED.startsWith(begin.slice(0, RESERVED.length)))
+    this.together = !cluster && !this.#risky
+  }
+
+  /** K as the server has it. */
+  K(key: string): string {
+    return this.#begin + key
+  }
+
+  keyOf(K: string): string {
+    return K.slice(this.#begin.length)
+  }
+
+  /** K as it is sent where it is declared. */
+  sent(key: string): string {
+    return this.#prefix + key
+  }
+
+  /** Whether K, as we send it or as the server has it, could be taken for a key of our own. */
+  refuses(key: string): boolean {
+    return this.#risky && (this.sent(key).startsWith(RESERVED) || this.K(key).startsWith(RESERVED))
+  }
+
+  /** Undefined outside Cluster. */
+  slot(key: string): number | undefined {
+    return this.#cluster ? slotOf(this.K(key)) : undefined
+  }
+
+  /** The list of K for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their number is raised. */
+  list(items: readonly { readonly key: string }[], words: string[]): string {
+    if (this.#cluster) {
+      for (const { key } of items) words.push(this.sent(key), ...siblings(this.K(key)))
+      words[1] = String(words.length - 2)
+      return ''
+    }
+    let Ks = this.K(items[0]?.key ?? '')
+    for (let at = 1; at < items.length; at += 1) Ks += `\0${this.#begin}${items[at]?.key}`
+    return Ks
+  }
 }
 
 /** K, if `name` is that of a line's entries. */

@@ -11,9 +11,18 @@ import { IoredisWire } from './wires/ioredis.ts'
 /** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
 export async function openRedis(url: string, options: CommonOptions = {}): Promise<RedisEngine> {
   const target = parseUrl(url)
-  const { prefix = target.prefix } = options
   const client = await makeClient(target)
-  return engineOn((clock) => new IoredisWire(client, clock, { owned: true }), { ...options, ...(prefix === undefined ? {} : { prefix }) })
+  const inUrl: CommonOptions = {
+    ...(target.prefix === undefined ? {} : { prefix: target.prefix }),
+    ...(target.replicas === undefined ? {} : { durability: { replicas: target.replicas } }),
+  }
+  try {
+    return engineOn((clock) => new IoredisWire(client, clock, { owned: true }), { ...inUrl, ...options })
+  } catch (error) {
+    // Options that are refused leave nothing behind that goes on connecting.
+    client.disconnect()
+    throw error
+  }
 }
 
 const RETRY_FIRST_MS = 50
@@ -45,6 +54,9 @@ async function makeClient(target: Target): Promise<Redis | Cluster> {
     return new ioredis.Cluster([...target.hosts], {
       enableOfflineQueue: false,
       clusterRetryStrategy: retryMs,
+      // What a moved slot refuses is refused soon: for that we have an answer of our own.
+      maxRedirections: 6,
+      retryDelayOnTryAgain: 20,
       redisOptions: { ...CONNECTION, ...account, ...tls },
       // Certificates name hosts, and a Cluster announces addresses.
       ...(target.tls ? { dnsLookup: (address, found) => found(null, address) } : {}),

@@ -19,50 +19,62 @@ export interface Patience {
 
 const PLACES = { w: 'first', q: 'behind', s: 'stranger' } as const
 
+/** Who wants to know what the answers say beside the standings. */
+export interface Interested {
+  /** It waits. */
+  waits(patience: Patience): void
+  /** It does not, or not any more. */
+  waitsNot(id: string): void
+  /** At K is a string of a stranger that never expires. */
+  endless(error: EngineError): void
+}
+
 /** Reads the answers to `enter` and `renew`. */
 export class Standings {
   readonly #K: (key: string) => string
-  readonly #waits: (patience: Patience) => void
+  readonly #interested: Interested
 
-  constructor(K: (key: string) => string, waits: (patience: Patience) => void) {
+  constructor(K: (key: string) => string, interested: Interested) {
     this.#K = K
-    this.#waits = waits
+    this.#interested = interested
   }
 
   entered(reply: unknown, claims: readonly Claim[]): Standing[] {
-    if (!Array.isArray(reply)) {
-      const first = BigInt(String(reply))
-      return claims.map(({ ttlMs }, index) => ({ state: 'held', token: first + BigInt(index), heldForMs: ttlMs }))
+    if (Array.isArray(reply)) return this.#read(String(reply[1]), new Extras(reply, 2), claims, Number(reply[0]))
+    const first = Number(reply)
+    const standings: Standing[] = []
+    for (const { id, ttlMs } of claims) {
+      this.#interested.waitsNot(id)
+      standings.push(held(first + standings.length, ttlMs))
     }
-    const [firstToken, codes] = reply as readonly unknown[]
-    const first = BigInt(String(firstToken))
-    return this.#read(String(codes), new Extras(reply, 2), claims, first)
+    return standings
   }
 
   renewed(reply: unknown, places: readonly Place[]): Standing[] {
     const [codes] = reply as readonly unknown[]
-    return this.#read(String(codes), new Extras(reply, 1), places, 0n)
+    return this.#read(String(codes), new Extras(reply, 1), places, 0)
   }
 
-  #read(codes: string, extras: Extras, items: readonly Place[], first: bigint): Standing[] {
+  #read(codes: string, extras: Extras, items: readonly Place[], first: number): Standing[] {
     if (codes.length !== items.length) throw strange(codes)
     return items.map((item, index): Standing => {
       const code = codes[index]
-      if (code === 'h') return { state: 'held', token: first + BigInt(index), heldForMs: item.ttlMs }
-      if (code === 'H') return { state: 'held', token: BigInt(extras.next()), heldForMs: item.ttlMs }
-      return this.#notHeld(code, item, extras)
+      if (code === 'w' || code === 'q' || code === 's') return this.#waits(code, item, extras)
+      this.#interested.waitsNot(item.id)
+      if (code === 'h') return held(first + index, item.ttlMs)
+      if (code === 'H') return held(Number(extras.next()), item.ttlMs)
+      return this.#neither(code, item.key, extras)
     })
   }
 
-  #notHeld(code: string | undefined, { key, id, ttlMs }: Place, extras: Extras): Standing {
+  #waits(code: keyof typeof PLACES, { key, id, ttlMs }: Place, extras: Extras): Standing {
+    const ahead = extras.next()
+    this.#interested.waits({ key, id, ttlMs, lookMs: Number(extras.next()), place: PLACES[code] })
+    return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
+  }
+
+  #neither(code: string | undefined, key: string, extras: Extras): Standing {
     switch (code) {
-      case 'w':
-      case 'q':
-      case 's': {
-        const ahead = extras.next()
-        this.#waits({ key, id, ttlMs, lookMs: Number(extras.next()), place: PLACES[code] })
-        return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
-      }
       case 'b':
         return { state: 'busy', ahead: Number(extras.next()) }
       case 'u':
@@ -72,11 +84,23 @@ export class Standings {
       case 'x':
         return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
       case 'f':
-        return { state: 'failed', error: unusable(this.#K(key), extras.next(), extras.next()) }
+        return { state: 'failed', error: this.#unusable(key, extras.next(), extras.next()) }
       default:
         throw strange(code)
     }
   }
+
+  #unusable(key: string, kind: string, detail: string): EngineError {
+    const error = unusable(this.#K(key), kind, detail)
+    if (kind === 'forever') this.#interested.endless(error)
+    return error
+  }
+}
+
+/** A token is a time in microseconds: a number has it exactly for another two centuries. */
+function held(token: number, heldForMs: number): Standing {
+  if (!Number.isSafeInteger(token)) throw strange(token)
+  return { state: 'held', token: BigInt(token), heldForMs }
 }
 
 /** What follows the codes, taken one by one. */
@@ -100,7 +124,9 @@ class Extras {
 export function departures(reply: unknown, count: number): boolean[] {
   const codes = String(reply)
   if (codes.length !== count) throw strange(codes)
-  return codes.split('').map((code) => code === '1')
+  const were: boolean[] = []
+  for (let at = 0; at < count; at += 1) were.push(codes[at] === '1')
+  return were
 }
 
 /** The answer to `inspect`. */

@@ -1,32 +1,47 @@
 /**
- * Batches as the scripts want them: the arguments after the keys.
+ * Batches as the scripts want them: the arguments after those of lua/keys.lua.
  *
- * Each argument costs the server about as much as a small command, so what many items have in common is said once: claims of one ttl, weight, limit and holder
- * are of one class, and the usual batch has one class.
+ * What many items have in common is said once: claims of one ttl, weight, limit and holder are of one class, and the usual batch has one class.
  */
 import type { Claim, Place } from '../../core/engine.ts'
 
 /** The numbers of classes are characters, from '!' (1) to '~' (94). */
 const MOST_CLASSES = 94
-const CLASS_ZERO = 32
+const CLASS_ONE = 33
 
-/** Undefined: these are too different for one call; make it two. */
-export function enterArguments(claims: readonly Claim[], client: string): string[] | undefined {
-  const args = inClasses(claims, sameClaim, (claim, add) => {
-    add(String(claim.ttlMs))
-    add(`${claim.wait ? 'w' : 't'} a ${claim.weight} ${claim.limit} ${claim.ttlMs} ${client} ${claim.holder}`)
-  })
-  if (args !== undefined) for (const { id } of claims) args.push(id)
-  return args
+/** What claims of one class have in common. */
+type Common = Pick<Claim, 'ttlMs' | 'wait' | 'weight' | 'limit' | 'holder'>
+
+export class Claims {
+  readonly #client: string
+  /** The last class that was alone, and its arguments: the next one is usually the same. */
+  #last: { readonly common: Common; readonly args: readonly string[] } | undefined
+
+  constructor(client: string) {
+    this.#client = client
+  }
+
+  /** Undefined: these are too different for one call; make it two. */
+  arguments(claims: readonly Claim[]): readonly string[] | undefined {
+    const known = this.#last
+    if (known !== undefined && claims.every((claim) => sameClaim(claim, known.common))) return known.args
+    const args = inClasses(claims, sameClaim, (some, { ttlMs, wait, weight, limit, holder }) => {
+      some.push(String(ttlMs), `${wait ? 'w' : 't'} a ${weight} ${limit} ${ttlMs} ${this.#client} ${holder}`)
+    })
+    if (args?.[0] === '') {
+      const { ttlMs, wait, weight, limit, holder } = claims[0] as Claim
+      this.#last = { common: { ttlMs, wait, weight, limit, holder }, args }
+    }
+    return args
+  }
 }
 
-export function renewArguments(places: readonly Place[]): string[] | undefined {
-  const args = inClasses(places, sameTtl, (place, add) => add(String(place.ttlMs)))
-  if (args !== undefined) for (const { id } of places) args.push(id)
-  return args
+/** Undefined: as above. */
+export function renewArguments(places: readonly Place[]): readonly string[] | undefined {
+  return inClasses(places, sameTtl, (args, { ttlMs }) => args.push(String(ttlMs)))
 }
 
-function sameClaim(a: Claim, b: Claim): boolean {
+function sameClaim(a: Common, b: Common): boolean {
   return a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
 }
 
@@ -38,23 +53,23 @@ function sameTtl(a: Place, b: Place): boolean {
 function inClasses<Item>(
   items: readonly Item[],
   same: (a: Item, b: Item) => boolean,
-  describe: (item: Item, add: (arg: string) => void) => void,
+  describe: (args: string[], item: Item) => void,
 ): string[] | undefined {
   const [first] = items as readonly [Item]
-  const classes = [first]
-  const classOf: number[] = []
-  let last = 0
-  for (const item of items) {
-    // Neighbours are usually of one class.
-    if (!same(item, classes[last] as Item)) {
-      last = classes.findIndex((known) => same(item, known))
-      if (last < 0) last = classes.push(item) - 1
-      if (last >= MOST_CLASSES) return undefined
-    }
-    classOf.push(last)
+  if (items.every((item) => same(item, first))) {
+    const args = ['']
+    describe(args, first)
+    return args
   }
-  const character = (index: number): string => String.fromCharCode(CLASS_ZERO + index + 1)
-  const args = classes.length === 1 ? [] : [`:${character(classes.length - 1)}${classOf.map(character).join('')}`]
-  for (const item of classes) describe(item, (arg) => args.push(arg))
+  const classes = [first]
+  let classOf = ''
+  for (const item of items) {
+    let found = classes.findIndex((known) => same(item, known))
+    if (found < 0) found = classes.push(item) - 1
+    if (found >= MOST_CLASSES) return undefined
+    classOf += String.fromCharCode(CLASS_ONE + found)
+  }
+  const args = [classOf]
+  for (const item of classes) describe(args, item)
   return args
 }

@@ -1,8 +1,10 @@
 /** Finding lines, by SCAN: on every server, page by page, so that none is stopped for long. */
 import { fault } from './faults.ts'
-import { entriesPatterns, globEscape, lineOfEntries, RESERVED } from './names.ts'
+import { entriesPatterns, globEscape, lineOfEntries } from './names.ts'
 import type { Server, Wire } from './wires/wire.ts'
 
+/** How the value of a lock of ours begins; see lua/line.lua. */
+const OURS = new Set(['hf1:', 'hf1+'])
 /** How many keys a server looks at in one go. */
 const AT_ONCE = '500'
 
@@ -20,7 +22,7 @@ export async function* linesIn(wire: Wire, prefix: string): AsyncIterable<readon
     }
     for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
       const values = await Promise.all(names.map((K) => beginning(wire, K)))
-      yield names.filter((_, index) => values[index] === RESERVED).filter(fresh)
+      yield names.filter((_, index) => OURS.has(values[index] ?? '')).filter(fresh)
     }
   }
 }
@@ -42,7 +44,7 @@ export async function* pages(server: Server, pattern: string, type: string): Asy
 async function beginning(wire: Wire, K: string): Promise<string> {
   const key = K.slice(wire.keyPrefix.length)
   try {
-    return String(await wire.send('GETRANGE', [key, '0', String(RESERVED.length - 1)], key))
+    return String(await wire.send('GETRANGE', [key, '0', '3'], key))
   } catch (error) {
     throw fault(error)
   }

@@ -1,5 +1,6 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import type { Durability } from './durability.ts'
 import { RedisEngine } from './engine.ts'
 import { RESERVED } from './names.ts'
 import type { Wire } from './wires/wire.ts'
@@ -10,6 +11,11 @@ export interface CommonOptions {
    * key `order:42` exclude each other.
    */
   readonly prefix?: string
+  /**
+   * Have every grant and every renewal confirmed by replicas before it is believed: a fail-over to one of them does not lose it. One more round trip. Refused
+   * unless they are a majority; see the page on what it cannot promise.
+   */
+  readonly durability?: Durability
   /** For tests: where time comes from. */
   readonly clock?: Clock
 }
@@ -17,10 +23,10 @@ export interface CommonOptions {
 const DEFAULT_PREFIX = 'lock:'
 
 export function engineOn(makeWire: (clock: Clock) => Wire, options: CommonOptions): RedisEngine {
-  const { prefix = DEFAULT_PREFIX, clock = systemClock } = options
+  const { prefix = DEFAULT_PREFIX, clock = systemClock, durability } = options
   if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
     throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
   }
   if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
-  return new RedisEngine({ wire: makeWire(clock), prefix, clock, client: systemChance.id() })
+  return new RedisEngine({ wire: makeWire(clock), prefix, clock, client: systemChance.id(), durability })
 }

@@ -5,7 +5,8 @@
  *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password are those of the servers
  *     redis-cluster://host1,host2,host3            a Cluster, from any of its members
  *
- * with options as a query: `prefix`; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the authority; `sentinelPassword`.
+ * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the
+ * authority; `sentinelPassword`.
  * Not read by `URL`, to which a list of hosts is none. Messages say what is wrong without the URL, which may hold a password.
  */
 export interface Target {
@@ -21,34 +22,54 @@ export interface Target {
   /** The file of the authority's certificate. */
   readonly ca?: string
   readonly prefix?: string
+  /** How many replicas have to confirm. */
+  readonly replicas?: number
   readonly sentinelPassword?: string
 }
 
 const SHAPE =
   /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
-const OPTIONS = ['prefix', 'tls', 'ca', 'sentinelPassword'] as const
+const OPTIONS = ['prefix', 'replicas', 'tls', 'ca', 'sentinelPassword'] as const
 const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
 
 export function parseUrl(url: string): Target {
-  const { scheme, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
-  if (scheme === undefined || hosts === undefined)
+  const { scheme: written, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
+  if (written === undefined || hosts === undefined)
     throw new TypeError('a redis URL is redis://user:password@host:port/database?option=value')
+  // What is left of an '@' is a secret, wherever it stands: it must not be quoted below.
+  if (url.split('@').length > (user === undefined ? 1 : 2)) throw unencoded()
+  const scheme = written.toLowerCase()
   const kind = scheme.endsWith('-sentinel') ? 'sentinel' : scheme.endsWith('-cluster') ? 'cluster' : 'server'
-  const options = optionsIn(query)
+  const { tls, replicas, ...options } = optionsIn(query)
   const target = {
     kind,
     hosts: hostsIn(hosts, kind === 'sentinel' ? SENTINEL_PORT : REDIS_PORT),
     ...credentials(user),
     ...options,
-    tls: scheme === 'rediss' || yes('tls', options.tls),
+    ...(replicas === undefined ? {} : { replicas: Number(replicas) }),
+    tls: scheme === 'rediss' || yes('tls', tls),
   } as const
   if (kind === 'server' && target.hosts.length > 1)
     throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')
   if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
   const [name = '', db = ''] = path.split('/')
   if (name === '') throw new TypeError('a redis-sentinel: URL names the master: redis-sentinel://host1,host2,host3/mymaster')
-  return { ...target, name: decodeURIComponent(name), db: databaseIn(db, kind) }
+  return { ...target, name: decoded(name), db: databaseIn(db, kind) }
+}
+
+function unencoded(): TypeError {
+  return new TypeError(
+    "in a redis URL, user, password and options are percent-encoded: '@' is %40, ':' %3A, '/' %2F, '?' %3F, '#' %23, '%' %25",
+  )
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw unencoded()
+  }
 }
 
 function hostsIn(text: string, port: number): Target['hosts'] {
@@ -62,8 +83,8 @@ function hostsIn(text: string, port: number): Target['hosts'] {
 function credentials(user: string | undefined): Pick<Target, 'username' | 'password'> {
   if (user === undefined) return {}
   const [name = '', ...rest] = user.split(':')
-  const password = decodeURIComponent(rest.join(':'))
-  return { ...(name === '' ? {} : { username: decodeURIComponent(name) }), ...(password === '' ? {} : { password }) }
+  const password = decoded(rest.join(':'))
+  return { ...(name === '' ? {} : { username: decoded(name) }), ...(password === '' ? {} : { password }) }
 }
 
 function databaseIn(path: string, kind: Target['kind']): number {

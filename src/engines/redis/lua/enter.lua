@@ -1,54 +1,56 @@
 -- Enter lines, in the order of the claims.
 --
--- KEYS  1              the counter that tokens come from
---       2..            for each claim its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              only if claims are of several classes: ':', how many classes there are, and for each claim which is its own; both as characters,
---                      '!' for 1, '"' for 2, and so on
+-- KEYS  1              the counter that tokens come from; then as in keys.lua
+-- ARGV  1..3           as in keys.lua
+--       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
 --       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
---       ..             for each claim its id
 -- Answer               the first token, if all hold and are new: each has the token of the one before it plus 1. Else
 --                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
 --
--- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each. Arguments are few because each costs as much
--- as a small command.
-local class_of, first_id = nil, 2
-if string.byte(ARGV[1], 1) == 58 then
-  class_of = ARGV[1]
-  first_id = 1 + 2 * (string.byte(class_of, 2) - 32)
-end
-local count = #ARGV - first_id
-local stride = (#KEYS - 1) / count
-
+-- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
+--
 -- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back (then the counter is ahead).
 local time = redis.call('TIME')
 local first_token = time[1] .. string.format('%06d', time[2])
-local base = tonumber(first_token)
-local previous = redis.call('SET', KEYS[1], count == 1 and first_token or string.format('%.0f', base + count - 1), 'GET')
-if previous and tonumber(previous) >= base then
-  base = tonumber(previous) + 1
+local base, more = tonumber(first_token), ARGV[3] - 1
+local previous = tonumber(redis.call('SET', KEYS[1], more == 0 and first_token or string.format('%.0f', base + more), 'GET') or 0)
+if previous and previous >= base then
+  base = previous + 1
   first_token = string.format('%.0f', base)
-  redis.call('SET', KEYS[1], string.format('%.0f', base + count - 1))
+  redis.call('SET', KEYS[1], string.format('%.0f', base + more))
 end
 
 local slow
-if count == 1 then
-  local entries = stride == 1 and 'hf1:entries:{' .. KEYS[2] .. '}' or KEYS[3]
+if more == 0 then
+  -- The least that can be done for one claim: nothing below is needed.
+  local K, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'
+  if K == '' then K, entries = KEYS[2], KEYS[3] end
   if redis.call('EXISTS', entries) == 0
-    and redis.call('SET', KEYS[2], 'hf1:' .. ARGV[3] .. ':' .. first_token .. string.sub(ARGV[2], 2), 'NX', 'PX', ARGV[1]) then
+    and redis.call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
     return first_token
   end
   slow = {1}
-else
+end
+
+--#include keys
+local class_of = ARGV[4] ~= '' and ARGV[4]
+
+-- Where in ARGV the class of a claim is.
+local function class_at(i)
+  return class_of and 2 * (string.byte(class_of, i) - 33) + 5 or 5
+end
+
+if not slow then
   local entries = {}
-  for i = 1, count do entries[i] = stride == 1 and 'hf1:entries:{' .. KEYS[i + 1] .. '}' or KEYS[i * 4 - 1] end
-  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[1], string.sub(ARGV[2], 2)
+  for i = 1, count do entries[i] = entries_of(i) end
+  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)
   for i = 1, count do
     if class_of then
-      local class = 2 * (string.byte(class_of, i + 2) - 32)
-      ttl, record = ARGV[class], string.sub(ARGV[class + 1], 2)
+      local at = class_at(i)
+      ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
-    local value = 'hf1:' .. ARGV[first_id + i] .. ':' .. string.format('%.0f', base + i - 1) .. record
-    if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', KEYS[stride * (i - 1) + 2], value, 'NX', 'PX', ttl) then
+    local value = 'hf1:' .. ids[i] .. ':' .. string.format('%.0f', base + i - 1) .. record
+    if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', Ks[i], value, 'NX', 'PX', ttl) then
       slow = slow or {}
       slow[#slow + 1] = i
     end
@@ -59,6 +61,7 @@ end
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local codes, firsts, seconds = {}, {}, {}
 for i = 1, count do codes[i] = 'h' end
+--#include entry
 --#include line
 --#include place
 
@@ -66,7 +69,7 @@ local function enter(i, line, id, ttl, class)
   local waits, record = string.sub(class, 1, 1) == 'w', string.sub(class, 2)
   local weight, limit = string.match(record, '^ %a (%d+) (%d+)')
   weight, limit = tonumber(weight), tonumber(limit)
-  if line.sole == id or (line.exists and find(line, id)) then return renew(line, i, id, ttl) end
+  if line.sole == id or line.exists and find(line, id) then return renew(line, i, id, ttl) end
   if line.fault then return answer(i, 'f', line.fault, line.detail) end
 
   local size = line.count + line.waiting + (line.stranger and 1 or 0)
@@ -74,26 +77,27 @@ local function enter(i, line, id, ttl, class)
   if not holds and not waits then return answer(i, 'b', size) end
   if size >= 10000 then return answer(i, 'x') end
 
-  spread(line)
   local token = string.format('%.0f', base + i - 1)
-  call('ZADD', line.expiries, now + ttl, id)
-  line.longest, line.changed, line.found = math.max(line.longest, ttl), true, nil
+  local entry = parse(token .. record)
+  entry.expiry = now + ttl
+  if holds and line.count == 0 then return hold_alone(line, id, entry) end
   if holds then
+    spread(line)
     hold(line, weight, limit)
-    line.reach = math.max(line.reach, now + ttl)
-    call('HSET', line.entries, id, token .. record, '@' .. id, now)
+    store(line, id, entry, '@' .. id, now)
+    line.changed, line.reach = true, math.max(line.reach, entry.expiry)
   else
-    line.queued = line.queued or line.waiting == 0
-    line.waiting = line.waiting + 1
-    call('HSET', line.entries, id, token .. record)
+    store(line, id, entry)
     call('ZADD', line.queue, token, id)
+    line.bare, line.stirred = line.bare or line.waiting == 0, true
+    line.waiting = line.waiting + 1
     answer_waiting(line, i, id, size)
   end
 end
 
 for _, i in ipairs(slow) do
-  local class, id = class_of and 2 * (string.byte(class_of, i + 2) - 32) or 1, ARGV[first_id + i]
-  enter(i, open(stride * (i - 1) + 2, stride == 1, id), id, tonumber(ARGV[class]), ARGV[class + 1])
+  local at = class_at(i)
+  enter(i, open(i), ids[i], tonumber(ARGV[at]), ARGV[at + 1])
 end
 finish()
 return answers(first_token, table.concat(codes))

@@ -1,43 +1,44 @@
 -- Remove somebody's entry, named by its token.
 --
--- KEYS                 K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              the token
---       2              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
+-- KEYS                 as in keys.lua
+-- ARGV  1..3           as in keys.lua, for one line
+--       4              the token
+--       5              expire: refuse the renewals of a holder. now: let the next ones hold at once. A waiter goes at once either way.
 -- Answer               1 if such an entry was in line, else 0
 --
 -- Why it went is remembered until it would have expired.
-local token, how = ARGV[1], ARGV[2]
+--#include keys
+local token, how = ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
-local line = open(1, #KEYS == 1, '')
+local line = open(1)
 
 -- Its id, and whether it waits.
 local function named()
-  if line.sole then return line.entry.token == token and line.sole, false end
-  local waiting = call('ZRANGEBYSCORE', line.queue, token, token)[1]
+  if line.sole and line.entry.token == token then return line.sole, false end
+  local waiting = line.exists and call('ZRANGEBYSCORE', line.queue, token, token)[1]
   if waiting then return waiting, true end
   for _, field in ipairs(line.exists and call('HKEYS', line.entries) or {}) do
     local id = string.match(field, '^@(.*)$')
-    if id and parse(call('HGET', line.entries, id)).token == token then return id, false end
+    if id and parse_value(call('HGET', line.entries, id)).token == token then return id, false end
   end
 end
 
 local function evict(id, flag)
-  if line.sole and flag == 'e' then
-    line.entry.flag = flag
-    call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(line.entry), 'PX', math.max(line.expiry - now, 1))
+  if line.sole == id and flag == 'e' then
+    line.entry.flag, line.rewrite = flag, true
     return
   end
-  spread(line)
-  local entry = parse((find(line, id)))
+  local entry = line.sole == id and line.entry or parse_value((find(line, id)))
   if flag == 'x' then
-    drop(line, id, true)
-    tell(line, id, entry, '', 0)
+    if line.sole == id then unhold_alone(line) else drop(line, id) end
+    tell(line, id, entry, '-')
   end
-  entry.flag, line.found = flag, nil
-  call('HSET', line.entries, id, unparse(entry))
+  entry.flag = flag
+  store(line, id, entry)
   settle(line)
 end
 

@@ -1,18 +1,21 @@
 -- Who is in a line. Those who have expired are dropped first, and whoever can hold because of that does.
 --
--- KEYS                 K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV  1              'all', or 'count': only how many hold and wait
+-- KEYS                 as in keys.lua
+-- ARGV  1..3           as in keys.lua, for one line
+--       4              'all', or 'count': only how many hold and wait
 -- Answer               {now (ms), fault or '', detail or '', how many hold, how many wait, and then for each entry, in no order:
 --                      id, record, in how long it expires (ms), for how long it has been holding (ms), or '' if it waits}
 --                      A stranger has the id '' and no record. Faults are as in place.lua.
+--#include keys
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
-local line = open(1, #KEYS == 1, '')
+local line = open(1)
 finish()
 local reply = {now, line.fault or '', line.detail or '', line.count + (line.stranger and 1 or 0), line.waiting}
-if ARGV[1] == 'count' then return reply end
+if ARGV[4] == 'count' then return reply end
 
 local function add(id, record, expiry, since)
   local n = #reply
@@ -20,23 +23,18 @@ local function add(id, record, expiry, since)
 end
 
 if line.stranger then add('', '', now + line.stranger, now) end
-if line.sole then
-  add(line.sole, unparse(line.entry), line.expiry, math.floor(line.entry.token / 1000))
-elseif line.exists then
+if line.sole then add(line.sole, unparse(line.entry), line.entry.expiry, math.min(math.floor(line.entry.token / 1000), now)) end
+if line.exists then
   local fields = call('HGETALL', line.entries)
-  local since, records = {}, {}
+  local since = {}
   for i = 1, #fields, 2 do
-    local mark = string.sub(fields[i], 1, 1)
-    if mark == '@' then
-      since[string.sub(fields[i], 2)] = tonumber(fields[i + 1])
-    elseif mark ~= '#' then
-      records[fields[i]] = fields[i + 1]
-    end
+    if string.sub(fields[i], 1, 1) == '@' then since[string.sub(fields[i], 2)] = tonumber(fields[i + 1]) end
   end
-  local expiries = call('ZRANGE', line.expiries, 0, -1, 'WITHSCORES')
-  for i = 1, #expiries, 2 do
-    local record = records[expiries[i]]
-    if record and parse(record).flag ~= 'x' then add(expiries[i], record, tonumber(expiries[i + 1]), since[expiries[i]]) end
+  for i = 1, #fields, 2 do
+    if string.find(fields[i], '^%w') then
+      local entry = parse_value(fields[i + 1])
+      if entry.flag ~= 'x' then add(fields[i], unparse(entry), entry.expiry, since[fields[i]]) end
+    end
   end
 end
 return reply

@@ -1,23 +1,54 @@
 -- Leave lines: release what is held, give up a place. The next ones hold before this script ends, and are told.
 --
--- KEYS                 for each place its K; or K, entries, queue and expiries where every key has to be declared (Cluster)
--- ARGV                 for each place its id
+-- KEYS                 as in keys.lua
+-- ARGV  1..3           as in keys.lua
 -- Answer               for each place one character: 1 if it was in line, else 0
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
-local count = #ARGV
-local stride = #KEYS / count
 
-local Ks = KEYS
-if stride ~= 1 then
-  Ks = {}
-  for i = 1, count do Ks[i] = KEYS[stride * (i - 1) + 1] end
+-- Let the first in line hold, and nobody else: if it wants all there is, is alive, and nobody watches. Else nothing is changed.
+local function hand_over(K)
+  local entries, queue, expiries = 'hf1:entries:{' .. K .. '}', 'hf1:queue:{' .. K .. '}', 'hf1:expiries:{' .. K .. '}'
+  if ARGV[1] == '' then entries, queue, expiries = KEYS[2], KEYS[3], KEYS[4] end
+  local first = redis.call('ZPOPMIN', queue)
+  local id = first[1]
+  if not id then return false end
+  local value, watchers = unpack(redis.call('HMGET', entries, id, '!'))
+  local expiry, record, token, weight, limit, client = string.match(value or '', '^(%d+) ((%d+) a (%d+) (%d+) %d+ (%S*) .*)$')
+  local time = redis.call('TIME')
+  local left = (expiry or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
+  if weight ~= limit or watchers or left <= 0 then
+    redis.call('ZADD', queue, first[2], id)
+    redis.call('PEXPIRE', queue, redis.call('PTTL', entries))
+    return false
+  end
+  redis.call('HDEL', entries, id)
+  redis.call('ZREM', expiries, id)
+  redis.call('SET', K, 'hf1+' .. id .. ':' .. record, 'PX', left)
+  redis.call('PUBLISH', 'hf1:' .. client, id .. ' ' .. token .. ' ' .. left .. ' ' .. K)
+  return true
 end
+
+if ARGV[3] == '1' then
+  -- One place, by itself: the least that can be done for it. Nothing below is needed.
+  local K, id = ARGV[1] == '' and KEYS[1] or ARGV[1], ARGV[2]
+  local value = redis.call('MGET', K)[1]
+  if value and string.sub(value, 5, #id + 5) == id .. ':' then
+    local form = string.sub(value, 1, 4)
+    if form == 'hf1:' then
+      redis.call('DEL', K)
+      return '1'
+    end
+    if form == 'hf1+' and hand_over(K) then return '1' end
+  end
+end
+
+--#include keys
 local values = redis.call('MGET', unpack(Ks))
 
 local slow, codes, free, seen = {}, {}, {}, {}
 for i = 1, count do
-  local id, K = ARGV[i], Ks[i]
+  local id, K = ids[i], Ks[i]
   if values[i] and not seen[K] and string.sub(values[i], 1, #id + 5) == 'hf1:' .. id .. ':' then
     free[#free + 1], codes[i] = K, '1'
   else
@@ -30,22 +61,21 @@ if #slow == 0 then return string.rep('1', count) end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
 --#include line
 
 local function leave(line, id)
   if line.sole == id then
-    -- It was not met above only because its key came twice.
-    call('DEL', line.K)
-    lines[line.K] = nil
-    return '1'
+    unhold_alone(line)
+  else
+    local value = line.exists and find(line, id)
+    if not value or parse_value(value).flag == 'x' then return '0' end
+    drop(line, id)
   end
-  local record = line.exists and find(line, id)
-  if not record or parse(record).flag == 'x' then return '0' end
-  drop(line, id)
   settle(line)
   return '1'
 end
 
-for _, i in ipairs(slow) do codes[i] = leave(open(stride * (i - 1) + 1, stride == 1, ARGV[i]), ARGV[i]) end
+for _, i in ipairs(slow) do codes[i] = leave(open(i), ids[i]) end
 finish()
 return table.concat(codes)

@@ -43,30 +43,25 @@ local function answer_waiting(line, i, id, ahead)
     return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, line.first) or now) - now, 0))
   end
   if line.stranger then return answer(i, 's', ahead, line.stranger) end
-  local next_expiry = call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
+  local next_expiry = line.sole and line.entry.expiry or call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
   return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
 end
 
 -- Renew an entry that may or may not be there.
 local function renew(line, i, id, ttl)
-  if line.sole then
+  if line.sole == id then
     local entry = line.entry
-    if line.sole ~= id then return answer(i, 'u') end
     if entry.flag ~= 'a' then return answer(i, 'e') end
-    entry.ttl, line.expiry = ttl, now + ttl
-    call('SET', line.K, 'hf1:' .. id .. ':' .. unparse(entry), 'PX', ttl)
+    entry.ttl, entry.expiry, line.rewrite = ttl, now + ttl, true
     return answer(i, 'H', entry.token)
   end
-  local record, since = find(line, id)
-  if not record then return answer(i, 'u') end
-  local entry = parse(record)
+  local value, since
+  if line.exists then value, since = find(line, id) end
+  if not value then return answer(i, 'u') end
+  local entry = parse_value(value)
   if entry.flag ~= 'a' then return answer(i, 'e') end
-  call('ZADD', line.expiries, now + ttl, id)
-  line.longest = math.max(line.longest, ttl)
-  if entry.ttl ~= ttl then
-    entry.ttl, line.found = ttl, nil
-    call('HSET', line.entries, id, unparse(entry))
-  end
+  entry.ttl, entry.expiry = ttl, now + ttl
+  store(line, id, entry)
   if not since then
     waiter = entry.client
     return answer_waiting(line, i, id, '')

@@ -20,6 +20,8 @@ const SUBSCRIBE_LIMIT_MS = 5000
 export class GlideWire implements Wire {
   readonly name = 'valkey-glide'
   readonly cluster: boolean
+  readonly inOrder = false
+  readonly connection = 0
   readonly keyPrefix = ''
   readonly ready = true
   readonly trouble = undefined

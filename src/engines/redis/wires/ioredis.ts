@@ -38,16 +38,18 @@ export interface IoredisCluster {
 export class IoredisWire implements Wire {
   readonly name = 'ioredis'
   readonly cluster: boolean
+  readonly inOrder: boolean
   readonly keyPrefix: string
+  connection = 0
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: IoredisClient | IoredisCluster
   readonly #clock: Clock
   readonly #owned: boolean
+  readonly silence?: Silence
   readonly #underWay = new UnderWay()
-  readonly #silence: Silence
   readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
-    ready: () => this.#changed(undefined),
+    ready: () => this.#connected(),
     error: (error) => this.#changed(error as Error),
     close: () => this.#closed(),
     end: () => this.#closed(),
@@ -57,8 +59,10 @@ export class IoredisWire implements Wire {
     this.#client = client
     this.#clock = clock
     this.#owned = options.owned
-    this.#silence = new Silence(clock, () => client.disconnect(true))
+    // One that was brought is not ours to cut.
+    if (options.owned) this.silence = new Silence(clock, () => client.disconnect(true))
     this.cluster = isCluster(client)
+    this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     neverCrash(client)
     for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)
@@ -70,11 +74,9 @@ export class IoredisWire implements Wire {
 
   send(command: string, words: readonly string[]): Promise<unknown> {
     // By the name of the command, in lower case, ioredis knows where its keys are.
-    const reply = this.#client.call(command.toLowerCase(), words as string[])
-    // What our own client has under way it rejects when the connection ends. And one that was brought is not ours to cut when it is silent.
-    if (!this.#owned) return this.#underWay.track(reply)
-    this.#silence.asked()
-    return reply.then(this.#answered, this.#refused)
+    const reply = this.#client.call(command === 'EVALSHA' ? 'evalsha' : command.toLowerCase(), words as string[])
+    // What our own client has under way it rejects itself when the connection ends.
+    return this.#owned ? reply : this.#underWay.track(reply)
   }
 
   async servers(): Promise<readonly Server[]> {
@@ -87,18 +89,8 @@ export class IoredisWire implements Wire {
 
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
-    this.#silence.stop()
+    this.silence?.stop()
     if (this.#owned) this.#client.disconnect()
-  }
-
-  readonly #answered = (reply: unknown): unknown => {
-    this.#silence.answered()
-    return reply
-  }
-
-  readonly #refused = (error: unknown): never => {
-    this.#silence.answered()
-    throw error
   }
 
   /** In Cluster, messages reach every server, and any of them will do. */
@@ -106,6 +98,11 @@ export class IoredisWire implements Wire {
     if (!isCluster(this.#client)) return this.#client
     const nodes = this.#client.nodes()
     return nodes[Math.floor(Math.random() * nodes.length)]
+  }
+
+  #connected(): void {
+    this.connection += 1
+    this.#changed(undefined)
   }
 
   #changed(trouble: Error | undefined): void {

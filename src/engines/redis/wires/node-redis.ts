@@ -56,17 +56,23 @@ export type AnyNodeRedis = NodeRedisClient | NodeRedisPool | NodeRedisSentinel |
 export class NodeRedisWire implements Wire {
   readonly name = 'node-redis'
   readonly cluster: boolean
+  readonly inOrder: boolean
   readonly keyPrefix = ''
+  connection = 0
   readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: AnyNodeRedis
-  readonly #ready = (): void => this.#changed(undefined)
+  readonly #ready = (): void => {
+    this.connection += 1
+    this.#changed(undefined)
+  }
   readonly #error = (error: unknown): void => this.#changed(error as Error)
 
   constructor(client: AnyNodeRedis, clock: Clock, subscriber?: NodeRedisListener) {
     this.#client = client
     this.cluster = isCluster(client)
+    this.inOrder = !this.cluster && !isPool(client) && !isSentinel(client)
     neverCrash(client)
     client.on('ready', this.#ready)
     client.on('error', this.#error)

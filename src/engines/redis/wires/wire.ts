@@ -11,6 +11,10 @@ export interface Wire {
   readonly name: string
   /** Keys live in slots, and slots on several servers. */
   readonly cluster: boolean
+  /** All commands go to one server, on one connection, in order. */
+  readonly inOrder: boolean
+  /** Counts the connections so far: two answers with the same number before and after came on one. */
+  readonly connection: number
   /** What the client itself puts before every key; '' if nothing. */
   readonly keyPrefix: string
   /** What is sent now goes out now. */
@@ -19,6 +23,8 @@ export interface Wire {
   readonly trouble: Error | undefined
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
+  /** To be told of what is asked and answered, where a connection that is silent is ours to end. */
+  readonly silence?: Silence
   /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
   send(command: string, words: readonly string[], key?: string): Promise<unknown>
   /** Each server that has keys of its own, for SCAN and INFO. */

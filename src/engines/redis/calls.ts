@@ -1,0 +1,205 @@
+/**
+ * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once; a slot whose answer is an error leaves the
+ * others' answers alone, except in `leave`, which has no word for it and is repeated.
+ */
+import type { Claim, Place, Standing } from '../../core/engine.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Caller } from './caller.ts'
+import { codeOf, reserved } from './faults.ts'
+import { counterKey, type Names } from './names.ts'
+import { departures, type Inspected, inspected, type Standings } from './replies.ts'
+import { Claims, renewArguments } from './requests.ts'
+import { alone, enter, evict, inspect, leave, renew, type Script, watch } from './scripts.ts'
+
+export type Departing = Pick<Place, 'key' | 'id'>
+type Item = Departing & { readonly ttlMs?: number }
+
+/** For scripts that are about a line and no entry. */
+const NOBODY = '-'
+
+export interface CallsSetup {
+  readonly caller: Caller
+  readonly names: Names
+  readonly standings: Standings
+  /** What scripts call us: the name of our channel. */
+  readonly client: string
+}
+
+export class Calls {
+  readonly #caller: Caller
+  readonly #names: Names
+  readonly #standings: Standings
+  readonly #client: string
+  readonly #claims: Claims
+
+  constructor({ caller, names, standings, client }: CallsSetup) {
+    this.#caller = caller
+    this.#names = names
+    this.#standings = standings
+    this.#client = client
+    this.#claims = new Claims(client)
+  }
+
+  enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    if (this.#names.together) return this.#enter(claims)
+    return this.#inParts(claims, {
+      call: (some, slot) => this.#enter(some, slot),
+      refused: ({ key }) => failed(reserved(this.#names.K(key))),
+      failed,
+    })
+  }
+
+  renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    if (this.#names.together) return this.#renew(places)
+    return this.#inParts(places, {
+      call: (some) => this.#renew(some).catch((error) => this.#renewAlone(some, error)),
+      refused: () => ({ state: 'gone', why: 'unknown' }),
+      failed,
+    })
+  }
+
+  leave(places: readonly Departing[]): Promise<readonly boolean[]> {
+    if (this.#names.together) return this.#leave(places)
+    return this.#inParts(places, {
+      call: (some) => this.#leave(some).catch((error) => this.#leaveAlone(some, error)),
+      refused: () => false,
+    })
+  }
+
+  async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    if (this.#names.refuses(key)) return false
+    return await this.#call(evict, [{ key, id: NOBODY }], [String(token), how], (reply) => Number(reply) === 1)
+  }
+
+  async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
+    if (this.#names.refuses(key)) throw reserved(this.#names.K(key))
+    return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) => inspected(reply, this.#names.K(key)))
+  }
+
+  /** Watch the lines of these keys, for so long; 0: no longer. Resolves with whether we were watching each. */
+  watch(keys: readonly string[], ttlMs: number): Promise<readonly boolean[]> {
+    const lines = keys.map((key) => ({ key, id: NOBODY }))
+    return this.#inParts(lines, {
+      call: (some) => this.#call(watch, some, [this.#client, String(ttlMs)], (reply) => departures(reply, some.length)),
+      refused: ({ key }) => {
+        throw reserved(this.#names.K(key))
+      },
+    })
+  }
+
+  #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
+    const args = this.#claims.arguments(claims)
+    if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
+    return this.#call(enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
+  }
+
+  #renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    const args = renewArguments(places)
+    if (args === undefined) return halves(places, (half) => this.#renew(half))
+    return this.#call(renew, places, args, (reply) => this.#standings.renewed(reply, places))
+  }
+
+  #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
+    return this.#call(leave, places, [], (reply) => departures(reply, places.length))
+  }
+
+  // ---- while Cluster moves a slot: see lua/alone.lua ----
+
+  async #renewAlone(places: readonly Place[], error: unknown): Promise<readonly Standing[]> {
+    const refusal = refusalOfMoved(error)
+    return await Promise.all(
+      places.map(async ({ key, id, ttlMs }): Promise<Standing> => {
+        const token = await this.#callAlone(key, id, String(ttlMs))
+        return token === '' ? failed(refusal) : { state: 'held', token: BigInt(token), heldForMs: ttlMs }
+      }),
+    )
+  }
+
+  async #leaveAlone(places: readonly Departing[], error: unknown): Promise<readonly boolean[]> {
+    const refusal = refusalOfMoved(error)
+    const tokens = await Promise.all(places.map(({ key, id }) => this.#callAlone(key, id, '')))
+    if (tokens.includes('')) throw refusal
+    return places.map(() => true)
+  }
+
+  #callAlone(key: string, id: string, ttl: string): Promise<string> {
+    const K = this.#names.sent(key)
+    return this.#caller.call(alone, ['', '1', K, id, ttl], K, String)
+  }
+
+  // ---- calling ----
+
+  #call<Answer>(
+    script: Script,
+    items: readonly Item[],
+    args: readonly string[],
+    read: (reply: unknown) => Answer,
+    counter?: string,
+  ): Promise<Answer> {
+    const words = counter === undefined ? ['', '0'] : ['', '1', counter]
+    const Ks = this.#names.list(items, words)
+    words.push(Ks, idsOf(items), String(items.length), ...args)
+    // A lease that is soon over is not helped by what comes too late.
+    return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
+  }
+
+  /** One call for each slot, none for keys that are refused. */
+  async #inParts<One extends Item, Answer>(
+    items: readonly One[],
+    { call, refused, failed }: Parts<One, Answer>,
+  ): Promise<readonly Answer[]> {
+    const answers: Answer[] = new Array(items.length)
+    const bySlot = new Map<number | undefined, number[]>()
+    for (const [index, item] of items.entries()) {
+      const slot = this.#names.slot(item.key)
+      const indices = bySlot.get(slot)
+      if (this.#names.refuses(item.key)) answers[index] = refused(item)
+      else if (indices === undefined) bySlot.set(slot, [index])
+      else indices.push(index)
+    }
+    const calls = [...bySlot].map(async ([slot, indices]) => {
+      const some = indices.map((index) => items[index] as One)
+      const found = await call(some, slot).catch((error: unknown) => {
+        if (failed === undefined || !(error instanceof EngineError)) throw error
+        return some.map(() => failed(error))
+      })
+      for (const [at, index] of indices.entries()) answers[index] = found[at] as Answer
+    })
+    await Promise.all(calls)
+    return answers
+  }
+}
+
+interface Parts<One, Answer> {
+  call(items: readonly One[], slot: number | undefined): Promise<readonly Answer[]>
+  /** The answer for a key that cannot be served. */
+  refused(item: One): Answer
+  /** The answer for an item whose call failed; without it, all fail. */
+  readonly failed?: (error: EngineError) => Answer
+}
+
+function idsOf(items: readonly Item[]): string {
+  let ids = items[0]?.id ?? ''
+  for (let at = 1; at < items.length; at += 1) ids += ` ${items[at]?.id}`
+  return ids
+}
+
+function failed(error: EngineError): Standing {
+  return { state: 'failed', error }
+}
+
+/** The error of a slot that is being moved; any other is thrown on. */
+function refusalOfMoved(error: unknown): EngineError {
+  if (error instanceof EngineError && codeOf(error.cause) === 'TRYAGAIN') return error
+  throw error
+}
+
+/** Two calls instead of one; they are sent in order. */
+async function halves<One, Answer>(
+  items: readonly One[],
+  call: (items: readonly One[]) => Promise<readonly Answer[]>,
+): Promise<readonly Answer[]> {
+  const middle = items.length >> 1
+  const answers = await Promise.all([call(items.slice(0, middle)), call(items.slice(middle))])
+  return answers.flat()
+}

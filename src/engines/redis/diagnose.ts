@@ -1,0 +1,123 @@
+/**
+ * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that nobody waits for, keys of strangers that never
+ * end. For `holdfast doctor`, and for whoever listens to warnings.
+ */
+import { globEscape } from './names.ts'
+import { pages } from './scan.ts'
+import type { Server, Wire } from './wires/wire.ts'
+
+export interface RedisFinding {
+  readonly name: 'version' | 'eviction' | 'persistence' | 'replicas' | 'strangers'
+  readonly status: 'ok' | 'warn' | 'fail'
+  readonly finding: string
+  /** What to do about it. */
+  readonly todo?: string
+}
+
+const LEAST_VERSION = [6, 2] as const
+/** How many keys of strangers are named. */
+const NAMED = 5
+
+export interface Question {
+  readonly wire: Wire
+  /** What our K begin with, as the server sees it. */
+  readonly prefix: string
+  /** How many replicas are waited for. */
+  readonly replicas: number
+  /** Look for strangers' keys: that goes through all keys. */
+  readonly thorough: boolean
+}
+
+export async function diagnose(question: Question): Promise<readonly RedisFinding[]> {
+  const servers = await question.wire.servers()
+  const findings: RedisFinding[] = []
+  for (const server of servers) findings.push(...(await examine(server, question)))
+  return worstOfEach(findings)
+}
+
+async function examine(server: Server, { prefix, replicas, thorough }: Question): Promise<readonly RedisFinding[]> {
+  const info = String(await server.send('INFO', []))
+  const field = (name: string): string => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1] ?? ''
+  const found = [version(field), eviction(field), await persistence(server, field), replication(field, replicas)]
+  return thorough && prefix !== '' ? [...found, await strangers(server, prefix)] : found
+}
+
+type Field = (name: string) => string
+
+function version(field: Field): RedisFinding {
+  const name = 'version'
+  const product = field('valkey_version') === '' ? 'Redis' : 'Valkey'
+  const text = field('valkey_version') || field('redis_version')
+  const [major = 0, minor = 0] = text.split('.').map(Number)
+  const enough = major > LEAST_VERSION[0] || (major === LEAST_VERSION[0] && minor >= LEAST_VERSION[1])
+  if (enough) return { name, status: 'ok', finding: `${product} ${text}` }
+  return { name, status: 'fail', finding: `${product} ${text}`, todo: `use Redis ${LEAST_VERSION.join('.')} or newer, or Valkey` }
+}
+
+function eviction(field: Field): RedisFinding {
+  const [name, policy] = ['eviction', field('maxmemory_policy')] as const
+  if (field('maxmemory') === '0') return { name, status: 'ok', finding: 'no limit of memory is set' }
+  if (policy === 'noeviction') return { name, status: 'ok', finding: policy }
+  const finding = `the policy ${policy} drops keys when memory runs short, locks among them`
+  return { name, status: 'warn', finding, todo: 'CONFIG SET maxmemory-policy noeviction, or a server of its own for locks' }
+}
+
+async function persistence(server: Server, field: Field): Promise<RedisFinding> {
+  const name = 'persistence'
+  if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
+  // Not everybody may ask for the configuration.
+  const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
+  const todo = 'CONFIG SET appendonly yes, if locks are to survive a restart; tokens do in any case'
+  if (save !== '') return { name, status: 'warn', finding: `snapshots only (${save}): a restart forgets the last locks`, todo }
+  return { name, status: 'warn', finding: 'none is known of: a restart forgets all locks', todo }
+}
+
+/** A setting in the answer to CONFIG GET, which each client gives in a form of its own: a list, a map, an object, a list of pairs. */
+function settingIn(reply: unknown, name: string): string {
+  if (reply instanceof Map) return String(reply.get(name) ?? '')
+  if (!Array.isArray(reply)) return String((reply as Record<string, unknown> | undefined)?.[name] ?? '')
+  const [first, second] = reply as readonly unknown[]
+  return String((typeof first === 'object' ? (first as { value?: unknown } | null)?.value : second) ?? '')
+}
+
+function replication(field: Field, waitedFor: number): RedisFinding {
+  const [name, connected] = ['replicas', Number(field('connected_slaves'))] as const
+  if (connected === 0) return { name, status: 'ok', finding: 'none' }
+  const least = majority(connected)
+  if (waitedFor >= least) return { name, status: 'ok', finding: `${connected}, of which ${waitedFor} confirm every grant` }
+  const finding = `${connected}, and a fail-over can lose locks that none of them has confirmed`
+  return { name, status: 'warn', finding, todo: `durability: { replicas: ${least} }, or check tokens at the resource` }
+}
+
+/** How many replicas have to confirm, so that they and the master are more than half of all servers. */
+export function majority(replicas: number): number {
+  return Math.floor((replicas + 1) / 2)
+}
+
+async function strangers(server: Server, prefix: string): Promise<RedisFinding> {
+  const endless: string[] = []
+  let more = 0
+  for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
+    const lives = await Promise.all(names.map((name) => server.send('PTTL', [name])))
+    for (const [index, name] of names.entries()) {
+      if (Number(lives[index]) !== -1) continue
+      if (endless.length < NAMED) endless.push(name)
+      else more += 1
+    }
+  }
+  const name = 'strangers'
+  if (endless.length === 0) return { name, status: 'ok', finding: `no key without expiry begins with '${prefix}'` }
+  const finding = `keys without expiry, which nobody can wait for: ${endless.join(', ')}${more === 0 ? '' : `, and ${more} more`}`
+  return { name, status: 'warn', finding, todo: 'delete them if nobody needs them, or use another prefix' }
+}
+
+/** Of several servers, what is worst. */
+function worstOfEach(findings: readonly RedisFinding[]): readonly RedisFinding[] {
+  const rank = { ok: 0, warn: 1, fail: 2 }
+  const worst = new Map<string, RedisFinding>()
+  for (const finding of findings) {
+    const known = worst.get(finding.name)
+    if (known === undefined || rank[finding.status] > rank[known.status]) worst.set(finding.name, finding)
+  }
+  return [...worst.values()]
+}

@@ -1,0 +1,25 @@
+-- Which lines, and which entries, a call is about. Included by every script but alone.lua; not a script of its own.
+--
+-- KEYS                 in Cluster, where every key has to be declared: K, entries, queue and expiries of each line, behind what else the script wants
+-- ARGV  1              elsewhere: the K of each line, separated by NUL, which no key contains. In Cluster: nothing
+--       2              the id of each entry, separated by spaces; for a script that is about a line and no entry, anything
+--       3              how many there are
+--
+-- Few and long arguments instead of many short ones: each costs the client about as much as a small command.
+local Ks, ids, count, clustered = {}, {}, tonumber(ARGV[3]), ARGV[1] == ''
+local n = 0
+for id in string.gmatch(ARGV[2], '%S+') do
+  n = n + 1
+  ids[n] = id
+end
+n = 0
+for K in string.gmatch(ARGV[1], '[^%z]+') do
+  n = n + 1
+  Ks[n] = K
+end
+if clustered then for i = 1, count do Ks[i] = KEYS[#KEYS + 4 * (i - count) - 3] end end
+
+-- Where the entries of that line are.
+local function entries_of(i)
+  return clustered and KEYS[#KEYS + 4 * (i - count) - 2] or 'hf1:entries:{' .. Ks[i] .. '}'
+end

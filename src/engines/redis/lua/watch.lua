@@ -1,0 +1,27 @@
+-- Watch lines, or stop watching them, without standing in them.
+--
+-- KEYS                 as in keys.lua
+-- ARGV  1..3           as in keys.lua, for lines
+--       4              the client
+--       5              for how long it watches unless it says so again (ms); 0: no longer
+-- Answer               for each line one character: 1 if the client was watching it, else 0
+--
+-- A line that is watched is never in the form that the fast ways of enter.lua and leave.lua look for. So a line that nobody watches costs nothing more.
+--#include keys
+local who, ttl = ARGV[4], tonumber(ARGV[5])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include entry
+--#include line
+
+local codes = {}
+for i = 1, count do
+  local line = open(i)
+  local watchers = line.watchers or {}
+  codes[i] = watchers[who] and '1' or '0'
+  watchers[who] = ttl > 0 and now + ttl or nil
+  line.watchers, line.rewatched = watchers, true
+  if ttl > 0 then line.exists, line.longest = true, math.max(line.longest, ttl) end
+end
+finish()
+return table.concat(codes)

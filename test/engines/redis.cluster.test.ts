@@ -1,0 +1,166 @@
+/** A Redis Cluster of three masters conforms, and a slot that is moved under load costs nobody a lock. */
+import { Decoder, GlideClusterClient } from '@valkey/valkey-glide'
+import { Cluster } from 'ioredis'
+import { createCluster } from 'redis'
+import { afterAll, describe, expect, it, test, vi } from 'vitest'
+import { conformance } from '../../conformance/index.ts'
+import { openRedis, type RedisOptions, redis } from '../../src/engines/redis/index.ts'
+import { slotOf } from '../../src/engines/redis/names.ts'
+import { createLocks, type Locks } from '../../src/index.ts'
+import { ClusterDeployment } from '../servers/cluster.ts'
+import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+import { deploymentWorld } from './redis-world.ts'
+
+const LIMIT = { timeout: 30_000, interval: 5 }
+
+interface Brought {
+  readonly options: RedisOptions
+  close(): unknown
+}
+
+const brought: readonly { readonly name: string; make(cluster: ClusterDeployment): Promise<Brought> }[] = [
+  {
+    name: 'ioredis',
+    async make({ addresses }) {
+      const client = new Cluster([...addresses])
+      return { options: { client }, close: () => client.disconnect() }
+    },
+  },
+  {
+    name: 'ioredis with a key prefix',
+    async make({ addresses }) {
+      const client = new Cluster([...addresses], { keyPrefix: 'app:' })
+      return { options: { client }, close: () => client.disconnect() }
+    },
+  },
+  {
+    name: 'node-redis',
+    async make({ addresses }) {
+      const client = createCluster({ rootNodes: addresses.map(({ host, port }) => ({ url: `redis://${host}:${port}` })) })
+      await client.connect()
+      return { options: { client }, close: () => client.destroy() }
+    },
+  },
+  {
+    name: 'valkey-glide with a subscriber',
+    async make({ addresses }) {
+      const options = { addresses: [...addresses], requestTimeout: 5000, defaultDecoder: Decoder.String }
+      const [client, subscriber] = [await GlideClusterClient.createClient(options), await GlideClusterClient.createClient(options)]
+      return {
+        options: { client, subscriber },
+        close: () => {
+          client.close()
+          subscriber.close()
+        },
+      }
+    },
+  },
+]
+
+await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
+  const starting = ClusterDeployment.start(program)
+  const opened: Locks[] = []
+
+  async function open(ttl: '3s' | '30s'): Promise<Locks> {
+    const locks = createLocks(await openRedis((await starting).url), { ttl })
+    opened.push(locks)
+    return locks
+  }
+
+  afterAll(async () => {
+    await Promise.all(opened.map((locks) => locks.close()))
+    await (await starting)[Symbol.asyncDispose]()
+  })
+
+  conformance({ describe, it, afterAll }, 'redis cluster', () => deploymentWorld(starting))
+
+  test('one batch for lines on all servers is answered in order', async () => {
+    const locks = await open('30s')
+    const keys = Array.from({ length: 300 }, (_, index) => `spread:${index}`)
+    const leases = await Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+    expect(leases.map(({ key }) => key)).toEqual(keys)
+    expect(await Promise.all(leases.map((lease) => lease.release()))).toEqual(keys.map(() => true))
+  })
+
+  describe.each(brought)('a client that is brought: $name', ({ make }) => {
+    test('locks on all servers are had, waited for, handed over, watched and listed', async () => {
+      const { options, close } = await make(await starting)
+      const locks = createLocks(redis({ prefix: 'brought:', ...options }), { ttl: '30s' })
+      const keys = Array.from({ length: 30 }, (_, index) => `key ${index}`)
+      const leases = await Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+      const waiting = Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+      await vi.waitFor(async () => expect((await locks.inspect('key 29')).entries).toHaveLength(2), LIMIT)
+      const changed = vi.fn()
+      await using _watching = await locks.engine.watch?.('key 7', changed)
+      const listed: string[] = []
+      for await (const { key, held, waiting } of locks.engine.list('')) listed.push(`${key}: ${held}, ${waiting}`)
+      expect(listed.sort()).toEqual(keys.map((key) => `${key}: 1, 1`).sort())
+      expect(await Promise.all(leases.map((lease) => lease.release()))).toEqual(keys.map(() => true))
+      const next = await waiting
+      expect(next.every((lease, index) => (lease.token ?? 0n) > (leases[index]?.token ?? 0n))).toBe(true)
+      await vi.waitFor(() => expect(changed).toHaveBeenCalled(), LIMIT)
+      await Promise.all(next.map((lease) => lease.release()))
+      await locks.close()
+      await close()
+    })
+  })
+
+  test('the Cluster is down for less than a ttl: leases on all servers go on, and those who ask meanwhile are served', async () => {
+    const cluster = await starting
+    const locks = await open('30s')
+    const keys = Array.from({ length: 30 }, (_, index) => `down:${index}`)
+    const leases = await Promise.all(keys.map((key) => locks.mutex(key, { ttl: '20s' }).acquire()))
+    const [frozen, other] = await cluster.masters()
+    frozen?.process?.pause()
+    await using client = await (other as RedisServer).connect()
+    const state = async (): Promise<string> => String(await client.command('CLUSTER', 'INFO'))
+    await vi.waitFor(async () => expect(await state()).toContain('cluster_state:fail'), LIMIT)
+    await expect(client.command('GET', 'x')).rejects.toThrow('CLUSTERDOWN')
+    const asked = Promise.all(keys.map((key) => locks.mutex(`${key}:new`).acquire()))
+    frozen?.process?.resume()
+    expect((await asked).every(({ held }) => held)).toBe(true)
+    expect(leases.every(({ held, signal }) => held && !signal.aborted)).toBe(true)
+    expect(await Promise.all(leases.map((lease) => lease.release()))).toEqual(keys.map(() => true))
+  })
+
+  test('a slot is moved under load: nobody loses a lock, nobody meets another, tokens rise', async () => {
+    const cluster = await starting
+    const [one, other] = [await open('30s'), await open('30s')]
+    const key = 'moved'
+    const slot = slotOf(`lock:${key}`)
+    // Held all the time, alone in its line: its keys do not all exist, which is what makes a move hard.
+    const held = await one.mutex(`{lock:${key}}:held`, { ttl: '3s' }).acquire()
+    expect(slotOf(`lock:{lock:${key}}:held`)).toBe(slot)
+    let [inside, done, moving] = [0, 0, true]
+    const tokens: bigint[] = []
+    const work = [one, other].flatMap((locks) =>
+      Array.from({ length: 4 }, async () => {
+        while (moving) {
+          const lease = await locks.mutex(key).acquire()
+          inside += 1
+          expect(inside, 'how many are inside').toBe(1)
+          tokens.push(lease.token ?? 0n)
+          await new Promise(setImmediate)
+          inside -= 1
+          await lease.release()
+          done += 1
+        }
+      }),
+    )
+    const settled = Promise.all(work)
+    for (let move = 0; move < 4; move += 1) {
+      const before = done
+      const { finish } = await cluster.beginMove(slot, ((await cluster.ownerOf(slot)) + 1) % 3)
+      await vi.waitFor(() => expect(held.remainingMs).toBeLessThan(2500), LIMIT)
+      await vi.waitFor(() => expect(held.remainingMs).toBeGreaterThan(2500), LIMIT)
+      await finish()
+      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 20), LIMIT)
+    }
+    moving = false
+    await settled
+    expect(held.signal.aborted).toBe(false)
+    expect(await held.release()).toBe(true)
+    expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
+  })
+})

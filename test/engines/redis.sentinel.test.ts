@@ -1,0 +1,108 @@
+/** Redis with Sentinel conforms, and a fail-over under load crashes nobody: tokens rise, whoever lost a lock is told, and work goes on with the new master. */
+import { afterAll, afterEach, beforeEach, describe, expect, it, test, vi } from 'vitest'
+import { conformance } from '../../conformance/index.ts'
+import { openRedis } from '../../src/engines/redis/index.ts'
+import { createLocks, LeaseLostError, type Locks } from '../../src/index.ts'
+import { findOwnRedis } from '../servers/redis.ts'
+import { SentinelDeployment } from '../servers/sentinel.ts'
+import { describeServer } from '../servers/suite.ts'
+import { deploymentWorld } from './redis-world.ts'
+
+const LIMIT = { timeout: 50_000, interval: 10 }
+
+await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
+  describe('as any other', () => {
+    const starting = SentinelDeployment.start(program)
+    conformance({ describe, it, afterAll }, 'redis sentinel', () => deploymentWorld(starting))
+    afterAll(async () => (await starting)[Symbol.asyncDispose]())
+  })
+
+  describe('in a fail-over', () => {
+    let deployment: SentinelDeployment
+    const opened: Locks[] = []
+
+    async function open(ttl: '2s' | '60s', more = ''): Promise<Locks> {
+      const locks = createLocks(await openRedis(deployment.url + more), { ttl })
+      opened.push(locks)
+      return locks
+    }
+
+    beforeEach(async () => {
+      deployment = await SentinelDeployment.start(program)
+    })
+
+    afterEach(async () => {
+      await Promise.all(opened.splice(0).map((locks) => locks.close()))
+      await deployment[Symbol.asyncDispose]()
+    })
+
+    test.each(['kill', 'pause'] as const)('%s of the master, under load: work goes on, and tokens of a key rise', async (how) => {
+      const clients = [await open('2s'), await open('2s')]
+      const tokens = new Map<string, bigint[]>()
+      let [done, working] = [0, true]
+      const work = clients.flatMap((locks) =>
+        Array.from({ length: 5 }, async (_, caller) => {
+          const key = `key ${caller}`
+          while (working) {
+            try {
+              await locks.mutex(key).using((lease) => {
+                tokens.set(key, [...(tokens.get(key) ?? []), lease.token ?? 0n])
+              })
+              done += 1
+            } catch (error) {
+              // Lost in the fail-over, or the outage outlasted the ttl: told, and worth another try.
+              expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+            }
+          }
+        }),
+      )
+      const settled = Promise.all(work)
+      await vi.waitFor(() => expect(done).toBeGreaterThan(50), LIMIT)
+      await deployment.failOver(how)
+      const before = done
+      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 50), LIMIT)
+      working = false
+      await settled
+      for (const [key, seen] of tokens)
+        expect(
+          seen.every((token, index) => index === 0 || token > (seen[index - 1] as bigint)),
+          key,
+        ).toBe(true)
+    })
+
+    test('a lock that the replica had survives, for its holder and for those who wait', async () => {
+      const [one, other] = [await open('60s'), await open('60s')]
+      const lease = await one.mutex('key').acquire()
+      const waiting = other.mutex('key').acquire()
+      await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
+      await deployment.replicated(1)
+      const { new: promoted } = await deployment.failOver()
+      await using client = await promoted.connect()
+      expect(await client.command('GET', 'lock:key')).toMatch(/^hf1\+/)
+      await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
+      expect(lease.held).toBe(true)
+      expect(await lease.release()).toBe(true)
+      expect((await waiting).token).toBeGreaterThan(lease.token as bigint)
+    })
+
+    test('a lock that was lost is told to its holder, who is replaced with a higher token', async () => {
+      const [one, other] = [await open('2s'), await open('2s')]
+      const lease = await one.mutex('key').acquire()
+      await using client = await (await deployment.master()).connect()
+      // As if the replica had never heard of it.
+      await client.command('DEL', 'lock:key')
+      await deployment.failOver()
+      const next = await other.mutex('key').acquire()
+      expect(next.token).toBeGreaterThan(lease.token as bigint)
+      await vi.waitFor(() => expect(lease.signal.reason).toBeInstanceOf(LeaseLostError), LIMIT)
+    })
+
+    test('with durability, a lock that was granted a moment ago survives', async () => {
+      const [one, other] = [await open('60s', '?replicas=1'), await open('60s')]
+      const lease = await one.mutex('key').acquire()
+      await deployment.failOver()
+      await vi.waitFor(async () => expect((await other.inspect('key')).entries).toMatchObject([{ token: lease.token }]), LIMIT)
+      expect(lease.held).toBe(true)
+    })
+  })
+})

@@ -1,0 +1,123 @@
+/** A Redis Cluster of three masters, each with a third of the slots, and slots that can be moved while clients use them. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Program } from './programs.ts'
+import { RedisServer } from './redis.ts'
+import type { Resp } from './resp.ts'
+
+const MASTERS = 3
+const SLOTS = 16384
+const PATIENCE_MS = 60_000
+
+interface Node {
+  readonly server: RedisServer
+  client: Resp
+  readonly id: string
+}
+
+export class ClusterDeployment implements AsyncDisposable {
+  readonly #nodes: Node[] = []
+
+  static async start(program: Program): Promise<ClusterDeployment> {
+    const cluster = new ClusterDeployment()
+    try {
+      await cluster.#startAll(program)
+    } catch (error) {
+      await cluster[Symbol.asyncDispose]()
+      throw error
+    }
+    return cluster
+  }
+
+  private constructor() {}
+
+  get url(): string {
+    return `redis-cluster://${this.addresses.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  }
+
+  get addresses(): readonly { readonly host: string; readonly port: number }[] {
+    return this.#nodes.map(({ server: { host, port } }) => ({ host, port }))
+  }
+
+  async masters(): Promise<readonly RedisServer[]> {
+    return this.#nodes.map(({ server }) => server)
+  }
+
+  /** Where a slot is now, by the index of its server. */
+  async ownerOf(slot: number): Promise<number> {
+    for (const [index, { client, id }] of this.#nodes.entries()) {
+      const nodes = String(await client.command('CLUSTER', 'NODES'))
+      const mine = nodes.split('\n').find((line) => line.startsWith(id)) ?? ''
+      const ranges = [...mine.matchAll(/ (\d+)(?:-(\d+))?(?= |$)/g)].slice(-MASTERS * 4)
+      if (ranges.some(([, from, to = from]) => Number(from) <= slot && slot <= Number(to))) return index
+    }
+    throw new Error(`nobody has the slot ${slot}`)
+  }
+
+  /** Begin to move a slot: from now on, keys that are not there any more are asked for at the other server. `finish` moves the keys and ends it. */
+  async beginMove(slot: number, to: number): Promise<{ finish(): Promise<void> }> {
+    const [source, target] = [this.#node(await this.ownerOf(slot)), this.#node(to)]
+    await target.client.command('CLUSTER', 'SETSLOT', slot, 'IMPORTING', source.id)
+    await source.client.command('CLUSTER', 'SETSLOT', slot, 'MIGRATING', target.id)
+    const finish = async (): Promise<void> => {
+      for (;;) {
+        const keys = (await source.client.command('CLUSTER', 'GETKEYSINSLOT', slot, 10)) as string[]
+        if (keys.length === 0) break
+        await source.client.command('MIGRATE', '127.0.0.1', target.server.port, '', 0, 5000, 'KEYS', ...keys)
+      }
+      for (const { client } of [target, source, ...this.#nodes]) await client.command('CLUSTER', 'SETSLOT', slot, 'NODE', target.id)
+    }
+    return { finish }
+  }
+
+  /** End all servers, and start them again. They know each other from their files. */
+  async restart(how: 'cleanly' | 'killed'): Promise<void> {
+    for (const node of this.#nodes) {
+      await node.client[Symbol.asyncDispose]()
+      await (how === 'killed' ? node.server.process?.kill() : node.server.process?.stop())
+    }
+    for (const node of this.#nodes) {
+      await node.server.process?.start()
+      node.client = await node.server.connect()
+    }
+    await this.#together()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { client, server } of this.#nodes) {
+      await client[Symbol.asyncDispose]()
+      await server[Symbol.asyncDispose]()
+    }
+  }
+
+  #node(index: number): Node {
+    const node = this.#nodes[index]
+    if (node === undefined) throw new RangeError(`there is no server ${index}`)
+    return node
+  }
+
+  async #startAll(program: Program): Promise<void> {
+    for (let index = 0; index < MASTERS; index += 1) {
+      const server = await RedisServer.start({ program }, { args: ['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'] })
+      const client = await server.connect()
+      this.#nodes.push({ server, client, id: String(await client.command('CLUSTER', 'MYID')) })
+      const [from, to] = [index, index + 1].map((part) => Math.floor((SLOTS * part) / MASTERS)) as [number, number]
+      await client.command('CLUSTER', 'ADDSLOTSRANGE', from, to - 1)
+      await client.command('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
+    }
+    const [first, ...others] = this.#nodes as [Node, ...Node[]]
+    for (const { server } of others) await first.client.command('CLUSTER', 'MEET', '127.0.0.1', server.port)
+    await this.#together()
+  }
+
+  async #together(): Promise<void> {
+    const giveUpAt = performance.now() + PATIENCE_MS
+    for (const { client } of this.#nodes) {
+      for (;;) {
+        const info = String(await client.command('CLUSTER', 'INFO'))
+        if (info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${MASTERS}`)) break
+        if (performance.now() > giveUpAt) throw new Error(`the cluster does not come together:\n${info}`)
+        await sleep(20)
+      }
+    }
+  }
+}

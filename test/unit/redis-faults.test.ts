@@ -1,0 +1,54 @@
+/** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
+import { expect, test } from 'vitest'
+import { codeOf, fault, offline } from '../../src/engines/redis/faults.ts'
+import { Claims, renewArguments } from '../../src/engines/redis/requests.ts'
+
+const glide = (text: string): string => `An error was signalled by the server: - ${text}`
+
+test.each([
+  ['NOSCRIPT No matching script.', 'NOSCRIPT', 'not-applied', true],
+  [glide('NoScriptError: No matching script.'), 'NOSCRIPT', 'not-applied', true],
+  ["READONLY You can't write against a read only replica.", 'READONLY', 'not-applied', true],
+  [glide('ReadOnly: You cannot'), 'READONLY', 'not-applied', true],
+  ['LOADING Redis is loading the dataset in memory', 'LOADING', 'not-applied', true],
+  ['MOVED 3999 127.0.0.1:6381', 'MOVED', 'not-applied', true],
+  ['CLUSTERDOWN The cluster is down', 'CLUSTERDOWN', 'not-applied', true],
+  ['Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request', 'TRYAGAIN', 'not-applied', true],
+  ["OOM command not allowed when used memory > 'maxmemory'.", 'OOM', 'not-applied', true],
+  ['OOM: command not allowed', 'OOM', 'not-applied', true],
+  ['WRONGPASS invalid username-password pair', 'WRONGPASS', 'not-applied', false],
+  ['NOAUTH Authentication required.', 'NOAUTH', 'not-applied', false],
+  ['NOPERM this user has no permissions', 'NOPERM', 'unknown', false],
+  [glide('PermissionDenied: no'), 'NOPERM', 'unknown', false],
+  ['ERR user_script:1: attempt to index a nil value', 'ERR', 'unknown', false],
+  ['WRONGTYPE Operation against a key', 'WRONGTYPE', 'unknown', false],
+  ['Connection is closed.', undefined, 'unknown', true],
+  ['Socket closed unexpectedly', undefined, 'unknown', true],
+  ['read ECONNRESET', undefined, 'unknown', true],
+  ['timed out', undefined, 'unknown', true],
+])('%s', (message, code, outcome, transient) => {
+  const error = new Error(message)
+  expect(codeOf(error)).toBe(code)
+  expect(fault(error)).toMatchObject({ outcome, transient, cause: error })
+  expect(offline(error)).toMatchObject({ outcome: 'not-applied', transient })
+})
+
+test('a certificate that does not convince is no matter of time', () => {
+  const error = Object.assign(new Error('self-signed certificate in certificate chain'), { code: 'SELF_SIGNED_CERT_IN_CHAIN' })
+  expect(offline(error)).toMatchObject({ transient: false })
+})
+
+const claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
+
+test('claims of one class say it once, and claims of several say which is which', () => {
+  expect(new Claims('c').arguments([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
+  const tries = { ...claim, id: 'b', wait: false }
+  expect(new Claims('c').arguments([claim, tries, claim])).toEqual(['!"!', '1000', 'w a 1 1 1000 c h', '1000', 't a 1 1 1000 c h'])
+  expect(renewArguments([claim, { ...claim, ttlMs: 5 }])).toEqual(['!"', '1000', '5'])
+})
+
+test('more classes than can be numbered are too many for one call', () => {
+  const claims = Array.from({ length: 95 }, (_, index) => ({ ...claim, ttlMs: index + 1 }))
+  expect(new Claims('c').arguments(claims)).toBeUndefined()
+  expect(new Claims('c').arguments(claims.slice(1))).toHaveLength(1 + 2 * 94)
+})
