@@ -138,13 +138,21 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #take(sent: Sent, share: number): readonly Item[] {
+    const { batchLimit } = this.#verb
     const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
+    // Whoever asks for a key of this call goes along, if it is cut short: behind it, they would have to wait for its answer.
+    const keys = share < Math.min(this.#queue.length, batchLimit) ? new Set<string>() : undefined
     for (const item of this.#queue) {
-      if (taken.length === share || stuck?.has(item.key)) left.push(item)
-      else if (this.#verb.sending(item, sent)) taken.push(item)
+      const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)
+      if (full || stuck?.has(item.key)) {
+        left.push(item)
+      } else if (this.#verb.sending(item, sent)) {
+        taken.push(item)
+        keys?.add(item.key)
+      }
     }
     this.#queue = left
     return taken

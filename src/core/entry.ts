@@ -120,6 +120,7 @@ export class Entry implements Claim, Scheduled {
   readonly outcome: Promise<Outcome>
   settle!: (outcome: Outcome) => void
   #onEntered: (() => void) | undefined
+  #onAnswered: (() => void) | undefined
 
   /** The send of the last answered request, and how long the engine gave from then. */
   #confirmedAt = Number.NEGATIVE_INFINITY
@@ -144,6 +145,21 @@ export class Entry implements Claim, Scheduled {
     return new Promise((resolve) => {
       this.#onEntered = resolve
     })
+  }
+
+  /** Resolves when nothing that was sent for it is unanswered. What is only queued will not be sent any more. */
+  async unasked(): Promise<void> {
+    if (this.asking === 0 || this.asking === QUEUED) return
+    await new Promise<void>((resolve) => {
+      this.#onAnswered = resolve
+    })
+  }
+
+  /** The request sent at `sent` was answered or has failed. */
+  endAsking(sent: Sent): void {
+    if (this.asking !== sent.order) return
+    this.asking = 0
+    this.#onAnswered?.()
   }
 
   /** The enter sent at `sent` was answered or has failed. True: somebody waited for that, to leave. */

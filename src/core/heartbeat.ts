@@ -15,10 +15,10 @@ export interface Scheduled extends Heaped {
 }
 
 /**
- * A timer does not run while the machine sleeps: one that is overdue by this much is set again, or everything new would wait for it. Overdue by less, it is about
- * to fire.
+ * A timer does not run while the machine sleeps: one that is overdue by this much is set again, or everything new would wait for it. Overdue by less, it most likely
+ * is about to fire, and setting it again for each thing that is put would cost more than the beat.
  */
-export const ASLEEP_MS = 10
+export const ASLEEP_MS = 2
 
 export class Heartbeat<Item extends Scheduled> {
   readonly #clock: Clock

@@ -104,7 +104,7 @@ export class Keeper {
     entry.outlivesUntil = Number.POSITIVE_INFINITY
     // An enter or a renewal that is on its way would make it stand for a whole ttl.
     if (entry.entering !== 0) await entry.entered()
-    await this.#renews.drained()
+    await Promise.race([entry.unasked(), this.#renews.drained()])
     if (this.#closing !== undefined) return false
     const agreed = await within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
     entry.outlivesUntil = this.clock.now() + afterMs + marginMs(entry.ttlMs)
@@ -183,7 +183,7 @@ export class Keeper {
       else this.#full(entry, standing.error, sent)
       return
     }
-    if (entry.asking === sent.order) entry.asking = 0
+    entry.endAsking(sent)
     const awaited = entry.endEntering(sent)
     if (entry.phase !== 'gone') {
       this.#carryOut(entry, entry.hear(standing, sent, now), now)
@@ -250,7 +250,7 @@ export class Keeper {
   #failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void {
     this.publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
-    if (entry.asking === sent.order) entry.asking = 0
+    entry.endAsking(sent)
     const awaited = entry.endEntering(sent)
     if (entry.phase === 'gone') {
       if (verb === 'enter' && !awaited && entry.entering === 0) this.#sweepLate(entry)
@@ -267,7 +267,7 @@ export class Keeper {
   }
 
   #full(entry: Entry, error: LineFullError, sent: Sent): void {
-    if (entry.asking === sent.order) entry.asking = 0
+    entry.endAsking(sent)
     entry.endEntering(sent)
     if (entry.phase !== 'gone') this.#refuse(entry, error)
   }

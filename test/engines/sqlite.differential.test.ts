@@ -14,7 +14,20 @@ import { sqlite } from '../../src/engines/sqlite/index.ts'
 import { type FakeClock, fakeClock, MemoryServer, memory } from '../../src/testing.ts'
 
 const KEYS = ['a', 'A', 'a ', 'á', 'a/b', 'a}b', '{}x', 'a%', 'ab', '\u{1F512}', '\u{10FFFF}', 'a\u{10FFFF}b']
-const STEPS = 24_000
+/** Where lines are often empty; some of them look like something else to SQL or JSON. */
+const SPARE_KEYS = [
+  ...Array.from({ length: 30 }, (_, index) => `k${index}`),
+  'q"q',
+  'b\\s',
+  'tab\t',
+  '\u2028',
+  '1.0',
+  'null',
+  '[0]',
+  '$.a',
+  "o'x",
+]
+const STEPS = 18_000
 
 let folder: string
 
@@ -117,7 +130,7 @@ class Trace {
     const key = this.#key()
     switch (verb) {
       case 'enter': {
-        const claims = this.#some(() => this.#claim())
+        const claims = this.#dice.oneIn(3) ? this.#alike() : this.#some(() => this.#claim())
         return [await ours.enter(claims), await theirs.enter(claims)]
       }
       case 'renew': {
@@ -125,7 +138,9 @@ class Trace {
         return [await ours.renew(places), await theirs.renew(places)]
       }
       case 'leave': {
-        const places = this.#some(() => ({ key: this.#key(), id: this.#dice.pick(this.#ids) }))
+        const places = this.#dice.oneIn(2)
+          ? await this.#present(ours)
+          : this.#some(() => ({ key: this.#key(), id: this.#dice.pick(this.#ids) }))
         return [await ours.leave(places), await theirs.leave(places)]
       }
       case 'evict': {
@@ -157,6 +172,23 @@ class Trace {
     const weight = limit === UNLIMITED ? 1 : 1 + this.#dice.below(limit)
     const [key, id, wait] = [this.#key(), this.#dice.pick(this.#ids), !this.#dice.oneIn(4)]
     return { key, id, holder: `holder ${this.#dice.below(9)} é`, weight, limit, ttlMs: this.#ttlMs(), wait }
+  }
+
+  /** One claim, for several keys: what SQLite can do with one statement, if their lines are empty. */
+  #alike(): Claim[] {
+    const claim = { ...this.#claim(), wait: true }
+    const keys = new Set(Array.from({ length: 4 + this.#dice.below(8) }, () => this.#dice.pick(SPARE_KEYS)))
+    return [...keys].map((key) => ({ ...claim, key, id: this.#dice.oneIn(3) ? this.#dice.pick(this.#ids) : this.#dice.id() }))
+  }
+
+  /** Some of those who are in line: one of each. */
+  async #present(engine: Engine): Promise<{ key: string; id: string }[]> {
+    const places: { key: string; id: string }[] = []
+    for await (const { key } of engine.list('')) {
+      const { entries } = await engine.inspect(key)
+      if (!this.#dice.oneIn(3)) places.push({ key, id: (entries[this.#dice.below(entries.length)] as { id: string }).id })
+    }
+    return places
   }
 
   /** Half of everything happens in one line, so that it gets long. */

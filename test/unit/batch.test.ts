@@ -114,11 +114,17 @@ describe('where calls overlap', () => {
 
   test('the order on one key is kept: what the first half asks for is not asked by the second', async () => {
     const it = batchWorld({ overlaps: true })
-    it.ask(...names(40), ...names(40))
+    it.ask(...names(40), ...names(40, 'l'))
+    it.ask('k0', 'l0', 'k1')
     await settled()
-    expect(it.calls.map(({ keys }) => keys)).toEqual([names(40)])
-    await it.calls[0]?.answer(...names(40))
-    expect(it.calls.map(({ keys }) => keys)).toEqual([names(40), names(40)])
+    expect(it.calls.map(({ keys }) => keys)).toEqual([[...names(40), 'l0', 'l1', 'k0', 'l0', 'k1'], names(40, 'l').slice(2)])
+  })
+
+  test('a hot key is not halved: behind the first half, the second would have to wait for its answer', async () => {
+    const it = batchWorld({ overlaps: true })
+    it.ask(...Array.from({ length: 90 }, () => 'hot'))
+    await settled()
+    expect(sizes(it)).toEqual([90])
   })
 })
 

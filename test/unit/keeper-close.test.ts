@@ -111,6 +111,19 @@ describe('release', () => {
     expect((await engine.next('leave')).ids).toEqual(first.ids)
   })
 
+  test('with `after` waits for no renewal but its own', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: TTL })
+    const other = watched(locks.mutex('stuck').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    expect(other.state).toBe('resolved')
+    await clock.advance(TTL / 3)
+    expect((await engine.next('renew')).keys).toEqual(['stuck'])
+    const asked = watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(2n))
+    void asked.value.release({ after: '1m' })
+    expect((await engine.next('renew')).items).toMatchObject([{ key: 'a', outlives: true }])
+  })
+
   test('with `after` never rejects either', async () => {
     const { engine, lease } = await holding()
     const released = watched(lease.release({ after: '1m' }))

@@ -34,14 +34,17 @@ export class Bulk {
     return new Set(items.map(({ key }) => key)).size === items.length
   }
 
-  /** Let all of them hold. False: nothing was done. */
-  enter(sql: Statements, claims: readonly Claim[], { client, now, until, token }: Entrance): boolean {
-    const [first] = claims as readonly [Claim]
-    const { weight, limit, ttlMs, holder } = first
-    const alike = claims.every(
-      (claim) => claim.weight === weight && claim.limit === limit && claim.ttlMs === ttlMs && claim.holder === holder,
+  /** Whether one statement can say it all: what differs are keys and ids. */
+  alike([first, ...others]: readonly Claim[]): boolean {
+    return others.every(
+      ({ weight, limit, ttlMs, holder }) =>
+        weight === first?.weight && limit === first.limit && ttlMs === first.ttlMs && holder === first.holder,
     )
-    if (!alike) return false
+  }
+
+  /** Let all of them hold, who are alike. False: nothing was done. */
+  enter(sql: Statements, claims: readonly Claim[], { client, now, until, token }: Entrance): boolean {
+    const [{ weight, limit, ttlMs, holder }] = claims as readonly [Claim]
     return this.#try(sql, claims, (places) => sql.insertAll.run(token, weight, limit, ttlMs, until, now, now, client, holder, places))
   }
 

@@ -128,7 +128,7 @@ export class Lines {
   #enterAll(claims: readonly Claim[], client: number): Standing[] | undefined {
     const { bulk } = this.scene
     const [first] = claims
-    if (first === undefined || !bulk.suits(claims) || !this.#unsummed(claims)) return undefined
+    if (first === undefined || !bulk.suits(claims) || !bulk.alike(claims) || !this.#unsummed(claims)) return undefined
     const token = this.#tokens.row(claims.length)
     const until = this.#now + first.ttlMs
     if (!bulk.enter(this.#sql, claims, { client, now: this.#now, until, token })) return undefined
