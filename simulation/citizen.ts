@@ -32,6 +32,9 @@ const LISTENING = 0.35
 /** How many never look, and write whatever comes. They only touch the fenced register: it is there for them. */
 const CARELESS = 0.2
 
+/** For how long a key is kept busy after its release, at most. */
+export const LONGEST_KEPT_TTLS = 3
+
 export class Citizen {
   readonly #world: World
   readonly #process: SimulatedProcess
@@ -107,7 +110,7 @@ export class Citizen {
     const { random, climate } = this.#world
     this.ends()
     const lease = this.#lease
-    const keptMs = random.happens(0.05) ? random.whole(10, climate.ttlMs) : undefined
+    const keptMs = random.happens(0.05) ? random.whole(10, climate.ttlMs * LONGEST_KEPT_TTLS) : undefined
     const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
     if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
     if (random.happens(0.2)) await lease[Symbol.asyncDispose]()

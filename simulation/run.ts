@@ -10,6 +10,7 @@
 import { context } from '../src/core/nesting.ts'
 import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
+import { LONGEST_KEPT_TTLS } from './citizen.ts'
 import type { Coverage } from './coverage.ts'
 import type { History } from './history.ts'
 import { closeProcess, GREATEST_JUMP_TTLS, scheduleStrikes, startProcess } from './strikes.ts'
@@ -75,7 +76,9 @@ function endStorm(world: World): void {
 /** Whatever nobody renews has expired by then, and whatever is swept has been swept. A server whose clock was set back makes everything live longer. */
 function quietMs({ climate, history }: World): number {
   const jumps = history.faults.filter(({ kind }) => kind === 'server clock jump').length
-  return 2.5 * climate.longTtlMs + 2 * climate.callTimeoutMs + jumps * GREATEST_JUMP_TTLS * climate.ttlMs
+  return (
+    2.5 * climate.longTtlMs + LONGEST_KEPT_TTLS * climate.ttlMs + 2 * climate.callTimeoutMs + jumps * GREATEST_JUMP_TTLS * climate.ttlMs
+  )
 }
 
 function endQuiet(world: World): void {

@@ -38,7 +38,7 @@ export interface Place {
   readonly ttlMs: number
   /**
    * From now on the entry does not depend on its process: where an engine frees what a dead process held before its ttl, it does not do so for this one.
-   * Others ignore it.
+   * Others ignore it. Where requests can overtake each other, a plain enter or renewal from before that comes late does not cut it short.
    */
   readonly outlives?: boolean
 }

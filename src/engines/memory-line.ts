@@ -21,6 +21,8 @@ export interface Entry extends Heaped {
   /** `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the reason. */
   state: 'held' | 'waiting' | 'removed'
   evicted: boolean
+  /** It was renewed to stand in the line without its owner. */
+  outlives: boolean
   previous: Entry | undefined
   next: Entry | undefined
 }

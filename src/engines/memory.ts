@@ -55,9 +55,11 @@ export class MemoryServer {
 
   renew(places: readonly Place[]): Standing[] {
     const now = this.#expire()
-    return places.map(({ key, id, ttlMs }) => {
+    return places.map(({ key, id, ttlMs, outlives }) => {
       const entry = this.#lines.get(key)?.entries.get(id)
-      return entry === undefined ? { state: 'gone', why: 'unknown' } : this.#renewEntry(entry, ttlMs, now)
+      if (entry === undefined) return { state: 'gone', why: 'unknown' }
+      if (outlives === true) entry.outlives = true
+      return this.#renewEntry(entry, ttlMs, now, outlives)
     })
   }
 
@@ -95,6 +97,7 @@ export class MemoryServer {
       heldAt: now,
       state: 'waiting',
       evicted: false,
+      outlives: false,
       previous: undefined,
       next: undefined,
       at: 0,
@@ -164,10 +167,12 @@ export class MemoryServer {
     }
   }
 
-  #renewEntry(entry: Entry, ttlMs: number, now: number): Standing {
+  #renewEntry(entry: Entry, ttlMs: number, now: number, outlives?: boolean): Standing {
     if (entry.evicted) return { state: 'gone', why: 'evicted' }
     entry.ttlMs = ttlMs
-    this.#expiries.put(entry, now + ttlMs)
+    // A renewal from before that comes late does not cut short what is to outlive its process.
+    const until = entry.outlives && outlives !== true ? Math.max(entry.at, now + ttlMs) : now + ttlMs
+    this.#expiries.put(entry, until)
     if (entry.state === 'waiting') {
       this.#arm()
       return { state: 'waiting', ahead: null }

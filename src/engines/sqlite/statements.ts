@@ -138,7 +138,8 @@ export function prepare(database: BroughtDatabase): Statements {
       select place.value ->> 0, place.value ->> 1, ? + place.key, 1, 1, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0 from json_each(?) as place
       where not exists (select 1 from holdfast_entry as other where other.key = place.value ->> 0)`),
     crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
-    renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = ?, news = 0
+    // What is nobody's is to outlive its process: a renewal from before that comes late does not cut it short.
+    renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = max(?, iif(client = 0, expires_at, 0)), news = 0
       where key = ? and id = ? and evicted = 0 returning state, token`),
     remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}`),
     removeAlone: c('delete from holdfast_entry where key = ? and id = ? and alone = 1 and state < 2'),
