@@ -1,6 +1,7 @@
 /**
- * What people use on Redis today, each as its own documentation shows it, on clients of the same ioredis: the hand-written protocol and the libraries. A peer
- * that does not run on this Node is left out, and said so.
+ * What people use on Redis today: the hand-written protocol, and the libraries. Each has what it needs to be fast: an ioredis client, auto-pipelined where many call
+ * at once (it only delays a single caller), scripts that are loaded, lock objects that are made once for each caller, no renewal. A peer that does not run on this
+ * Node is left out, and said so.
  */
 import { randomUUID } from 'node:crypto'
 import { createRequire } from 'node:module'
@@ -63,13 +64,16 @@ function handWrittenPeers(client: Redis & HandWritten, how: string): readonly Pe
 
 type Redlock = new (clients: Redis[]) => { lock(key: string, ttlMs: number): Promise<{ unlock(): PromiseLike<void> }> }
 
-/** All of them, the hand-written without a token first. `close` ends their connections. */
-export async function peers(port: number, options: { autoPipelining: boolean }): Promise<{ peers: readonly Peer[]; close(): void }> {
-  const client = handWritten(port, options.autoPipelining)
-  const how = options.autoPipelining ? ' (auto-pipelined)' : ''
+/** All of them, the hand-written without a token first, for as many callers. `close` ends their connections. */
+export async function peers(port: number, callers: number): Promise<{ peers: readonly Peer[]; close(): void }> {
+  const client = handWritten(port, callers > 1)
+  const how = callers > 1 ? ' (auto-pipelined)' : ''
+  const each = <Made>(make: (caller: number) => Made): readonly Made[] => Array.from({ length: callers }, (_, caller) => make(caller))
   const redlock = new (createRequire(import.meta.url)('redlock') as Redlock)([client])
   const sesame = new SesameRedlock([client])
   const verrou = new LockFactory(redisStore({ connection: client as never }).factory())
+  const verrouLocks = each((caller) => verrou.createLock(`verrou:${caller}`, TTL_MS))
+  const semaphores = each((caller) => new SemaphoreMutex(client, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 }))
   const libraries: Peer[] = [
     {
       name: 'redlock',
@@ -79,21 +83,19 @@ export async function peers(port: number, options: { autoPipelining: boolean }):
       name: '@sesamecare-oss/redlock',
       pair: async (caller) => (await sesame.acquire([`sesame:${caller}`], TTL_MS)).release(),
     },
-    ...(await redlockUniversal(client)),
+    ...(await redlockUniversal(client, each)),
     {
       name: 'redis-semaphore',
       async pair(caller) {
-        const mutex = new SemaphoreMutex(client, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 })
-        await mutex.acquire()
-        await mutex.release()
+        await semaphores[caller]?.acquire()
+        await semaphores[caller]?.release()
       },
     },
     {
       name: '@verrou/core',
       async pair(caller) {
-        const lock = verrou.createLock(`verrou:${caller}`, TTL_MS)
-        mustHold(await lock.acquire())
-        await lock.release()
+        mustHold(await verrouLocks[caller]?.acquire())
+        await verrouLocks[caller]?.release()
       },
     },
   ]
@@ -108,16 +110,17 @@ interface Universal {
   IoredisAdapter: new (client: Redis) => object
 }
 
-async function redlockUniversal(client: Redis): Promise<readonly Peer[]> {
+async function redlockUniversal(client: Redis, each: <Made>(make: (caller: number) => Made) => readonly Made[]): Promise<readonly Peer[]> {
   try {
     const { createLock, IoredisAdapter } = (await import('redlock-universal' as string)) as Universal
     const adapter = new IoredisAdapter(client)
+    const locks = each((caller) => createLock({ adapter, key: `universal:${caller}`, ttl: TTL_MS }))
     return [
       {
         name: 'redlock-universal',
         async pair(caller) {
-          const lock = createLock({ adapter, key: `universal:${caller}`, ttl: TTL_MS })
-          mustHold(await lock.release(await lock.acquire()))
+          const lock = locks[caller]
+          mustHold(await lock?.release(await lock.acquire()))
         },
       },
     ]

@@ -37,7 +37,7 @@ async function open(server: RedisServer, ttl: `${number}s` = '30s'): Promise<Loc
 async function acquireAndRelease(server: RedisServer, count: number): Promise<void> {
   const locks = await open(server)
   const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
-  const others = await peers(server.port, { autoPipelining: count > 1 })
+  const others = await peers(server.port, count)
   const results = await race(
     `acquire + release, ${count} caller${count === 1 ? '' : 's'}, no contention`,
     [

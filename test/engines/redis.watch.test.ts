@@ -113,7 +113,7 @@ await describeServer('watching a line on Redis', findOwnRedis, (source) => {
     expect(commands.filter((line) => !/^(?:config|info|eval)/.test(line)).sort()).toEqual([
       'del 1',
       'exists 1',
-      'mget 1',
+      'get 1',
       'set 2',
       'time 1',
     ])

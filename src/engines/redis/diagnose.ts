@@ -74,10 +74,14 @@ async function persistence(server: Server, field: Field): Promise<RedisFinding> 
 
 /** A setting in the answer to CONFIG GET, which each client gives in a form of its own: a list, a map, an object, a list of pairs. */
 function settingIn(reply: unknown, name: string): string {
-  if (reply instanceof Map) return String(reply.get(name) ?? '')
-  if (!Array.isArray(reply)) return String((reply as Record<string, unknown> | undefined)?.[name] ?? '')
-  const [first, second] = reply as readonly unknown[]
-  return String((typeof first === 'object' ? (first as { value?: unknown } | null)?.value : second) ?? '')
+  const [first, second] = Array.isArray(reply) ? (reply as readonly unknown[]) : []
+  const candidates = [
+    reply instanceof Map ? reply.get(name) : undefined,
+    (reply as Readonly<Record<string, unknown>> | undefined)?.[name],
+    (first as { readonly value?: unknown } | undefined)?.value,
+    second,
+  ]
+  return candidates.find((candidate) => typeof candidate === 'string') ?? ''
 }
 
 function replication(field: Field, waitedFor: number): RedisFinding {

@@ -56,10 +56,10 @@ export class Confirmation {
   }
 
   async #confirmed(connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
-    const [confirmed] = await answers
+    const confirmed = Number((await answers)[0])
     // Of another connection, WAIT knows no writes, and is content at once.
     if (this.#wire.connection !== connection) throw new ConnectionLost('the connection ended before the replicas confirmed')
-    if (Number(confirmed) >= this.replicas) return
+    if (confirmed >= this.replicas) return
     const message = `${confirmed} of ${this.replicas} replicas have confirmed within ${this.#timeoutMs} ms`
     throw new EngineError(ENGINE, message, { outcome: 'unknown' })
   }

@@ -49,7 +49,7 @@ if not slow then
       local at = class_at(i)
       ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
-    local value = 'hf1:' .. ids[i] .. ':' .. string.format('%.0f', base + i - 1) .. record
+    local value = 'hf1:' .. ids[i] .. ':' .. digits(base + i - 1) .. record
     if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', Ks[i], value, 'NX', 'PX', ttl) then
       slow = slow or {}
       slow[#slow + 1] = i
@@ -77,7 +77,7 @@ local function enter(i, line, id, ttl, class)
   if not holds and not waits then return answer(i, 'b', size) end
   if size >= 10000 then return answer(i, 'x') end
 
-  local token = string.format('%.0f', base + i - 1)
+  local token = digits(base + i - 1)
   local entry = parse(token .. record)
   entry.expiry = now + ttl
   if holds and line.count == 0 then return hold_alone(line, id, entry) end

@@ -27,8 +27,9 @@ local function parse_value(value)
 end
 
 local function store(line, id, entry, ...)
-  call('HSET', line.entries, id, string.format('%.0f', entry.expiry) .. ' ' .. unparse(entry), ...)
-  call('ZADD', line.expiries, entry.expiry, id)
+  local expiry = digits(entry.expiry)
+  call('HSET', line.entries, id, expiry .. ' ' .. unparse(entry), ...)
+  call('ZADD', line.expiries, expiry, id)
   line.exists, line.found = true, nil
   line.longest = math.max(line.longest, entry.expiry - now)
   -- Where nobody was, the sorted sets are new, and do not expire yet.

@@ -24,6 +24,7 @@ local function hand_over(K)
   end
   redis.call('HDEL', entries, id)
   redis.call('ZREM', expiries, id)
+  left = string.format('%.0f', left)
   redis.call('SET', K, 'hf1+' .. id .. ':' .. record, 'PX', left)
   redis.call('PUBLISH', 'hf1:' .. client, id .. ' ' .. token .. ' ' .. left .. ' ' .. K)
   return true
@@ -32,8 +33,8 @@ end
 if ARGV[3] == '1' then
   -- One place, by itself: the least that can be done for it. Nothing below is needed.
   local K, id = ARGV[1] == '' and KEYS[1] or ARGV[1], ARGV[2]
-  local value = redis.call('MGET', K)[1]
-  if value and string.sub(value, 5, #id + 5) == id .. ':' then
+  local value = redis.pcall('GET', K)
+  if type(value) == 'string' and string.sub(value, 5, #id + 5) == id .. ':' then
     local form = string.sub(value, 1, 4)
     if form == 'hf1:' then
       redis.call('DEL', K)

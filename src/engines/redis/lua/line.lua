@@ -192,7 +192,7 @@ end
 local function close_watchers(line)
   local list = {}
   for who, untill in pairs(line.watchers) do
-    list[#list + 1] = who .. ' ' .. string.format('%.0f', untill)
+    list[#list + 1] = who .. ' ' .. digits(untill)
     if line.stirred then write_to(who, '! - 0 ' .. line.K) end
   end
   if not line.rewatched then return end
@@ -212,7 +212,7 @@ local function close_rest(line)
   local longer = now + line.longest > line.horizon
   if longer then line.horizon = now + 2 * line.longest end
   if longer or line.changed then
-    local sums = {string.format('%.0f', line.horizon)}
+    local sums = {digits(line.horizon)}
     if line.several then
       for limit, held in pairs(line.limits) do sums[#sums + 1] = limit .. ':' .. held[1] .. ':' .. held[2] end
     end
