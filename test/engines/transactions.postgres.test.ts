@@ -4,7 +4,7 @@ import postgres from 'postgres'
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { ConflictError } from '../../src/core/errors.ts'
 import { advisoryKey } from '../../src/transactions/postgres/advisory-key.ts'
-import { optimistic, type PostgresClient, rowLock, xactLock } from '../../src/transactions/postgres.ts'
+import { optimistic, rowLock, type TransactionClient, xactLock } from '../../src/transactions/postgres.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -55,7 +55,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   }
 
   /** A transaction of the caller's, by each client. It is committed: what went wrong inside must not have spoilt it. */
-  const clients: Readonly<Record<string, <Result>(work: (client: PostgresClient) => Promise<Result>) => Promise<Result>>> = {
+  const clients: Readonly<Record<string, <Result>(work: (client: TransactionClient) => Promise<Result>) => Promise<Result>>> = {
     pg: async (work) => {
       await using connection = await server.connect(database)
       await connection.query('BEGIN')
@@ -66,7 +66,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
     'postgres.js': async (work) => (await sql.begin(async (transaction) => ({ result: await work(transaction) }))).result,
   }
 
-  const ask = async (client: PostgresClient, text: string): Promise<unknown> =>
+  const ask = async (client: TransactionClient, text: string): Promise<unknown> =>
     'unsafe' in client
       ? Object.values((await client.unsafe(text))[0] as object)[0]
       : Object.values((await client.query(text)).rows[0] as object)[0]
@@ -210,7 +210,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   test('outside of a transaction a lock is refused, with what to do about it', async () => {
     const row = { table: 'tickets', where: { id: 1 } }
     const wanting = { name: 'TypeError', message: expect.stringContaining('needs an open transaction') as string }
-    for (const client of [looker.client, pool as PostgresClient, sql]) {
+    for (const client of [looker.client, pool as TransactionClient, sql]) {
       await expect(rowLock(client, row)).rejects.toMatchObject(wanting)
       await expect(xactLock(client, 'x')).rejects.toMatchObject(wanting)
     }
@@ -231,7 +231,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   })
 
   test('what is no client is refused', async () => {
-    await expect(rowLock({} as PostgresClient, { table: 't', where: { id: 1 } })).rejects.toThrow(TypeError)
+    await expect(rowLock({} as TransactionClient, { table: 't', where: { id: 1 } })).rejects.toThrow(TypeError)
     await expect(xactLock(looker.client, 'x', { wait: 'skipLocked' as '1s' })).rejects.toThrow(TypeError)
   })
 
@@ -244,7 +244,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
     ])('%s: many at once lose no change, by version and by comparison', async (_name, client) => {
       for (const guard of [{ version: 'version' }, { compare: ['left'] }]) {
         await rival.query('UPDATE tickets SET "left" = 10 WHERE id = 1')
-        const options = { client: client() as PostgresClient, table: 'tickets', where: { id: 1 }, change: less, retries: 100, ...guard }
+        const options = { client: client() as TransactionClient, table: 'tickets', where: { id: 1 }, change: less, retries: 100, ...guard }
         const results = await Promise.all(Array.from({ length: 12 }, () => optimistic<Ticket>(options)))
         expect(results.filter(({ state }) => state === 'written')).toHaveLength(10)
         expect(results.filter(({ state }) => state === 'unchanged')).toHaveLength(2)

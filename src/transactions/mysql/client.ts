@@ -8,7 +8,7 @@ import { type Dialect, quoted, type Statement } from '../statements.ts'
 import type { Row } from '../table.ts'
 
 /** mysql2/promise: Connection, PoolConnection; Pool too where no transaction is needed. */
-export interface MysqlClient {
+export interface TransactionClient {
   query(text: string): Promise<[unknown, unknown]>
   execute(text: string, values?: never[]): Promise<[unknown, unknown]>
 }
@@ -29,12 +29,12 @@ export const dialect: Dialect = {
     value === null || value instanceof Date || value instanceof Uint8Array || /^(?:string|number|bigint|boolean)$/.test(typeof value),
 }
 
-export async function rowsOf(client: MysqlClient, { text, values }: Statement): Promise<readonly Row[]> {
+export async function rowsOf(client: TransactionClient, { text, values }: Statement): Promise<readonly Row[]> {
   const [rows] = await client.execute(text, [...values] as never[])
   return rows as readonly Row[]
 }
 
-export async function doneBy(client: MysqlClient, { text, values }: Statement): Promise<Done> {
+export async function doneBy(client: TransactionClient, { text, values }: Statement): Promise<Done> {
   const [header] = values.length === 0 ? await client.query(text) : await client.execute(text, [...values] as never[])
   return read(header)
 }
@@ -54,7 +54,7 @@ function read(header: unknown): Done {
   }
 }
 
-export function checkClient(client: MysqlClient): void {
+export function checkClient(client: TransactionClient): void {
   if (typeof client?.query === 'function' && typeof client.execute === 'function') return
   throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
 }

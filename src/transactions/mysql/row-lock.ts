@@ -17,7 +17,7 @@ import {
 import { type Statement, select } from '../statements.ts'
 import type { Row } from '../table.ts'
 import { inTurn } from '../turns.ts'
-import { checkClient, dialect, doneBy, errnoOf, type MysqlClient, rowsOf } from './client.ts'
+import { checkClient, dialect, doneBy, errnoOf, rowsOf, type TransactionClient } from './client.ts'
 
 const FAILURES: Readonly<Record<number, LockFailure>> = {
   // ER_LOCK_WAIT_TIMEOUT; MariaDB says so for NOWAIT too
@@ -33,7 +33,10 @@ const FAILURES: Readonly<Record<number, LockFailure>> = {
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
 
 /** Lock rows until the transaction ends. `client` is yours, with an open transaction: a Connection or PoolConnection of mysql2/promise after `beginTransaction()`. */
-export async function rowLock<Columns extends object = Row>(client: MysqlClient, options: RowLockOptions): Promise<RowLockResult<Columns>> {
+export async function rowLock<Columns extends object = Row>(
+  client: TransactionClient,
+  options: RowLockOptions,
+): Promise<RowLockResult<Columns>> {
   checkClient(client)
   const patience = patienceOf(options.wait)
   const mode = checkMode(options.mode)
@@ -51,7 +54,7 @@ export async function rowLock<Columns extends object = Row>(client: MysqlClient,
 }
 
 async function lockedBy(
-  client: MysqlClient,
+  client: TransactionClient,
   statement: Statement,
   lock: string,
   options: RowLockOptions,
@@ -64,7 +67,7 @@ async function lockedBy(
 }
 
 /** Set the time-out for this one wait, and put it back whatever happens. Either way the server's answer says whether a transaction is open. */
-async function within<Result>(client: MysqlClient, patience: Patience, work: () => Promise<Result>): Promise<Result> {
+async function within<Result>(client: TransactionClient, patience: Patience, work: () => Promise<Result>): Promise<Result> {
   if (patience.how !== 'within') {
     await demandTransaction(client, 'DO 0')
     return await work()
@@ -79,12 +82,12 @@ async function within<Result>(client: MysqlClient, patience: Patience, work: () 
   }
 }
 
-async function demandTransaction(client: MysqlClient, text: string): Promise<void> {
+async function demandTransaction(client: TransactionClient, text: string): Promise<void> {
   const { inTransaction } = await doneBy(client, { text, values: [] })
   if (!inTransaction) throw notInTransaction('rowLock', 'Call beginTransaction() on this connection first.')
 }
 
-async function failureOf(client: MysqlClient, error: unknown): Promise<LockFailure> {
+async function failureOf(client: TransactionClient, error: unknown): Promise<LockFailure> {
   const failure = FAILURES[Number(errnoOf(error))]
   if (failure === undefined) throw error
   if (failure.state !== 'busy') return failure
@@ -93,10 +96,10 @@ async function failureOf(client: MysqlClient, error: unknown): Promise<LockFailu
   return inTransaction ? failure : { state: 'conflict', why: 'timeout' }
 }
 
-const modes = new WeakMap<MysqlClient, string>()
+const modes = new WeakMap<TransactionClient, string>()
 
 /** MariaDB knows only the old words, and MySQL takes NOWAIT and SKIP LOCKED only with the new ones. */
-async function shareMode(client: MysqlClient): Promise<string> {
+async function shareMode(client: TransactionClient): Promise<string> {
   let mode = modes.get(client)
   if (mode === undefined) {
     const [row] = await rowsOf(client, { text: 'SELECT VERSION() AS version', values: [] })

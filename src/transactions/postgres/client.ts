@@ -18,7 +18,7 @@ export interface PostgresJsSql {
   unsafe(text: string, values?: never[]): PromiseLike<readonly unknown[] & { readonly count: number }>
 }
 
-export type PostgresClient = PgClient | PostgresJsSql
+export type TransactionClient = PgClient | PostgresJsSql
 
 export interface Answer {
   readonly rows: readonly Row[]
@@ -37,7 +37,7 @@ export const dialect: Dialect = {
   takes: (value) => typeof value !== 'function' && typeof value !== 'symbol',
 }
 
-export function askerOf(client: PostgresClient): Ask {
+export function askerOf(client: TransactionClient): Ask {
   if (isPostgresJs(client)) {
     return async (text, values = []) => {
       const rows = await client.unsafe(text, [...values] as never[])
@@ -52,7 +52,11 @@ export function askerOf(client: PostgresClient): Ask {
 }
 
 /** Do `work` in the caller's open transaction, so that its failure leaves the transaction as it was. `what` names the caller's call in the refusal. */
-export async function behindSavepoint<Result>(client: PostgresClient, what: string, work: (ask: Ask) => Promise<Result>): Promise<Result> {
+export async function behindSavepoint<Result>(
+  client: TransactionClient,
+  what: string,
+  work: (ask: Ask) => Promise<Result>,
+): Promise<Result> {
   if (!isPostgresJs(client)) return await behindOwnSavepoint(askerOf(client), what, work)
   // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back, whatever we do.
   if (!('savepoint' in client)) throw notInTransaction(what, 'Use the sql that sql.begin() gives to its function.')
@@ -89,6 +93,6 @@ export function codeOf(error: unknown): unknown {
   return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
 }
 
-function isPostgresJs(client: PostgresClient): client is PostgresJsSql {
+function isPostgresJs(client: TransactionClient): client is PostgresJsSql {
   return typeof (client as Partial<PostgresJsSql> | undefined)?.unsafe === 'function'
 }

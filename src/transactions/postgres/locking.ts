@@ -1,7 +1,7 @@
 /** Waiting for a lock inside of the caller's transaction: with a time-out that ends with the wait, and with failures that are answers. */
 import type { LockFailure, Patience } from '../row-lock.ts'
 import { inTurn } from '../turns.ts'
-import { type Ask, behindSavepoint, codeOf, type PostgresClient } from './client.ts'
+import { type Ask, behindSavepoint, codeOf, type TransactionClient } from './client.ts'
 
 /** Each is one line of the manual's appendix "PostgreSQL Error Codes". */
 const FAILURES: Readonly<Record<string, LockFailure>> = {
@@ -15,7 +15,7 @@ const FAILURES: Readonly<Record<string, LockFailure>> = {
 
 /** What `work` answers, or why the lock was not to be had. `work` asks for locks and does nothing else. */
 export async function locking<Result>(
-  client: PostgresClient,
+  client: TransactionClient,
   what: string,
   patience: Patience,
   work: (ask: Ask) => Promise<Result>,

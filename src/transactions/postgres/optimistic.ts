@@ -1,15 +1,15 @@
 /** Optimistic changes on PostgreSQL. */
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
-import { type Ask, askerOf, codeOf, dialect, type PostgresClient } from './client.ts'
+import { type Ask, askerOf, codeOf, dialect, type TransactionClient } from './client.ts'
 
 /** Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and write. */
 export function optimistic<Columns extends object = Row>(
-  options: OptimisticRowOptions<PostgresClient, Columns>,
+  options: OptimisticRowOptions<TransactionClient, Columns>,
 ): Promise<OptimisticResult<Columns>>
 export function optimistic<Before, After = Before>(options: OptimisticOptions<Before, After>): Promise<OptimisticResult<Before, After>>
 export async function optimistic(
-  options: OptimisticRowOptions<PostgresClient> | OptimisticOptions<unknown>,
+  options: OptimisticRowOptions<TransactionClient> | OptimisticOptions<unknown>,
 ): Promise<OptimisticResult<unknown>> {
   return 'write' in options ? await tryOptimistically(options) : await changeRow(rowsOf(askerOf(options.client)), options)
 }

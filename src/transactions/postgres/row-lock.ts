@@ -2,14 +2,14 @@
 import { checkMode, found, patienceOf, type RowLockOptions, type RowLockResult } from '../row-lock.ts'
 import { select } from '../statements.ts'
 import type { Row } from '../table.ts'
-import { dialect, type PostgresClient } from './client.ts'
+import { dialect, type TransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
 
 /** Lock rows until the transaction ends. `client` is yours, with an open transaction: pg's Client or PoolClient after `BEGIN`, or the `sql` inside of `sql.begin()`. */
 export async function rowLock<Columns extends object = Row>(
-  client: PostgresClient,
+  client: TransactionClient,
   options: RowLockOptions,
 ): Promise<RowLockResult<Columns>> {
   const patience = patienceOf(options.wait)

@@ -6,7 +6,7 @@ import type { Duration } from '../../core/duration.ts'
 import { checkKey } from '../../core/keys.ts'
 import { type LockFailure, patienceOf } from '../row-lock.ts'
 import { advisoryKey } from './advisory-key.ts'
-import type { PostgresClient } from './client.ts'
+import type { TransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 export interface XactLockOptions {
@@ -19,7 +19,7 @@ export interface XactLockOptions {
 export type XactLockResult = { readonly state: 'locked' } | LockFailure
 
 /** Taken until the transaction ends; taking it again inside of it is granted at once. Excludes `postgres-advisory` locks of the same name, both ways. */
-export async function xactLock(client: PostgresClient, name: string, options: XactLockOptions = {}): Promise<XactLockResult> {
+export async function xactLock(client: TransactionClient, name: string, options: XactLockOptions = {}): Promise<XactLockResult> {
   const { shared = false, wait } = options
   checkKey(name)
   const patience = patienceOf(wait)
