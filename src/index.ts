@@ -19,6 +19,7 @@ export {
 export {
   AcquireTimeoutError,
   type CallOutcome,
+  ConflictError,
   DeadlockError,
   EngineError,
   type ErrorCode,

@@ -3,8 +3,17 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import * as errors from '../src/core/errors.ts'
 
-const { AcquireTimeoutError, DeadlockError, EngineError, HoldfastError, LeaseLostError, LineFullError, StaleTokenError, UnsupportedError } =
-  errors
+const {
+  AcquireTimeoutError,
+  ConflictError,
+  DeadlockError,
+  EngineError,
+  HoldfastError,
+  LeaseLostError,
+  LineFullError,
+  StaleTokenError,
+  UnsupportedError,
+} = errors
 
 /** One of each, so that their fields can be seen. */
 const samples: readonly errors.HoldfastError[] = [
@@ -15,6 +24,7 @@ const samples: readonly errors.HoldfastError[] = [
   new DeadlockError('key', 'why'),
   new LineFullError('key', 1),
   new UnsupportedError('memory', 'why'),
+  new ConflictError('row', 1, 'why'),
 ]
 
 interface Row {

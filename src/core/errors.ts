@@ -7,7 +7,7 @@
 import { formatDuration } from './duration.ts'
 import type { LineEntry } from './engine.ts'
 
-export type ErrorCode = 'ACQUIRE_TIMEOUT' | 'LEASE_LOST' | 'STALE_TOKEN' | 'ENGINE' | 'DEADLOCK' | 'LINE_FULL' | 'UNSUPPORTED'
+export type ErrorCode = 'ACQUIRE_TIMEOUT' | 'LEASE_LOST' | 'STALE_TOKEN' | 'ENGINE' | 'DEADLOCK' | 'LINE_FULL' | 'UNSUPPORTED' | 'CONFLICT'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
 
@@ -154,5 +154,20 @@ export class UnsupportedError extends HoldfastError {
   constructor(engine: string, message: string) {
     super('UNSUPPORTED', message)
     this.engine = engine
+  }
+}
+
+/** An optimistic change was given up: somebody else wrote first, as often as was tried. Nothing of it was written. */
+export class ConflictError extends HoldfastError {
+  static override readonly code = 'CONFLICT'
+  override readonly code = 'CONFLICT'
+  readonly target: string
+  /** How often it was tried, the first time included. */
+  readonly tries: number
+
+  constructor(target: string, tries: number, why: string) {
+    super('CONFLICT', `gave up changing ${target} after ${tries === 1 ? '1 try' : `${tries} tries`}: ${why}`)
+    this.target = target
+    this.tries = tries
   }
 }

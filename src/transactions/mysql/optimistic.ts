@@ -1,0 +1,29 @@
+/** Optimistic changes on MySQL and MariaDB. */
+import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
+import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
+import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from './client.ts'
+
+/** Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and write. */
+export function optimistic<Columns extends object = Row>(
+  options: OptimisticRowOptions<TransactionClient, Columns>,
+): Promise<OptimisticResult<Columns>>
+export function optimistic<Before, After = Before>(options: OptimisticOptions<Before, After>): Promise<OptimisticResult<Before, After>>
+export async function optimistic(
+  options: OptimisticRowOptions<TransactionClient> | OptimisticOptions<unknown>,
+): Promise<OptimisticResult<unknown>> {
+  if ('write' in options) return await tryOptimistically(options)
+  checkClient(options.client)
+  return await changeRow(rowsBy(options.client), options)
+}
+
+function rowsBy(client: TransactionClient): Rows {
+  return {
+    dialect,
+    read: (statement) => rowsOf(client, statement),
+    write: async (statement) => {
+      const { affectedRows, inTransaction } = await doneBy(client, statement)
+      if (affectedRows > 0) return 'written'
+      return inTransaction ? 'missedInside' : 'missed'
+    },
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * `SELECT ... FOR UPDATE` in the caller's transaction, on MySQL and MariaDB.
+ *
+ * A statement that fails leaves the transaction open, so no savepoint is needed; but rows that it had locked before it met the busy one stay locked, and neither server gives them back before the transaction
+ * ends.
+ */
+import {
+  checkMode,
+  found,
+  type LockFailure,
+  notInTransaction,
+  type Patience,
+  patienceOf,
+  type RowLockOptions,
+  type RowLockResult,
+} from '../row-lock.ts'
+import { type Statement, select } from '../statements.ts'
+import type { Row } from '../table.ts'
+import { inTurn } from '../turns.ts'
+import { checkClient, dialect, doneBy, errnoOf, rowsOf, type TransactionClient } from './client.ts'
+
+const FAILURES: Readonly<Record<number, LockFailure>> = {
+  // ER_LOCK_WAIT_TIMEOUT; MariaDB says so for NOWAIT too
+  1205: { state: 'busy' },
+  // ER_LOCK_NOWAIT, MySQL
+  3572: { state: 'busy' },
+  // ER_LOCK_DEADLOCK
+  1213: { state: 'conflict', why: 'deadlock' },
+  // ER_CHECKREAD: "Record has changed since last read", MariaDB with innodb_snapshot_isolation
+  1020: { state: 'conflict', why: 'snapshot' },
+}
+
+const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
+
+/** Lock rows until the transaction ends. `client` is yours, with an open transaction: a Connection or PoolConnection of mysql2/promise after `beginTransaction()`. */
+export async function rowLock<Columns extends object = Row>(
+  client: TransactionClient,
+  options: RowLockOptions,
+): Promise<RowLockResult<Columns>> {
+  checkClient(client)
+  const patience = patienceOf(options.wait)
+  const mode = checkMode(options.mode)
+  // Refuse a wrong question before anything is sent.
+  select(dialect, options)
+  return await inTurn(client, async () => {
+    const lock = mode === 'update' ? 'FOR UPDATE' : await shareMode(client)
+    const statement = select(dialect, options, lock + SUFFIX[patience.how])
+    try {
+      return found((await within(client, patience, () => lockedBy(client, statement, lock, options, patience))) as readonly Columns[])
+    } catch (error) {
+      return await failureOf(client, error)
+    }
+  })
+}
+
+async function lockedBy(
+  client: TransactionClient,
+  statement: Statement,
+  lock: string,
+  options: RowLockOptions,
+  patience: Patience,
+): Promise<readonly Row[]> {
+  const rows = await rowsOf(client, statement)
+  if (rows.length > 0 || patience.how !== 'skipLocked') return rows
+  // All were passed over, or there is none. Whoever lets go in between leaves the row to us.
+  return await rowsOf(client, select(dialect, options, `${lock} NOWAIT`))
+}
+
+/** Set the time-out for this one wait, and put it back whatever happens. Either way the server's answer says whether a transaction is open. */
+async function within<Result>(client: TransactionClient, patience: Patience, work: () => Promise<Result>): Promise<Result> {
+  if (patience.how !== 'within') {
+    await demandTransaction(client, 'DO 0')
+    return await work()
+  }
+  const seconds = Math.ceil(patience.waitMs / 1000)
+  try {
+    await demandTransaction(client, `SET @holdfast_wait = @@innodb_lock_wait_timeout, innodb_lock_wait_timeout = ${seconds}`)
+    return await work()
+  } finally {
+    // A connection that is gone has nothing to put back.
+    await client.query('SET innodb_lock_wait_timeout = @holdfast_wait').catch(() => undefined)
+  }
+}
+
+async function demandTransaction(client: TransactionClient, text: string): Promise<void> {
+  const { inTransaction } = await doneBy(client, { text, values: [] })
+  if (!inTransaction) throw notInTransaction('rowLock', 'Call beginTransaction() on this connection first.')
+}
+
+async function failureOf(client: TransactionClient, error: unknown): Promise<LockFailure> {
+  const failure = FAILURES[Number(errnoOf(error))]
+  if (failure === undefined) throw error
+  if (failure.state !== 'busy') return failure
+  // With innodb_rollback_on_timeout the server has ended the transaction. To say "busy" would be to let the caller go on without one.
+  const { inTransaction } = await doneBy(client, { text: 'DO 0', values: [] })
+  return inTransaction ? failure : { state: 'conflict', why: 'timeout' }
+}
+
+const modes = new WeakMap<TransactionClient, string>()
+
+/** MariaDB knows only the old words, and MySQL takes NOWAIT and SKIP LOCKED only with the new ones. */
+async function shareMode(client: TransactionClient): Promise<string> {
+  let mode = modes.get(client)
+  if (mode === undefined) {
+    const [row] = await rowsOf(client, { text: 'SELECT VERSION() AS version', values: [] })
+    mode = String(row?.version).includes('MariaDB') ? 'LOCK IN SHARE MODE' : 'FOR SHARE'
+    modes.set(client, mode)
+  }
+  return mode
+}

@@ -1,0 +1,32 @@
+/**
+ * A lock by name that ends with the caller's transaction: PostgreSQL's transaction-scoped advisory lock. For what is not a row, or not yet: "one import of this file at a time", "nobody else creates
+ * this user now".
+ */
+import type { Duration } from '../../core/duration.ts'
+import { checkKey } from '../../core/keys.ts'
+import { type LockFailure, patienceOf } from '../row-lock.ts'
+import { advisoryKey } from './advisory-key.ts'
+import type { TransactionClient } from './client.ts'
+import { locking } from './locking.ts'
+
+export interface XactLockOptions {
+  /** Together with others who say so, instead of alone. */
+  readonly shared?: boolean
+  /** `nowait`: answer `busy` at once. A duration: wait that long. Left out: as long as `lock_timeout` says, for ever by default. */
+  readonly wait?: 'nowait' | Duration
+}
+
+export type XactLockResult = { readonly state: 'locked' } | LockFailure
+
+/** Taken until the transaction ends; taking it again inside of it is granted at once. Excludes `postgres-advisory` locks of the same name, both ways. */
+export async function xactLock(client: TransactionClient, name: string, options: XactLockOptions = {}): Promise<XactLockResult> {
+  const { shared = false, wait } = options
+  checkKey(name)
+  const patience = patienceOf(wait)
+  if (patience.how === 'skipLocked') throw new TypeError(`wait must be 'nowait' or a duration; got 'skipLocked'`)
+  const verb = `pg_${patience.how === 'nowait' ? 'try_' : ''}advisory_xact_lock${shared ? '_shared' : ''}`
+  return await locking<XactLockResult>(client, 'xactLock', patience, async (ask) => {
+    const { rows } = await ask(`SELECT ${verb}($1::bigint) AS won`, [String(advisoryKey(name))])
+    return rows[0]?.won === false ? { state: 'busy' } : { state: 'locked' }
+  })
+}

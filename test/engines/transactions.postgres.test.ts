@@ -1,0 +1,320 @@
+/** Locks inside of the caller's transaction on PostgreSQL, with both clients, against other connections that hold what is asked for. */
+import pg from 'pg'
+import postgres from 'postgres'
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { ConflictError } from '../../src/core/errors.ts'
+import { advisoryKey } from '../../src/transactions/postgres/advisory-key.ts'
+import { optimistic, rowLock, type TransactionClient, xactLock } from '../../src/transactions/postgres.ts'
+import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT = { timeout: 30_000, interval: 5 }
+const LONG = '60s'
+
+interface Ticket {
+  readonly id: number
+  readonly left: number
+}
+
+await describeServer('locks inside of a transaction of PostgreSQL', findPostgres, (source) => {
+  let server: PostgresServer
+  let database: string
+  let rival: PostgresConnection
+  let looker: PostgresConnection
+  let sql: postgres.Sql
+  let pool: pg.Pool
+
+  beforeAll(async () => {
+    server = await PostgresServer.start(source)
+    database = await server.database()
+    ;[rival, looker] = [await server.connect(database), await server.connect(database)]
+    pool = new pg.Pool({ connectionString: database, max: 4 })
+    sql = postgres(database, { max: 2, onnotice: () => undefined })
+    await rival.query(`CREATE SCHEMA "odd ""shop"; CREATE TABLE "odd ""shop"."Tickets.v1" (id int PRIMARY KEY, "left" int NOT NULL);
+      CREATE TABLE tickets (id int PRIMARY KEY, "left" int NOT NULL, version bigint NOT NULL DEFAULT 1, note text)`)
+    return async () => {
+      await sql.end()
+      await pool.end()
+      for (const connection of [rival, looker]) await connection[Symbol.asyncDispose]()
+      await server.drop(database)
+      await server[Symbol.asyncDispose]()
+    }
+  })
+
+  beforeEach(async () => {
+    await rival.query(`TRUNCATE tickets; INSERT INTO tickets SELECT n, 10 FROM generate_series(1, 3) n`)
+  })
+
+  afterEach(async () => {
+    await rival.query('ROLLBACK')
+  })
+
+  async function untilBlocked(count = 1): Promise<void> {
+    const blocked = `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+    await vi.waitFor(async () => expect(await looker.value(blocked)).toBe(count), LIMIT)
+  }
+
+  /** A transaction of the caller's, by each client. It is committed: what went wrong inside must not have spoilt it. */
+  const clients: Readonly<Record<string, <Result>(work: (client: TransactionClient) => Promise<Result>) => Promise<Result>>> = {
+    pg: async (work) => {
+      await using connection = await server.connect(database)
+      await connection.query('BEGIN')
+      const result = await work(connection.client)
+      await connection.query('COMMIT')
+      return result
+    },
+    'postgres.js': async (work) => (await sql.begin(async (transaction) => ({ result: await work(transaction) }))).result,
+  }
+
+  const ask = async (client: TransactionClient, text: string): Promise<unknown> =>
+    'unsafe' in client
+      ? Object.values((await client.unsafe(text))[0] as object)[0]
+      : Object.values((await client.query(text)).rows[0] as object)[0]
+
+  describe.each(Object.entries(clients))('%s', (_name, transaction) => {
+    test('a locked row is read, kept from others until the transaction ends, and then let go', async () => {
+      await transaction(async (client) => {
+        const result = await rowLock<Ticket>(client, { table: 'tickets', where: { id: 1 }, columns: ['id', 'left'] })
+        expect(result).toEqual({ state: 'locked', rows: [{ id: 1, left: 10 }] })
+        await expect(rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({ code: '55P03' })
+        await rival.query('SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE NOWAIT')
+      })
+      await rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')
+    })
+
+    test('a row that somebody has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
+      const seen = await transaction(async (client) => {
+        const answers = []
+        for (const wait of ['nowait', '50ms', 0, 'skipLocked'] as const) {
+          answers.push(await rowLock(client, { table: 'tickets', where: { id: 1 }, wait }))
+        }
+        return [...answers, await ask(client, 'SELECT count(*)::int FROM tickets')]
+      })
+      expect(seen).toEqual([...Array.from({ length: 4 }, () => ({ state: 'busy' })), 3])
+    })
+
+    test('a wait ends with the lock when the other lets go, and shows the row as it is then', async () => {
+      await rival.query('BEGIN; UPDATE tickets SET "left" = 4 WHERE id = 1')
+      const asked = transaction((client) => rowLock<Ticket>(client, { table: 'tickets', where: { id: 1 }, wait: LONG }))
+      await untilBlocked()
+      await rival.query('COMMIT')
+      expect(await asked).toMatchObject({ state: 'locked', rows: [{ id: 1, left: 4 }] })
+    })
+
+    test('its time-out does not outlast it, whether it was granted or not', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
+      await transaction(async (client) => {
+        for (const own of ['0', '7s']) {
+          await ask(client, `SELECT set_config('lock_timeout', '${own}', true)`)
+          expect(await rowLock(client, { table: 'tickets', where: { id: 1 }, wait: '20ms' })).toEqual({ state: 'busy' })
+          expect(await ask(client, 'SHOW lock_timeout')).toBe(own)
+          expect(await rowLock(client, { table: 'tickets', where: { id: 2 }, wait: '20ms' })).toMatchObject({ state: 'locked' })
+          expect(await ask(client, 'SHOW lock_timeout')).toBe(own)
+        }
+      })
+    })
+
+    test('what was locked before stays locked when the next is busy', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE')
+      await transaction(async (client) => {
+        await rowLock(client, { table: 'tickets', where: { id: 1 } })
+        expect(await rowLock(client, { table: 'tickets', where: { id: 2 }, wait: 'nowait' })).toEqual({ state: 'busy' })
+        await expect(looker.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({ code: '55P03' })
+      })
+    })
+
+    test('a row that is not there is missing, whatever the wait', async () => {
+      await transaction(async (client) => {
+        for (const wait of [undefined, 'nowait', 'skipLocked', '1s'] as const) {
+          const options = { table: 'tickets', where: { id: 99 }, ...(wait === undefined ? {} : { wait }) }
+          expect(await rowLock(client, options)).toEqual({ state: 'missing' })
+        }
+      })
+    })
+
+    test('skipping takes the next row that nobody has', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
+      const job = { table: 'tickets', where: { left: 10 }, order: ['id'], limit: 1, wait: 'skipLocked' } as const
+      expect(await transaction((client) => rowLock(client, job))).toMatchObject({ state: 'locked', rows: [{ id: 2 }] })
+    })
+
+    test('share locks go together, and exclude an update', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR SHARE')
+      await transaction(async (client) => {
+        const row = { table: 'tickets', where: { id: 1 }, wait: 'nowait' } as const
+        expect(await rowLock(client, { ...row, mode: 'share' })).toMatchObject({ state: 'locked' })
+        expect(await rowLock(client, { ...row, mode: 'update' })).toEqual({ state: 'busy' })
+      })
+    })
+
+    test('one of two that wait for each other is told of the deadlock, and can still end its transaction in order', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE')
+      // Only ours looks for deadlocks, so that ours is the one to give way.
+      await rival.query(`SET LOCAL deadlock_timeout = '60s'`)
+      await transaction(async (client) => {
+        await rowLock(client, { table: 'tickets', where: { id: 1 } })
+        const crossed = rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
+        await untilBlocked()
+        expect(await rowLock(client, { table: 'tickets', where: { id: 2 } })).toEqual({ state: 'conflict', why: 'deadlock' })
+        return { crossed }
+      }).then(({ crossed }) => crossed)
+    })
+
+    test('a transaction that sees an old row is told so', async () => {
+      await transaction(async (client) => {
+        if ('unsafe' in client) await client.unsafe('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
+        else await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
+        await ask(client, 'SELECT count(*) FROM tickets')
+        await rival.query('UPDATE tickets SET "left" = 1 WHERE id = 1')
+        expect(await rowLock(client, { table: 'tickets', where: { id: 1 } })).toEqual({ state: 'conflict', why: 'snapshot' })
+      })
+    })
+
+    test('calls made at once on one client take turns, and each has its own answer', async () => {
+      await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE')
+      const answers = await transaction((client) =>
+        Promise.all([1, 2, 3, 4].map((id) => rowLock(client, { table: 'tickets', where: { id }, columns: ['id'], wait: '20ms' }))),
+      )
+      expect(answers).toEqual([
+        { state: 'locked', rows: [{ id: 1 }] },
+        { state: 'busy' },
+        { state: 'locked', rows: [{ id: 3 }] },
+        { state: 'missing' },
+      ])
+    })
+
+    test('other errors of the server come through as they are, and leave the transaction usable', async () => {
+      await transaction(async (client) => {
+        await expect(rowLock(client, { table: 'nowhere', where: { id: 1 } })).rejects.toMatchObject({ code: '42P01' })
+        expect(await ask(client, 'SELECT 1')).toBe(1)
+      })
+    })
+
+    test('an advisory lock by name is exclusive or shared, and ends with the transaction', async () => {
+      const key = advisoryKey('import:7')
+      await transaction(async (client) => {
+        expect(await xactLock(client, 'import:7')).toEqual({ state: 'locked' })
+        expect(await looker.value('SELECT pg_try_advisory_lock($1)', [key])).toBe(false)
+      })
+      expect(await looker.value('SELECT pg_try_advisory_lock_shared($1)', [key])).toBe(true)
+      await transaction(async (client) => {
+        for (const wait of ['nowait', '20ms'] as const) expect(await xactLock(client, 'import:7', { wait })).toEqual({ state: 'busy' })
+        expect(await xactLock(client, 'import:7', { shared: true, wait: '20ms' })).toEqual({ state: 'locked' })
+        expect(await ask(client, 'SHOW lock_timeout')).toBe('0')
+      })
+      await looker.query('SELECT pg_advisory_unlock_all()')
+    })
+  })
+
+  test('outside of a transaction a lock is refused, with what to do about it', async () => {
+    const row = { table: 'tickets', where: { id: 1 } }
+    const wanting = { name: 'TypeError', message: expect.stringContaining('needs an open transaction') as string }
+    for (const client of [looker.client, pool as TransactionClient, sql]) {
+      await expect(rowLock(client, row)).rejects.toMatchObject(wanting)
+      await expect(xactLock(client, 'x')).rejects.toMatchObject(wanting)
+    }
+    expect(await looker.value('SELECT 1')).toBe(1)
+  })
+
+  test('names are taken literally, schema and all', async () => {
+    await rival.query(`INSERT INTO "odd ""shop"."Tickets.v1" VALUES (1, 5)`)
+    await clients.pg?.(async (client) => {
+      const result = await rowLock(client, { table: ['odd "shop', 'Tickets.v1'], where: { id: 1 } })
+      expect(result).toEqual({ state: 'locked', rows: [{ id: 1, left: 5 }] })
+    })
+  })
+
+  test('a name has the same number in SQL', async () => {
+    const inSql = `SELECT ('x' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16))::bit(64)::bigint`
+    for (const name of ['a', 'A', 'order:42', 'á', '𝄞']) expect(BigInt(String(await looker.value(inSql, [name])))).toBe(advisoryKey(name))
+  })
+
+  test('what is no client is refused', async () => {
+    await expect(rowLock({} as TransactionClient, { table: 't', where: { id: 1 } })).rejects.toThrow(TypeError)
+    await expect(xactLock(looker.client, 'x', { wait: 'skipLocked' as '1s' })).rejects.toThrow(TypeError)
+  })
+
+  describe('optimistic', () => {
+    const less = (row: { left: number }): { left: number } | undefined => (row.left > 0 ? { left: row.left - 1 } : undefined)
+
+    test.each([
+      ['pg', () => pool],
+      ['postgres.js', () => sql],
+    ])('%s: many at once lose no change, by version and by comparison', async (_name, client) => {
+      for (const guard of [{ version: 'version' }, { compare: ['left'] }]) {
+        await rival.query('UPDATE tickets SET "left" = 10 WHERE id = 1')
+        const options = { client: client() as TransactionClient, table: 'tickets', where: { id: 1 }, change: less, retries: 100, ...guard }
+        const results = await Promise.all(Array.from({ length: 12 }, () => optimistic<Ticket>(options)))
+        expect(results.filter(({ state }) => state === 'written')).toHaveLength(10)
+        expect(results.filter(({ state }) => state === 'unchanged')).toHaveLength(2)
+        expect(await rival.value('SELECT "left" FROM tickets WHERE id = 1')).toBe(0)
+      }
+      expect(await rival.value('SELECT version FROM tickets WHERE id = 1')).toBe('11')
+    })
+
+    test('answers the row before and after, the version raised', async () => {
+      const result = await optimistic({
+        client: looker.client,
+        table: 'tickets',
+        where: { id: 1 },
+        version: 'version',
+        change: () => ({ note: 'x' }),
+      })
+      const before = { id: 1, left: 10, version: '1', note: null }
+      expect(result).toEqual({ state: 'written', before, after: { ...before, version: '2', note: 'x' }, tries: 1 })
+      const [row] = await rival.query('SELECT * FROM tickets WHERE id = 1')
+      expect(row).toEqual({ ...before, version: '2', note: 'x' })
+    })
+
+    test('a comparison knows null', async () => {
+      const options = { client: looker.client, table: 'tickets', where: { id: 1 }, compare: ['note'], change: () => ({ note: 'mine' }) }
+      expect(await optimistic(options)).toMatchObject({ state: 'written', before: { note: null } })
+    })
+
+    test('sets what change names even where it was that already: somebody else may have changed it since', async () => {
+      const change = async (): Promise<{ left: number; note: string }> => {
+        await rival.query('UPDATE tickets SET "left" = 3 WHERE id = 1')
+        return { left: 10, note: 'ten' }
+      }
+      await optimistic({ client: looker.client, table: 'tickets', where: { id: 1 }, compare: ['note'], change })
+      expect(await rival.query('SELECT "left", note FROM tickets WHERE id = 1')).toEqual([{ left: 10, note: 'ten' }])
+    })
+
+    test('names the row and the tries when it gives up', async () => {
+      const change = async (): Promise<object> => {
+        await rival.query('UPDATE tickets SET version = version + 1 WHERE id = 1')
+        return { left: 0 }
+      }
+      const options = { client: looker.client, table: 'tickets', where: { id: 1 }, version: 'version', change, retries: 3 }
+      await expect(optimistic(options)).rejects.toThrow('gave up changing tickets (id = 1) after 4 tries: others changed it each time')
+      expect(await rival.value('SELECT "left" FROM tickets WHERE id = 1')).toBe(10)
+    })
+
+    test('in a transaction that can see no newer row it gives up at once', async () => {
+      await using connection = await server.connect(database)
+      await connection.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+      const change = async (): Promise<object> => {
+        await rival.query('UPDATE tickets SET version = version + 1 WHERE id = 1')
+        return { left: 0 }
+      }
+      const options = { client: connection.client, table: 'tickets', where: { id: 1 }, version: 'version', change }
+      const error = await optimistic(options).catch((caught: unknown) => caught)
+      expect(error).toBeInstanceOf(ConflictError)
+      expect(error).toMatchObject({ tries: 1, message: expect.stringContaining('goes on seeing it as it was') as string })
+    })
+
+    test('what cannot be meant is refused', async () => {
+      const options = { client: looker.client, table: 'tickets', where: { id: 1 }, change: () => ({ left: 1 }) }
+      await expect(optimistic(options)).rejects.toThrow('give either version')
+      await expect(optimistic({ ...options, version: 'version', compare: ['left'] })).rejects.toThrow('give either version')
+      await expect(optimistic({ ...options, version: 'note' })).rejects.toThrow('must be a whole number')
+      await expect(optimistic({ ...options, version: 'nowhere' })).rejects.toThrow(`has no column 'nowhere'`)
+      await expect(optimistic({ ...options, version: 'version', change: () => ({ version: 5 }) })).rejects.toThrow(
+        'leave the version column',
+      )
+      await expect(optimistic({ ...options, compare: ['left'], change: () => ({}) })).rejects.toThrow('change names no column')
+      await expect(optimistic({ ...options, compare: ['left'], where: { left: 10 } })).rejects.toThrow('more than one row')
+    })
+  })
+})
