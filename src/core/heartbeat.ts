@@ -15,10 +15,10 @@ export interface Scheduled extends Heaped {
 }
 
 /**
- * A timer does not run while the machine sleeps: one that is overdue by this much is set again, or everything new would wait for it. Overdue by less, it most likely
- * is about to fire, and setting it again for each thing that is put would cost more than the beat.
+ * A timer does not run while the machine sleeps: one that is overdue is set again, or everything new would wait for it. Not if that was just done: it is about to
+ * fire then, and setting it again for each thing that is put, while a busy program keeps it from firing, would cost more than the beat.
  */
-export const ASLEEP_MS = 2
+export const JUST_SET_MS = 2
 
 export class Heartbeat<Item extends Scheduled> {
   readonly #clock: Clock
@@ -26,6 +26,7 @@ export class Heartbeat<Item extends Scheduled> {
   readonly #heap = new Heap<Item>()
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
+  #setAt = 0
 
   constructor(clock: Clock, due: (item: Item, now: number) => void) {
     this.#clock = clock
@@ -55,10 +56,11 @@ export class Heartbeat<Item extends Scheduled> {
 
   #arm(now: number): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    if (this.#timerAt <= Math.max(at, now) && now <= this.#timerAt + ASLEEP_MS) return
+    if (this.#timerAt <= Math.max(at, now) && (now < this.#timerAt || now - this.#setAt <= JUST_SET_MS)) return
     this.#timer?.cancel()
     this.#timer = undefined
     this.#timerAt = Math.max(at, now)
+    this.#setAt = now
     if (at === Number.POSITIVE_INFINITY) return
     this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
   }
