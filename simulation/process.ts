@@ -5,9 +5,9 @@
  *              ├──► boot       the same, but counts suspension; read in steps of 10 ms
  *              └──► wall       the same as boot, until somebody sets it
  *
- * The core never sees true time. It gets what `sleeplessNow` makes of these three, as on a real machine.
+ * The core never sees true time. It gets what `sleepless` makes of these three, as on a real machine.
  */
-import { type Clock, sleeplessNow, type Timer } from '../src/core/clock.ts'
+import { type Clock, sleepless, type Timer } from '../src/core/clock.ts'
 import { createLocks, type Locks } from '../src/core/locks.ts'
 import { Actor, type ResumeOrder } from './actor.ts'
 import { simulatedEngine } from './engine.ts'
@@ -122,7 +122,7 @@ export class SimulatedProcess extends Actor {
   #clock(): Clock {
     const elapsed = (): number => (this.scheduler.now - this.#bornAt) * this.#rate
     return {
-      now: sleeplessNow({
+      ...sleepless({
         monotonicMs: () => elapsed() - this.#suspendedMs * this.#rate,
         wallMs: () => {
           this.#unseenMs = 0

@@ -13,7 +13,6 @@
 import type { Awake } from './awake.ts'
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
-import { JUST_SET_MS } from './heartbeat.ts'
 import { outside } from './outside.ts'
 
 /** When a call went out. `order` tells earlier from later even where the clock does not. */
@@ -69,7 +68,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   /** One timer watches all calls. It is left standing when they are answered, for the next ones, and ends when it finds none. */
   #watch: Timer | undefined
   #watchAt: number = Number.POSITIVE_INFINITY
-  #watchSetAt = 0
+  #asleepMs = 0
 
   constructor(verb: Verb<Item, Answer>, clock: Clock, awake: Awake, nextOrder: () => number) {
     this.#verb = verb
@@ -219,10 +218,12 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #lookAt(at: number, now: number): void {
-    if (this.#watchAt <= Math.max(at, now) && (now < this.#watchAt || now - this.#watchSetAt <= JUST_SET_MS)) return
+    // As for the heartbeat: a timer that has slept is set again.
+    const asleepMs = this.#clock.asleepMs?.() ?? 0
+    if (this.#watchAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return
     this.#watch?.cancel()
     this.#watchAt = Math.max(Math.min(at, this.#watchAt), now)
-    this.#watchSetAt = now
+    this.#asleepMs = asleepMs
     this.#watch = this.#clock.timer(this.#watchAt - this.#clock.now(), () => outside(() => this.#look()))
   }
 

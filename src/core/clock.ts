@@ -16,6 +16,8 @@ export interface Timer {
 export interface Clock {
   /** Milliseconds, with fractions, that never go back and count the time asleep. The origin means nothing. */
   now(): number
+  /** How much of that was sleep, in which no timer ran: a timer that was set before is late by as much. Without it: none. */
+  asleepMs?(): number
   /** Call `fire` once, `delayMs` from now or a little later. Never keeps the process alive. */
   timer(delayMs: number, fire: () => void): Timer
   /**
@@ -49,11 +51,11 @@ const SUSPICIOUS_MS = 100
 const BOOT_STEP_MS = 20
 
 /** Monotonic time that goes on during sleep. */
-export function sleeplessNow(sources: Sources): () => number {
+export function sleepless(sources: Sources): { now(): number; asleepMs(): number } {
   let wallAhead = sources.wallMs() - sources.monotonicMs()
   const bootAhead = sources.bootMs() - sources.monotonicMs()
   let asleepMs = 0
-  return () => {
+  const now = (): number => {
     const monotonic = sources.monotonicMs()
     const ahead = sources.wallMs() - monotonic
     // Apart in either direction: a clock that is set back on waking can hide a sleep.
@@ -67,6 +69,7 @@ export function sleeplessNow(sources: Sources): () => number {
     }
     return monotonic + asleepMs
   }
+  return { now, asleepMs: () => asleepMs }
 }
 
 /** The longest delay a Node timer takes; a longer one would fire at once. */
@@ -93,7 +96,7 @@ function stayAlive(): Timer {
   }
 }
 
-const systemNow = sleeplessNow({
+const { now: systemNow, asleepMs } = sleepless({
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),
   bootMs: () => uptime() * 1000,
@@ -101,6 +104,7 @@ const systemNow = sleeplessNow({
 
 export const systemClock: Clock = {
   now: systemNow,
+  asleepMs,
   timer(delayMs, fire) {
     const at = systemNow() + delayMs
     let handle: NodeJS.Timeout

@@ -14,19 +14,13 @@ export interface Scheduled extends Heaped {
   readonly slackMs: number
 }
 
-/**
- * A timer does not run while the machine sleeps: one that is overdue is set again, or everything new would wait for it. Not if that was just done: it is about to
- * fire then, and setting it again for each thing that is put, while a busy program keeps it from firing, would cost more than the beat.
- */
-export const JUST_SET_MS = 2
-
 export class Heartbeat<Item extends Scheduled> {
   readonly #clock: Clock
   readonly #due: (item: Item, now: number) => void
   readonly #heap = new Heap<Item>()
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
-  #setAt = 0
+  #asleepMs = 0
 
   constructor(clock: Clock, due: (item: Item, now: number) => void) {
     this.#clock = clock
@@ -56,11 +50,13 @@ export class Heartbeat<Item extends Scheduled> {
 
   #arm(now: number): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    if (this.#timerAt <= Math.max(at, now) && (now < this.#timerAt || now - this.#setAt <= JUST_SET_MS)) return
+    // A timer does not run while the machine sleeps: one that has slept is set again, or everything new would wait for it.
+    const asleepMs = this.#clock.asleepMs?.() ?? 0
+    if (this.#timerAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return
     this.#timer?.cancel()
     this.#timer = undefined
     this.#timerAt = Math.max(at, now)
-    this.#setAt = now
+    this.#asleepMs = asleepMs
     if (at === Number.POSITIVE_INFINITY) return
     this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
   }

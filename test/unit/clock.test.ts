@@ -1,11 +1,11 @@
 /** The only door to time: what sleep does to it, and what a clock that somebody sets does not. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { sleeplessNow, systemChance, systemClock } from '../../src/core/clock.ts'
+import { sleepless, systemChance, systemClock } from '../../src/core/clock.ts'
 
 /** A machine that can be awake, asleep, and have its clock set. */
 function machine() {
   const time = { monotonic: 1000, wall: 1_700_000_000_000, boot: 50_000 }
-  const now = sleeplessNow({
+  const { now } = sleepless({
     monotonicMs: () => time.monotonic,
     wallMs: () => time.wall,
     // In steps of 10 ms, as Linux has it.
