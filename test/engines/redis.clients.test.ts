@@ -15,7 +15,7 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 /** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
-const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction', 'unknown outcomes']
+const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction']
 
 interface Kind {
   readonly name: string
