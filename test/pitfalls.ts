@@ -15,7 +15,6 @@ export interface Pitfall {
 const NO_GUARD = 'there is no guard yet'
 const NO_QUORUM = 'no engine asks several servers for votes yet'
 const NO_SESSION = 'no engine has sessions yet'
-const NO_CLIENT = 'no engine uses a client library or a connection pool yet'
 
 export const pitfalls: readonly Pitfall[] = [
   // Safety
@@ -91,7 +90,11 @@ export const pitfalls: readonly Pitfall[] = [
       ['conformance/cases/crash.ts', 'a process that holds is killed: the next one holds, and nothing of the dead one remains'],
     ],
   },
-  { number: 12, mistake: 'fewer than a majority of servers are enough', notYet: NO_QUORUM },
+  {
+    number: 12,
+    mistake: 'fewer than a majority of servers are enough',
+    shownBy: [['test/engines/redis.durability.test.ts', 'fewer than a majority are refused, with the number that would do']],
+  },
   {
     number: 13,
     mistake: 'one lock object used twice counts as one holder, so limits are ignored',
@@ -252,9 +255,13 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 39,
     mistake: 'every waiter takes a connection, until the pool deadlocks; session locks go through a pooler',
-    notYet: NO_CLIENT,
+    shownBy: [['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it']],
   },
-  { number: 40, mistake: "commands are defined on the user's client under common names", notYet: NO_CLIENT },
+  {
+    number: 40,
+    mistake: "commands are defined on the user's client under common names",
+    shownBy: [['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it']],
+  },
   {
     number: 41,
     mistake: 'keys without bound are left behind',
@@ -268,7 +275,11 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'ordinary contention is emitted as an error',
     shownBy: [['test/unit/diagnostics.test.ts', 'says why: busy, timeout, cancelled or error']],
   },
-  { number: 43, mistake: 'scripts compare numbers as strings, or the reverse', notYet: 'no engine has scripts yet' },
+  {
+    number: 43,
+    mistake: 'scripts compare numbers as strings, or the reverse',
+    shownBy: [['test/engines/redis.differential.test.ts', 'answers as memory does, three clients, seed %i']],
+  },
   {
     number: 44,
     mistake: "installing the package touches the user's home",

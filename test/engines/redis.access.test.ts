@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { afterEach, expect, test } from 'vitest'
 import { connect, EngineError, type Locks } from '../../src/index.ts'
 import { builtModule } from '../built.ts'
+import { freePort } from '../servers/ports.ts'
 import { Missing } from '../servers/programs.ts'
 import { findOwnRedis, type RedisOptions, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -75,6 +76,7 @@ await describeServer('access to Redis', findOwnRedis, (source) => {
     const [second] = await Promise.all([locks?.mutex('key').acquire(), first?.release()])
     expect(await locks?.inspect('key')).toMatchObject({ entries: [{ state: 'held' }] })
     for await (const { key } of locks?.list() ?? []) expect(key).toBe('key')
+    await using _watching = await locks?.engine.watch?.('key', () => undefined)
     expect(await second?.release()).toBe(true)
   })
 
@@ -84,7 +86,7 @@ await describeServer('access to Redis', findOwnRedis, (source) => {
     const tls = ['--tls-cert-file', certificateFile, '--tls-key-file', keyFile, '--tls-ca-cert-file', caFile, '--tls-auth-clients', 'no']
     await start({ args: ['--tls-port', '0', ...tls] })
     await using admin = await server.connect()
-    const port = server.port + 1
+    const port = await freePort()
     await admin.command('CONFIG', 'SET', 'tls-port', port)
     const url = `rediss://127.0.0.1:${port}`
     expect(await acquireAt(`${url}?ca=${encodeURIComponent(caFile)}`)).toBeTypeOf('bigint')

@@ -15,7 +15,7 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 /** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
-const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction', 'unknown outcomes']
+const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction']
 
 interface Kind {
   readonly name: string
@@ -109,6 +109,31 @@ await describeServer('brought clients', findOwnRedis, (source) => {
       await locks.close()
     })
 
+    test('a hundred waiters share its connections, and nothing is defined on it', async () => {
+      const options = await kind.make(server.port)
+      made.push(options)
+      const before = methodsOf(options.client)
+      const cancel = new AbortController()
+      await using locks = createLocks(redis(options), { ttl: '30s' })
+      const lease = await locks.mutex('many').acquire()
+      await using client = await server.connect()
+      const connections = async (): Promise<number> => String(await client.command('CLIENT', 'LIST')).split('\n').length
+      const wait = (): Promise<unknown> =>
+        locks
+          .mutex('many')
+          .acquire({ signal: cancel.signal })
+          .catch(() => undefined)
+      void wait()
+      await vi.waitFor(async () => expect((await locks.inspect('many')).entries).toHaveLength(2), LIMIT)
+      const used = await connections()
+      for (let waiters = 1; waiters < 100; waiters += 1) void wait()
+      await vi.waitFor(async () => expect((await locks.inspect('many')).entries).toHaveLength(101), LIMIT)
+      expect(await connections()).toBe(used)
+      expect(methodsOf(options.client)).toEqual(before)
+      cancel.abort()
+      await lease.release()
+    })
+
     test('what could be wrong with the server is found', async () => {
       await using made = await engine()
       expect((await made.diagnose()).map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
@@ -130,6 +155,12 @@ await describeServer('brought clients', findOwnRedis, (source) => {
     })
   })
 })
+
+/** Those of the object itself and those of its class. */
+function methodsOf(client: object): readonly string[] {
+  const names = [client, Object.getPrototypeOf(client) as object].flatMap((one) => Object.getOwnPropertyNames(one))
+  return names.filter((name) => typeof (client as Record<string, unknown>)[name] === 'function').sort()
+}
 
 async function failureOf(promise: Promise<unknown>): Promise<unknown> {
   try {

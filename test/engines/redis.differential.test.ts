@@ -154,7 +154,7 @@ class Trace {
   }
 
   #claim(): Claim {
-    const limit = this.#dice.pick([1, 1, 1, 2, 3, 5, UNLIMITED, UNLIMITED])
+    const limit = this.#dice.pick([1, 1, 1, 2, 3, 11, UNLIMITED, UNLIMITED])
     const weight = limit === UNLIMITED ? 1 : 1 + this.#dice.below(limit)
     const [key, id, wait] = [this.#dice.pick(KEYS), this.#dice.pick(this.#ids), !this.#dice.oneIn(4)]
     return { key, id, holder: `holder ${this.#dice.below(9)} é`, weight, limit, ttlMs: this.#ttlMs(), wait }

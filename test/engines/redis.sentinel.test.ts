@@ -11,7 +11,7 @@ import { deploymentWorld } from './redis-world.ts'
 const LIMIT = { timeout: 50_000, interval: 10 }
 
 await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
-  describe('like every other', () => {
+  describe('in quiet times', () => {
     const starting = SentinelDeployment.start(program)
     conformance({ describe, it, afterAll }, 'redis sentinel', () => deploymentWorld(starting))
     afterAll(async () => (await starting)[Symbol.asyncDispose]())

@@ -44,7 +44,13 @@ export interface EngineSetup {
   readonly durability: Durability | undefined
 }
 
-export class RedisEngine implements Engine {
+/** An engine on Redis. */
+export interface RedisEngine extends Engine {
+  /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
+  diagnose(): Promise<readonly RedisFinding[]>
+}
+
+export class RedisLines implements RedisEngine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
   readonly #wire: Wire
@@ -133,7 +139,6 @@ export class RedisEngine implements Engine {
     return await this.#watches.add(key, listener)
   }
 
-  /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
   async diagnose(): Promise<readonly RedisFinding[]> {
     await this.#caller.connected()
     return await this.#diagnose({ thorough: true })

@@ -1,7 +1,7 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Durability } from './durability.ts'
-import { RedisEngine } from './engine.ts'
+import { type RedisEngine, RedisLines } from './engine.ts'
 import { RESERVED } from './names.ts'
 import type { Wire } from './wires/wire.ts'
 
@@ -28,5 +28,5 @@ export function engineOn(makeWire: (clock: Clock) => Wire, options: CommonOption
     throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
   }
   if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
-  return new RedisEngine({ wire: makeWire(clock), prefix, clock, client: systemChance.id(), durability })
+  return new RedisLines({ wire: makeWire(clock), prefix, clock, client: systemChance.id(), durability })
 }
