@@ -98,8 +98,11 @@ export class Entry implements Claim, Scheduled {
   #announcedAt = 0
   /** The order of the newest request that was answered. */
   #answeredOrder = 0
-  /** A grant with little time left is being renewed before it is believed. */
+  /** A grant with little time left is being renewed before it is believed; and its token. */
   confirming = false
+  #unconfirmed: bigint | null = null
+  /** The token of a grant that turned out to be of an earlier stay of this id. News of it may come again. */
+  #refuted: bigint | null | undefined
   inJeopardy = false
 
   /** When its hold became known. */
@@ -190,6 +193,7 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
+    if (granted.token === this.#refuted) return ASK
     // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
     if (this.isDoubtful) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
@@ -232,6 +236,7 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
     this.phase = 'waiting'
     this.queued = true
+    if (this.confirming) this.#refuted = this.#unconfirmed
     this.confirming = false
     this.ahead = ahead ?? this.ahead
     this.#confirm(sent, this.ttlMs)
@@ -247,6 +252,7 @@ export class Entry implements Claim, Scheduled {
     const leftMs = this.deadline - now
     if (leftMs < this.ttlMs / 2 && !this.confirming) {
       this.confirming = true
+      this.#unconfirmed = token
       this.phase = 'waiting'
       return ASK
     }

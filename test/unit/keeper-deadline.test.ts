@@ -166,6 +166,23 @@ describe('a grant with less than half the ttl left is renewed before it is said 
     expect(asked.value.token).toBe(5n)
   })
 
+  test('news of a grant that was not confirmed is not believed when it comes again: it was of an earlier stay', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 100_000 })
+    const asked = watched(locks.mutex('a').acquire())
+    const enter = await engine.next('enter')
+    await enter.answer(waiting(1))
+    const news = { key: 'a', id: enter.ids[0] as string, standing: held(1n, 10) }
+    clock.stall(TTL * 2)
+    await engine.tell(news)
+    // A late duplicate of the enter has put the same id in line again.
+    await (await engine.next('renew')).answer(waiting(1))
+    await engine.tell(news)
+    expect(asked.state).toBe('pending')
+    await (await engine.next('renew')).answer(waiting(1))
+    await engine.tell({ ...news, standing: held(7n, TTL) })
+    expect(asked.value.token).toBe(7n)
+  })
+
   test('a lock whose time runs out while it is being acquired is never returned', async () => {
     const { engine, clock, locks } = scripted({ callTimeout: 100_000 })
     const asked = watched(locks.mutex('a').acquire())
