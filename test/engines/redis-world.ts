@@ -1,11 +1,20 @@
 /** The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored. */
 import type { Seat, World } from '../../conformance/index.ts'
-import { openRedis } from '../../src/engines/redis/index.ts'
+import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import type { RedisServer } from '../servers/redis.ts'
 
 const module = builtModule('src/engines/redis/index.ts')
+
+/** Enough of them for every server of a small Cluster to have one. */
+const SPREAD = Array.from({ length: 16 }, (_, index) => `warm up ${index}`)
+
+/** A client connects to a server when it first asks it something. Cases count time, and sockets: so it has. */
+export async function connected(engine: RedisEngine): Promise<RedisEngine> {
+  await Promise.all(SPREAD.map((key) => engine.inspect(key)))
+  return engine
+}
 
 /** One server. The network of a process goes through a proxy of its own. */
 export async function redisWorld(server: RedisServer, options: { readonly keepsLines?: boolean } = {}): Promise<World> {
@@ -25,7 +34,7 @@ export async function redisWorld(server: RedisServer, options: { readonly keepsL
   }
 
   return {
-    engine: () => openRedis(server.url),
+    engine: async () => connected(await openRedis(server.url)),
     actor,
     leftovers: () => stored([server]),
     ...(process === undefined
@@ -52,18 +61,10 @@ export interface Deployment extends AsyncDisposable {
   restart(how: 'cleanly' | 'killed'): Promise<void>
 }
 
-/** Enough of them for every server of a small Cluster to have one. */
-const SPREAD = Array.from({ length: 16 }, (_, index) => `warm up ${index}`)
-
 export async function deploymentWorld(starting: Promise<Deployment>): Promise<World> {
   const deployment = await starting
   return {
-    engine: async () => {
-      const engine = await openRedis(deployment.url)
-      // A client connects to a server when it first asks it something. Cases count time, and sockets.
-      await Promise.all(SPREAD.map((key) => engine.inspect(key)))
-      return engine
-    },
+    engine: async () => connected(await openRedis(deployment.url)),
     actor: () => ({ module, export: 'openRedis', options: deployment.url }),
     leftovers: async () => stored(await deployment.masters()),
     restart: (how) => deployment.restart(how),

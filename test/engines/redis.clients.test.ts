@@ -12,6 +12,7 @@ import { createLocks, EngineError } from '../../src/index.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
+import { connected } from './redis-world.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 /** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
@@ -93,7 +94,7 @@ await describeServer('brought clients', findOwnRedis, (source) => {
 
     afterAll(() => Promise.all(made.map((options) => kind.close(options))))
 
-    conformance({ describe, it, afterAll }, kind.name, () => ({ engine: () => engine() }), {
+    conformance({ describe, it, afterAll }, kind.name, () => ({ engine: async () => connected(await engine()) }), {
       only: (_, property) => PROPERTIES.includes(property),
     })
 

@@ -127,6 +127,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     ['a hash', ['HSET', 'x', '1'], /is a hash, not a lock/],
     ['a string without expiry', ['SET', 'x'], /without expiry/],
     ['a lock of a newer Holdfast', ['SET', 'hf2:whatever'], /newer Holdfast \(format 2\)/],
+    ['something that only looks like a lock', ['SET', 'hf1:a:b'], /or is no lock/],
   ])('%s at the key fails that claim at once, and no other', async (_, [command, ...rest], message) => {
     await stranger.command(command as string, `lock:${key}`, ...rest)
     const free = claim(`${key} free`)

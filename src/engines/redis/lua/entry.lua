@@ -7,9 +7,10 @@ local UNBOUND = math.huge
 -- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>". To a client that watches: "! - 0 <K>".
 local letters = {}
 
+-- Nil: it is none.
 local function parse(record)
   local token, flag, weight, limit, ttl, who, holder = string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) (%S*) (.*)$')
-  return {
+  return token and {
     token = token, flag = flag, weight = tonumber(weight), limit = tonumber(limit), ttl = tonumber(ttl), client = who, holder = holder,
   }
 end

@@ -110,8 +110,8 @@ end
 
 local function read_watchers(line, text)
   line.watchers = {}
-  for who, untill in string.gmatch(text, '(%S+) (%d+)') do
-    if tonumber(untill) >= now then line.watchers[who] = tonumber(untill) else line.rewatched = true end
+  for who, over in string.gmatch(text, '(%S+) (%d+)') do
+    if tonumber(over) >= now then line.watchers[who] = tonumber(over) else line.rewatched = true end
   end
 end
 
@@ -169,8 +169,9 @@ local function open(i)
   elseif value then
     local left, form, id, record = call('PTTL', K), string.match(value, '^hf1([:+])([^:]*):(.*)$')
     local version = string.match(value, '^hf(%d+)[:+]')
-    if id then
-      line.entry, line.sole, line.marked = parse(record), id, form == '+'
+    line.entry = id and parse(record)
+    if line.entry then
+      line.sole, line.marked = id, form == '+'
       line.entry.expiry = now + (left >= 0 and left or line.entry.ttl)
       hold(line, line.entry.weight, line.entry.limit)
       line.stirred = false
@@ -191,8 +192,8 @@ end
 
 local function close_watchers(line)
   local list = {}
-  for who, untill in pairs(line.watchers) do
-    list[#list + 1] = who .. ' ' .. digits(untill)
+  for who, over in pairs(line.watchers) do
+    list[#list + 1] = who .. ' ' .. digits(over)
     if line.stirred then write_to(who, '! - 0 ' .. line.K) end
   end
   if not line.rewatched then return end
