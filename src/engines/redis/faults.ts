@@ -80,6 +80,7 @@ export function reserved(K: string): EngineError {
 export function unusable(K: string, kind: string, detail: string): EngineError {
   const lasting = { outcome: 'not-applied', transient: false } as const
   if (kind === 'type') return new EngineError(ENGINE, `'${K}' is a ${detail}, not a lock; use another prefix`, lasting)
-  if (kind === 'version') return new EngineError(ENGINE, `'${K}' was written by a newer Holdfast (format ${detail}), or is no lock`, lasting)
+  if (kind === 'version')
+    return new EngineError(ENGINE, `'${K}' was written by a newer Holdfast (format ${detail}), or is no lock`, lasting)
   return new EngineError(ENGINE, `'${K}' is a ${detail} without expiry that somebody else has set: nobody could wait for its end`, lasting)
 }
