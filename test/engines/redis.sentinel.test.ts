@@ -13,7 +13,13 @@ const LIMIT = { timeout: 50_000, interval: 10 }
 await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
   describe('in quiet times', () => {
     const starting = SentinelDeployment.start(program)
-    conformance({ describe, it, afterAll }, 'redis sentinel', () => deploymentWorld(starting))
+    conformance({ describe, it, afterAll }, 'redis sentinel', async () => {
+      const { restart: _, ...world } = await deploymentWorld(starting)
+      return {
+        ...world,
+        lacks: { restart: 'how long Sentinel takes to find a master again is not ours to bound; the fail-overs below are' },
+      }
+    })
     afterAll(async () => (await starting)[Symbol.asyncDispose]())
   })
 
