@@ -131,9 +131,12 @@ export class World implements AsyncDisposable {
     return JSON.parse(stdout) as Shape
   }
 
-  /** A shell line on a terminal. What is written to its stdin is typed. */
+  /**
+   * A shell line on a terminal. What is written to its stdin is typed. `exec`, because script(1) has $SHELL run it, and some of those stay beside it: Ctrl-C
+   * would end that shell, whatever becomes of the line.
+   */
   onTerminal(line: string, env: NodeJS.ProcessEnv = {}): Running {
-    return this.spawn('script', ['-qefc', `bash --norc -c '${line.replaceAll("'", "'\\''")}'`, '/dev/null'], env)
+    return this.spawn('script', ['-qefc', `exec bash --norc -c '${line.replaceAll("'", "'\\''")}'`, '/dev/null'], env)
   }
 
   spawn(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {

@@ -124,7 +124,7 @@ test('run killed with -9: its command and what that has started are ended, thoug
 })
 
 test('Ctrl-Z stops the job; brought back in time it goes on, brought back too late it was ended: 79', async () => {
-  const run = world.spawn('script', ['-qefc', 'bash --norc -i', '/dev/null'], { PS1: '$ ' })
+  const run = world.spawn('script', ['-qefc', 'exec bash --norc -i', '/dev/null'], { PS1: '$ ' })
   const type = (text: string): boolean => run.stdin.write(`${text}\r`)
   type(`holdfast run k --ttl 5s -- sh -c 'echo $$ > worker; while :; do echo beat >> beats; sleep 0.02; done'`)
   const worker = await pidIn('worker')
