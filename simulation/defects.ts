@@ -138,8 +138,8 @@ const core: readonly Defect[] = [
   {
     name: '`waiting` treated as loss',
     file: 'src/core/entry.ts',
-    find: "if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n    this.phase = 'waiting'",
-    replace: "if (this.phase === 'held') return { step: 'lose', why: 'expired' }\n    this.phase = 'waiting'",
+    find: "if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n    if (this.confirming",
+    replace: "if (this.phase === 'held') return { step: 'lose', why: 'expired' }\n    if (this.confirming",
     why: 'the answer to a renewal may be older than the news of the grant that overtook it',
   },
   {

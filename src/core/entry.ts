@@ -98,11 +98,10 @@ export class Entry implements Claim, Scheduled {
   #announcedAt = 0
   /** The order of the newest request that was answered. */
   #answeredOrder = 0
-  /** A grant with little time left is being renewed before it is believed; and its token. */
+  /** A grant with little time left is being renewed before it is believed. */
   confirming = false
-  #unconfirmed: bigint | null = null
-  /** The token of a grant that turned out to be of an earlier stay of this id. News of it may come again. */
-  #refuted: bigint | null | undefined
+  /** It may have expired in line and be there again, by a late duplicate of its enter. News of the stay before may still come. */
+  #interrupted = false
   inJeopardy = false
 
   /** When its hold became known. */
@@ -193,9 +192,9 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
-    if (granted.token === this.#refuted) return ASK
     // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
     if (this.isDoubtful) return ASK
+    if (this.#interrupted) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
@@ -234,9 +233,9 @@ export class Entry implements Claim, Scheduled {
   #hearWaiting(ahead: number | null, sent: Sent, now: number): Verdict {
     // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
     if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
+    if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs)) this.#interrupted = true
     this.phase = 'waiting'
     this.queued = true
-    if (this.confirming) this.#refuted = this.#unconfirmed
     this.confirming = false
     this.ahead = ahead ?? this.ahead
     this.#confirm(sent, this.ttlMs)
@@ -252,7 +251,6 @@ export class Entry implements Claim, Scheduled {
     const leftMs = this.deadline - now
     if (leftMs < this.ttlMs / 2 && !this.confirming) {
       this.confirming = true
-      this.#unconfirmed = token
       this.phase = 'waiting'
       return ASK
     }

@@ -180,6 +180,22 @@ describe('a grant with less than half the ttl left is renewed before it is said 
     expect(asked.state).toBe('pending')
     await (await engine.next('renew')).answer(waiting(1))
     await engine.tell({ ...news, standing: held(7n, TTL) })
+    await (await engine.next('renew')).answer(held(7n))
+    expect(asked.value.token).toBe(7n)
+  })
+
+  test('news of a grant is not believed after a silence in which the waiter may have expired and come back: it may be of the stay before', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 100_000 })
+    const asked = watched(locks.mutex('a').acquire())
+    const enter = await engine.next('enter')
+    await enter.answer(waiting(1))
+    clock.stall(TTL + 1)
+    await clock.advance(0)
+    // A late duplicate of the enter has put the same id in line again.
+    await (await engine.next('renew')).answer(waiting(1))
+    await engine.tell({ key: 'a', id: enter.ids[0] as string, standing: held(1n, TTL) })
+    expect(asked.state).toBe('pending')
+    await (await engine.next('renew')).answer(held(7n))
     expect(asked.value.token).toBe(7n)
   })
 
