@@ -189,6 +189,25 @@ export const expiry: Group = {
       },
     },
     {
+      name: 'what is released for later is not cut short by a renewal from before that comes late',
+      needs: [ownTtl],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        for (const limit of scene.traits.sharing ? [1, 2] : [1]) {
+          const key = scene.key()
+          const ttlMs = scene.fairTtlMs
+          const claims = Array.from({ length: limit }, () => scene.claim(key, { limit, ttlMs }))
+          for (const standing of await one.enter(claims)) isHeld(standing)
+          for (const claim of claims) {
+            isHeld((await one.renew([{ ...claim, ttlMs: scene.longTtlMs, outlives: true }]))[0])
+            isHeld((await one.renew([claim]))[0])
+          }
+          await sleep(1.2 * ttlMs)
+          isBusy((await other.enter([scene.claim(key, { limit, wait: false })]))[0])
+        }
+      },
+    },
+    {
       name: 'what has expired is seen by nobody, also when nobody has touched the line since',
       needs: [ownTtl],
       async run(scene) {

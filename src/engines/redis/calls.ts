@@ -8,7 +8,7 @@ import type { Caller } from './caller.ts'
 import { codeOf, reserved } from './faults.ts'
 import { counterKey, type Names } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
-import { Claims, renewArguments } from './requests.ts'
+import { Claims, renewArguments, stayOf } from './requests.ts'
 import { alone, enter, evict, inspect, leave, renew, type Script, watch } from './scripts.ts'
 
 export type Departing = Pick<Place, 'key' | 'id'>
@@ -108,9 +108,9 @@ export class Calls {
   async #renewAlone(places: readonly Place[], error: unknown): Promise<readonly Standing[]> {
     const refusal = refusalOfMoved(error)
     return await Promise.all(
-      places.map(async ({ key, id, ttlMs }): Promise<Standing> => {
-        const token = await this.#callAlone(key, id, String(ttlMs))
-        return token === '' ? failed(refusal) : { state: 'held', token: BigInt(token), heldForMs: ttlMs }
+      places.map(async (place): Promise<Standing> => {
+        const token = await this.#callAlone(place.key, place.id, stayOf(place))
+        return token === '' ? failed(refusal) : { state: 'held', token: BigInt(token), heldForMs: place.ttlMs }
       }),
     )
   }

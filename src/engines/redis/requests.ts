@@ -38,15 +38,20 @@ export class Claims {
 
 /** Undefined: as above. */
 export function renewArguments(places: readonly Place[]): readonly string[] | undefined {
-  return inClasses(places, sameTtl, (args, { ttlMs }) => args.push(String(ttlMs)))
+  return inClasses(places, sameStay, (args, place) => args.push(stayOf(place)))
 }
 
 function sameClaim(a: Common, b: Common): boolean {
   return a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
 }
 
-function sameTtl(a: Place, b: Place): boolean {
-  return a.ttlMs === b.ttlMs
+/** For how long a place is to be renewed, as the scripts read it: with a + if it is to outlive us. */
+export function stayOf({ ttlMs, outlives }: Place): string {
+  return outlives === true ? `+${ttlMs}` : String(ttlMs)
+}
+
+function sameStay(a: Place, b: Place): boolean {
+  return a.ttlMs === b.ttlMs && a.outlives === b.outlives
 }
 
 /** Which item is of which class, and then each class. */

@@ -208,6 +208,17 @@ export const lifeDefects: readonly Defect[] = [
     },
   })),
   defect(
+    'forgets that an entry is to outlive its owner',
+    ['what is released for later is not cut short by a renewal from before that comes late'],
+    (engine) => ({
+      renew: (places, signal) =>
+        engine.renew(
+          places.map(({ key, id, ttlMs }) => ({ key, id, ttlMs })),
+          signal,
+        ),
+    }),
+  ),
+  defect(
     'renews for the ttl of the enter',
     ['a renewal sets the expiry anew, to the ttl that it names', 'a key that is released for later stays busy until then, and no longer'],
     (engine) => {

@@ -16,7 +16,7 @@
 --   expiries     zset:  expiry (ms) -> id of everybody in entries
 --
 --   record       "<token> <flag> <weight> <limit> <ttl ms> <client> <holder>"
---   flag         a: alive. e: evicted, its renewals are refused. x: evicted and out of the line, remembered until it would have expired
+--   flag         a: alive. o: alive, and to outlive its owner. e: evicted, its renewals are refused. x: evicted and out of the line, remembered until it would have expired
 --
 -- One who holds is at K wherever possible: so it is renewed by one PEXPIRE, however many wait, and followed by one SET. Expiry is judged by the server's clock, entry
 -- by entry. An entry that holds is gone when K is no longer ours: somebody deleted or replaced it, and may have let others in. A line is opened once

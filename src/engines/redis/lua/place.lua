@@ -47,25 +47,32 @@ local function answer_waiting(line, i, id, ahead)
   return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
 end
 
+-- False: it may not be renewed. What is to outlive its owner is not cut short by a renewal from before that comes late.
+local function prolong(entry, ttl, outlives)
+  if entry.flag ~= 'a' and entry.flag ~= 'o' then return false end
+  entry.expiry = math.max(now + ttl, entry.flag == 'o' and not outlives and entry.expiry or 0)
+  entry.ttl = ttl
+  if outlives then entry.flag = 'o' end
+  return true
+end
+
 -- Renew an entry that may or may not be there.
-local function renew(line, i, id, ttl)
+local function renew(line, i, id, ttl, outlives)
   if line.sole == id then
-    local entry = line.entry
-    if entry.flag ~= 'a' then return answer(i, 'e') end
-    entry.ttl, entry.expiry, line.rewrite = ttl, now + ttl, true
-    return answer(i, 'H', entry.token)
+    if not prolong(line.entry, ttl, outlives) then return answer(i, 'e') end
+    line.rewrite = true
+    return answer(i, 'H', line.entry.token)
   end
   local value, since
   if line.exists then value, since = find(line, id) end
   if not value then return answer(i, 'u') end
   local entry = parse_value(value)
-  if entry.flag ~= 'a' then return answer(i, 'e') end
-  entry.ttl, entry.expiry = ttl, now + ttl
+  if not prolong(entry, ttl, outlives) then return answer(i, 'e') end
   store(line, id, entry)
   if not since then
     waiter = entry.client
     return answer_waiting(line, i, id, '')
   end
-  line.reach = math.max(line.reach, now + ttl)
+  line.reach = math.max(line.reach, entry.expiry)
   return answer(i, 'H', entry.token)
 end

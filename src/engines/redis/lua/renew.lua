@@ -3,7 +3,7 @@
 -- KEYS                 as in keys.lua
 -- ARGV  1..3           as in keys.lua
 --       4              which ttl each place has, if there are several: '!' for the first, '"' for the second, and so on; else nothing
---       ..             each ttl (ms)
+--       ..             each ttl (ms), with a + before it if the entry is to outlive its owner
 -- Answer               {codes, extras...}, as in place.lua
 --
 -- The usual batch finds every place at its K. Then it costs one MGET for all of them, and one PEXPIRE for each.
@@ -39,7 +39,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 --#include place
 
-for _, i in ipairs(slow) do renew(open(i), i, ids[i], tonumber(ttl_at(i))) end
+for _, i in ipairs(slow) do renew(open(i), i, ids[i], tonumber(ttl_at(i)), string.sub(ttl_at(i), 1, 1) == '+') end
 -- An empty letter to whoever waits: so its process knows, once for each beat, that letters still arrive.
 if waiter and not letters[waiter] then letters[waiter] = {} end
 finish()
