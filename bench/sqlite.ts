@@ -12,6 +12,9 @@ import { createLocks } from '../src/index.ts'
 import { callers, figure, median, percentile, race } from './driver.ts'
 import { busy, nowNs, type Order } from './sqlite-child.ts'
 
+/** As many again come first and are not counted: both processes are to have run for a while. */
+const HAND_OFFS = 1500
+
 export async function run(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
   try {
@@ -52,38 +55,37 @@ async function acquireAndRelease(folder: string, count: number): Promise<void> {
   await locks.close()
 }
 
-/** From the call of release in one process to the grant in another, and what a bare message through a watched file takes. */
+/** From the call of release in one process to the grant in another, and what a bare message through a watched file takes, by turns. */
 async function handOff(folder: string): Promise<void> {
   const file = join(folder, 'hand-off.db')
   const locks = createLocks(sqlite({ file }))
   const child = await startChild(file)
   const tell = (order: Order): Promise<Record<string, string>> => ask(child, order)
-  const handOffs: number[] = []
-  for (let round = 0; round < 300; round += 1) {
-    const lease = await locks.mutex('hand-off').acquire()
-    const granted = tell({ do: 'acquire' })
-    while ((await locks.inspect('hand-off')).entries.length < 2) await new Promise((resolve) => setImmediate(resolve))
-    const startedAt = nowNs()
-    void lease.release()
-    handOffs.push(Number(BigInt((await granted).at as string) - startedAt) / 1e6)
-    await tell({ do: 'release' })
-  }
-  await locks.close()
-
   const wakeFile = join(folder, 'wake')
   writeFileSync(wakeFile, '')
   await tell({ do: 'watch', file: wakeFile })
   const fd = openSync(wakeFile, 'r+')
+  const handOffs: number[] = []
   const messages: number[] = []
-  for (let round = 0; round < 300; round += 1) {
+  for (let round = -HAND_OFFS; round < HAND_OFFS; round += 1) {
+    const lease = await locks.mutex('hand-off').acquire()
+    const granted = tell({ do: 'acquire' })
+    while ((await locks.inspect('hand-off')).entries.length < 2) await new Promise((resolve) => setImmediate(resolve))
+    const releasedAt = nowNs()
+    void lease.release()
+    const grantedAt = BigInt((await granted).at as string)
+    await tell({ do: 'release' })
+
     const heard = once(child, 'message')
-    const startedAt = nowNs()
+    const sentAt = nowNs()
     writeSync(fd, 'x', 0)
     const [message] = (await heard) as [{ at: string }]
-    messages.push(Number(BigInt(message.at) - startedAt) / 1e6)
-    await new Promise((resolve) => setTimeout(resolve, 2))
+    if (round < 0) continue
+    handOffs.push(Number(grantedAt - releasedAt) / 1e6)
+    messages.push(Number(BigInt(message.at) - sentAt) / 1e6)
   }
   closeSync(fd)
+  await locks.close()
   child.kill()
   const ratio = median(handOffs) / median(messages)
   console.log('\nhand-off between two processes, from the call of release to the grant')

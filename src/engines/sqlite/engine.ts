@@ -14,7 +14,7 @@ import { LINE_BOUND, Lines } from './lines.ts'
 import { inspect, page } from './looking.ts'
 import { Patrol } from './patrol.ts'
 import { deathless, ownName } from './process.ts'
-import { REMOVED } from './schema.ts'
+import { HELD, REMOVED } from './schema.ts'
 import { Store } from './store.ts'
 import { Waiters } from './waiters.ts'
 import { Wake } from './wake.ts'
@@ -62,7 +62,8 @@ export class SqliteEngine implements Engine {
   readonly #wake: Wake
   readonly #patrol: Patrol
   #listener: ((news: News) => void) | undefined
-  #told: ReadonlySet<string> = new Set()
+  #told = new Set<string>()
+  #soon: NodeJS.Immediate | undefined
   #lastStore: Store | undefined
 
   constructor(options: EngineOptions) {
@@ -70,7 +71,7 @@ export class SqliteEngine implements Engine {
     this.file = file
     this.#options = options
     this.#clients = new Clients(options.outlives ? deathless() : ownName())
-    this.#wake = new Wake(file, () => this.#woken())
+    this.#wake = new Wake(file, (token) => this.#woken(token))
     this.#writer = new Writer({
       file,
       clock,
@@ -155,6 +156,7 @@ export class SqliteEngine implements Engine {
     this.#listener = undefined
     this.#waiters.clear()
     this.#patrol.stop()
+    clearImmediate(this.#soon)
     await this.#writer.close((lines) => lines.unregister())
     this.#wake.close()
   }
@@ -195,7 +197,7 @@ export class SqliteEngine implements Engine {
   #committed({ effects, client, nextExpiry }: Lines): void {
     this.#clients.own = client
     if (effects.wake.size > 0) this.#wake.touch(effects.wake)
-    for (const { key, id, until } of effects.waiters) this.#waiters.set(key, id, until)
+    for (const { key, id, stay } of effects.waiters) this.#waiters.set(key, id, stay)
     for (const news of effects.news) this.#tell(news)
     this.#patrol.changed(effects.changed)
     this.#patrol.arm(nextExpiry)
@@ -203,11 +205,30 @@ export class SqliteEngine implements Engine {
 
   // ---- being woken ----
 
-  #woken(): void {
+  /** `token`: of one of ours that holds now. It is told at once; a moment later we look for what else there may be. */
+  #woken(token: number): void {
+    const { clock } = this.#options
+    const waiter = this.#waiters.byToken(token)
+    const heldForMs = waiter === undefined ? 0 : waiter.until - clock.now()
+    if (waiter === undefined || heldForMs <= 0) {
+      this.#look()
+      return
+    }
+    const { key, id } = waiter
+    // Directly, and before anything else: we are inside nobody's call, and somebody waits.
+    this.#listener?.({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
+    this.#waiters.set(key, id, undefined)
+    this.#told.add(`${token} ${HELD}`)
+    // Not now: the one who waited has gone on by then.
+    this.#soon ??= setImmediate(this.#look)
+  }
+
+  readonly #look = (): void => {
+    clearImmediate(this.#soon)
+    this.#soon = undefined
     const { store } = this.#writer
-    if (store === undefined) return
     try {
-      this.#hear(store)
+      if (store !== undefined) this.#hear(store)
     } catch {
       // The patrol comes round soon, and whoever waits renews.
     }

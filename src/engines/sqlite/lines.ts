@@ -71,7 +71,7 @@ export class Lines {
     const { bulk } = this.scene
     const all = bulk.suits(places) && this.#unsummed(places) && bulk.leave(this.#sql, places)
     return places.map(({ key, id }) => {
-      this.effects.waiters.push({ key, id, until: undefined })
+      this.effects.waiters.push({ key, id, stay: undefined })
       if (all) this.effects.changed.add(key)
       return all || this.#leave(key, id)
     })
@@ -172,7 +172,7 @@ export class Lines {
     }
     sums.wait()
     this.scene.willWait(client)
-    this.effects.waiters.push({ key, id, until })
+    this.effects.waiters.push({ key, id, stay: { until, token } })
     return { state: 'waiting', ahead }
   }
 
@@ -189,10 +189,10 @@ export class Lines {
     const until = this.#untilAfter(ttlMs)
     const [entry] = this.#sql.renew.all(ttlMs, until, key, id)
     if (entry?.state === WAITING) {
-      this.effects.waiters.push({ key, id, until })
+      this.effects.waiters.push({ key, id, stay: { until, token: entry.token } })
       return { state: 'waiting', ahead: null }
     }
-    this.effects.waiters.push({ key, id, until: undefined })
+    this.effects.waiters.push({ key, id, stay: undefined })
     if (entry !== undefined) return { state: 'held', token: BigInt(entry.token), heldForMs: ttlMs }
     const why: GoneReason = this.#sql.knows.all(key, id).length > 0 ? 'evicted' : 'unknown'
     return { state: 'gone', why }
@@ -214,13 +214,22 @@ export class Lines {
   // ---- going ----
 
   #leave(key: string, id: string): boolean {
-    if (!this.#sums.has(key) && this.#sql.removeAlone.run(key, id) > 0) {
-      this.effects.changed.add(key)
-      return true
-    }
-    const gone = this.#sql.remove.all(key, id)
-    this.#departed(gone)
-    return gone.length > 0
+    const [gone] = this.#sql.remove.all(key, id)
+    if (gone === undefined) return false
+    if (this.#sums.has(key) || (gone.alone === 0 && !this.#handOver(gone))) this.#departed([gone])
+    this.effects.changed.add(key)
+    return true
+  }
+
+  /** The usual end of waiting: one who holds alone goes, and the next one wants the same. False: nothing was done. */
+  #handOver(gone: GoneRow): boolean {
+    const { key, weight, limit } = gone
+    if (gone.state !== HELD || weight !== limit) return false
+    const [next] = this.#sql.handOver.all(this.#now, this.#client ?? 0, weight, limit, key, key, key)
+    if (next === undefined) return false
+    if (this.#sql.shortenLine.run(key) === 0) this.#sql.removeLine.run(key)
+    this.#tell(next, { state: 'held', token: BigInt(next.token), heldForMs: next.expires_at - this.#now })
+    return true
   }
 
   /** These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter that goes can let others hold. */
@@ -256,9 +265,9 @@ export class Lines {
     const { key, id } = entry
     if (this.#isOwn(entry)) {
       this.effects.news.push({ key, id, standing })
-      this.effects.waiters.push({ key, id, until: undefined })
+      this.effects.waiters.push({ key, id, stay: undefined })
     } else {
-      this.effects.wake.add(entry.client)
+      this.effects.wake.set(entry.client, standing.state === 'held' ? entry.token : 0)
     }
   }
 

@@ -3,16 +3,17 @@ import type { News } from '../../core/engine.ts'
 import type { Bulk } from './bulk.ts'
 import type { Clients } from './clients.ts'
 import type { Statements } from './statements.ts'
+import type { Stay } from './waiters.ts'
 
 /** What is to be done once the transaction is committed. */
 export interface Effects {
   readonly news: News[]
-  /** Clients in other engine objects who have news. */
-  readonly wake: Set<number>
+  /** Clients in other engine objects who have news, and the token of a grant among it; 0 where it is something else. */
+  readonly wake: Map<number, number>
   /** Lines in which somebody came to hold, or went. */
   readonly changed: Set<string>
-  /** Our own waiters, in order: until when they stand in line; undefined: no longer. */
-  readonly waiters: { readonly key: string; readonly id: string; readonly until: number | undefined }[]
+  /** Our own waiters, in order, as they stand in line now; `stay` undefined: no longer. */
+  readonly waiters: { readonly key: string; readonly id: string; readonly stay: Stay | undefined }[]
 }
 
 /** The file as this transaction sees it. */
@@ -30,5 +31,5 @@ export interface Scene {
 }
 
 export function noEffects(): Effects {
-  return { news: [], wake: new Set(), changed: new Set(), waiters: [] }
+  return { news: [], wake: new Map(), changed: new Set(), waiters: [] }
 }

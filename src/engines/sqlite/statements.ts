@@ -65,6 +65,8 @@ export interface Statements {
   readonly line: Query<[string], LineRow>
   readonly putLine: Command<[string, number, number, number, number, number]>
   readonly removeLine: Command<[string]>
+  /** (key): one waiter fewer, if others are left. */
+  readonly shortenLine: Command<[string]>
 
   readonly knows: Query<[string, string], { found: number }>
   readonly entryByToken: Query<[string, number], EntryRow>
@@ -73,12 +75,13 @@ export interface Statements {
   readonly insertAll: Command<[number, number, number, number, number, number, number, number, string, string]>
   readonly crowd: Command<[string]>
   readonly renew: Query<[number, number, string, string], { state: number; token: number }>
-  readonly remove: Query<[string, string], GoneRow>
-  /** The same for one that is alone: nobody else is there to be settled. */
-  readonly removeAlone: Command<[string, string]>
+  /** `alone`: nobody else was there, who would have to be settled. */
+  readonly remove: Query<[string, string], GoneRow & { readonly alone: number }>
   /** (places): those of them that are alone. */
   readonly removeAll: Command<[string]>
   readonly grant: Command<[number, number, string, string]>
+  /** (now, our client, weight, limit, key, key, key): the first waiter holds, if it wants just that, and the one who held alone has just gone. */
+  readonly handOver: Query<[number, number, number, number, string, string, string], EntryRow>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
   readonly evict: Command<[number, string, string]>
@@ -126,6 +129,7 @@ export function prepare(database: BroughtDatabase): Statements {
     line: q('select held, weight, "limit", at_limit, waiting from holdfast_line where key = ?'),
     putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
     removeLine: c('delete from holdfast_line where key = ?'),
+    shortenLine: c('update holdfast_line set waiting = waiting - 1 where key = ? and waiting > 1'),
 
     knows: q('select 1 as found from holdfast_entry where key = ? and id = ?'),
     entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
@@ -141,11 +145,14 @@ export function prepare(database: BroughtDatabase): Statements {
     // What is nobody's is to outlive its process: a renewal from before that comes late does not cut it short.
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = max(?, iif(client = 0, expires_at, 0)), news = 0
       where key = ? and id = ? and evicted = 0 returning state, token`),
-    remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}`),
-    removeAlone: c('delete from holdfast_entry where key = ? and id = ? and alone = 1 and state < 2'),
+    remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}, alone`),
     removeAll: c(`delete from holdfast_entry where alone = 1 and state < 2
       and (key, id) in (select place.value ->> 0, place.value ->> 1 from json_each(?) as place)`),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
+    handOver: q(`update holdfast_entry set state = 1, held_at = ?, news = client <> ?
+      where weight = ? and "limit" = ? and key = ? and (select held from holdfast_line where key = ?) = 1
+      and id = (select id from holdfast_entry indexed by holdfast_order where key = ? and state = 0 and alone = 0 order by token limit 1)
+      returning ${ENTRY}`),
     disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
     evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),

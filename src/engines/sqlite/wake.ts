@@ -1,8 +1,10 @@
 /**
- * Waking a process that waits: one byte into a file that it watches, after the commit that gave it something.
+ * Waking a process that waits: a few bytes into a file that it watches, after the commit that gave it something.
  *
- * Each client that waits has a file of its own, so that a release wakes the one who now holds and not everybody who waits. Nothing is read from
- * the file: whoever is woken looks into the database. A wake-up that gets lost costs one round of the patrol (patrol.ts), nothing else, so every failure here is passed over.
+ * Each client that waits has a file of its own, so that a release wakes the one who now holds and not everybody who waits. The bytes are the token of the grant,
+ * so that whoever waits with it knows without a look into the database, which takes as long as the rest of the way. They are there twice: two who write at once
+ * could leave half of each, and a token that is not there twice is none. The next one to write takes the place of the last: who is woken also looks, later.
+ * A wake-up that gets lost costs one round of the patrol (patrol.ts), nothing else, so every failure here is passed over.
  */
 import {
   chmodSync,
@@ -12,6 +14,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  readSync,
   rmSync,
   statSync,
   watch,
@@ -25,13 +28,16 @@ const MOST_OPEN = 16
 export class Wake {
   readonly #file: string
   readonly #folder: string
-  readonly #onWake: () => void
+  readonly #onWake: (token: number) => void
+  readonly #record = new BigUint64Array(2)
   /** Files of others, to be written to. */
   readonly #descriptors = new Map<number, number>()
   #watcher: FSWatcher | undefined
+  #own: number | undefined
   #client: number | undefined
 
-  constructor(file: string, onWake: () => void) {
+  /** `onWake` hears the token of a grant, or 0. */
+  constructor(file: string, onWake: (token: number) => void) {
     this.#file = file
     this.#folder = `${file}-wake`
     this.#onWake = onWake
@@ -44,19 +50,21 @@ export class Wake {
     this.#client = client
     try {
       const path = this.#make(client)
+      this.#own = openSync(path, constants.O_RDONLY)
       // Not persistent: it must not keep the process alive.
-      this.#watcher = watch(path, { persistent: false }, this.#onWake)
+      this.#watcher = watch(path, { persistent: false }, () => this.#onWake(this.#read()))
       this.#watcher.on('error', () => {})
     } catch {
       // Out of inotify instances, or a folder that cannot be written: the patrol still comes round.
     }
   }
 
-  /** Wake these clients. One that has no file is not waiting any more, or was never able to listen. */
-  touch(clients: Iterable<number>): void {
-    for (const client of clients) {
+  /** Wake these clients, each with the token of a grant, or 0. One that has no file is not waiting any more, or was never able to listen. */
+  touch(clients: ReadonlyMap<number, number>): void {
+    for (const [client, token] of clients) {
       try {
-        writeSync(this.#descriptorOf(client), '!', 0)
+        this.#record.fill(BigInt(token))
+        writeSync(this.#descriptorOf(client), this.#record, 0, this.#record.byteLength, 0)
       } catch {}
     }
   }
@@ -73,10 +81,23 @@ export class Wake {
   close(): void {
     this.#watcher?.close()
     this.#watcher = undefined
+    if (this.#own !== undefined) closeSync(this.#own)
+    this.#own = undefined
     if (this.#client !== undefined) this.#remove(this.#client)
     this.#client = undefined
     for (const descriptor of this.#descriptors.values()) closeSync(descriptor)
     this.#descriptors.clear()
+  }
+
+  #read(): number {
+    try {
+      if (this.#own === undefined) return 0
+      const length = readSync(this.#own, this.#record, 0, this.#record.byteLength, 0)
+      const [token, again] = this.#record
+      return length === this.#record.byteLength && token === again ? Number(token) : 0
+    } catch {
+      return 0
+    }
   }
 
   /** Kept open, because those who take turns wake each other again and again. A number is never given to another client. */
@@ -99,7 +120,7 @@ export class Wake {
     } catch {}
   }
 
-  /** Whoever may use the database may wake its users: the file gets the same permissions. It has its byte from the start, so that a full disk does not matter. */
+  /** Whoever may use the database may wake its users: the file gets the same permissions. It has its bytes from the start, so that a full disk does not matter. */
   #make(client: number): string {
     const path = this.#pathOf(client)
     const mode = statSync(this.#file).mode & 0o666
@@ -110,7 +131,7 @@ export class Wake {
       // It belongs to somebody else, who has seen to it.
     }
     const descriptor = openSync(path, 'w')
-    writeSync(descriptor, '!')
+    writeSync(descriptor, new BigUint64Array(2))
     closeSync(descriptor)
     chmodSync(path, mode)
     return path
