@@ -188,9 +188,12 @@ function failed(error: EngineError): Standing {
   return { state: 'failed', error }
 }
 
+/** What clients give up with while a slot is being moved. They try both servers by turns, so it is by chance which of them has the last word. */
+const MOVING: ReadonlySet<string | undefined> = new Set(['TRYAGAIN', 'ASK', 'MOVED'])
+
 /** The error of a slot that is being moved; any other is thrown on. */
 function refusalOfMoved(error: unknown): EngineError {
-  if (error instanceof EngineError && codeOf(error.cause) === 'TRYAGAIN') return error
+  if (error instanceof EngineError && MOVING.has(codeOf(error.cause))) return error
   throw error
 }
 
