@@ -225,9 +225,10 @@ export class Lines {
   #handOver(gone: GoneRow): boolean {
     const { key, weight, limit } = gone
     if (gone.state !== HELD || weight !== limit) return false
-    const [next] = this.#sql.handOver.all(this.#now, this.#client ?? 0, weight, limit, key, key, key)
+    const [next] = this.#sql.handOver.all(this.#now, this.#client ?? 0, weight, limit, key)
     if (next === undefined) return false
-    if (this.#sql.shortenLine.run(key) === 0) this.#sql.removeLine.run(key)
+    if (next.waiting > 1) this.#sql.shortenLine.run(key)
+    else this.#sql.removeLine.run(key)
     this.#tell(next, { state: 'held', token: BigInt(next.token), heldForMs: next.expires_at - this.#now })
     return true
   }

@@ -65,7 +65,7 @@ export interface Statements {
   readonly line: Query<[string], LineRow>
   readonly putLine: Command<[string, number, number, number, number, number]>
   readonly removeLine: Command<[string]>
-  /** (key): one waiter fewer, if others are left. */
+  /** (key): one waiter fewer. */
   readonly shortenLine: Command<[string]>
 
   readonly knows: Query<[string, string], { found: number }>
@@ -80,8 +80,8 @@ export interface Statements {
   /** (places): those of them that are alone. */
   readonly removeAll: Command<[string]>
   readonly grant: Command<[number, number, string, string]>
-  /** (now, our client, weight, limit, key, key, key): the first waiter holds, if it wants just that, and the one who held alone has just gone. */
-  readonly handOver: Query<[number, number, number, number, string, string, string], EntryRow>
+  /** (now, our client, weight, limit, key): the first waiter holds, if it wants just that, and the one who held alone has just gone. `waiting` counts it, too. */
+  readonly handOver: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
   readonly evict: Command<[number, string, string]>
@@ -129,7 +129,7 @@ export function prepare(database: BroughtDatabase): Statements {
     line: q('select held, weight, "limit", at_limit, waiting from holdfast_line where key = ?'),
     putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
     removeLine: c('delete from holdfast_line where key = ?'),
-    shortenLine: c('update holdfast_line set waiting = waiting - 1 where key = ? and waiting > 1'),
+    shortenLine: c('update holdfast_line set waiting = waiting - 1 where key = ?'),
 
     knows: q('select 1 as found from holdfast_entry where key = ? and id = ?'),
     entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
@@ -149,10 +149,10 @@ export function prepare(database: BroughtDatabase): Statements {
     removeAll: c(`delete from holdfast_entry where alone = 1 and state < 2
       and (key, id) in (select place.value ->> 0, place.value ->> 1 from json_each(?) as place)`),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
-    handOver: q(`update holdfast_entry set state = 1, held_at = ?, news = client <> ?
-      where weight = ? and "limit" = ? and key = ? and (select held from holdfast_line where key = ?) = 1
-      and id = (select id from holdfast_entry indexed by holdfast_order where key = ? and state = 0 and alone = 0 order by token limit 1)
-      returning ${ENTRY}`),
+    handOver: q(`update holdfast_entry set state = 1, held_at = ?1, news = client <> ?2
+      where weight = ?3 and "limit" = ?4 and key = ?5 and (select held from holdfast_line where key = ?5) = 1
+      and id = (select id from holdfast_entry indexed by holdfast_order where key = ?5 and state = 0 and alone = 0 order by token limit 1)
+      returning ${ENTRY}, (select waiting from holdfast_line where key = ?5) as waiting`),
     disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
     forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
     evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),

@@ -60,7 +60,7 @@ export class Writer {
       if (this.#draining) return
       this.#draining = true
       // Whatever else this turn asks for joins.
-      queueMicrotask(() => void this.#drain())
+      queueMicrotask(() => this.#drain())
     })
   }
 
@@ -74,35 +74,52 @@ export class Writer {
     this.#closeStore()
   }
 
-  async #drain(): Promise<void> {
+  /** Usually the file is open and nobody else writes: then all is done before this returns. */
+  #drain(): void {
+    while (this.#jobs.length > 0 && this.#store !== undefined && this.#attempt(this.#store)) {}
+    if (this.#jobs.length === 0) this.#draining = false
+    else void this.#drainPatiently()
+  }
+
+  async #drainPatiently(): Promise<void> {
     const alive = this.#clock.stayAlive()
     for (let tries = 0; this.#jobs.length > 0; ) {
+      const done = await this.#openAndAttempt()
+      if (!done) await this.#pause(tries)
+      tries = done ? 0 : tries + 1
       this.#dropOverdue()
-      if (this.#jobs.length === 0) break
-      if (await this.#attempt()) {
-        tries = 0
-      } else {
-        await this.#pause(tries)
-        tries += 1
-      }
     }
     this.#draining = false
     alive.cancel()
   }
 
-  /** False: the file is busy. Anything else is told to those who asked. */
-  async #attempt(): Promise<boolean> {
-    let store: Store
+  async #openAndAttempt(): Promise<boolean> {
     try {
-      if (this.#store?.isReplaced(this.#clock.now())) this.#closeStore()
-      store = this.#store ??= await this.#options.open()
+      this.#store ??= await this.#options.open()
+    } catch (error) {
+      return this.#failedToBegin(error)
+    }
+    return this.#attempt(this.#store)
+  }
+
+  /** False: the file is busy, or has to be opened anew. Anything else is told to those who asked. */
+  #attempt(store: Store): boolean {
+    try {
+      if (store.isReplaced(this.#clock.now())) {
+        this.#closeStore()
+        return false
+      }
       if (!store.begin()) return false
     } catch (error) {
-      if (isBusy(error)) return false
-      this.#fail(this.#jobs.splice(0), fault(error, this.#options.file, 'open'))
-      return true
+      return this.#failedToBegin(error)
     }
     this.#transact(store, this.#jobs.splice(0))
+    return true
+  }
+
+  #failedToBegin(error: unknown): boolean {
+    if (isBusy(error)) return false
+    this.#fail(this.#jobs.splice(0), fault(error, this.#options.file, 'open'))
     return true
   }
 
