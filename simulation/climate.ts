@@ -41,6 +41,8 @@ export interface Climate {
   /** Whether anybody works inside `using`. The async contexts behind it make every promise dearer, so most worlds do without. */
   readonly contexts: boolean
   readonly batchLimit: number
+  /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
+  readonly overlaps: number | undefined
   readonly processes: number
   readonly workers: number
   readonly keys: number
@@ -111,6 +113,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     stall: often(0.15),
     strikes,
     resumeOrders: ['timers', 'messages', 'program'],
+    overlaps: random.happens(0.3) ? random.pick([1, 2]) : undefined,
     ...given,
   }
 }

@@ -26,8 +26,8 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   readonly name: string
   readonly engine: string
   readonly batchLimit: number
-  /** Whether a large batch is better sent in two halves. */
-  readonly overlaps: boolean
+  /** A batch of twice as many is better sent in two halves. */
+  readonly halfFrom: number
   /** `signal` aborts when the call has had its time; undefined unless the verb is cancellable. */
   call(items: readonly Item[], signal: AbortSignal | undefined): Promise<readonly Answer[]>
   /** Whether a call can do anything with a signal. Making one is the dearest part of a call that costs nothing else. */
@@ -44,8 +44,6 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
 const SLOW_MS = 50
 /** How many calls of one verb may be unanswered at once. All but one of them, or two halves of one, are slow. */
 const CALLS_IN_FLIGHT = 4
-/** A half smaller than this costs more, as a call of its own, than working on both at the same time gains. */
-const HALF = 32
 
 interface Call<Item> {
   readonly items: readonly Item[]
@@ -120,7 +118,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #mayCall(): boolean {
     if (this.#calls.size >= CALLS_IN_FLIGHT) return false
     const fast = this.#fastCalls()
-    return fast === 0 || (fast === 1 && this.#verb.overlaps && this.#queue.length >= HALF)
+    return fast === 0 || (fast === 1 && this.#queue.length >= this.#verb.halfFrom)
   }
 
   #fastCalls(): number {
@@ -131,9 +129,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   /** How much of the queue the next call takes. */
   #share(): number {
-    const { batchLimit, overlaps } = this.#verb
+    const { batchLimit, halfFrom } = this.#verb
     const { length } = this.#queue
-    const halves = overlaps && length >= 2 * HALF && this.#fastCalls() === 0
+    const halves = length >= 2 * halfFrom && this.#fastCalls() === 0
     return Math.min(batchLimit, halves ? Math.ceil(length / 2) : length)
   }
 

@@ -131,10 +131,10 @@ export interface Traits {
   /** How many items one call takes; the core splits larger batches. */
   readonly batchLimit: number
   /**
-   * Whether a call is worked on elsewhere, by a server that takes the next one meanwhile. The core then cuts a large batch of enters or leaves in two, so that the
-   * server works on one half while this process works on the other.
+   * For an engine whose calls are worked on elsewhere, by a server that takes the next one meanwhile: from how many items on a call is worth making. The core then
+   * cuts a batch of twice as many enters or leaves in two, so that the server works on one half while this process works on the other.
    */
-  readonly overlaps?: true
+  readonly overlaps?: number
   /** In one sentence: what tokens survive, and what they assume. */
   readonly tokensSurvive: string
   /** In one sentence: which faults the engine survives with its promises intact. */

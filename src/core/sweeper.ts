@@ -56,7 +56,7 @@ export class Sweeper {
       name: 'leave',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
-      overlaps: engine.traits.overlaps === true,
+      halfFrom: engine.traits.overlaps ?? Number.POSITIVE_INFINITY,
       call: (places) => engine.leave(places),
       cancellable: () => false,
       timeoutMs: () => callTimeoutMs,

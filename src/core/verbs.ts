@@ -44,7 +44,7 @@ export class Verbs {
     this.enter = {
       ...common,
       name: 'enter',
-      overlaps: engine.traits.overlaps === true,
+      halfFrom: engine.traits.overlaps ?? Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#enter(entries, signal),
       cancellable: () => takesSignal(engine.enter) || (engine.subscribe !== undefined && !this.#subscribed),
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
@@ -56,7 +56,7 @@ export class Verbs {
       ...common,
       name: 'renew',
       // Nobody waits for a beat: one call disturbs the server less than two.
-      overlaps: false,
+      halfFrom: Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#renew(entries, signal),
       cancellable: () => takesSignal(engine.renew),
       // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once more.

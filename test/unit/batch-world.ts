@@ -37,7 +37,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     name: 'enter',
     engine: 'scripted',
     batchLimit: 100,
-    overlaps: false,
+    halfFrom: Number.POSITIVE_INFINITY,
     cancellable: () => true,
     call: (items, signal) =>
       new Promise((resolve, reject) => {
