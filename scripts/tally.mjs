@@ -5,6 +5,7 @@
  */
 import { writeFileSync } from 'node:fs'
 import { relative } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
 
 export default class Tally {
   onTestRunEnd(modules, unhandledErrors) {
@@ -22,9 +23,18 @@ export default class Tally {
   }
 }
 
+/** What went wrong goes along: where only the end of a run can be read, its name alone says little. */
+const MOST_LINES = 20
+
 function count(tally, name, result, flaky) {
-  if (flaky) tally.unsteady.push(name)
+  if (flaky) tally.unsteady.push(withErrors(name, result))
   if (result.state === 'passed') tally.passed += 1
   else if (result.state === 'skipped') tally.skipped.push(`${name}: ${result.note ?? 'no reason given'}`)
-  else tally.failed.push(name)
+  else tally.failed.push(withErrors(name, result))
+}
+
+function withErrors(name, { errors = [] }) {
+  const lines = errors.flatMap(({ message, diff = '' }) => `${message}\n${stripVTControlCharacters(diff)}`.split('\n'))
+  const told = lines.filter((line) => line.trim() !== '').slice(0, MOST_LINES)
+  return [name, ...told].join('\n    ')
 }
