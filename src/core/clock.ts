@@ -47,8 +47,10 @@ export interface Sources {
 
 /** Wall and monotonic time have to come apart by this much before we look at the boot clock. */
 const SUSPICIOUS_MS = 100
-/** The boot clock is read in steps of 10 ms; a smaller difference is rounding, not sleep. */
-const BOOT_STEP_MS = 20
+/** The boot clock is read in steps, and what it says may be this old. */
+const BOOT_STEP_MS = 10
+/** A smaller difference between two readings is rounding, not sleep. */
+const ROUNDING_MS = 2 * BOOT_STEP_MS
 
 /** Monotonic time that goes on during sleep. */
 export function sleepless(sources: Sources): { now(): number; asleepMs(): number } {
@@ -61,7 +63,8 @@ export function sleepless(sources: Sources): { now(): number; asleepMs(): number
     // Apart in either direction: a clock that is set back on waking can hide a sleep.
     if (Math.abs(ahead - wallAhead) > SUSPICIOUS_MS) {
       const slept = sources.bootMs() - sources.monotonicMs() - bootAhead
-      if (slept > asleepMs + BOOT_STEP_MS) asleepMs = slept
+      // Rather too long than too short: a lease must not be believed for longer than it lives.
+      if (slept > asleepMs + ROUNDING_MS) asleepMs = slept + BOOT_STEP_MS
       wallAhead = ahead
     } else if (ahead < wallAhead) {
       // Slewed back, little by little: go along, or it would hide a short sleep later.
