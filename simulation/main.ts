@@ -71,16 +71,25 @@ async function runHere(from: number, seeds: number, failed: (failure: Failure) =
   return summary
 }
 
+/**
+ * One process for each piece: what a run leaves behind (Node keeps signals alive that somebody still listens to, and the dead of a simulation listen for ever) goes
+ * with it, and a million seeds need no more memory than one piece.
+ */
+const PIECE = 25_000
+
 async function runInWorkers(from: number, seeds: number, workers: number): Promise<Summary> {
   const total = new Summary()
-  const share = Math.ceil(seeds / workers)
-  await Promise.all(
-    Array.from({ length: workers }, async (_, number) => {
-      const first = from + number * share
-      const count = Math.min(share, from + seeds - first)
-      if (count > 0) total.merge(await runInWorker(first, count))
-    }),
-  )
+  const piece = Math.min(PIECE, Math.ceil(seeds / workers))
+  let next = from
+  const work = async (): Promise<void> => {
+    while (next < from + seeds && !(values.stop && total.failures.length > 0)) {
+      const first = next
+      next += piece
+      total.merge(await runInWorker(first, Math.min(piece, from + seeds - first)))
+      if (seeds > PIECE) console.error(`${total.seeds.toLocaleString('en')} seeds`)
+    }
+  }
+  await Promise.all(Array.from({ length: workers }, work))
   return total
 }
 
@@ -103,7 +112,7 @@ function runInWorker(from: number, seeds: number): Promise<Summary> {
 function run(): Promise<Summary> {
   if (values.replay !== undefined) return replay(whole('replay', 0))
   const [from, seeds, workers] = [whole('from', 0), whole('seeds', 1), whole('workers', 1)]
-  return workers > 1 ? runInWorkers(from, seeds, workers) : runHere(from, seeds, tell)
+  return workers > 1 || seeds > PIECE ? runInWorkers(from, seeds, workers) : runHere(from, seeds, tell)
 }
 
 /** As a worker: to the process that started us. */
