@@ -14,6 +14,9 @@ import { callers, figure, median, percentile, race } from './driver.ts'
 import { nowNs, type Order } from './redis-child.ts'
 import { peers } from './redis-peers.ts'
 
+/** As many again come first and are not counted: both processes are to have run for a while. */
+const HAND_OFFS = 1000
+
 export async function run(): Promise<void> {
   const source = await findRedis()
   if (source instanceof Missing) {
@@ -73,13 +76,16 @@ async function handOff(server: RedisServer): Promise<void> {
   const child = await startChild(server)
   await ask(child, { do: 'listen', channel: 'bare' })
   const [handOffs, messages]: [number[], number[]] = [[], []]
-  for (let round = 0; round < 400; round += 1) {
+  for (let round = -HAND_OFFS; round < HAND_OFFS; round += 1) {
     const lease = await locks.mutex('hand-off').acquire()
     const granted = ask(child, { do: 'acquire', key: 'hand-off', ttlMs: 30_000 })
     await untilWaiting(locks, 'hand-off', 1)
-    handOffs.push(await timed(() => void lease.release(), granted))
+    const handedOver = await timed(() => void lease.release(), granted)
     await ask(child, { do: 'release' })
-    messages.push(await timed(() => void publisher.publish('bare', 'x'), next(child)))
+    const heard = await timed(() => void publisher.publish('bare', 'x'), next(child))
+    if (round < 0) continue
+    handOffs.push(handedOver)
+    messages.push(heard)
   }
   console.log('\nhand-off between two processes, from the call of release to the grant')
   const ratio = median(handOffs) / median(messages)

@@ -33,7 +33,7 @@ const core: readonly Defect[] = [
   {
     name: 'sleep is not counted',
     file: 'src/core/clock.ts',
-    find: 'if (slept > asleepMs + BOOT_STEP_MS) asleepMs = slept',
+    find: 'if (slept > asleepMs + ROUNDING_MS) asleepMs = slept + BOOT_STEP_MS',
     replace: 'if (slept < asleepMs) asleepMs = slept',
     why: 'monotonic time stands still while a machine sleeps, and the server does not',
   },
