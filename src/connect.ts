@@ -9,6 +9,8 @@ type Opener = (url: string) => Promise<Engine>
 
 const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
 
+const postgres: Opener = async (url) => (await import('./engines/postgres/open.ts')).openPostgres(url)
+
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
   memory: async () => (await import('./engines/memory.ts')).memory(),
@@ -17,6 +19,8 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   rediss: redis,
   'redis-sentinel': redis,
   'redis-cluster': redis,
+  postgres,
+  postgresql: postgres,
 }
 
 /**
@@ -54,5 +58,5 @@ export function redactUrl(url: string): string {
   return url
     .replace(/^([a-z][a-z0-9+-]*:\/\/[^:@/]*):.*@/is, '$1:***@')
     .replace(/^([^:@/]+):(?!\/).*@/s, '$1:***@')
-    .replace(/([?&][^=&]*(?:pass|pwd|secret|token|key)[^=&]*=)[^&#]*/gi, '$1***')
+    .replace(/([?&][^=&]*(?:pass|pwd|secret|token|key|url)[^=&]*=)[^&#]*/gi, '$1***')
 }

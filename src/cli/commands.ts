@@ -14,5 +14,6 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
+  migrate: { summary: 'make the tables of an engine that has some, or print how', load: () => import('./commands/migrate.ts') },
   completion: { summary: 'print a completion script for your shell', load: () => import('./commands/completion.ts') },
 }

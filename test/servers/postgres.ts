@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import pg from 'pg'
 import { freePort } from './ports.ts'
 import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
-import { ServerProcess } from './servers.ts'
+import { type ServerPlan, ServerProcess } from './servers.ts'
 
 const recipe: Recipe = {
   name: 'postgresql',
@@ -29,6 +29,8 @@ export interface PostgresOptions {
    * operating system lives on.
    */
   readonly fsync?: boolean
+  /** Be a replica of that server (its URL), which answers questions and refuses writes. */
+  readonly standbyOf?: string
   /** Settings, as for `postgres -c`. */
   readonly settings?: Readonly<Record<string, string | number>>
 }
@@ -57,10 +59,7 @@ export class PostgresServer implements AsyncDisposable {
     const process = await ServerProcess.start({
       name: 'postgresql',
       program: source.program,
-      prepare: {
-        program: join(dirname(realpathSync(source.program.path)), 'initdb'),
-        args: (folder) => ['-D', join(folder, 'data'), '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--no-locale', '--no-sync'],
-      },
+      prepare: preparation(dirname(realpathSync(source.program.path)), options.standbyOf),
       args: (folder) => argumentsOf(port, folder, options),
       ready: () => answers(url),
       // A "fast" shutdown: the default one waits until the last client has gone. Killed, it would leave a segment of shared memory in the machine.
@@ -143,6 +142,19 @@ export class PostgresConnection implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.client.end().catch(() => undefined)
+  }
+}
+
+function preparation(programs: string, standbyOf: string | undefined): NonNullable<ServerPlan['prepare']> {
+  if (standbyOf === undefined) {
+    return {
+      program: join(programs, 'initdb'),
+      args: (folder) => ['-D', join(folder, 'data'), '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--no-locale', '--no-sync'],
+    }
+  }
+  return {
+    program: join(programs, 'pg_basebackup'),
+    args: (folder) => ['-D', join(folder, 'data'), '-d', standbyOf, '--write-recovery-conf', '--checkpoint=fast', '--no-sync'],
   }
 }
 

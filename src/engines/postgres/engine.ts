@@ -1,0 +1,270 @@
+/**
+ * The engine: the verbs of the contract, each one call of a function for a whole batch.
+ *
+ * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an eye on, and empty rows cleared away.
+ */
+import type { Clock } from '../../core/clock.ts'
+import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { EngineError } from '../../core/errors.ts'
+import { Lookout } from '../lookout.ts'
+import { Caller, type Verb } from './caller.ts'
+import { type Diagnosis, diagnose } from './diagnosis.ts'
+import { ENGINE, fault } from './faults.ts'
+import { HandOvers } from './handovers.ts'
+import { Letterbox } from './letterbox.ts'
+import type { Names } from './names.ts'
+import { departuresOf, keysOf, LINE_BOUND, lineOf, pageOf, type Reply, standingsOf } from './replies.ts'
+import { enterArguments, leaveArguments, renewArguments, takeArguments, texts } from './requests.ts'
+import { aroundStuck } from './stuck.ts'
+import { Tidying } from './tidying.ts'
+import type { Wire } from './wires/wire.ts'
+
+const traits: Traits = {
+  order: 'fifo',
+  fencing: true,
+  sharing: true,
+  ttl: 'entry',
+  // A commit that waits for a disk takes milliseconds; a shorter ttl would be over before its renewal is written.
+  minTtlMs: 50,
+  lossBeforeNext: true,
+  lineBound: LINE_BOUND,
+  batchLimit: 500,
+  tokensSurvive:
+    'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or dropped tables they go on from the ' +
+    "server's clock, which must not be behind",
+  survives:
+    'the death of any client, and a crash of the server; a fail-over loses locks if the promoted replica has not got the last commits (synchronous replication prevents that)',
+}
+
+export interface EngineSetup {
+  readonly wire: Wire
+  readonly listen: Wire['listen']
+  readonly names: Names
+  readonly clock: Clock
+  /** The name of our channel, without its beginning. */
+  readonly client: string
+}
+
+type Item = Pick<Place, 'key' | 'id'>
+
+/** How long a call waits for a row that somebody has locked; ours are locked for the time of a commit. */
+const PATIENCE_MS = 1000
+const PATIENCE = String(PATIENCE_MS)
+const LEAST_PATIENCE_MS = 20
+/** How many lines of a listing are read at once. */
+const PAGE = 500
+/** How long clearing away may take at the end. */
+const FINISH_MS = 500
+
+export class PostgresEngine implements Engine {
+  readonly name: string = ENGINE
+  readonly traits: Traits = traits
+  readonly #wire: Wire
+  readonly #listen: Wire['listen']
+  readonly #clock: Clock
+  /** '' while we do not listen: nobody need write to us. */
+  #client = ''
+  readonly #channel: string
+  readonly #caller: Caller
+  readonly #lookout: Lookout
+  readonly #tidying: Tidying
+  readonly #handOvers: HandOvers
+  #letterbox: Letterbox | undefined
+  #listener: ((news: News) => void) | undefined
+  /** A call came to an unknown end, and none has been answered since. */
+  #troubled = false
+
+  constructor({ wire, listen, names, clock, client }: EngineSetup) {
+    this.#wire = wire
+    this.#listen = listen
+    this.#clock = clock
+    this.#channel = client
+    this.#caller = new Caller(wire, names)
+    this.#lookout = new Lookout(
+      clock,
+      () => this.#letterbox?.deaf !== false,
+      (key, id) => this.#listener?.({ key, id }),
+    )
+    this.#handOvers = new HandOvers(clock)
+    this.#tidying = new Tidying(clock, (keys, sweep) => this.#clear(keys, sweep))
+  }
+
+  // Neither takes a signal: making one costs more than the rest of a call, and nothing waits long to be sent.
+  enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    this.#tidying.entered(claims)
+    const [first] = claims
+    if (first !== undefined && claims.length === 1) return this.#take(first, claims)
+    return aroundStuck(claims, { call: (some) => this.#enter(some), stuck: this.#stuck, refused })
+  }
+
+  renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    return aroundStuck(places, { call: (some) => this.#renew(some), stuck: this.#stuck, refused })
+  }
+
+  leave(places: readonly Item[]): Promise<readonly boolean[]> {
+    for (const { id } of places) this.#lookout.forget(id)
+    const [first] = places
+    const several = { call: (some: readonly Item[]) => this.#leave(some), stuck: this.#stuck, refused: undefined }
+    const leaving = first !== undefined && places.length === 1 ? this.#free(first) : aroundStuck(places, several)
+    return leaving.then((left) => {
+      for (const [index, place] of places.entries()) if (left[index] === '2') this.#handOvers.add(place)
+      this.#tidying.left(places)
+      return left.map((code) => code !== '0')
+    })
+  }
+
+  async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    const values = [key, String(token), how === 'now' ? 't' : 'f', this.#client, PATIENCE]
+    return (await this.#call('evict', values)) === '1'
+  }
+
+  async inspect(key: string): Promise<Line> {
+    return lineOf(key, await this.#call('inspect', [key, this.#client]))
+  }
+
+  async *list(prefix: string): AsyncGenerator<LineSummary> {
+    for (let [from, after] = [prefix, 'f']; ; after = 't') {
+      const lines = pageOf(await this.#call('list', [from, after, String(PAGE), this.#client]))
+      for (const line of lines) {
+        if (!line.key.startsWith(prefix)) return
+        if (line.held + line.waiting > 0) yield line
+      }
+      const last = lines.at(-1)
+      if (last === undefined || lines.length < PAGE) return
+      from = last.key
+    }
+  }
+
+  async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
+    this.#listener = listener
+    if (this.#listen !== undefined) await this.#open(this.#listen)
+    return { [Symbol.asyncDispose]: () => this.#unsubscribe() }
+  }
+
+  /** Facts about the server, for `holdfast doctor`. `wallMs`: the wall clock of this host, now. */
+  diagnose(wallMs: () => number): Promise<Diagnosis> {
+    return diagnose({ wire: this.#wire, listen: this.#listen, clock: this.#clock, channel: `holdfast_doctor_${this.#channel}`, wallMs })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#tidying.finish()
+    await this.#unsubscribe()
+    await this.#wire.close()
+  }
+
+  async #open(listen: NonNullable<Wire['listen']>): Promise<void> {
+    const letterbox = new Letterbox(this.#clock, (news) => this.#hear(news))
+    try {
+      await letterbox.open(listen, `holdfast_${this.#channel}`)
+    } catch (error) {
+      throw fault(error)
+    }
+    await this.#letterbox?.[Symbol.asyncDispose]()
+    this.#letterbox = letterbox
+    this.#client = this.#channel
+  }
+
+  async #unsubscribe(): Promise<void> {
+    this.#listener = undefined
+    this.#client = ''
+    this.#lookout.stop()
+    await this.#letterbox?.[Symbol.asyncDispose]()
+    this.#letterbox = undefined
+  }
+
+  // ---- calling ----
+
+  #take(claim: Claim, claims: readonly Claim[]): Promise<readonly Standing[]> {
+    const values = takeArguments(claim, this.#client, patienceFor(claims, 4))
+    return this.#call('take', values, claim.ttlMs).then((text) => this.#standings(text, claims))
+  }
+
+  async #enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    const values = enterArguments(claims, this.#client, patienceFor(claims, 4))
+    return this.#standings(await this.#call('enter', values, usefulMs(claims)), claims)
+  }
+
+  async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    const sentAt = this.#clock.now()
+    const text = await this.#call('renew', renewArguments(places, this.#client, patienceFor(places, 12)), usefulMs(places))
+    const standings = this.#standings(text, places)
+    if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
+    return standings
+  }
+
+  #leave(places: readonly Item[]): Promise<readonly string[]> {
+    return this.#call('leave', leaveArguments(places, this.#client, PATIENCE_MS)).then((text) => departuresOf(text, places.length))
+  }
+
+  #free({ key, id }: Item): Promise<readonly string[]> {
+    return this.#call('free', [key, id, this.#client, PATIENCE]).then((text) => departuresOf(text, 1))
+  }
+
+  #standings(text: string, items: readonly Place[]): readonly Standing[] {
+    const standings = standingsOf(text, items, (patience) => this.#lookout.waits(patience))
+    for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#lookout.forget(id)
+    return standings
+  }
+
+  /** What it answers; the news that come with it are heard. */
+  #call(verb: Verb, values: readonly string[], limitMs?: number): Promise<string> {
+    return this.#caller.call(verb, values, limitMs).then(this.#answered, this.#failed)
+  }
+
+  readonly #answered = ({ text, news }: Reply): string => {
+    if (this.#troubled) this.#afterTrouble()
+    // Later, as from a server: never from inside somebody else's call.
+    for (const one of news) queueMicrotask(() => this.#hear(one))
+    return text
+  }
+
+  readonly #failed = (error: EngineError): never => {
+    this.#troubled ||= error.outcome === 'unknown'
+    throw error
+  }
+
+  /** The server is there again, and may have crashed. */
+  #afterTrouble(): void {
+    this.#troubled = false
+    const places = this.#handOvers.take()
+    if (places.length === 0) return
+    this.#leave(places).catch(() => {
+      for (const place of places) this.#handOvers.add(place)
+    })
+  }
+
+  #hear(news: News): void {
+    if ('id' in news) this.#lookout.forget(news.id)
+    else if (this.#letterbox !== undefined) this.#afterTrouble()
+    this.#listener?.(news)
+  }
+
+  async #clear(keys: readonly string[], sweep: boolean): Promise<void> {
+    if (keys.length > 0) await this.#call('tidy', [texts(keys)], FINISH_MS)
+    if (sweep) await this.#call('sweep', [this.#client], FINISH_MS)
+  }
+
+  readonly #stuck = async (items: readonly Item[]): Promise<ReadonlySet<string>> =>
+    new Set(keysOf(await this.#call('stuck', [texts(items.map(({ key }) => key))])))
+}
+
+function refused(error: EngineError): Standing {
+  return { state: 'failed', error }
+}
+
+/** A lease that is soon over is not helped by what comes too late. */
+function patienceFor(items: readonly { readonly ttlMs: number }[], part: number): number {
+  let shortest = PATIENCE_MS * part
+  for (const { ttlMs } of items) shortest = Math.min(shortest, ttlMs)
+  return Math.max(LEAST_PATIENCE_MS, Math.ceil(shortest / part))
+}
+
+/** How long an answer is of use. What is to outlive its process may be short without being urgent. */
+function usefulMs(items: readonly Pick<Place, 'ttlMs' | 'outlives'>[]): number | undefined {
+  let longest = 0
+  for (const { ttlMs, outlives } of items) {
+    if (outlives === true) return undefined
+    longest = Math.max(longest, ttlMs)
+  }
+  return longest
+}

@@ -1,0 +1,42 @@
+/**
+ * What was handed over a moment ago.
+ *
+ * A release that hands over does not wait for the server's disk (see sql/leave.sql). If the server then crashes, it comes back with the line as it was before, and
+ * with an entry in front that nobody uses. Nobody is let in who should not be; but those who wait would wait until it has expired. So whoever left, and has lost its connection since,
+ * leaves once more.
+ */
+import type { Clock } from '../../core/clock.ts'
+import type { Place } from '../../core/engine.ts'
+
+type Item = Pick<Place, 'key' | 'id'>
+
+/** A server writes what it has within a second; that it is gone may take longer to notice. */
+const REMEMBERED_MS = 60_000
+const MOST = 1000
+
+export class HandOvers {
+  readonly #clock: Clock
+  /** In the order of time. */
+  readonly #recent = new Map<string, { readonly place: Item; readonly at: number }>()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  add(place: Item): void {
+    const now = this.#clock.now()
+    this.#recent.set(`${place.id} ${place.key}`, { place, at: now })
+    for (const [name, { at }] of this.#recent) {
+      if (this.#recent.size <= MOST && at > now - REMEMBERED_MS) break
+      this.#recent.delete(name)
+    }
+  }
+
+  /** All of them, to be left again. */
+  take(): readonly Item[] {
+    const after = this.#clock.now() - REMEMBERED_MS
+    const places = [...this.#recent.values()].filter(({ at }) => at > after).map(({ place }) => place)
+    this.#recent.clear()
+    return places
+  }
+}

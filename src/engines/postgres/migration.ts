@@ -1,0 +1,63 @@
+/**
+ * The tables and functions, as one text: made on first use, or printed by `holdfast migrate --print` for a database in which the application may not create anything.
+ *
+ * Fifty processes may come to an empty database at once. `CREATE ... IF NOT EXISTS` alone does not survive that, so they take turns, and only the first one finds something
+ * to do. What is there is not touched, except by a newer version of the functions, which have their version in their names: older and newer processes work
+ * side by side.
+ */
+import { checkNames, DEFAULT_NAMES, type Names, renamed } from './names.ts'
+import { sources } from './sources.ts'
+import { split } from './url.ts'
+
+/** For people and for psql. It can be run again. */
+export function migration(names: Names): string {
+  const { schema, name } = names
+  return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The user of your application then needs:
+--
+--     GRANT USAGE ON SCHEMA "${schema}" TO your_user;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON "${schema}"."${name}_meta", "${schema}"."${name}_line", "${schema}"."${name}_entry" TO your_user;
+BEGIN;
+${schemaOf(names)}
+${renamed(sources.join('\n'), names)}
+COMMIT;
+`
+}
+
+/** The text for the tables that a URL means. */
+export function migrationFor(url: string): string {
+  const { schema, name } = { ...DEFAULT_NAMES, ...split(url).options }
+  return migration(checkNames({ schema, name }))
+}
+
+/** The same for us: one statement after the other in one message, which is one transaction; all of it or nothing, and nothing if it is there. */
+export function firstUse(names: Names): string {
+  const there = renamed(
+    `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
+      AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regproc('public.holdfast_enter_1') IS NOT NULL`,
+    names,
+  )
+  return `
+SELECT pg_advisory_xact_lock(${turnOf(names)});
+DO $holdfast$
+BEGIN
+  IF ${there} THEN
+    RETURN;
+  END IF;
+  ${schemaOf(names)}
+  EXECUTE $migration$
+${renamed(sources.join('\n'), names)}
+  $migration$;
+END $holdfast$;`
+}
+
+/** CREATE SCHEMA asks for a permission that most users have not, also where there is nothing to create. */
+function schemaOf({ schema }: Names): string {
+  return `DO $$ BEGIN IF to_regnamespace('"${schema}"') IS NULL THEN CREATE SCHEMA "${schema}"; END IF; END $$;`
+}
+
+/** A number for the names, so that those who make other tables need not wait. FNV-1a, of which 52 bits are plenty. */
+function turnOf({ schema, name }: Names): bigint {
+  let hash = 0xcbf29ce484222325n
+  for (const byte of Buffer.from(`holdfast ${schema}.${name}`)) hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n)
+  return hash >> 12n
+}

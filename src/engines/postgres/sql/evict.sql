@@ -1,0 +1,43 @@
+-- Take somebody else's entry out, named by its token. Until it would have expired it is remembered, so that its owner hears why.
+CREATE OR REPLACE FUNCTION public.holdfast_evict_1(own_key text, named bigint, at_once boolean, mine text, patience_ms integer)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  prepared text := public.holdfast_prepare_1(patience_ms);
+  line public.holdfast_line;
+  entry public.holdfast_entry;
+  opened record;
+  settled record;
+  news json[];
+  found_it boolean := false;
+  saved boolean;
+BEGIN
+  opened := public.holdfast_open_1(own_key, mine, news);
+  line := opened.line;
+  news := opened.news;
+  IF line.id IS NOT NULL AND line.token = named THEN
+    IF at_once THEN
+      line := public.holdfast_spread_1(line);
+    ELSE
+      line.evicted := true;
+      found_it := true;
+    END IF;
+  END IF;
+  IF line.crowd THEN
+    SELECT e.* INTO entry FROM public.holdfast_entry e WHERE e.key = own_key AND e.token = named AND NOT e.removed;
+    found_it := FOUND;
+  END IF;
+  IF line.crowd AND found_it THEN
+    -- A waiter holds nothing that it would have to stop first.
+    IF at_once OR entry.held_at IS NULL THEN
+      UPDATE public.holdfast_entry e SET evicted = true, removed = true WHERE e.key = own_key AND e.token = named;
+      news := public.holdfast_tell_1(news, mine, entry, NULL, NULL);
+      settled := public.holdfast_settle_1(public.holdfast_depart_1(line, entry), news, mine);
+      line := settled.line;
+      news := settled.news;
+    ELSE
+      UPDATE public.holdfast_entry e SET evicted = true WHERE e.key = own_key AND e.token = named;
+    END IF;
+  END IF;
+  saved := public.holdfast_save_1(line, opened.was);
+  RETURN found_it::integer || coalesce(E'\n' || to_json(news), '');
+END $$;

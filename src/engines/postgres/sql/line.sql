@@ -1,0 +1,213 @@
+-- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no more than the smallest limit up to and including it.
+--
+-- These functions work on a line's row as a value: it is opened (read and locked), changed, and saved once, however many entries of a batch are in it.
+
+-- A line as it is now: locked, without what has expired. `was` is the row as it is stored; both are null if there is none.
+CREATE OR REPLACE FUNCTION public.holdfast_open_1(
+  own_key text, mine text, INOUT news json[], OUT line public.holdfast_line, OUT was public.holdfast_line
+) LANGUAGE plpgsql AS $$
+DECLARE
+  settled record;
+BEGIN
+  SELECT l.* INTO line FROM public.holdfast_line l WHERE l.key = own_key FOR UPDATE;
+  was := line;
+  IF line.expires_at <= clock_timestamp() THEN
+    line.id := NULL;
+  END IF;
+  IF line.crowd AND line.next_expiry <= clock_timestamp() THEN
+    settled := public.holdfast_settle_1(line, news, mine);
+    line := settled.line;
+    news := settled.news;
+  END IF;
+END $$;
+
+-- Write a line's row, if it has changed.
+CREATE OR REPLACE FUNCTION public.holdfast_save_1(line public.holdfast_line, was public.holdfast_line)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF line IS NOT DISTINCT FROM was THEN
+    RETURN false;
+  END IF;
+  UPDATE public.holdfast_line l SET
+      token = line.token, id = line.id, holder = line.holder, weight = line.weight, "limit" = line."limit", ttl_ms = line.ttl_ms,
+      expires_at = line.expires_at, since = line.since, client = line.client, evicted = line.evicted, crowd = line.crowd, held = line.held,
+      held_weight = line.held_weight, held_limit = line.held_limit, held_limits = line.held_limits, held_until = line.held_until,
+      waiting = line.waiting, head = line.head, next_expiry = line.next_expiry
+    WHERE l.key = line.key;
+  RETURN true;
+END $$;
+
+-- The sums of the line without an entry that goes.
+CREATE OR REPLACE FUNCTION public.holdfast_depart_1(line public.holdfast_line, entry public.holdfast_entry)
+RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
+BEGIN
+  IF entry.removed THEN
+    RETURN line;
+  END IF;
+  IF entry.held_at IS NULL THEN
+    line.waiting := line.waiting - 1;
+    line.head := nullif(line.head, entry.token);
+    RETURN line;
+  END IF;
+  line.held := line.held - 1;
+  line.held_weight := line.held_weight - entry.weight;
+  IF entry."limit" = line.held_limit THEN
+    line.held_limits := line.held_limits - 1;
+  END IF;
+  RETURN line;
+END $$;
+
+-- The sums of the line with one more that holds.
+CREATE OR REPLACE FUNCTION public.holdfast_hold_1(line public.holdfast_line, held_token bigint, held_weight integer, held_limit integer)
+RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
+BEGIN
+  IF line.held = 0 OR held_limit < line.held_limit THEN
+    line.held_limit := held_limit;
+    line.held_limits := 1;
+  ELSIF held_limit = line.held_limit THEN
+    line.held_limits := line.held_limits + 1;
+  END IF;
+  line.held := line.held + 1;
+  line.held_weight := line.held_weight + held_weight;
+  line.held_until := held_token;
+  RETURN line;
+END $$;
+
+-- Settle a crowd: what has expired goes, and the front gets what it can have. Whoever begins to hold is told. Expiries stay as they are: a grant never changes one.
+CREATE OR REPLACE FUNCTION public.holdfast_settle_1(INOUT line public.holdfast_line, INOUT news json[], mine text)
+LANGUAGE plpgsql AS $$
+DECLARE
+  now timestamptz := clock_timestamp();
+  entry public.holdfast_entry;
+BEGIN
+  IF line.next_expiry <= now THEN
+    -- All of them first: nothing is granted to an entry that has expired too.
+    FOR entry IN DELETE FROM public.holdfast_entry e WHERE e.key = line.key AND e.expires_at <= now RETURNING e.* LOOP
+      line := public.holdfast_depart_1(line, entry);
+    END LOOP;
+  END IF;
+  IF line.next_expiry <= now OR line.held + line.waiting = 0 THEN
+    SELECT min(e.expires_at) INTO line.next_expiry FROM public.holdfast_entry e WHERE e.key = line.key;
+    line.crowd := line.next_expiry IS NOT NULL;
+  END IF;
+  IF line.held = 0 THEN
+    line.held_limit := NULL;
+    line.held_limits := 0;
+  ELSIF line.held_limits = 0 THEN
+    SELECT e."limit", count(*) INTO line.held_limit, line.held_limits
+      FROM public.holdfast_entry e
+      WHERE e.key = line.key AND e.token <= line.held_until AND NOT e.removed
+      GROUP BY e."limit" ORDER BY e."limit" LIMIT 1;
+  END IF;
+  WHILE line.waiting > 0 LOOP
+    IF line.head IS NULL THEN
+      line.head := public.holdfast_first_1(line.key, line.held_until);
+    END IF;
+    EXIT WHEN line.held_weight >= line.held_limit;
+    -- Where nobody holds, the first can: no weight is above its own limit.
+    IF line.held > 0 THEN
+      SELECT e.* INTO STRICT entry FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
+      EXIT WHEN line.held_weight + entry.weight > least(line.held_limit, entry."limit");
+    END IF;
+    UPDATE public.holdfast_entry e SET held_at = now WHERE e.key = line.key AND e.token = line.head RETURNING e.* INTO STRICT entry;
+    line := public.holdfast_hold_1(line, entry.token, entry.weight, entry."limit");
+    line.waiting := line.waiting - 1;
+    line.head := NULL;
+    news := public.holdfast_tell_1(news, mine, entry, entry.token, extract(epoch FROM entry.expires_at - now) * 1000);
+  END LOOP;
+END $$;
+
+-- The first who waits: the first after the last who holds. Without sorting, only the index of the line's order can tell, and reads one entry; else PostgreSQL, which thinks that
+-- lines are short, would read them all.
+CREATE OR REPLACE FUNCTION public.holdfast_first_1(own_key text, held_until bigint)
+RETURNS bigint LANGUAGE plpgsql SET enable_sort = off AS $$
+BEGIN
+  RETURN (SELECT e.token FROM public.holdfast_entry e WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
+END $$;
+
+-- A letter to the owner of an entry: that it holds, by which token and for how long (ms); or, without a token, that it was evicted. If it is one of `mine` (the client that
+-- asks), it goes with the answer, else by a notification.
+CREATE OR REPLACE FUNCTION public.holdfast_tell_1(news json[], mine text, entry public.holdfast_entry, held_token bigint, held_for_ms numeric)
+RETURNS json[] LANGUAGE plpgsql AS $$
+DECLARE
+  letter json := json_build_array(entry.key, entry.id, held_token::text, held_for_ms);
+BEGIN
+  IF entry.client = mine THEN
+    RETURN news || letter;
+  END IF;
+  IF entry.client <> '' THEN
+    PERFORM pg_notify('holdfast_' || entry.client, letter::text);
+  END IF;
+  RETURN news;
+END $$;
+
+-- Make the only entry of a line the first of a crowd.
+CREATE OR REPLACE FUNCTION public.holdfast_spread_1(line public.holdfast_line)
+RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.holdfast_entry (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client, evicted)
+    VALUES (line.key, line.token, line.id, line.holder, line.weight, line."limit", line.ttl_ms, line.expires_at, line.since, line.since,
+      line.client, line.evicted);
+  line.id := NULL;
+  line.crowd := true;
+  line.next_expiry := line.expires_at;
+  RETURN public.holdfast_hold_1(line, line.token, line.weight, line."limit");
+END $$;
+
+-- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. From one that outlives its process, nothing is taken by who does not say so again.
+CREATE OR REPLACE FUNCTION public.holdfast_again_1(INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text)
+LANGUAGE plpgsql AS $$
+DECLARE
+  until timestamptz := clock_timestamp() + ttl * interval '1 ms';
+  entry public.holdfast_entry;
+BEGIN
+  answer := 'u';
+  IF line.id = own_id THEN
+    IF line.evicted THEN
+      answer := 'e';
+      RETURN;
+    END IF;
+    line.expires_at := greatest(until, CASE WHEN line.client IS NULL AND NOT outlives THEN line.expires_at END);
+    line.ttl_ms := ttl;
+    line.client := CASE WHEN NOT outlives THEN line.client END;
+    answer := line.token;
+    RETURN;
+  END IF;
+  IF line.crowd IS NOT TRUE THEN
+    RETURN;
+  END IF;
+  UPDATE public.holdfast_entry e SET
+      expires_at = greatest(until, CASE WHEN e.client IS NULL AND NOT outlives THEN e.expires_at END), ttl_ms = ttl,
+      client = CASE WHEN NOT outlives THEN e.client END
+    WHERE e.id = own_id AND e.key || '' = line.key AND NOT e.evicted
+    RETURNING e.* INTO entry;
+  IF NOT FOUND THEN
+    PERFORM 1 FROM public.holdfast_entry e WHERE e.id = own_id AND e.key || '' = line.key;
+    answer := CASE WHEN FOUND THEN 'e' ELSE 'u' END;
+    RETURN;
+  END IF;
+  line.next_expiry := least(line.next_expiry, until);
+  IF entry.held_at IS NOT NULL THEN
+    answer := entry.token;
+  ELSE
+    answer := public.holdfast_patience_1(line, entry.token, '');
+  END IF;
+END $$;
+
+-- Where a waiter stands: `w` for the first in line, and when the next one of those who hold can expire; `q` for one behind it, and when the first in line can expire (both
+-- in ms from now). Should nothing be heard, that is when to look again.
+CREATE OR REPLACE FUNCTION public.holdfast_patience_1(line public.holdfast_line, own_token bigint, ahead text)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  now timestamptz := clock_timestamp();
+  look_at timestamptz;
+BEGIN
+  IF line.head < own_token THEN
+    SELECT e.expires_at INTO look_at FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
+  ELSE
+    SELECT min(e.expires_at) INTO look_at FROM public.holdfast_entry e
+      WHERE e.key = line.key AND e.token <= line.held_until AND NOT e.removed;
+  END IF;
+  RETURN CASE WHEN line.head < own_token THEN 'q:' ELSE 'w:' END || ahead || ':'
+    || ceil(greatest(extract(epoch FROM coalesce(look_at, now) - now), 0) * 1000);
+END $$;

@@ -1,0 +1,96 @@
+/** The command line on PostgreSQL: run across processes, make the tables or print them, and what doctor says of a server. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
+import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
+import { Missing } from '../servers/programs.ts'
+import { describeServer } from '../servers/suite.ts'
+import { eventually, World } from './holdfast.ts'
+
+interface Report {
+  readonly ok: boolean
+  readonly checks: readonly { readonly name: string; readonly status: string; readonly finding: string; readonly todo?: string }[]
+}
+
+await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
+  let server: PostgresServer
+  let world: World
+
+  beforeAll(async () => {
+    server = await PostgresServer.start(source, { fsync: true })
+    world = new World()
+  })
+
+  afterAll(async () => {
+    await world[Symbol.asyncDispose]()
+    await server[Symbol.asyncDispose]()
+  })
+
+  async function doctor(url: string): Promise<ReadonlyMap<string, Report['checks'][number]>> {
+    const { stdout } = await world.run('doctor', '--json', '--url', url)
+    const { checks } = JSON.parse(stdout) as Report
+    return new Map(checks.map((check) => [check.name, check]))
+  }
+
+  test('run excludes across processes, in order, with a token', async () => {
+    const url = await server.database()
+    const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
+    await eventually('a token', async () => /^\d{16}\n$/.test(first.stdout))
+    expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
+    const next = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN'])
+    await eventually('a waiter', async () => (await world.run('ls', '--url', url)).stdout.includes('1     1        job'))
+    first.process.kill('SIGTERM')
+    const { stdout } = await next.ended
+    expect(BigInt(stdout.trim())).toBeGreaterThan(BigInt(first.stdout.trim()))
+  })
+
+  test('migrate makes the tables; migrate --print prints them, without a connection, for psql', async () => {
+    const url = await server.database()
+    const printed = await world.run('migrate', '--print', '--url', 'postgres://?schema=locks&name=app')
+    expect(printed).toMatchObject({ exit: 0, stderr: '' })
+    await using connection = await server.connect(url)
+    await connection.query(printed.stdout)
+    expect(await connection.value(`SELECT to_regclass('locks.app_line')::text`)).toBe('locks.app_line')
+    expect(await world.run('migrate', '--url', url)).toMatchObject({ exit: 0, stdout: 'the tables are there\n' })
+    expect(await connection.value(`SELECT to_regclass('holdfast_line')::text`)).toBe('holdfast_line')
+    expect(await world.run('migrate', '--url', 'postgres://postgres@127.0.0.1:1/none')).toMatchObject({ exit: 69 })
+  })
+
+  test('doctor is content with a server as it comes', async () => {
+    const found = await doctor(await server.database())
+    expect([...found.values()].map(({ name, status }) => [name, status])).toEqual(
+      [
+        'node',
+        'reachable',
+        'round trip',
+        'verbs',
+        'postgresql',
+        'durability',
+        'database',
+        'clock skew',
+        'connections',
+        'listening',
+        'hand-off',
+      ].map((name) => [name, 'ok']),
+    )
+    expect(found.get('postgresql')?.finding).toMatch(/^PostgreSQL \d+.*a primary$/)
+  })
+
+  test('doctor warns of a server that does not write to its disk, and of a pooler through which nothing is heard', async (context) => {
+    const program = await findPgBouncer()
+    if (program instanceof Missing) return context.skip(program.reason)
+    await using careless = await PostgresServer.start(source, { settings: { synchronous_commit: 'off' } })
+    await using bouncer = await PgBouncer.start(program, careless)
+    const found = await doctor(bouncer.through(await careless.database()))
+    expect(found.get('durability')).toMatchObject({ status: 'warn', finding: 'fsync off' })
+    expect(found.get('listening')).toMatchObject({ status: 'warn', todo: expect.stringContaining('listenUrl') })
+    expect(found.get('hand-off')).toMatchObject({ status: 'ok' })
+  })
+
+  test('doctor fails a replica', async () => {
+    const url = await server.database()
+    await world.run('migrate', '--url', url)
+    await using standby = await PostgresServer.start(source, { standbyOf: server.url })
+    const found = await doctor(standby.url.replace(/\/postgres$/, new URL(url).pathname))
+    expect(found.get('postgresql')).toMatchObject({ status: 'fail', finding: expect.stringContaining('a replica') })
+  })
+})

@@ -1,0 +1,105 @@
+/** The PostgreSQL engine without a server: what is published is the SQL files, names, arrays, URLs and errors. */
+import { readdirSync, readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { redactUrl } from '../../src/connect.ts'
+import { fault, NotSent } from '../../src/engines/postgres/faults.ts'
+import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
+import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
+import { letterOf, replyOf } from '../../src/engines/postgres/replies.ts'
+import { texts } from '../../src/engines/postgres/requests.ts'
+import { split } from '../../src/engines/postgres/url.ts'
+
+const FOLDER = 'src/engines/postgres/sql'
+
+interface Generator {
+  readonly ENGINES: Readonly<Record<string, readonly string[]>>
+  generate(engine: string): string
+}
+
+describe('the SQL', () => {
+  test('sources.ts is made from the SQL files as they are: run npm run build', async () => {
+    const { ENGINES, generate } = (await import('../../scripts/sql.mjs' as string)) as Generator
+    expect(readFileSync('src/engines/postgres/sources.ts', 'utf8')).toBe(generate('postgres'))
+    expect(
+      readdirSync(FOLDER)
+        .map((file) => file.replace('.sql', ''))
+        .toSorted(),
+    ).toEqual([...(ENGINES.postgres ?? [])].toSorted())
+  })
+
+  test('everything of ours is under names that can be changed', () => {
+    const text = migration({ schema: 'locks', name: 'app' })
+    // Comments speak of them by their usual names, and channels belong to the whole database.
+    const code = text.replaceAll(/--.*/g, '').replaceAll("'holdfast_'", '')
+    expect(code).not.toMatch(/public\.|holdfast_/)
+    expect(text).toContain('"locks"."app_line"')
+    expect(callOf('free', ['text', 'integer'], { schema: 'locks', name: 'app' })).toBe(
+      'SELECT "locks"."app_free_1"($1::text, $2::text::integer)',
+    )
+    expect(renamed('public.holdfast_line', { schema: 'public', name: 'holdfast' })).toBe('public.holdfast_line')
+  })
+
+  test('no function is longer to call than PostgreSQL keeps names', () => {
+    const names = [...migration({ schema: 's', name: 'x'.repeat(48) }).matchAll(/"(x+_\w+)"/g)].map(([, name]) => name ?? '')
+    expect(names.length).toBeGreaterThan(20)
+    expect(Math.max(...names.map((name) => name.length))).toBeLessThanOrEqual(63)
+  })
+})
+
+describe('names and URLs', () => {
+  test.each(['', '1a', 'a b', 'a"b', "a'b", 'a.b', 'é', 'x'.repeat(49), undefined])('%s is no name', (name) => {
+    expect(() => checkNames({ schema: 'public', name: name as string })).toThrow(TypeError)
+  })
+
+  test('a URL is given to pg without what is ours', () => {
+    expect(split('postgres://u:p@h/db?schema=a&sslmode=require&name=b')).toEqual({
+      url: 'postgres://u:p@h/db?sslmode=require',
+      options: { schema: 'a', name: 'b' },
+    })
+    expect(split('postgres://h/db')).toEqual({ url: 'postgres://h/db', options: {} })
+    expect(migrationFor('postgres://?schema=a&name=b')).toContain('"a"."b_line"')
+  })
+
+  test('the URL to listen on is not printed: it may have a password', () => {
+    expect(redactUrl('postgres://u:secret@h/db?listenUrl=postgres%3A%2F%2Fu%3Asecret%40h')).toBe('postgres://u:***@h/db?listenUrl=***')
+  })
+})
+
+describe('what is sent and what comes back', () => {
+  test('an array of any texts is spelt so that each is itself', () => {
+    expect(texts(['a', 'NULL', '', 'a,b', '"', '\\', '{}', ' ', '\n'])).toBe('{"a","NULL","","a,b","\\"","\\\\","{}"," ","\n"}')
+  })
+
+  test('a letter that makes no sense is nothing, an answer that makes none is an error', () => {
+    for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]']) expect(letterOf(payload)).toBeUndefined()
+    expect(letterOf('["a","b","7",5.5]')).toEqual({ key: 'a', id: 'b', standing: { state: 'held', token: 7n, heldForMs: 5.5 } })
+    expect(letterOf('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
+    expect(() => replyOf(7)).toThrow(/makes no sense/)
+  })
+
+  test.each([
+    ['55P03', 'not-applied', true],
+    ['40001', 'not-applied', true],
+    ['57014', 'not-applied', true],
+    ['25006', 'not-applied', true],
+    ['53100', 'not-applied', true],
+    ['42501', 'not-applied', false],
+    ['28P01', 'not-applied', false],
+    ['57P01', 'unknown', true],
+    ['08006', 'unknown', true],
+    ['XX000', 'unknown', true],
+    ['ECONNRESET', 'unknown', true],
+    ['EPIPE', 'unknown', true],
+    ['SELF_SIGNED_CERT_IN_CHAIN', 'unknown', false],
+  ])('an error %s: %s, worth another try: %s', (code, outcome, transient) => {
+    expect(fault(Object.assign(new Error('said'), { code }))).toMatchObject({ outcome, transient })
+  })
+
+  test('what was never sent was surely not applied', () => {
+    expect(fault(new NotSent(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })))).toMatchObject({
+      outcome: 'not-applied',
+      transient: true,
+      message: 'postgres: not connected: refused',
+    })
+  })
+})
