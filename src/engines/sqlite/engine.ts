@@ -79,6 +79,7 @@ export class SqliteEngine implements Engine {
       open: () => this.#open(),
       begun: (store, now) => this.#begun(store, now),
       committed: (lines) => this.#committed(lines),
+      failed: () => this.#failed(),
     })
     this.#patrol = new Patrol({
       clock,
@@ -201,6 +202,11 @@ export class SqliteEngine implements Engine {
     for (const news of effects.news) this.#tell(news)
     this.#patrol.changed(effects.changed)
     this.#patrol.arm(nextExpiry)
+  }
+
+  /** The number that we had a wake file for may be somebody else's in a moment, and so would be the file. */
+  #failed(): void {
+    if (this.#clients.own === undefined) this.#wake.close()
   }
 
   // ---- being woken ----

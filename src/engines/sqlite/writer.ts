@@ -32,6 +32,8 @@ export interface WriterOptions {
   /** The beginning of a transaction. */
   begun(store: Store, now: number): Lines
   committed(lines: Lines): void
+  /** What this transaction did is about to be undone. */
+  failed(): void
 }
 
 export class Writer {
@@ -55,6 +57,7 @@ export class Writer {
   /** Run `work` in a transaction. `signal`: give up if its turn has not come by then. */
   run<Result>(work: (lines: Lines) => Result, signal?: AbortSignal): Promise<Result> {
     if (this.#closed) return Promise.reject(this.#refuse('the engine was closed', false))
+    if (signal?.aborted) return Promise.reject(this.#refuse('given up before it was asked', true, signal.reason))
     return new Promise<Result>((resolve, reject) => {
       this.#jobs.push({ work, resolve: resolve as (result: unknown) => void, reject, signal, since: this.#clock.now() })
       if (this.#draining) return
@@ -135,6 +138,7 @@ export class Writer {
       during = 'commit'
       store.commit()
     } catch (error) {
+      this.#options.failed()
       store.rollback()
       if (!isHarmless(error)) this.#closeStore()
       this.#fail(jobs, fault(error, store.file, during))
