@@ -1,7 +1,7 @@
 /**
  * What can be wrong with a file, a folder and a disk: a clear error that names the file and says what to do, nothing lost, nobody wrongly granted.
  */
-import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
+import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, readdirSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -160,6 +160,28 @@ describe('a database that the user brings', () => {
     expect(error.message).toMatch(/brings SQLite 3\.50\.4\. Locks across processes need SQLite 3\.51\.3 or newer/)
     expect(error).toMatchObject({ outcome: 'not-applied', transient: false })
     old.close()
+  })
+})
+
+describe('a transaction', () => {
+  test('is not begun for a call that was given up before', async () => {
+    for (const engine of [open(), open()]) {
+      await expect(engine.enter([claim('k')], AbortSignal.abort())).rejects.toMatchObject({ outcome: 'not-applied' })
+      expect((await engine.inspect('k')).entries).toEqual([])
+      // And again, with the file open.
+      await expect(engine.enter([claim('k')], AbortSignal.abort())).rejects.toMatchObject({ outcome: 'not-applied' })
+    }
+  })
+
+  test('that fails takes the wake file with it: its number may be the next one of somebody else', async () => {
+    const [holder, waiter] = [open(), open()]
+    await holder.enter([claim('k')])
+    await sql("create trigger spoil before insert on holdfast_line begin select raise(abort, 'spoilt'); end")
+    await expect(waiter.enter([claim('k')])).rejects.toBeInstanceOf(EngineError)
+    expect(readdirSync(`${file}-wake`)).toEqual([])
+    await sql('drop trigger spoil')
+    expect(await waiter.enter([claim('k')])).toMatchObject([{ state: 'waiting' }])
+    expect(readdirSync(`${file}-wake`)).toHaveLength(1)
   })
 })
 
