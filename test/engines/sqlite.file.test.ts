@@ -1,13 +1,14 @@
 /** What is in the file over time: it survives what it should, forgets what it should, and nothing piles up. */
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type Claim, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { createLocks } from '../../src/core/locks.ts'
 import { loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
+import { Wake } from '../../src/engines/sqlite/wake.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { Children, claim } from './sqlite.process.ts'
 
@@ -212,4 +213,19 @@ test('an observer without an entry hears that a line of another process has chan
   await child.ask('leave', [held])
   await expect.poll(() => heard, { timeout: 20_000 }).toBeGreaterThan(before)
   await watching[Symbol.asyncDispose]()
+})
+
+test('a wake file tells the token of a grant, and none that is not there twice', async () => {
+  const LIMIT = { timeout: 10_000, interval: 5 }
+  writeFileSync(file, '')
+  const heard: number[] = []
+  const [one, other] = [new Wake(file, (token) => heard.push(token)), new Wake(file, () => {})]
+  one.listen(7)
+  other.touch(new Map([[7, 1_700_000_000_000_001]]))
+  await vi.waitFor(() => expect(heard.at(-1)).toBe(1_700_000_000_000_001), LIMIT)
+  // Half of one record and half of another.
+  writeFileSync(join(`${file}-wake`, '7'), new BigUint64Array([1n, 2n]), { flag: 'r+' })
+  await vi.waitFor(() => expect(heard.at(-1)).toBe(0), LIMIT)
+  one.close()
+  other.close()
 })

@@ -1,0 +1,39 @@
+/** A slot that is being moved: whoever holds alone is renewed and let go by its one key, whichever of the two servers the client heard last. */
+import { expect, test } from 'vitest'
+import type { Caller } from '../../src/engines/redis/caller.ts'
+import { Calls } from '../../src/engines/redis/calls.ts'
+import { fault } from '../../src/engines/redis/faults.ts'
+import { Names } from '../../src/engines/redis/names.ts'
+import { Standings } from '../../src/engines/redis/replies.ts'
+import { alone, type Script } from '../../src/engines/redis/scripts.ts'
+
+/** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
+function callsWhile(error: string): Calls {
+  const caller = {
+    call: async (script: Script, _words: readonly string[], _key: string, read: (reply: unknown) => unknown): Promise<unknown> => {
+      if (script !== alone) throw fault(new Error(error))
+      return read('7')
+    },
+  }
+  const names = new Names({ cluster: true, keyPrefix: '' }, 'lock:')
+  const standings = new Standings((key) => names.K(key), { waits: () => {}, waitsNot: () => {}, endless: () => {} })
+  return new Calls({ caller: caller as unknown as Caller, names, standings, client: 'c' })
+}
+
+const redirections = (last: string): string => `Too many Cluster redirections. Last error: ReplyError: ${last}`
+
+test.each([
+  redirections('TRYAGAIN Multiple keys request during rehashing of slot'),
+  redirections('ASK 8097 127.0.0.1:30270'),
+  redirections('MOVED 8097 127.0.0.1:30270'),
+])('%s', async (error) => {
+  const calls = callsWhile(error)
+  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toEqual([{ state: 'held', token: 7n, heldForMs: 3000 }])
+  expect(await calls.leave([{ key: 'k', id: 'i' }])).toEqual([true])
+})
+
+test('any other refusal is passed on', async () => {
+  const calls = callsWhile('CLUSTERDOWN The cluster is down')
+  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toMatchObject([{ state: 'failed' }])
+  await expect(calls.leave([{ key: 'k', id: 'i' }])).rejects.toMatchObject({ outcome: 'not-applied' })
+})
