@@ -7,6 +7,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   redis: () => import('./redis.ts'),
   postgres: () => import('./postgres.ts'),
   inventory: () => import('./inventory.ts'),
+  guards: () => import('./guards.ts'),
 }
 
 const asked = process.argv.slice(2)

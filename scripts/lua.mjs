@@ -13,7 +13,7 @@ const FOLDER = 'src/engines/redis/lua'
 const TARGET = 'src/engines/redis/scripts.ts'
 /** What scripts include, and the scripts. */
 const PARTS = ['keys', 'entry', 'line', 'place']
-const SCRIPTS = ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch']
+const SCRIPTS = ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'fence']
 const GRANTS = ['enter', 'renew']
 
 const HEAD = `/** Made by scripts/lua.mjs from lua/*.lua. Read those: they say what is stored, and why. */

@@ -25,6 +25,7 @@ interface Read {
   readonly token: bigint
   readonly plainValue: number | undefined
   readonly fencedValue: number | undefined
+  readonly bareValue: number | undefined
 }
 
 /** How many use the lease's signal. It is made when first asked for, and dear. */
@@ -165,19 +166,20 @@ export class Citizen {
 
   /** The registers are for those who hold alone: what a reader may do at the same time as others needs no fence. */
   #readAll(careful: boolean): readonly Read[] {
-    const { fenced, plain, now } = this.#world
+    const { fenced, plain, bare, now } = this.#world
     const alone = this.#holdings.filter(({ limit }) => limit === 1)
     return alone.map(({ key, token }) => {
       const plainValue = careful ? plain.get(key)?.read(now, token) : undefined
-      return { key, token, plainValue, fencedValue: fenced.get(key)?.read(now, token) }
+      return { key, token, plainValue, fencedValue: fenced.get(key)?.read(now, token), bareValue: bare.get(key)?.read() }
     })
   }
 
   #writeAll(read: readonly Read[]): void {
-    const { fenced, plain, now, coverage } = this.#world
-    for (const { key, token, plainValue, fencedValue } of read) {
+    const { fenced, plain, bare, now, coverage } = this.#world
+    for (const { key, token, plainValue, fencedValue, bareValue } of read) {
       if (plainValue !== undefined) plain.get(key)?.write(now, token, plainValue + 1)
       if (fencedValue === undefined || !fenced.get(key)?.write(now, token, fencedValue + 1)) coverage.staleTouches += 1
+      if (bareValue !== undefined && bare.get(key)?.write(bareValue)) coverage.lostWithoutFence += 1
     }
   }
 

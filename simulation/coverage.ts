@@ -24,6 +24,8 @@ export class Coverage {
   racedCancels = 0
   /** Refused by the fenced register. */
   staleTouches = 0
+  /** Updates that were lost where there was no fence. */
+  lostWithoutFence = 0
   nestings = 0
   terms = 0
   leadersSeen = 0

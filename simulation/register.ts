@@ -1,9 +1,10 @@
 /**
  * What the locks protect: a number that workers read, think about, and write back one higher. If two of them do it at once, one step is lost.
  *
- * The fenced one is guarded as a resource should be: it remembers the highest token it has seen, from the first touch on, reads included, and refuses lower ones.
- * The plain one believes everybody.
+ * The fenced one is guarded as a resource should be, by the very rule that the guards share: src/guards/marks.ts. The plain one believes everybody, and only the careful
+ * come to it. To the bare one comes everybody, and it believes everybody: it shows what the fence is for.
  */
+import { least, type Marks, raised, type Touch, UNTOUCHED } from '../src/guards/marks.ts'
 import type { History } from './history.ts'
 
 export class Register {
@@ -11,7 +12,7 @@ export class Register {
   readonly #key: string
   readonly #fenced: boolean
   #value = 0
-  #seen = -1n
+  #marks: Marks = UNTOUCHED
 
   constructor(history: History, key: string, fenced: boolean) {
     this.#history = history
@@ -21,23 +22,38 @@ export class Register {
 
   /** The number, or undefined for a stale token. */
   read(at: number, token: bigint): number | undefined {
-    const accepted = this.#admit(token)
+    const accepted = this.#admit(token, 'read')
     this.#history.touches.push({ at, key: this.#key, token, fenced: this.#fenced, kind: 'read', accepted, value: this.#value })
     return accepted ? this.#value : undefined
   }
 
   /** False for a stale token. */
   write(at: number, token: bigint, value: number): boolean {
-    const accepted = this.#admit(token)
+    const accepted = this.#admit(token, 'write')
     this.#history.touches.push({ at, key: this.#key, token, fenced: this.#fenced, kind: 'write', accepted, value })
     if (accepted) this.#value = value
     return accepted
   }
 
-  #admit(token: bigint): boolean {
+  #admit(token: bigint, touch: Touch): boolean {
     if (!this.#fenced) return true
-    if (token < this.#seen) return false
-    this.#seen = token
+    if (token < least(this.#marks, touch)) return false
+    this.#marks = raised(this.#marks, token, touch)
     return true
+  }
+}
+
+export class BareRegister {
+  #value = 0
+
+  read(): number {
+    return this.#value
+  }
+
+  /** Write back one higher than was read; answers whether somebody's step is lost by that. */
+  write(read: number): boolean {
+    const lost = read !== this.#value
+    this.#value = read + 1
+    return lost
   }
 }

@@ -7,7 +7,7 @@ import { Coverage } from './coverage.ts'
 import { type Fault, type FaultKind, History, type MishapKind } from './history.ts'
 import type { SimulatedProcess } from './process.ts'
 import { Random } from './random.ts'
-import { Register } from './register.ts'
+import { BareRegister, Register } from './register.ts'
 import { Scheduler } from './scheduler.ts'
 import { SimulatedServer } from './server.ts'
 import { Witness } from './witness.ts'
@@ -31,6 +31,7 @@ export class World {
   readonly keys: readonly string[]
   readonly fenced: ReadonlyMap<string, Register>
   readonly plain: ReadonlyMap<string, Register>
+  readonly bare: ReadonlyMap<string, BareRegister>
   /** Every process there ever was; its number is its place. */
   readonly processes: SimulatedProcess[] = []
   /** The storm is over: no faults, nothing new is asked. */
@@ -52,6 +53,7 @@ export class World {
     this.witness = new Witness(this)
     this.fenced = new Map(this.keys.map((key) => [key, new Register(this.history, key, true)]))
     this.plain = new Map(this.keys.map((key) => [key, new Register(this.history, key, false)]))
+    this.bare = new Map(this.keys.map((key) => [key, new BareRegister()]))
   }
 
   get now(): number {

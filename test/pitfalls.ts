@@ -12,7 +12,6 @@ export interface Pitfall {
   readonly notYet?: string
 }
 
-const NO_GUARD = 'there is no guard yet'
 const NO_QUORUM = 'no engine asks several servers for votes yet'
 const NO_SESSION = 'no engine has sessions yet'
 
@@ -76,7 +75,16 @@ export const pitfalls: readonly Pitfall[] = [
       ['conformance/cases/tokens.ts', 'tokens go on when every client has gone and new ones come'],
     ],
   },
-  { number: 9, mistake: "token check and write are two steps, or the holder's second write is refused", notYet: NO_GUARD },
+  {
+    number: 9,
+    mistake: "token check and write are two steps, or the holder's second write is refused",
+    shownBy: [
+      ['test/unit/guards.test.ts', 'let the same token act again, and a higher one replace it for good'],
+      ['test/unit/guards-sqlite.test.ts', 'it refuses, whether the driver says so or not'],
+      ['test/engines/guards.postgres.test.ts', 'whoever is replaced while waiting for the row is refused'],
+      ['test/engines/guards.mysql.test.ts', 'whoever is replaced while waiting for the row is refused'],
+    ],
+  },
   {
     number: 10,
     mistake: 'success is reported without an attempt',
@@ -139,7 +147,14 @@ export const pitfalls: readonly Pitfall[] = [
   },
   { number: 19, mistake: 'two locks of one session both hold', notYet: NO_SESSION },
   { number: 20, mistake: 'a waiter wins after its own session has died', notYet: NO_SESSION },
-  { number: 21, mistake: 'only writes are fenced, so a stale read corrupts', notYet: NO_GUARD },
+  {
+    number: 21,
+    mistake: 'only writes are fenced, so a stale read corrupts',
+    shownBy: [
+      ['test/unit/guards.test.ts', 'refuse the write of whoever has been replaced by a reader'],
+      ['test/unit/guards.test.ts', 'some do if only writes are fenced'],
+    ],
+  },
   // Liveness
   { number: 22, mistake: 'a split vote hangs for ever', notYet: NO_QUORUM },
   { number: 23, mistake: 'an attempt waits for keys of its own earlier attempt', notYet: NO_QUORUM },

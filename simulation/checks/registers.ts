@@ -10,7 +10,7 @@ export const registers: Readonly<Record<string, Check>> = {
   'rightful holder refused': rightfulHolderRefused,
 }
 
-/** The fenced register never accepts somebody between the read and the write of somebody else. */
+/** The fenced register never accepts somebody between the read and the write of somebody else, but for a late look of whoever came before: that one will not write any more. */
 function* fencedExclusion(history: History): Iterable<string> {
   const reader = new Map<string, Touch>()
   const others = new Map<string, Touch>()
@@ -18,6 +18,7 @@ function* fencedExclusion(history: History): Iterable<string> {
     if (!touch.fenced || !touch.accepted) continue
     const read = reader.get(touch.key)
     if (touch.kind === 'read') {
+      if (read !== undefined && touch.token < read.token) continue
       if (read !== undefined && read.token !== touch.token) others.set(`${touch.key} ${read.token}`, touch)
       reader.set(touch.key, touch)
     } else {

@@ -12,6 +12,7 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },
   watch: { summary: 'show it again whenever it changes', load: () => import('./commands/watch.ts') },
   evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
+  fence: { summary: 'show or reset the marks of guards', load: () => import('./commands/fence.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
   migrate: { summary: 'make the tables of an engine that has some, or print how', load: () => import('./commands/migrate.ts') },

@@ -3,7 +3,7 @@ import { type Duration, parseDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, InnerLease } from './nesting.ts'
+import { type Holding, type InnerLease, isShared } from './nesting.ts'
 import { outside } from './outside.ts'
 import { truthfulController } from './signal.ts'
 import { Turnstile } from './turnstile.ts'
@@ -19,6 +19,10 @@ export interface Lease extends AsyncDisposable {
    * Null where the engine has no fencing, and for several locks at once (see `tokens`). On any wire: a decimal string.
    */
   readonly token: bigint | null
+  /**
+   * Whether others may hold beside it: a read lock, or a part of a semaphore. Its token then says nothing about who came after whom among them, so guards let it read and refuse its writes.
+   */
+  readonly shared: boolean
   /** Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it. Pass it to whatever you await. */
   readonly signal: AbortSignal
   /** Whether it is held now, by the clock. */
@@ -69,6 +73,10 @@ export class EntryLease implements InnerLease {
 
   get token(): bigint | null {
     return this.#entry.token
+  }
+
+  get shared(): boolean {
+    return isShared(this.#entry)
   }
 
   get held(): boolean {

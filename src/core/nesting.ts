@@ -74,6 +74,11 @@ function* around(keeper: Keeper, key: string): Iterable<InnerLease> {
   }
 }
 
+/** By the rule of the line, whoever takes the whole limit is alone. */
+export function isShared({ weight, limit }: Weighted): boolean {
+  return weight < limit
+}
+
 function described({ weight, limit }: Weighted): string {
   if (limit === 1) return 'exclusive'
   return limit === UNLIMITED ? 'read' : `${weight} of ${limit}`
@@ -130,6 +135,10 @@ export class NestedLease implements InnerLease {
 
   get token(): bigint | null {
     return this.#outer.token
+  }
+
+  get shared(): boolean {
+    return this.#outer.shared
   }
 
   get signal(): AbortSignal {

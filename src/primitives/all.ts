@@ -143,6 +143,10 @@ class PartsLease implements AllLease {
     return this.parts.length === 1 ? (this.parts[0] as InnerLease).token : null
   }
 
+  get shared(): boolean {
+    return this.parts.some((part) => part.shared)
+  }
+
   get held(): boolean {
     return this.parts.every((part) => part.held)
   }

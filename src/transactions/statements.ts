@@ -96,7 +96,7 @@ function list(dialect: Dialect, columns: readonly string[], what: string): strin
   return columns.map((column) => dialect.quote(column)).join(', ')
 }
 
-function tableName(dialect: Dialect, table: Table): string {
+export function tableName(dialect: Pick<Dialect, 'quote'>, table: Table): string {
   return partsOf(table)
     .map((part) => dialect.quote(part))
     .join('.')

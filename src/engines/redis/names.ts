@@ -68,7 +68,7 @@ export function siblings(K: string): readonly string[] {
   return PARTS.map((part) => RESERVED + part + suffixOf(K))
 }
 
-function suffixOf(K: string): string {
+export function suffixOf(K: string): string {
   if (tagOf(K) !== undefined) return `/${K}`
   return /[{}]/.test(K) ? `{${tagOfSlot(slotOf(K))}}${K}` : `:{${K}}`
 }

@@ -1,12 +1,14 @@
 /** From a URL to the engine, on a client that we make: ioredis, loaded when it is asked for, and told not to do anything late. */
 import { readFileSync } from 'node:fs'
 import type { Cluster, Redis } from 'ioredis'
+import { systemClock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { RedisEngine } from './engine.ts'
 import { codeOf, ENGINE } from './faults.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 import { parseUrl, type Target } from './url.ts'
 import { IoredisWire } from './wires/ioredis.ts'
+import type { Wire } from './wires/wire.ts'
 
 /** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
 export async function openRedis(url: string, options: CommonOptions = {}): Promise<RedisEngine> {
@@ -23,6 +25,11 @@ export async function openRedis(url: string, options: CommonOptions = {}): Promi
     client.disconnect()
     throw error
   }
+}
+
+/** A connection alone, for whoever needs no locks. */
+export async function openWire(url: string): Promise<Wire> {
+  return new IoredisWire(await makeClient(parseUrl(url)), systemClock, { owned: true })
 }
 
 const RETRY_FIRST_MS = 50

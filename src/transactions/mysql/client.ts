@@ -17,6 +17,8 @@ export interface TransactionClient {
 export interface Done {
   readonly affectedRows: number
   readonly inTransaction: boolean
+  /** What the statement gave to `LAST_INSERT_ID(n)`; 0 if nothing. Undefined: a number that the client could not read exactly. */
+  readonly insertId: bigint | undefined
 }
 
 const LONGEST_NAME_BYTES = 64 * 4
@@ -44,13 +46,24 @@ const IN_TRANSACTION = 1
 const AUTOCOMMIT = 2
 
 function read(header: unknown): Done {
-  const { affectedRows = 0, serverStatus, info } = header as { affectedRows?: number; serverStatus?: number; info?: string }
+  const {
+    affectedRows = 0,
+    insertId = 0,
+    serverStatus,
+    info,
+  } = header as {
+    affectedRows?: number
+    insertId?: number | string | bigint
+    serverStatus?: number
+    info?: string
+  }
   if (serverStatus === undefined) throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
   // A client may be set to count only rows whose values became others; "Rows matched" is what we mean.
   const matched = /Rows matched: (\d+)/.exec(info ?? '')?.[1]
   return {
     affectedRows: matched === undefined ? affectedRows : Number(matched),
     inTransaction: (serverStatus & IN_TRANSACTION) !== 0 || (serverStatus & AUTOCOMMIT) === 0,
+    insertId: typeof insertId === 'number' && !Number.isSafeInteger(insertId) ? undefined : BigInt(insertId),
   }
 }
 

@@ -1,0 +1,122 @@
+/** Marks of guards behind a URL: in a SQLite file, PostgreSQL, MySQL or Redis. A place where no guard has ever been has none; it is not made. */
+import { existsSync } from 'node:fs'
+import { defaultUrl } from '../connect.ts'
+import { EngineError } from '../core/errors.ts'
+import type { Mark } from '../guards/marks.ts'
+import { type Input, UsageError } from './args.ts'
+import { Unreachable } from './failure.ts'
+
+export interface Fences {
+  list(prefix: string): Promise<readonly Mark[]>
+  reset(resource: string, seen: bigint): Promise<boolean>
+  close(): Promise<void>
+}
+
+type Opener = (url: string, table: string | undefined) => Promise<Fences>
+
+const OPENERS: Readonly<Record<string, Opener>> = {
+  sqlite: async (url, table) => {
+    const { openSqlite } = await import('../engines/sqlite/open.ts')
+    const { loadDriver } = await import('../engines/sqlite/driver.ts')
+    const { guard } = await import('../guards/sqlite.ts')
+    const { file } = openSqlite(url)
+    const fence = guard(table === undefined ? {} : { table })
+    if (!existsSync(file)) return { list: async () => [], reset: async () => false, close: async () => undefined }
+    const database = (await loadDriver()).open(file)
+    database.exec('pragma busy_timeout = 5000')
+    return {
+      list: async (prefix) => fence.list(database, prefix),
+      reset: async (resource, seen) => fence.reset(database, resource, seen),
+      close: async () => void database.close(),
+    }
+  },
+  postgres: async (url, table) => {
+    const { default: pg } = await needed('pg', () => import('pg'))
+    const { guard } = await import('../guards/postgres.ts')
+    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: CONNECT_LIMIT_MS })
+    // One that nobody listens to would end the process, with a stack trace.
+    client.on('error', () => undefined)
+    await client.connect()
+    const fence = guard(table === undefined ? {} : { table })
+    return {
+      list: (prefix) => fence.list(client, prefix),
+      reset: (resource, seen) => fence.reset(client, resource, seen),
+      close: () => client.end(),
+    }
+  },
+  mysql: async (url, table) => {
+    const { createConnection } = await needed('mysql2', () => import('mysql2/promise'))
+    const { guard } = await import('../guards/mysql.ts')
+    const client = await createConnection({ uri: url, connectTimeout: CONNECT_LIMIT_MS })
+    const fence = guard(table === undefined ? {} : { table })
+    return {
+      list: (prefix) => fence.list(client, prefix),
+      reset: (resource, seen) => fence.reset(client, resource, seen),
+      close: () => client.end(),
+    }
+  },
+  redis: async (url, table) => {
+    if (table !== undefined) throw new UsageError('--table: Redis has no tables')
+    const { openWire } = await import('../engines/redis/open.ts')
+    const { guardOn } = await import('../guards/redis.ts')
+    const fence = guardOn(await openWire(url))
+    return {
+      list: (prefix) => fence.list(prefix),
+      reset: (resource, seen) => fence.reset(resource, seen),
+      close: async () => await fence[Symbol.asyncDispose](),
+    }
+  },
+}
+
+const CONNECT_LIMIT_MS = 5_000
+/** Other names of the same. */
+const ALIKE: Readonly<Record<string, string>> = {
+  postgresql: 'postgres',
+  rediss: 'redis',
+  'redis-sentinel': 'redis',
+  'redis-cluster': 'redis',
+}
+
+/** Open, ask, and close. What the client of a database throws is told with the URL. */
+export async function askFences<Result>(input: Input, ask: (fences: Fences) => Promise<Result>): Promise<Result> {
+  const url = input.value('url') ?? defaultUrl()
+  const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase() ?? ''
+  const open = OPENERS[ALIKE[scheme] ?? scheme]
+  if (open === undefined)
+    throw new UsageError(`'${scheme}:' keeps no marks that can be asked for; known: ${Object.keys(OPENERS).join(', ')}`)
+  try {
+    const fences = await open(url, input.value('table'))
+    try {
+      return await ask(fences)
+    } finally {
+      await fences.close()
+    }
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    if (error instanceof TypeError || error instanceof RangeError) throw new UsageError(error.message, { cause: error })
+    throw new Unreachable(url, error instanceof EngineError ? error : clientError(scheme, error))
+  }
+}
+
+function clientError(scheme: string, cause: unknown): EngineError {
+  const { message, code } = cause as NodeJS.ErrnoException
+  // Of several addresses that were tried, Node says only the code.
+  return new EngineError(scheme, message || code || String(cause), { outcome: 'not-applied', cause })
+}
+
+/** Whether it means that no guard has ever been there. */
+export function isUntouched(error: unknown): boolean {
+  const cause = error instanceof Unreachable ? (error.cause as EngineError).cause : error
+  const { code, errno, message = '' } = (cause ?? {}) as { code?: unknown; errno?: unknown; message?: string }
+  // undefined_table of PostgreSQL, ER_NO_SUCH_TABLE of MySQL; SQLite has only words for it.
+  return code === '42P01' || errno === 1146 || message.startsWith('no such table')
+}
+
+async function needed<Module>(name: string, load: () => Promise<Module>): Promise<Module> {
+  try {
+    return await load()
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
+    throw new EngineError(name, `needs a client: npm install ${name}`, { outcome: 'not-applied', transient: false, cause })
+  }
+}

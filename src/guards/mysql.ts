@@ -1,0 +1,106 @@
+/**
+ * `holdfast/guards/mysql`: marks in a table beside what is protected, raised and compared inside of the caller's own transaction, on MySQL and MariaDB with mysql2.
+ *
+ *     const fence = guard()
+ *     await fence.setup(pool)                    once; or put `fence.schema` into a migration
+ *
+ *     await connection.beginTransaction()
+ *     await fence.touch(connection, lease)       before reading what will be written back
+ *     await fence.write(connection, lease)       before writing
+ *     await connection.commit()
+ *
+ * One statement each. It locks the row of the marks until the transaction ends, and says in its own reply what it found there: `LAST_INSERT_ID(n)` hands a number back without a second question.
+ *
+ * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: touch before you read.
+ */
+import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../transactions/mysql/client.ts'
+import { notInTransaction } from '../transactions/row-lock.ts'
+import { type Table, tableName } from '../transactions/statements.ts'
+import { type Bearer, newer, visit } from './bearer.ts'
+import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
+
+export type { TransactionClient } from '../transactions/mysql/client.ts'
+export type { Bearer } from './bearer.ts'
+export type { Mark, Marks } from './marks.ts'
+
+export interface MysqlGuardOptions {
+  /** Where the marks are: `holdfast_fence` unless given. */
+  readonly table?: Table
+}
+
+/** `client` is yours: a Connection or PoolConnection of mysql2/promise. `resource` is the key of the lease unless given. */
+export interface MysqlGuard {
+  /** What `setup` does, for a migration. */
+  readonly schema: string
+  /** Make the table, if it is not there. It ends a transaction, as every definition does on MySQL. */
+  setup(client: TransactionClient): Promise<void>
+  /** Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back then. */
+  touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  /** Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written; roll back then. */
+  write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  /** The marks of all resources whose name begins so, by name. */
+  list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
+  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  reset(client: TransactionClient, resource: string, seen: bigint): Promise<boolean>
+}
+
+/** Higher than any token, and what a row of a newer format answers. */
+const NEWER = 2n ** 63n - 1n
+
+/** Bytes, so that no collation takes `a` for `A`. Assignments are made from left to right, and see what those before them have set. */
+export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
+  const table = tableName(dialect, options.table ?? 'holdfast_fence')
+  const schema = `CREATE TABLE IF NOT EXISTS ${table} (
+    resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
+  ) ENGINE = InnoDB`
+  const inserting = `INSERT INTO ${table} (resource, format, seen, written) VALUES (?, ${FORMAT}, ?, ?) ON DUPLICATE KEY UPDATE`
+  const answer = (number: string): string => `LAST_INSERT_ID(IF(format > ${FORMAT}, ${NEWER}, ${number}))`
+  const raising = {
+    read: `${inserting}
+      seen = IF(format > ${FORMAT} OR VALUES(seen) < written, seen, GREATEST(seen, VALUES(seen))),
+      written = written + 0 * ${answer('written')}`,
+    write: `${inserting}
+      seen = IF(format > ${FORMAT}, seen, GREATEST(seen, VALUES(seen))),
+      written = IF(seen = VALUES(seen) AND format = ${FORMAT}, seen, written) + 0 * ${answer('seen')}`,
+  }
+
+  async function come(client: TransactionClient, touch: Touch, bearer: Bearer, name?: string): Promise<void> {
+    checkClient(client)
+    const { resource, token } = visit(bearer, touch, name)
+    const values = [Buffer.from(resource), String(token), touch === 'write' ? String(token) : '0']
+    const { inTransaction, insertId } = await doneBy(client, { text: raising[touch], values })
+    if (!inTransaction) throw notInTransaction('a guard', 'Call beginTransaction() on this connection first.')
+    const found = insertId ?? (await exactly(client, resource, touch))
+    if (found === NEWER) throw newer('mysql', resource)
+    demand(resource, token, touch, { seen: found, written: found })
+  }
+
+  /** The mark in question, for a client that lost digits of it. The row is locked by us: it is still the same. */
+  async function exactly(client: TransactionClient, resource: string, touch: Touch): Promise<bigint> {
+    const mark = touch === 'write' ? 'seen' : 'written'
+    const text = `SELECT CAST(IF(format > ${FORMAT}, ${NEWER}, ${mark}) AS CHAR) AS mark FROM ${table} WHERE resource = ? FOR UPDATE`
+    const [row] = await rowsOf(client, { text, values: [Buffer.from(resource)] })
+    return BigInt(String(row?.mark))
+  }
+
+  return {
+    schema,
+    setup: async (client) => void (await client.query(schema)),
+    touch: (client, bearer, resource) => come(client, 'read', bearer, resource),
+    write: (client, bearer, resource) => come(client, 'write', bearer, resource),
+    list: async (client, prefix = '') => {
+      const text = `SELECT resource, CAST(seen AS CHAR) AS seen, CAST(written AS CHAR) AS written FROM ${table}
+        WHERE LEFT(resource, LENGTH(?)) = ? ORDER BY resource`
+      const rows = await rowsOf(client, { text, values: [Buffer.from(prefix), Buffer.from(prefix)] })
+      return rows.map(({ resource, seen, written }) => ({
+        resource: String(resource),
+        seen: BigInt(String(seen)),
+        written: BigInt(String(written)),
+      }))
+    },
+    reset: async (client, resource, seen) => {
+      const text = `DELETE FROM ${table} WHERE resource = ? AND seen = ?`
+      return (await doneBy(client, { text, values: [Buffer.from(resource), String(seen)] })).affectedRows > 0
+    },
+  }
+}

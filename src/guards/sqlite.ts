@@ -1,0 +1,119 @@
+/**
+ * `holdfast/guards/sqlite`: marks in a table of the database that is protected, raised and compared inside of the caller's own transaction. One statement more, and no waiting that the
+ * transaction would not have had: whoever writes to SQLite is alone.
+ *
+ *     const fence = guard()
+ *     fence.setup(database)                    once
+ *
+ *     database.exec('begin immediate')
+ *     fence.touch(database, lease)             before reading what will be written back
+ *     fence.write(database, lease)             before writing
+ *     database.exec('commit')
+ *
+ * A `StaleTokenError` out of either means: roll back.
+ */
+import type { BroughtDatabase } from '../engines/sqlite/driver.ts'
+import { quoted, type Table, tableName } from '../transactions/statements.ts'
+import { type Bearer, newer, visit } from './bearer.ts'
+import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
+
+export type { BroughtDatabase } from '../engines/sqlite/driver.ts'
+export type { Bearer } from './bearer.ts'
+export type { Mark, Marks } from './marks.ts'
+
+export interface SqliteGuardOptions {
+  /** Where the marks are: `holdfast_fence` unless given. */
+  readonly table?: Table
+}
+
+/** `database` is yours: of node:sqlite, @photostructure/sqlite or better-sqlite3. `resource` is the key of the lease unless given. */
+export interface SqliteGuard {
+  /** Make the table, if it is not there. */
+  setup(database: BroughtDatabase): void
+  /** Before reading. Throws `StaleTokenError` if a higher token has written. */
+  touch(database: BroughtDatabase, bearer: Bearer, resource?: string): void
+  /** Before writing. Throws `StaleTokenError` if a higher token has read or written. */
+  write(database: BroughtDatabase, bearer: Bearer, resource?: string): void
+  /** The marks of all resources whose name begins so, by name. */
+  list(database: BroughtDatabase, prefix?: string): readonly Mark[]
+  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  reset(database: BroughtDatabase, resource: string, seen: bigint): boolean
+}
+
+interface Stored {
+  readonly seen: string
+  readonly written: string
+}
+
+const dialect = {
+  quote: (name: string): string => quoted(name, '"', 255),
+}
+
+/** Numbers go in and out as text: some are beyond what a double holds, and drivers disagree about those. */
+const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
+
+export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
+  const table = tableName(dialect, options.table ?? 'holdfast_fence')
+  const raise = `
+    insert into ${table} as fence (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)
+    on conflict (resource) do update set
+      written = case when excluded.seen >= seen then max(written, excluded.written) else written end,
+      seen = max(seen, excluded.seen)
+    where format = ${FORMAT}
+    returning ${COLUMNS}`
+  const prepared = new WeakMap<BroughtDatabase, ReturnType<BroughtDatabase['prepare']>>()
+
+  function come(database: BroughtDatabase, touch: Touch, bearer: Bearer, name?: string): void {
+    const { resource, token } = visit(bearer, touch, name)
+    demandTransaction(database)
+    let statement = prepared.get(database)
+    if (statement === undefined) {
+      statement = database.prepare(raise)
+      prepared.set(database, statement)
+    }
+    const [row] = statement.all(resource, String(token), touch === 'write' ? String(token) : '0') as Stored[]
+    if (row === undefined) throw newer('sqlite', resource)
+    demand(resource, token, touch, { seen: BigInt(row.seen), written: BigInt(row.written) })
+  }
+
+  return {
+    setup: (database) => {
+      database.exec(
+        `create table if not exists ${table} (
+          resource text primary key, format integer not null, seen integer not null, written integer not null
+        ) strict, without rowid`,
+      )
+    },
+    touch: (database, bearer, resource) => come(database, 'read', bearer, resource),
+    write: (database, bearer, resource) => come(database, 'write', bearer, resource),
+    list: (database, prefix = '') => {
+      const listing = `select resource, ${COLUMNS} from ${table} where substr(resource, 1, length(?)) = ? order by resource`
+      const rows = database.prepare(listing).all(prefix, prefix) as (Stored & { readonly resource: string })[]
+      return rows.map(({ resource, seen, written }) => ({ resource, seen: BigInt(seen), written: BigInt(written) }))
+    },
+    reset: (database, resource, seen) => {
+      const { changes } = database.prepare(`delete from ${table} where resource = ? and seen = ?`).run(resource, String(seen))
+      return Number(changes) > 0
+    },
+  }
+}
+
+/** On its own, the comparison would be over before the write begins, which is the very gap that a guard is there to close. */
+function demandTransaction(database: BroughtDatabase): void {
+  const { isTransaction, inTransaction } = database as { isTransaction?: boolean; inTransaction?: boolean }
+  if (isTransaction ?? inTransaction ?? isInside(database)) return
+  throw new TypeError(
+    "a guard works inside of your transaction, and there is none: exec('begin immediate') first, and write before you commit",
+  )
+}
+
+/** For drivers that do not say it: only outside of a transaction can one be begun. */
+function isInside(database: BroughtDatabase): boolean {
+  try {
+    database.exec('begin')
+  } catch {
+    return true
+  }
+  database.exec('rollback')
+  return false
+}

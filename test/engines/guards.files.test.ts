@@ -1,0 +1,74 @@
+/** The guard of files, on a real disk. Killed processes are in guards.processes.test.ts. */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
+import { loadDriver } from '../../src/engines/sqlite/driver.ts'
+import { type FilesGuard, guard } from '../../src/guards/files.ts'
+import { bearer, expectRule } from './guards.rule.ts'
+
+let folder: string
+let fence: FilesGuard
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'holdfast-files-'))
+  fence = guard({ folder })
+})
+
+afterEach(async () => {
+  await fence[Symbol.asyncDispose]()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+test('decides as the pure rule does', async () => {
+  await expectRule(
+    {
+      come: async (touch, resource, token) => {
+        if (touch === 'read') await fence.read(bearer(token), resource)
+        else await fence.write(bearer(token), resource, `${token}`)
+      },
+      list: (prefix) => fence.list(prefix),
+    },
+    6,
+  )
+})
+
+test('a file is replaced as a whole, and a stale holder leaves it and nothing else behind', async () => {
+  expect(await fence.read(bearer(5n), 'daily.json')).toBeUndefined()
+  await fence.write(bearer(5n), 'daily.json', 'five')
+  await fence.write(bearer(6n), 'daily.json', Buffer.from('six'))
+  await expect(fence.write(bearer(5n), 'daily.json', 'late')).rejects.toMatchObject({ resource: 'daily.json', offered: 5n, seen: 6n })
+  expect(String(await fence.read(bearer(6n), 'daily.json'))).toBe('six')
+  expect(readdirSync(folder).filter((name) => !name.startsWith('.holdfast-fence.db'))).toEqual(['daily.json'])
+})
+
+test('a mark that was raised before its writer died keeps older ones out', async () => {
+  // As if killed between the two transactions: the rename cannot succeed onto a folder that is not empty.
+  mkdirSync(join(folder, 'b', 'c'), { recursive: true })
+  await expect(fence.write(bearer(6n), 'b', 'new')).rejects.toThrow()
+  await expect(fence.write(bearer(5n), 'b', 'late')).rejects.toThrow(StaleTokenError)
+})
+
+test('many writes at once through one guard take turns', async () => {
+  await Promise.all(Array.from({ length: 20 }, (_, index) => fence.write(bearer(5n), `many:${index % 4}`, `${index}`)))
+  expect(readdirSync(folder).filter((name) => name.startsWith('many'))).toHaveLength(4)
+})
+
+test('paths stay in the folder, each in one spelling', async () => {
+  for (const path of ['../x', '/etc/x', './x', 'a/../x', 'x/', '', '.'])
+    await expect(fence.write(bearer(5n), path, '')).rejects.toThrow(RangeError)
+})
+
+test('two guards of one folder see the same marks; somebody who keeps the marks busy is an EngineError', async () => {
+  await using other = guard({ folder, patienceMs: 50 })
+  await fence.write(bearer(6n), 'x', 'six')
+  await expect(other.write(bearer(5n), 'x', 'five')).rejects.toThrow(StaleTokenError)
+  const database = (await loadDriver()).open(join(folder, '.holdfast-fence.db'))
+  database.exec('begin immediate')
+  await expect(other.write(bearer(7n), 'x', 'seven')).rejects.toThrow(EngineError)
+  database.exec('rollback')
+  database.close()
+  expect(readFileSync(join(folder, 'x'), 'utf8')).toBe('six')
+  expect(await other.reset('x', 6n)).toBe(true)
+})

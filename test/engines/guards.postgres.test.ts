@@ -1,0 +1,137 @@
+/** The guard of PostgreSQL, on a real server, with pg and with postgres.js. */
+import { Client, Pool } from 'pg'
+import postgres from 'postgres'
+import { beforeAll, describe, expect, test } from 'vitest'
+import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
+import { guard } from '../../src/guards/postgres.ts'
+import { findPostgres, PostgresServer } from '../servers/postgres.ts'
+import { describeServer } from '../servers/suite.ts'
+import { bearer, expectRule } from './guards.rule.ts'
+
+await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
+  const fence = guard()
+  let url: string
+  let pool: Pool
+  let client: Client
+
+  beforeAll(async () => {
+    const server = await PostgresServer.start(source)
+    url = await server.database()
+    pool = new Pool({ connectionString: url })
+    client = new Client({ connectionString: url })
+    await client.connect()
+    await fence.setup(pool)
+    await fence.setup(pool)
+    await pool.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)')
+    await pool.query('INSERT INTO account VALUES (7, 100)')
+    return async () => {
+      await client.end()
+      await pool.end()
+      await server[Symbol.asyncDispose]()
+    }
+  })
+
+  async function inside<Result>(work: () => Promise<Result>): Promise<Result> {
+    await client.query('BEGIN')
+    try {
+      const result = await work()
+      await client.query('COMMIT')
+      return result
+    } catch (error) {
+      await client.query('ROLLBACK')
+      throw error
+    }
+  }
+
+  const balance = async (): Promise<number> => (await pool.query<{ balance: number }>('SELECT balance FROM account')).rows[0]?.balance ?? -1
+
+  test('decides as the pure rule does', async () => {
+    await expectRule(
+      {
+        come: (touch, resource, token) =>
+          inside(() => (touch === 'read' ? fence.touch(client, bearer(token), resource) : fence.write(client, bearer(token), resource))),
+        list: (prefix) => fence.list(pool, prefix),
+      },
+      25,
+    )
+  })
+
+  test('the server refuses to commit after a stale token, even for a caller who does not look', async () => {
+    await inside(() => fence.write(client, bearer(9n, 'unawaited')))
+    await client.query('BEGIN')
+    const ignored = fence.write(client, bearer(8n, 'unawaited')).catch((error: unknown) => error)
+    await expect(client.query('UPDATE account SET balance = 0')).rejects.toThrow('aborted')
+    await client.query('COMMIT')
+    expect(await ignored).toBeInstanceOf(StaleTokenError)
+    expect(await balance()).toBe(100)
+  })
+
+  test('outside of a transaction it refuses', async () => {
+    await expect(fence.write(client, bearer(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
+    await expect(fence.touch(pool, bearer(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
+  })
+
+  test('whoever is replaced while waiting for the row is refused', async () => {
+    const rival = await pool.connect()
+    await rival.query('BEGIN')
+    await fence.touch(rival, bearer(6n, 'waited'))
+    await client.query('BEGIN')
+    const late = expect(fence.write(client, bearer(5n, 'waited'))).rejects.toThrow(StaleTokenError)
+    await rival.query('COMMIT')
+    rival.release()
+    await late
+    await client.query('ROLLBACK')
+  })
+
+  describe('check and write as one statement', () => {
+    test('writes, with values and a WITH of its own', async () => {
+      const written = await fence.fenced(pool, bearer(5n, 'one'), {
+        text: 'UPDATE account SET balance = balance + $1 RETURNING balance',
+        values: [1],
+      })
+      expect(written).toMatchObject({ rows: [{ balance: 101 }], count: 1 })
+      const text = 'WITH less AS (SELECT $1::int AS amount) UPDATE account SET balance = balance - amount FROM less'
+      await fence.fenced(client, bearer(6n, 'one'), { text, values: [1] })
+      expect(await balance()).toBe(100)
+    })
+
+    test('or does not, and nothing of it stays', async () => {
+      const stale = fence.fenced(pool, bearer(5n, 'one'), { text: 'UPDATE account SET balance = 0' })
+      await expect(stale).rejects.toMatchObject({ name: 'StaleTokenError', resource: 'one', offered: 5n, seen: 6n })
+      expect(await balance()).toBe(100)
+    })
+
+    test('errors of the statement are its own', async () => {
+      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: 'UPDATE nowhere SET a = 1' })).rejects.toMatchObject({ code: '42P01' })
+      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: "UPDATE account SET balance = 'x'::int" })).rejects.toMatchObject({
+        code: '22P02',
+      })
+    })
+  })
+
+  test('with postgres.js, sent together with the write: no round trip more, and nothing written if refused', async () => {
+    const sql = postgres(url, { max: 2, onnotice: () => undefined })
+    const write = (token: bigint, amount: number): Promise<unknown> =>
+      sql.begin((tx) => Promise.all([fence.write(tx, bearer(token, 'together')), tx`UPDATE account SET balance = ${amount}`]))
+    await write(6n, 200)
+    await expect(write(5n, 0)).rejects.toThrow(StaleTokenError)
+    expect(await balance()).toBe(200)
+    await expect(fence.write(sql, bearer(7n, 'together'))).rejects.toThrow(/needs an open transaction/)
+    await sql.end()
+  })
+
+  test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
+    await pool.query("INSERT INTO holdfast_fence VALUES ('future', 2, 1, 1)")
+    await expect(inside(() => fence.write(client, bearer(5n, 'future')))).rejects.toThrow(EngineError)
+    await inside(() => fence.write(client, bearer(5n, 'past')))
+    expect([await fence.reset(pool, 'past', 4n), await fence.reset(pool, 'past', 5n)]).toEqual([false, true])
+    expect(await fence.list(pool, 'past')).toEqual([])
+  })
+
+  test('the table may be in a schema, under any name', async () => {
+    const other = guard({ table: ['public', 'odd "name'] })
+    await other.setup(pool)
+    await inside(() => other.write(client, bearer(5n)))
+    expect(await other.list(pool)).toHaveLength(1)
+  })
+})

@@ -1,0 +1,137 @@
+/** The pure rule of guards: what is let through, what is refused, and why two marks and reads that count are needed. */
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { StaleTokenError } from '../../src/core/errors.ts'
+import { type Bearer, visit } from '../../src/guards/bearer.ts'
+import { demand, type Marks, raised, type Touch, UNTOUCHED } from '../../src/guards/marks.ts'
+import { inMemory } from './world.ts'
+
+function marksAfter(...touches: readonly (readonly [Touch, bigint])[]): Marks {
+  return touches.reduce((marks, [touch, token]) => raised(marks, token, touch), UNTOUCHED)
+}
+
+function admits(marks: Marks, touch: Touch, token: bigint): boolean {
+  try {
+    demand('it', token, touch, marks)
+    return true
+  } catch (error) {
+    expect(error).toBeInstanceOf(StaleTokenError)
+    return false
+  }
+}
+
+describe('the marks', () => {
+  test('let the same token act again, and a higher one replace it for good', () => {
+    expect(admits(marksAfter(['write', 5n]), 'write', 5n)).toBe(true)
+    expect(admits(marksAfter(['write', 5n], ['write', 6n]), 'write', 5n)).toBe(false)
+    expect(admits(marksAfter(['write', 5n], ['write', 6n]), 'read', 5n)).toBe(false)
+  })
+
+  test('refuse the write of whoever has been replaced by a reader', () => {
+    expect(admits(marksAfter(['read', 5n], ['read', 6n]), 'write', 5n)).toBe(false)
+    expect(admits(marksAfter(['read', 5n], ['read', 6n]), 'write', 6n)).toBe(true)
+  })
+
+  test('do not let readers who hold together refuse each other', () => {
+    expect(admits(marksAfter(['write', 4n], ['read', 6n]), 'read', 5n)).toBe(true)
+    expect(admits(marksAfter(['read', 5n], ['write', 7n]), 'read', 5n)).toBe(false)
+  })
+
+  test('are told with both tokens', () => {
+    const refusal = (): void => demand('order', 3n, 'write', marksAfter(['read', 9n]))
+    expect(refusal).toThrow(expect.objectContaining({ resource: 'order', offered: 3n, seen: 9n }))
+  })
+
+  test('never go back, and answer the same after a touch as before it', () => {
+    const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), fc.bigInt(0n, 9n)), { maxLength: 30 })
+    fc.assert(
+      fc.property(touches, (all) => {
+        let marks = UNTOUCHED
+        for (const [touch, token] of all) {
+          const next = raised(marks, token, touch)
+          expect(admits(next, touch, token)).toBe(admits(marks, touch, token))
+          expect(next.seen).toBeGreaterThanOrEqual(marks.seen)
+          expect(next.written).toBeGreaterThanOrEqual(marks.written)
+          expect(next.seen).toBeGreaterThanOrEqual(next.written)
+          marks = next
+        }
+      }),
+    )
+  })
+})
+
+describe('a guard refuses, with the reason,', () => {
+  test('the write of a shared lease, and not its read', async () => {
+    const { locks } = inMemory()
+    const read = await locks.rw('doc').read.acquire()
+    expect(visit(read, 'read')).toEqual({ resource: 'doc', token: read.token })
+    expect(() => visit(read, 'write')).toThrow(/a write to 'doc' under a shared lease .* whose write is the later one/)
+  })
+
+  test('a lease without a token', () => {
+    expect(() => visit({ key: 'doc', token: null, shared: false }, 'read')).toThrow(/without a token .* engine has no fencing/)
+  })
+
+  test('what is no lease, and tokens that no backend could store', () => {
+    expect(() => visit({ key: 'doc', token: 5n } as Bearer, 'read')).toThrow(TypeError)
+    expect(() => visit({ key: 'doc', token: 5 as unknown as bigint, shared: false }, 'read')).toThrow('bigint')
+    for (const token of [-1n, 2n ** 63n - 1n]) expect(() => visit({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
+    expect(() => visit({ key: 'doc', token: 1n, shared: false }, 'read', '')).toThrow(RangeError)
+  })
+
+  test('a resource that is none of several keys; each of the keys has its own token', async () => {
+    const { locks } = inMemory()
+    const both = await locks.all([locks.mutex('a'), locks.mutex('b')]).acquire()
+    expect(visit(both, 'write', 'b').token).toBe(both.tokens.get('b'))
+    expect(() => visit(both, 'write', 'c')).toThrow(/'c' is none of them/)
+    expect(() => visit(both, 'write')).toThrow(TypeError)
+  })
+})
+
+/** Eight workers of a mutex read, pause and write back one higher. A pause may outlast the lease: then somebody else holds meanwhile. */
+function lostUpdates(seed: number, rule: 'none' | 'writes only' | 'both'): number {
+  const random = chance(seed)
+  let value = 0
+  let acknowledged = 0
+  let marks = UNTOUCHED
+  const paused: { readonly token: bigint; readonly read: number }[] = []
+  const passes = (touch: Touch, token: bigint): boolean => {
+    if (rule === 'none' || (rule === 'writes only' && touch === 'read')) return true
+    const admitted = token >= (touch === 'write' ? marks.seen : marks.written)
+    marks = raised(marks, token, touch)
+    return admitted
+  }
+  const write = ({ token, read }: (typeof paused)[number]): void => {
+    if (!passes('write', token)) return
+    value = read + 1
+    acknowledged += 1
+  }
+  for (let token = 1n; token <= 40n; token += 1n) {
+    if (passes('read', token)) paused.push({ token, read: value })
+    // The lease expires during the pause of one in four, of eight at most at a time. The others wake at any moment, in any order.
+    if (random() < 0.75 || paused.length === 8) write(paused.pop() as (typeof paused)[number])
+    while (paused.length > 0 && random() < 0.3) write(paused.splice(Math.floor(random() * paused.length), 1)[0] as (typeof paused)[number])
+  }
+  paused.forEach(write)
+  return acknowledged - value
+}
+
+/** Mulberry32: a small generator of random numbers that a seed repeats. */
+function chance(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+}
+
+describe('of 200 random schedules of eight workers who read, pause and write back', () => {
+  const losing = (rule: Parameters<typeof lostUpdates>[1]): number =>
+    Array.from({ length: 200 }, (_, seed) => lostUpdates(seed, rule)).filter((lost) => lost > 0).length
+
+  test('none loses an update with both marks', () => expect(losing('both')).toBe(0))
+  test('some do if only writes are fenced', () => expect(losing('writes only')).toBeGreaterThan(0))
+  test('most do without a guard', () => expect(losing('none')).toBeGreaterThan(losing('writes only')))
+})
