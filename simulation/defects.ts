@@ -248,4 +248,23 @@ const engine: readonly Defect[] = [
   },
 ]
 
-export const DEFECTS: readonly Defect[] = [...core, ...engine]
+const guards: readonly Defect[] = [
+  {
+    name: 'no token is refused',
+    file: 'src/guards/marks.ts',
+    find: "return touch === 'write' ? marks.seen : marks.written",
+    replace: "return touch === 'write' || marks.seen > 0n ? 0n : marks.written",
+    why: 'whoever was stopped past its ttl writes over what its successor has written',
+    climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
+  },
+  {
+    name: 'reads do not count',
+    file: 'src/guards/marks.ts',
+    find: 'seen: token > marks.seen ? token : marks.seen,',
+    replace: "seen: token > marks.seen && touch === 'write' ? token : marks.seen,",
+    why: 'a late write between the read and the write of the successor is lost',
+    climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
+  },
+]
+
+export const DEFECTS: readonly Defect[] = [...core, ...engine, ...guards]
