@@ -47,7 +47,10 @@ export interface MysqlGuard {
 /** Higher than any token, and what a row of a newer format answers. */
 const NEWER = 2n ** 63n - 1n
 
-/** Bytes, so that no collation takes `a` for `A`. Assignments are made from left to right, and see what those before them have set. */
+/**
+ * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT
+ * of MariaDB: a token is at least `seen` before it has raised it if and only if it is afterwards.
+ */
 export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
   const table = tableName(dialect, options.table ?? 'holdfast_fence')
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
@@ -61,7 +64,7 @@ export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
       written = written + 0 * ${answer('written')}`,
     write: `${inserting}
       seen = IF(format > ${FORMAT}, seen, GREATEST(seen, VALUES(seen))),
-      written = IF(seen = VALUES(seen) AND format = ${FORMAT}, seen, written) + 0 * ${answer('seen')}`,
+      written = IF(format > ${FORMAT} OR VALUES(seen) < seen, written, VALUES(seen)) + 0 * ${answer('seen')}`,
   }
 
   async function come(client: TransactionClient, touch: Touch, bearer: Bearer, name?: string): Promise<void> {

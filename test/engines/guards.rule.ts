@@ -16,9 +16,10 @@ export interface Guarded {
   list(prefix: string): Promise<readonly Mark[]>
 }
 
+let run = 0
+
 /** Random touches, each compared with the rule; resources are new for each run. */
 export async function expectRule(guarded: Guarded, runs: number): Promise<void> {
-  let run = 0
   // Around a number beyond which a double skips some.
   const token = fc.oneof(fc.bigInt(1n, 9n), fc.bigInt(2n ** 53n, 2n ** 53n + 9n))
   const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), token), { minLength: 1, maxLength: 12 })
