@@ -83,7 +83,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     const coming = visit(bearer, touch, name)
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
     const tells = tellsTransaction(client)
-    if (!tells) await demandTransaction(client)
+    if (!tells) await demandTransaction(client, table)
     await answered(coming, askerOf(client)(raising[touch], [coming.resource, String(coming.token)]))
     if (tells && !isInside(client)) throw notInTransaction('a guard', OPEN_ONE)
   }
@@ -132,9 +132,9 @@ function isInside(client: TransactionClient): boolean {
   return (client as unknown as Telling).getTransactionStatus() !== 'I'
 }
 
-/** For other clients, and for pools: the server is asked, which is one round trip more. */
-async function demandTransaction(client: TransactionClient): Promise<void> {
-  await askerOf(client)('SAVEPOINT holdfast_fencing').catch((error: unknown) => {
+/** For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders nobody, and is refused outside of a transaction. */
+async function demandTransaction(client: TransactionClient, table: string): Promise<void> {
+  await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
     // no_active_sql_transaction
     throw codeOf(error) === '25P01' ? notInTransaction('a guard', OPEN_ONE) : error
   })
