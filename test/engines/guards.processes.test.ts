@@ -43,6 +43,11 @@ beforeEach(() => {
 })
 
 afterEach(async () => {
+  await endChildren()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+async function endChildren(): Promise<void> {
   await Promise.all(
     children.splice(0).map(async (child) => {
       const gone = child.exitCode === null && child.signalCode === null ? once(child, 'exit') : undefined
@@ -50,8 +55,7 @@ afterEach(async () => {
       await gone
     }),
   )
-  rmSync(folder, { recursive: true, force: true })
-})
+}
 
 async function expectFenced(backend: Backend, where: string): Promise<void> {
   const { backends } = (await import('./guards.backends.mjs' as string)) as {
@@ -69,6 +73,8 @@ async function expectFenced(backend: Backend, where: string): Promise<void> {
   expect(guarded.refused, 'writes refused').toBeGreaterThan(0)
   expect(guarded.acknowledged).toBeGreaterThan(PROCESSES)
   await resource.close()
+  // Before their server goes: they would complain.
+  await endChildren()
 }
 
 /** Let all of them work until so many have been stopped and replaced. */
