@@ -13,16 +13,17 @@
  * It protects from everybody who goes through a guard of the same folder, on this host.
  */
 import { randomUUID } from 'node:crypto'
-import { renameSync } from 'node:fs'
-import { open, readFile, rm } from 'node:fs/promises'
-import { basename, isAbsolute, join, relative, resolve, sep } from 'node:path'
+import { closeSync, constants, openSync, readFile, renameSync } from 'node:fs'
+import { open, realpath, rm } from 'node:fs/promises'
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
+import { promisify } from 'node:util'
 import { systemChance, systemClock } from '../core/clock.ts'
 import { type Database, loadDriver } from '../engines/sqlite/driver.ts'
 import { codeOf, fault, isBusy } from '../engines/sqlite/faults.ts'
 import { preparePlace } from '../engines/sqlite/folder.ts'
 import { configure, rollback } from '../engines/sqlite/schema.ts'
-import { type Bearer, visit } from './bearer.ts'
-import type { Mark, Touch } from './marks.ts'
+import { type Bearer, newer, visit } from './bearer.ts'
+import { demand, FORMAT, type Mark } from './marks.ts'
 import { guard as sqliteGuard } from './sqlite.ts'
 
 export type { Bearer } from './bearer.ts'
@@ -50,46 +51,61 @@ export interface FilesGuard extends AsyncDisposable {
 }
 
 const LONGEST_PAUSE_MS = 8
+const TABLE = 'holdfast_fence'
 
 export function guard(options: FilesGuardOptions): FilesGuard {
   const folder = resolve(options.folder)
-  const marks = new MarkFile(resolve(options.file ?? join(folder, '.holdfast-fence.db')), options.patienceMs ?? 30_000)
-  const fence = sqliteGuard()
-
-  const come = async (touch: Touch, bearer: Bearer, path: string): Promise<void> => {
-    visit(bearer, touch, path)
-    await marks.alone((database) => (touch === 'read' ? fence.touch(database, bearer, path) : fence.write(database, bearer, path)))
-  }
+  const file = resolve(options.file ?? join(folder, '.holdfast-fence.db'))
+  const marks = new MarkFile(file, options.patienceMs ?? 30_000)
+  const fence = sqliteGuard({ table: TABLE })
 
   return {
     read: async (bearer, path) => {
-      const { full } = placeOf(folder, path)
-      await come('read', bearer, path)
-      return await readFile(full).catch((error: NodeJS.ErrnoException) => {
-        if (error.code === 'ENOENT') return undefined
-        throw error
-      })
+      visit(bearer, 'read', path)
+      const full = await placeOf(folder, path, file)
+      let descriptor: number | undefined
+      try {
+        // Opened in the same step, and read afterwards: whatever is renamed to this place meanwhile, it is the file that was there.
+        await marks.alone((database) => {
+          fence.touch(database, bearer, path)
+          descriptor = openIfThere(full)
+        })
+        return descriptor === undefined ? undefined : await promisify(readFile)(descriptor)
+      } finally {
+        if (descriptor !== undefined) closeSync(descriptor)
+      }
     },
     write: async (bearer, path, content) => {
-      const { full, beside } = placeOf(folder, path)
       visit(bearer, 'write', path)
+      const full = await placeOf(folder, path, file)
+      // In the same folder, since only there a rename is one step.
+      const beside = join(dirname(full), `.holdfast-${randomUUID()}.tmp`)
       try {
         await store(beside, content)
-        await come('write', bearer, path)
-        // Nothing of the marks changes here, so that there is nothing that could fail to be committed.
+        await marks.alone((database) => fence.write(database, bearer, path))
         await marks.alone((database) => {
-          fence.write(database, bearer, path)
+          demandStill(database, bearer, path)
           renameSync(beside, full)
         })
       } finally {
         await rm(beside, { force: true })
       }
-      await syncFolder(join(full, '..'))
+      await syncFolder(dirname(full))
     },
     list: (prefix) => marks.alone((database) => fence.list(database, prefix)),
     reset: (path, seen) => marks.alone((database) => fence.reset(database, path, seen)),
     [Symbol.asyncDispose]: () => marks.close(),
   }
+}
+
+/** Whether nobody higher has come since the marks were raised. It changes nothing, so that after the rename there is nothing that could fail to be committed. */
+function demandStill(database: Database, bearer: Bearer, path: string): void {
+  const { token } = visit(bearer, 'write', path)
+  const looking = database.prepare(`select format, cast(seen as text) as seen from ${TABLE} where resource = ?`)
+  // Without a row it was reset meanwhile: nobody higher is known.
+  const [{ format, seen } = { format: FORMAT, seen: '0' }] = looking.all(path) as { format: number; seen: string }[]
+  if (format > FORMAT) throw newer('sqlite', path)
+  demand(path, token, 'write', { seen: BigInt(seen), written: 0n })
 }
 
 /** The database of the marks, opened when first needed. */
@@ -166,13 +182,40 @@ class MarkFile {
   }
 }
 
-/** Where the file is, and where its next content is prepared: in the same folder, since only there a rename is one step. */
-function placeOf(folder: string, path: string): { readonly full: string; readonly beside: string } {
+/** Where the file is. It has one name, because the marks are kept by name: other spellings are refused, and ways through symbolic links. The marks themselves are no file of ours. */
+async function placeOf(folder: string, path: string, marks: string): Promise<string> {
   const full = resolve(folder, path)
-  const back = relative(folder, full)
-  if (back === '' || back.startsWith('..') || isAbsolute(back) || back.split(sep).join('/') !== path)
-    throw new RangeError(`a path must lead from the folder to a file in it, in one spelling: '${path}' is '${back.split(sep).join('/')}'`)
-  return { full, beside: join(full, '..', `.${basename(full)}.${randomUUID()}.tmp`) }
+  const back = relative(folder, full).split(sep).join('/')
+  if (back === '' || back.startsWith('..') || isAbsolute(back) || back !== path)
+    throw new RangeError(`a path must lead from the folder to a file in it, in one spelling: '${path}' is '${back}'`)
+  const real = await realPlaceOf(full)
+  if (real !== join(await realFolderOf(folder), path)) throw new RangeError(`'${path}' leads through a symbolic link: name the file itself`)
+  // Not even looked at: closing any descriptor of a database drops the locks that SQLite has on it.
+  const ours = await realPlaceOf(marks)
+  if (['', '-wal', '-shm', '-journal'].some((end) => real === ours + end)) throw new RangeError(`'${path}' is where the marks are`)
+  return full
+}
+
+async function realPlaceOf(file: string): Promise<string> {
+  return join(await realFolderOf(dirname(file)), basename(file))
+}
+
+/** A folder that is not there cannot be a link; those above it can. */
+async function realFolderOf(folder: string): Promise<string> {
+  return await realpath(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return realPlaceOf(folder)
+    throw error
+  })
+}
+
+/** A link at the end of the way is refused (ELOOP), where the system can do that. */
+function openIfThere(file: string): number | undefined {
+  try {
+    return openSync(file, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
 }
 
 async function store(file: string, content: string | Uint8Array): Promise<void> {

@@ -1,11 +1,14 @@
-/** The guard of files, on a real disk. Killed processes are in guards.processes.test.ts. */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+/** The guard of files, on a real disk. Stopped processes are in guards.processes.test.ts. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { type FilesGuard, guard } from '../../src/guards/files.ts'
+import { builtModule } from '../built.ts'
 import { bearer, expectRule } from './guards.rule.ts'
 
 let folder: string
@@ -59,6 +62,59 @@ test('paths stay in the folder, each in one spelling', async () => {
   for (const path of ['../x', '/etc/x', './x', 'a/../x', 'x/', '', '.'])
     await expect(fence.write(bearer(5n), path, '')).rejects.toThrow(RangeError)
 })
+
+test('one file has one name: links in the folder are refused, and the folder itself may be behind one', async () => {
+  mkdirSync(join(folder, 'real'))
+  symlinkSync(join(folder, 'real'), join(folder, 'alias'))
+  await fence.write(bearer(6n), 'real/x', 'six')
+  await expect(fence.write(bearer(5n), 'alias/x', 'late')).rejects.toThrow('symbolic link')
+  symlinkSync(join(folder, 'real', 'x'), join(folder, 'x'))
+  await expect(fence.read(bearer(6n), 'x')).rejects.toMatchObject({ code: 'ELOOP' })
+  await using behind = guard({ folder: join(folder, 'alias') })
+  await behind.write(bearer(6n), 'y', 'six')
+  await using straight = guard({ folder: join(folder, 'real') })
+  await expect(straight.write(bearer(5n), 'y', 'late')).rejects.toThrow(StaleTokenError)
+})
+
+test('the marks themselves are no file to be read or replaced', async () => {
+  for (const path of ['.holdfast-fence.db', '.holdfast-fence.db-wal', '.holdfast-fence.db-shm']) {
+    await expect(fence.write(bearer(5n), path, '')).rejects.toThrow('where the marks are')
+    await expect(fence.read(bearer(5n), path)).rejects.toThrow('where the marks are')
+  }
+})
+
+test('what a folder does not have is undefined to a reader, and an error to a writer', async () => {
+  expect(await fence.read(bearer(5n), 'missing/x')).toBeUndefined()
+  await expect(fence.write(bearer(5n), 'missing/x', '')).rejects.toMatchObject({ code: 'ENOENT' })
+})
+
+test.each(['before', 'after'] as const)('a writer that is killed %s its rename leaves the file no newer than its mark', async (when) => {
+  await fence.write(bearer(5n), 'x', 'five')
+  expect(await killedWriter(folder, when)).toBe('SIGKILL')
+  expect(readFileSync(join(folder, 'x'), 'utf8')).toBe(when === 'before' ? 'five' : 'six')
+  expect(await fence.list('x')).toEqual([{ resource: 'x', seen: 6n, written: 6n }])
+  await expect(fence.write(bearer(5n), 'x', 'late')).rejects.toThrow(StaleTokenError)
+  await fence.write(bearer(7n), 'x', 'seven')
+  expect(String(await fence.read(bearer(7n), 'x'))).toBe('seven')
+})
+
+/** A process that writes with token 6 to `x`, and dies right before or right after the rename. Resolves with what it died of. */
+async function killedWriter(folder: string, when: 'before' | 'after'): Promise<unknown> {
+  const program = `
+    import fs from 'node:fs'
+    import { syncBuiltinESMExports } from 'node:module'
+    const { renameSync } = fs
+    fs.renameSync = (from, to) => {
+      if (${when === 'after'}) renameSync(from, to)
+      process.kill(process.pid, 'SIGKILL')
+    }
+    syncBuiltinESMExports()
+    const { guard } = await import(${JSON.stringify(builtModule('src/guards/files.ts'))})
+    await guard({ folder: ${JSON.stringify(folder)} }).write({ key: 'x', token: 6n, shared: false }, 'x', 'six')`
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', program], { stdio: 'inherit' })
+  const [, signal] = (await once(child, 'close')) as [number | null, string | null]
+  return signal
+}
 
 test('two guards of one folder see the same marks; somebody who keeps the marks busy is an EngineError', async () => {
   await using other = guard({ folder, patienceMs: 50 })
