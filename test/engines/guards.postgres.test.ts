@@ -1,7 +1,7 @@
 /** The guard of PostgreSQL, on a real server, with pg and with postgres.js. */
 import { Client, Pool } from 'pg'
 import postgres from 'postgres'
-import { beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { guard } from '../../src/guards/postgres.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -83,6 +83,39 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     await client.query('ROLLBACK')
   })
 
+  test('what is rolled back has not happened, mark and work alike; also to a savepoint', async () => {
+    await client.query('BEGIN')
+    await fence.touch(client, bearer(6n, 'undone'))
+    await client.query('ROLLBACK')
+    await inside(() => fence.write(client, bearer(4n, 'undone')))
+    await inside(async () => {
+      await client.query('SAVEPOINT here')
+      await fence.write(client, bearer(6n, 'undone'))
+      await client.query('UPDATE account SET balance = 0')
+      await client.query('ROLLBACK TO here')
+    })
+    expect(await fence.list(pool, 'undone')).toEqual([{ resource: 'undone', seen: 4n, written: 4n }])
+    expect(await balance()).toBe(100)
+  })
+
+  test('a refusal undoes what was done since the savepoint before it', async () => {
+    await inside(() => fence.write(client, bearer(9n, 'nested')))
+    await inside(async () => {
+      await client.query('SAVEPOINT here')
+      await client.query('UPDATE account SET balance = 0')
+      await expect(fence.write(client, bearer(8n, 'nested'))).rejects.toThrow(StaleTokenError)
+      await client.query('ROLLBACK TO here')
+    })
+    expect(await balance()).toBe(100)
+  })
+
+  test('a client that cannot tell whether it is in a transaction is asked through the server', async () => {
+    const silent = { query: (text: string, values?: unknown[]) => client.query(text, values) }
+    await expect(fence.write(silent, bearer(5n, 'silent'))).rejects.toThrow(/needs an open transaction/)
+    await inside(() => fence.write(silent, bearer(5n, 'silent')))
+    await expect(inside(() => fence.write(silent, bearer(4n, 'silent')))).rejects.toThrow(StaleTokenError)
+  })
+
   describe('check and write as one statement', () => {
     test('writes, with values and a WITH of its own', async () => {
       const written = await fence.fenced(pool, bearer(5n, 'one'), {
@@ -99,6 +132,34 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
       const stale = fence.fenced(pool, bearer(5n, 'one'), { text: 'UPDATE account SET balance = 0' })
       await expect(stale).rejects.toMatchObject({ name: 'StaleTokenError', resource: 'one', offered: 5n, seen: 6n })
       expect(await balance()).toBe(100)
+    })
+
+    /** Somebody with token 5 has written and not yet committed, when somebody with token 6 sends a statement that reads. */
+    async function readsWhileWriting(key: string, touchFirst: boolean): Promise<number> {
+      const rival = await pool.connect()
+      await rival.query('BEGIN')
+      await fence.write(rival, bearer(5n, key))
+      await rival.query('UPDATE account SET balance = 150')
+      const text = 'INSERT INTO copy SELECT $1, balance FROM account RETURNING balance'
+      const sent = (async () => {
+        if (touchFirst) await inside(() => fence.touch(client, bearer(6n, key)))
+        return await fence.fenced(client, bearer(6n, key), { text, values: [key] })
+      })()
+      await vi.waitFor(async () => {
+        const waiting = await pool.query("SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+        expect(waiting.rowCount).toBe(1)
+      }, 30_000)
+      await rival.query('COMMIT')
+      rival.release()
+      const { rows } = await sent
+      await pool.query('UPDATE account SET balance = 100')
+      return (rows as readonly { balance: number }[])[0]?.balance ?? -1
+    }
+
+    test('a statement that reads other rows sees them as they are now if it was touched before, and else as at its begin', async () => {
+      await pool.query('CREATE TABLE copy (name text, balance int)')
+      expect(await readsWhileWriting('touched', true)).toBe(150)
+      expect(await readsWhileWriting('untouched', false)).toBe(100)
     })
 
     test('errors of the statement are its own', async () => {

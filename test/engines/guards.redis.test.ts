@@ -62,6 +62,30 @@ await describeServer('the guard of Redis', findRedis, (source) => {
     await expect(fence.fenced(bearer(5n), [['GET'] as never])).rejects.toThrow('a command is')
   })
 
+  test('a script that fails half-way leaves what came before, and marks that keep older tokens out', async () => {
+    await client.set('half', 'a string')
+    const halfway = fence.fenced(bearer(6n, 'halfway'), [
+      ['SET', 'done', 'six'],
+      ['RPUSH', 'half', 'x'],
+      ['SET', 'never', 'six'],
+    ])
+    await expect(halfway).rejects.toThrow(EngineError)
+    expect(await client.mget('done', 'never')).toEqual(['six', null])
+    await expect(fence.fenced(bearer(5n, 'halfway'), [['SET', 'done', 'late']])).rejects.toMatchObject({ seen: 6n })
+    await expect(fence.touch(bearer(5n, 'halfway'))).rejects.toMatchObject({ seen: 6n })
+  })
+
+  test('without memory for its marks a server does nothing; without marks that are a hash neither', async () => {
+    await client.config('SET', 'maxmemory', '1')
+    await expect(fence.touch(bearer(6n, 'full'), [['DEL', 'text']])).rejects.toThrow(EngineError)
+    await client.config('SET', 'maxmemory', '0')
+    expect(await fence.list('full')).toEqual([])
+    expect(await client.get('text')).toBe('ä b')
+    await client.set('hf1:fence:{odd}', 'x')
+    await expect(fence.fenced(bearer(6n, 'odd'), [['DEL', 'text']])).rejects.toThrow(EngineError)
+    expect(await client.get('text')).toBe('ä b')
+  })
+
   test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
     await client.hset('hf1:fence:{future}', { format: '2', seen: '1', written: '1' })
     await expect(fence.touch(bearer(5n, 'future'))).rejects.toThrow(EngineError)
