@@ -157,7 +157,7 @@ export class UnsupportedError extends HoldfastError {
   }
 }
 
-/** An optimistic change was given up: somebody else wrote first, as often as was tried. Nothing of it was written. */
+/** An optimistic change, or a fenced statement, was given up: somebody else wrote first, as often as was tried. Nothing of it was written. */
 export class ConflictError extends HoldfastError {
   static override readonly code = 'CONFLICT'
   override readonly code = 'CONFLICT'

@@ -14,7 +14,7 @@
  * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction. Even a caller who forgets to await the guard cannot commit. How a plain statement
  * fails on purpose, with a number in its message: by casting a text to a number that is none.
  */
-import { StaleTokenError } from '../core/errors.ts'
+import { ConflictError, StaleTokenError } from '../core/errors.ts'
 import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
@@ -46,7 +46,10 @@ export interface PostgresGuard {
   touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
   /** Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written; roll back then. */
   write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
-  /** Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then nothing is written. */
+  /**
+   * Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then nothing is written. A statement that somebody else's commit has overtaken, so that it may
+   * have read what is no more, is undone and sent again; inside of a transaction that cannot be, and it rejects with `ConflictError`: roll back and begin again.
+   */
   fenced(client: TransactionClient, bearer: Bearer, statement: FencedStatement, resource?: string): Promise<Answer>
   /** The marks of all resources whose name begins so, by name. */
   list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
@@ -56,7 +59,10 @@ export interface PostgresGuard {
 
 /** invalid_text_representation, and what we have put there. */
 const CAST = '22P02'
-const REFUSAL = /holdfast (stale|newer) (\d+)/
+const REFUSAL = /holdfast (stale|newer|overtaken) (\d+)/
+/** in_failed_sql_transaction */
+const FAILED_TRANSACTION = '25P02'
+const MOST_TRIES = 10
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   const table = tableName(dialect, options.table ?? 'holdfast_fence')
@@ -64,8 +70,8 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   )`
 
-  /** One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters begin after `given`. */
-  const raise = (touch: Touch, given: number): string => {
+  /** One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters begin after `given`; `overtaken` is a further case of failure. */
+  const raise = (touch: Touch, given: number, overtaken = ''): string => {
     const [resource, token] = [`$${given + 1}::text`, `$${given + 2}::bigint`]
     const least = touch === 'write' ? 'fence.seen' : 'fence.written'
     return `INSERT INTO ${table} AS fence (resource, format, seen, written)
@@ -73,11 +79,23 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
       ON CONFLICT (resource) DO UPDATE SET
         seen = CASE
           WHEN fence.format > ${FORMAT} THEN ('holdfast newer ' || fence.format)::bigint
-          WHEN excluded.seen < ${least} THEN ('holdfast stale ' || ${least})::bigint
+          WHEN excluded.seen < ${least} THEN ('holdfast stale ' || ${least})::bigint${overtaken}
           ELSE greatest(fence.seen, excluded.seen) END,
         written = greatest(fence.written, excluded.written)`
   }
   const raising = { read: raise('read', 0), write: raise('write', 0) }
+  /**
+   * A statement reads as of its begin, but for the rows it changes itself. If it had to wait for the marks, what it has read may be from before the commit it waited for; then the marks that it
+   * *sees*, as of its begin, are another version of the row than the one it has locked.
+   */
+  const raiseWith = (given: number): string =>
+    raise(
+      'write',
+      given,
+      `
+          WHEN fence.xmin IS DISTINCT FROM (SELECT known.xmin FROM ${table} AS known WHERE known.resource = $${given + 1}::text)
+            THEN ('holdfast overtaken ' || fence.seen)::bigint`,
+    )
 
   async function come(client: TransactionClient, touch: Touch, bearer: Bearer, name?: string): Promise<void> {
     const coming = visit(bearer, touch, name)
@@ -96,8 +114,8 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     fenced: async (client, bearer, { text, values = [] }, resource) => {
       const coming = visit(bearer, 'write', resource)
       const [, recursive = '', others] = /^\s*WITH\s+(RECURSIVE\s+)?(.*)$/is.exec(text) ?? []
-      const whole = `WITH ${recursive}holdfast_fencing AS (${raise('write', values.length)})${others === undefined ? ` ${text}` : `, ${others}`}`
-      return await answered(coming, askerOf(client)(whole, [...values, coming.resource, String(coming.token)]))
+      const whole = `WITH ${recursive}holdfast_fencing AS (${raiseWith(values.length)})${others === undefined ? ` ${text}` : `, ${others}`}`
+      return await repeated(coming, () => askerOf(client)(whole, [...values, coming.resource, String(coming.token)]))
     },
     list: async (client, prefix = '') => {
       const listing = `SELECT resource, seen::text, written::text FROM ${table} WHERE starts_with(resource, $1) ORDER BY resource`
@@ -140,6 +158,23 @@ async function demandTransaction(client: TransactionClient, table: string): Prom
   })
 }
 
+/** Until it is not overtaken. Inside of a transaction, the first time has ended that. */
+async function repeated(coming: Visit, ask: () => Promise<Answer>): Promise<Answer> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await answered(coming, ask())
+    } catch (error) {
+      const ended = tries > 1 && codeOf(error) === FAILED_TRANSACTION
+      if (!ended && !(error instanceof Overtaken)) throw error
+      if (!ended && tries < MOST_TRIES) continue
+      const why = 'somebody else committed while the statement was under way'
+      throw new ConflictError(`'${coming.resource}'`, ended ? 1 : tries, ended ? `${why}: roll back and begin the transaction again` : why)
+    }
+  }
+}
+
+class Overtaken extends Error {}
+
 /** The server's refusal, in our words. Whatever else it says passes unchanged. */
 async function answered({ resource, token }: Visit, asked: Promise<Answer>): Promise<Answer> {
   try {
@@ -148,6 +183,7 @@ async function answered({ resource, token }: Visit, asked: Promise<Answer>): Pro
     const [, why, number = ''] = (codeOf(error) === CAST && REFUSAL.exec((error as Error).message)) || []
     if (why === 'stale') throw new StaleTokenError(resource, token, BigInt(number))
     if (why === 'newer') throw newer('postgres', resource)
+    if (why === 'overtaken') throw new Overtaken(resource)
     throw error
   }
 }

@@ -2,8 +2,8 @@
 import { Client, Pool } from 'pg'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
-import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
-import { guard } from '../../src/guards/postgres.ts'
+import { ConflictError, EngineError, StaleTokenError } from '../../src/core/errors.ts'
+import { type FencedStatement, guard } from '../../src/guards/postgres.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 import { bearer, expectRule } from './guards.rule.ts'
@@ -134,32 +134,41 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
       expect(await balance()).toBe(100)
     })
 
-    /** Somebody with token 5 has written and not yet committed, when somebody with token 6 sends a statement that reads. */
-    async function readsWhileWriting(key: string, touchFirst: boolean): Promise<number> {
+    /** Somebody with token 5 has written and not yet committed, when somebody with token 6 comes with a statement that reads that. */
+    async function copiedMeanwhile(key: string, send: (statement: FencedStatement) => Promise<unknown>): Promise<unknown> {
       const rival = await pool.connect()
       await rival.query('BEGIN')
       await fence.write(rival, bearer(5n, key))
       await rival.query('UPDATE account SET balance = 150')
-      const text = 'INSERT INTO copy SELECT $1, balance FROM account RETURNING balance'
-      const sent = (async () => {
-        if (touchFirst) await inside(() => fence.touch(client, bearer(6n, key)))
-        return await fence.fenced(client, bearer(6n, key), { text, values: [key] })
-      })()
+      const sent = send({ text: 'INSERT INTO copy SELECT $1, balance FROM account', values: [key] }).catch((error: unknown) => error)
       await vi.waitFor(async () => {
         const waiting = await pool.query("SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
         expect(waiting.rowCount).toBe(1)
       }, 30_000)
       await rival.query('COMMIT')
       rival.release()
-      const { rows } = await sent
+      const answer = await sent
       await pool.query('UPDATE account SET balance = 100')
-      return (rows as readonly { balance: number }[])[0]?.balance ?? -1
+      return answer
     }
 
-    test('a statement that reads other rows sees them as they are now if it was touched before, and else as at its begin', async () => {
+    test('a statement that was overtaken is sent again, so that it reads what is; inside of a transaction it cannot be', async () => {
       await pool.query('CREATE TABLE copy (name text, balance int)')
-      expect(await readsWhileWriting('touched', true)).toBe(150)
-      expect(await readsWhileWriting('untouched', false)).toBe(100)
+      await copiedMeanwhile('alone', (statement) => fence.fenced(pool, bearer(6n, 'alone'), statement))
+      const inTransaction = await copiedMeanwhile('inside', (statement) =>
+        inside(() => fence.fenced(client, bearer(6n, 'inside'), statement)),
+      )
+      expect(inTransaction).toBeInstanceOf(ConflictError)
+      await copiedMeanwhile('touched', (statement) =>
+        inside(async () => {
+          await fence.touch(client, bearer(6n, 'touched'))
+          await fence.fenced(client, bearer(6n, 'touched'), statement)
+        }),
+      )
+      expect((await pool.query('SELECT * FROM copy ORDER BY name')).rows).toEqual([
+        { name: 'alone', balance: 150 },
+        { name: 'touched', balance: 150 },
+      ])
     })
 
     test('errors of the statement are its own', async () => {

@@ -57,6 +57,12 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
         if (bearer === undefined) await client.query(statement)
         else await fence.fenced(client, bearer, statement)
       },
+      // With a read that goes by the begin of the statement, whatever the row has become when it is written.
+      add: async (account, bearer) => {
+        const text = 'UPDATE account SET value = (SELECT value + 1 FROM account WHERE name = $1) WHERE name = $1'
+        if (bearer === undefined) await client.query(text, [account])
+        else await fence.fenced(client, bearer, { text, values: [account] })
+      },
       commit: () => ask('COMMIT'),
       rollback: () => ask('ROLLBACK'),
     }
@@ -149,6 +155,7 @@ await describeServer('no schedule loses an update behind the guard of Redis', fi
       read: async (account) => Number(await client.get(account)),
       set: async (account, value, bearer) =>
         void (bearer ? await fence.fenced(bearer, [['SET', account, value]]) : await client.set(account, value)),
+      add: async (account, bearer) => void (bearer ? await fence.fenced(bearer, [['INCR', account]]) : await client.incr(account)),
       commit: nothing,
       rollback: nothing,
     })
