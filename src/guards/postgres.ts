@@ -15,6 +15,7 @@
  * fails on purpose, with a number in its message: by casting a text to a number that is none.
  */
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
+import { advisoryKey } from '../transactions/postgres/advisory-key.ts'
 import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
@@ -38,7 +39,7 @@ export interface FencedStatement {
 
 /** `client` is yours: a Client or PoolClient of pg, or the `sql` of postgres.js. `resource` is the key of the lease unless given. */
 export interface PostgresGuard {
-  /** What `setup` does, for a migration. */
+  /** What `setup` makes, for a migration. */
   readonly schema: string
   /** Make the table, if it is not there. */
   setup(client: TransactionClient): Promise<void>
@@ -69,6 +70,11 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   )`
+  // Of several who make a table at once, all but one can fail, in spite of IF NOT EXISTS.
+  const settingUp = `DO $holdfast$ BEGIN
+    PERFORM pg_advisory_xact_lock(${advisoryKey(`the guard of ${table}`)});
+    ${schema};
+  END $holdfast$`
 
   /** One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters begin after `given`; `overtaken` is a further case of failure. */
   const raise = (touch: Touch, given: number, overtaken = ''): string => {
@@ -108,7 +114,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
 
   return {
     schema,
-    setup: async (client) => void (await askerOf(client)(schema)),
+    setup: async (client) => void (await askerOf(client)(settingUp)),
     touch: (client, bearer, resource) => come(client, 'read', bearer, resource),
     write: (client, bearer, resource) => come(client, 'write', bearer, resource),
     fenced: async (client, bearer, { text, values = [] }, resource) => {

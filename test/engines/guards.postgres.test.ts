@@ -198,6 +198,14 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     expect(await fence.list(pool, 'past')).toEqual([])
   })
 
+  test('many may set it up at once', async () => {
+    for (let round = 0; round < 5; round += 1) {
+      const other = guard({ table: `round_${round}` })
+      await Promise.all(Array.from({ length: 10 }, () => other.setup(pool)))
+      expect(await other.list(pool)).toEqual([])
+    }
+  })
+
   test('the table may be in a schema, under any name', async () => {
     const other = guard({ table: ['public', 'odd "name'] })
     await other.setup(pool)

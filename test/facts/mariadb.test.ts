@@ -226,6 +226,13 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     expect(await ask(one, 'select min(v) as least, max(v) as most from counters')).toEqual({ least: 200, most: 200 })
   })
 
+  test('LAST_INSERT_ID(n) is told with the reply, also where nothing changes; where a row is made, it is 0', async () => {
+    await one.query('create table told (n int primary key, v bigint not null) engine = innodb')
+    const raise = 'insert into told values (1, 7) on duplicate key update v = v + 0 * last_insert_id(v)'
+    const replies = [await one.execute(raise), await one.execute(raise)] as [{ insertId: number }, unknown][]
+    expect(replies.map(([{ insertId }]) => insertId)).toEqual([0, 7])
+  })
+
   test('JSON_TABLE gives its rows in the order of the document, to a cursor too', async () => {
     await one.query(`create procedure in_order(in batch longtext) begin
       declare n, i int default 0;

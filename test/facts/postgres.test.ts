@@ -73,6 +73,24 @@ await describeServer('PostgreSQL', findPostgres, (source) => {
     await expect(one.query(twice)).rejects.toMatchObject({ code: '21000' })
   })
 
+  test('a WITH that writes is carried out to its end, though nobody reads it, and the statement finds no row', async () => {
+    const adding = `INSERT INTO entry VALUES ('with', 'one')`
+    await one.query(`WITH added AS (${adding}) UPDATE line SET n = 1 WHERE key = 'nowhere'`)
+    await one.query(`WITH added AS (${adding}) SELECT 1 LIMIT 0`)
+    expect(await one.value(`SELECT count(*)::int FROM entry WHERE key = 'with'`)).toBe(2)
+  })
+
+  test('an ON CONFLICT that waited has the newest version of its row, and a sub-select in it that of its begin', async () => {
+    await one.query(`INSERT INTO line VALUES ('version', 1)`)
+    await one.query(`BEGIN; UPDATE line SET n = 2 WHERE key = 'version'`)
+    const asked = other.query(`INSERT INTO line AS newest VALUES ('version', 0) ON CONFLICT (key) DO UPDATE
+      SET n = newest.n * 10 + (SELECT n FROM line WHERE key = 'version')
+        + CASE WHEN newest.xmin = (SELECT xmin FROM line WHERE key = 'version') THEN 100 ELSE 0 END RETURNING n`)
+    await untilBlocked()
+    await one.query('COMMIT')
+    expect(await asked).toEqual([{ n: 21 }])
+  })
+
   test('a sequence does not go back when a transaction does', async () => {
     await one.query('CREATE SEQUENCE tokens')
     await one.query('BEGIN')

@@ -74,6 +74,7 @@ describe('a guard refuses, with the reason,', () => {
 
   test('what is no lease, and tokens that no backend could store', () => {
     expect(() => visit({ key: 'doc', token: 5n } as Bearer, 'read')).toThrow(TypeError)
+    expect(() => visit(undefined as unknown as Bearer, 'write')).toThrow('a guard takes a lease, or { key, token, shared }; got undefined')
     expect(() => visit({ key: 'doc', token: 5 as unknown as bigint, shared: false }, 'read')).toThrow('bigint')
     for (const token of [-1n, 2n ** 63n - 1n]) expect(() => visit({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
     expect(() => visit({ key: 'doc', token: 1n, shared: false }, 'read', '')).toThrow(RangeError)
