@@ -2,8 +2,7 @@
  * The other process of the PostgreSQL benchmark. It does what its parent says and answers with host monotonic times, which all processes of a host share.
  */
 import pg from 'pg'
-import { openPostgres } from '../src/engines/postgres/index.ts'
-import { createLocks } from '../src/index.ts'
+import { connect } from '../src/index.ts'
 
 export type Order =
   | { readonly do: 'acquire'; readonly key: string; readonly ttlMs: number }
@@ -14,8 +13,8 @@ export const nowNs = (): bigint => process.hrtime.bigint()
 
 if (process.send !== undefined) {
   const url = process.argv[2] as string
-  const locks = createLocks(await openPostgres(url))
-  const listener = new pg.Client(url)
+  const locks = await connect(url)
+  const listener = new pg.Client(url.replace('postgres-advisory:', 'postgres:'))
   await listener.connect()
   const say = (message: object): boolean | undefined => process.send?.(message)
   let release: (() => Promise<unknown>) | undefined

@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { openPostgres, postgres } from '../src/engines/postgres/index.ts'
-import { createLocks, type Locks } from '../src/index.ts'
+import { connect, createLocks, type Locks } from '../src/index.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { callers, figure, median, percentile, race } from './driver.ts'
@@ -34,6 +34,7 @@ export async function run(): Promise<void> {
   await idleWaiters(server, url)
   await heldLeases(url)
   await afterKill(url)
+  await afterKill(url.replace(/^postgres:/, 'postgres-advisory:'))
   if (server.process === undefined) await server.drop(url)
 }
 
@@ -201,7 +202,7 @@ function counted(url: string, ttl: `${number}s`): { locks: Locks; statements(): 
 
 async function afterKill(url: string): Promise<void> {
   const ttlMs = 2_000
-  const locks = await open(url)
+  const locks = await connect(url)
   const times: number[] = []
   for (let round = 0; round < 5; round += 1) {
     const child = await startChild(url)
@@ -213,7 +214,7 @@ async function afterKill(url: string): Promise<void> {
     await (await waiting).release()
     times.push(performance.now() - startedAt)
   }
-  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms`)
+  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms, ${url.slice(0, url.indexOf('/'))}`)
   figure('median, longest', `${median(times).toFixed(0)} ms, ${Math.max(...times).toFixed(0)} ms   (the ttl at most, and a moment)`)
   await locks.close()
 }

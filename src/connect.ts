@@ -21,6 +21,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   'redis-cluster': redis,
   postgres,
   postgresql: postgres,
+  'postgres-advisory': async (url) => (await import('./engines/postgres-advisory/index.ts')).openPostgresAdvisory(url),
 }
 
 /**

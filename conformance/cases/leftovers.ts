@@ -6,7 +6,7 @@ import { type Clock, systemClock, type Timer } from '../../src/core/clock.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { createLocks, type Locks } from '../../src/core/locks.ts'
 import type { Group } from '../case.ts'
-import { actors, leftovers as shows } from '../needs.ts'
+import { actors, ownTtl, leftovers as shows } from '../needs.ts'
 import { later, type Scene } from '../scene.ts'
 
 const CYCLES = 10_000
@@ -156,7 +156,8 @@ export const leftovers: Group = {
     },
     {
       name: 'the server stores nothing for lines in which nobody is',
-      needs: [shows],
+      // Some are left to expire.
+      needs: [shows, ownTtl],
       async run(scene) {
         const keys = Array.from({ length: 200 }, (_, index) => scene.key(`stored ${index}`))
         const onlooker = await knownEngine(scene)

@@ -108,6 +108,13 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
   return [{ name: 'verbs', status: 'fail', finding: `tokens do not ascend: ${first}, ${second}`, todo: 'please report this' }]
 }
 
+/** What an engine cannot promise, it says here as well. */
+export async function loss({ engine }: Patient): Promise<readonly Finding[]> {
+  if (engine.traits.lossBeforeNext) return []
+  const finding = `${engine.name} can let the next one in before a holder knows that it lost`
+  return [{ name: 'loss', status: 'warn', finding, todo: 'check tokens at the resource, or use leases' }]
+}
+
 /** A grant that takes this long came by a renewal, and not because somebody told. */
 const POLLED_MS = 1_000
 

@@ -43,6 +43,19 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     expect(BigInt(stdout.trim())).toBeGreaterThan(BigInt(first.stdout.trim()))
   })
 
+  test('session locks, too: whoever is killed is followed at once, and doctor says what they cannot promise', async () => {
+    const url = (await server.database()).replace(/^postgres:/, 'postgres-advisory:')
+    const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
+    await eventually('a token', async () => first.stdout !== '')
+    expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
+    first.process.kill('SIGKILL')
+    expect(await world.run('run', 'job', '-w', '20s', '--url', url, '--', 'true')).toMatchObject({ exit: 0 })
+    const found = await doctor(url)
+    expect([...found.values()].filter(({ status }) => status !== 'ok').map(({ name, status }) => [name, status])).toEqual([
+      ['loss', 'warn'],
+    ])
+  })
+
   test('migrate makes the tables; migrate --print prints them, without a connection, for psql', async () => {
     const url = await server.database()
     const printed = await world.run('migrate', '--print', '--url', 'postgres://?schema=locks&name=app')

@@ -4,7 +4,7 @@ import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import { timely } from '../../core/within.ts'
 import type { CommandSpec } from '../args.ts'
-import { type Check, type Finding, handOff, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
+import { type Check, type Finding, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
@@ -45,7 +45,7 @@ async function examine(patient: Patient): Promise<Finding[]> {
   const findings = [...(await nodeVersion()), ...(await reachable(patient))]
   if (findings.some(({ status }) => status === 'fail')) return findings
   const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? []
-  for (const check of [roundTrip, verbs, ...own, handOff]) findings.push(...(await attempt(check, patient)))
+  for (const check of [roundTrip, verbs, ...own, handOff, loss]) findings.push(...(await attempt(check, patient)))
   return findings
 }
 

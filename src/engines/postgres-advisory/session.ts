@@ -1,0 +1,138 @@
+/**
+ * One session on the server, on a connection of its own: what it locks is locked until it unlocks it, or ends. A statement that fails, or is not answered for as long as a session may be silent, ends it: then nobody has to
+ * guess what it still holds.
+ *
+ * The server is told to give up a peer that is silent for a little longer than a lease lives without renewal, so that a holder that is cut off has lost its lease by its own clock before the server frees the lock.
+ */
+import { randomBytes } from 'node:crypto'
+import type { Clock } from '../../core/clock.ts'
+import { EngineError } from '../../core/errors.ts'
+import { BEGIN, CHANNEL, JUMP, MADE, MAKE, SET } from './sql.ts'
+
+export const ENGINE = 'postgres-advisory'
+
+/** How long a session, and so a lease, lives in silence. */
+export const SESSION_TTL_MS = 30_000
+
+const CLOSE_LIMIT_MS = 2_000
+
+/** Idle, then probes: 20 s + 3 of 5 s is more than 30 s. While a statement runs the server looks too. */
+const SETTINGS: Readonly<Record<string, string>> = {
+  tcp_keepalives_idle: '20',
+  tcp_keepalives_interval: '5',
+  tcp_keepalives_count: '3',
+  // The same where something was sent to it, and probes are not: TCP alone would go on for a quarter of an hour.
+  tcp_user_timeout: '35s',
+  client_connection_check_interval: '5s',
+  // What we write is for people to look at, and what the sequence loses in a crash it makes up for (sql.ts): a commit need not wait for the disk.
+  synchronous_commit: 'off',
+  // Ours alone, and resting for as long as nobody asks.
+  idle_session_timeout: '0',
+  statement_timeout: '0',
+  lock_timeout: '0',
+}
+
+/** A connected Client of pg that is for nothing else. */
+export interface SessionClient {
+  /** As the server said when the connection was made. */
+  readonly processID?: number | null
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly Record<string, unknown>[] }>
+  on(event: 'notification', listener: (message: { readonly payload?: string | undefined }) => void): unknown
+  on(event: 'error' | 'end', listener: () => void): unknown
+  end(): Promise<void>
+  /** Where pg has its socket: to end a connection that answers nothing. */
+  readonly connection?: { readonly stream?: { destroy(): unknown; ref?(): unknown; unref?(): unknown } }
+}
+
+export type Rows = readonly Record<string, unknown>[]
+
+export interface SessionEvents {
+  heard(payload: string): void
+  lost(session: Session): void
+}
+
+export class Session {
+  readonly number: bigint = randomBytes(8).readBigInt64BE()
+  readonly #client: SessionClient
+  readonly #clock: Clock
+  readonly #events: SessionEvents
+  #over = false
+
+  static async begin(client: SessionClient, clock: Clock, events: SessionEvents, sessionPooler: boolean): Promise<Session> {
+    const session = new Session(client, clock, events)
+    try {
+      await session.#begin(sessionPooler)
+    } catch (error) {
+      session.end()
+      throw error
+    }
+    return session
+  }
+
+  private constructor(client: SessionClient, clock: Clock, events: SessionEvents) {
+    this.#client = client
+    this.#clock = clock
+    this.#events = events
+    // Without a listener the first blip would end the process.
+    client.on('error', () => this.#lose())
+    client.on('end', () => this.#lose())
+    client.on('notification', ({ payload = '' }) => events.heard(payload))
+  }
+
+  async #begin(sessionPooler: boolean): Promise<void> {
+    await this.ask(SET, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
+    const [there] = await this.ask(MADE)
+    if (there?.made !== true) await this.ask(MAKE)
+    await this.ask(JUMP)
+    const [begun] = await this.ask(BEGIN, [String(this.number)])
+    // A pooler invents the number it says at the beginning: it does not know yet which of its connections we shall have.
+    if (!sessionPooler && typeof this.#client.processID === 'number' && begun?.pid !== this.#client.processID) throw pooled()
+    await this.ask(`LISTEN ${CHANNEL}`)
+    // Whoever waits or works keeps the process alive; a connection that rests does not.
+    this.#client.connection?.stream?.unref?.()
+  }
+
+  /** The rows. One statement at a time: the engine takes turns. */
+  async ask(text: string, values: readonly unknown[] = []): Promise<Rows> {
+    if (this.#over) throw new EngineError(ENGINE, 'the session has ended', { outcome: 'unknown' })
+    const awake = this.#clock.stayAlive()
+    const silent = this.#clock.timer(SESSION_TTL_MS, () => this.#lose())
+    try {
+      return (await this.#client.query(text, [...values])).rows
+    } catch (error) {
+      this.#lose()
+      throw error
+    } finally {
+      silent.cancel()
+      awake.cancel()
+    }
+  }
+
+  /** In good order if the server answers; its locks are free when this resolves. */
+  async close(): Promise<void> {
+    this.#over = true
+    const awake = this.#clock.stayAlive()
+    const insist = this.#clock.timer(CLOSE_LIMIT_MS, () => this.end())
+    await this.#client.end().catch(() => undefined)
+    insist.cancel()
+    awake.cancel()
+  }
+
+  end(): void {
+    this.#over = true
+    this.#client.connection?.stream?.destroy()
+  }
+
+  #lose(): void {
+    if (this.#over) return
+    this.end()
+    this.#events.lost(this)
+  }
+}
+
+function pooled(): EngineError {
+  const why = 'this connection goes through a pooler, which may give our session to somebody else between two statements, with its locks'
+  const remedy =
+    "Connect to the server itself; or, if the pooler is surely in session mode, say so: { pooler: 'session' }, or ?pooler=session in the URL"
+  return new EngineError(ENGINE, `${why}. ${remedy}`, { outcome: 'not-applied', transient: false })
+}

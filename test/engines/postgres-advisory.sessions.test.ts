@@ -1,0 +1,145 @@
+/** What is special about session locks: the server can end the session, strangers use the same locks, and a pooler would give them away. */
+import { once } from 'node:events'
+import { beforeAll, expect, test, vi } from 'vitest'
+import { createLocks, type Locks } from '../../src/core/locks.ts'
+import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
+import { connect, UnsupportedError } from '../../src/index.ts'
+import { advisoryKey } from '../../src/transactions/postgres/advisory-key.ts'
+import { xactLock } from '../../src/transactions/postgres.ts'
+import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
+import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { Missing } from '../servers/programs.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT = { timeout: 30_000, interval: 10 }
+
+await describeServer('session locks', findPostgres, (source) => {
+  let server: PostgresServer
+  let database: string
+  let looker: PostgresConnection
+
+  beforeAll(async () => {
+    server = await PostgresServer.start(source)
+    database = await server.database()
+    looker = await server.connect(database)
+    return async () => {
+      await looker[Symbol.asyncDispose]()
+      await server.drop(database)
+      await server[Symbol.asyncDispose]()
+    }
+  })
+
+  const open = async (): Promise<Locks> => createLocks(await openPostgresAdvisory(database))
+  const locked = (key: string): Promise<unknown> =>
+    looker.value(`SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1`, [
+      String(advisoryKey(key)),
+    ])
+
+  test('a session that the server ends loses what it held, and is told; it goes on with a new one', async () => {
+    await using locks = await open()
+    const lease = await locks.mutex('ended').acquire()
+    const aborted = once(lease.signal, 'abort')
+    await looker.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'`)
+    await aborted
+    expect(lease.held).toBe(false)
+    const next = await locks.mutex('ended').acquire()
+    expect(next.token).toBeGreaterThan(lease.token as bigint)
+  })
+
+  test('whoever waits when its session is ended waits on, and is served', async () => {
+    await using locks = await open()
+    await looker.query('SELECT pg_advisory_lock($1)', [String(advisoryKey('kept'))])
+    const asked = locks.mutex('kept').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect((await locks.inspect('kept')).entries).toHaveLength(1), LIMIT)
+    await looker.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'`)
+    await looker.query('SELECT pg_advisory_unlock_all()')
+    expect((await asked).held).toBe(true)
+  })
+
+  test('strangers who use the number of the same name, and xactLock, are excluded and exclude', async () => {
+    await using locks = await open()
+    const lease = await locks.mutex('ours').acquire()
+    await looker.query('BEGIN')
+    expect(await xactLock(looker.client, 'ours', { wait: 'nowait' })).toEqual({ state: 'busy' })
+    expect(await xactLock(looker.client, 'theirs')).toEqual({ state: 'locked' })
+    expect(await locks.mutex('theirs').tryAcquire()).toBeUndefined()
+    const asked = locks.mutex('theirs').acquire({ wait: '30s' })
+    await lease.release()
+    await looker.query('COMMIT')
+    expect((await asked).held).toBe(true)
+  })
+
+  test('whoever comes later asks for those before it, too, and they hear of it', async () => {
+    await using locks = await open()
+    await looker.query('BEGIN')
+    await xactLock(looker.client, 'asked for')
+    const first = locks.mutex('asked for').acquire({ wait: '8s' })
+    await vi.waitFor(async () => expect((await locks.inspect('asked for')).entries).toHaveLength(1), LIMIT)
+    // Nobody announces that a stranger is gone: the next one to come finds out.
+    await looker.query('COMMIT')
+    const second = locks.mutex('asked for').acquire({ wait: '30s' })
+    await (await first).release()
+    expect((await second).held).toBe(true)
+  })
+
+  test('two of one process do not hold together, though their session could; readers do', async () => {
+    await using locks = await open()
+    await using other = await open()
+    const lease = await locks.mutex('twice').acquire()
+    expect(await locks.mutex('twice').tryAcquire()).toBeUndefined()
+    await lease.release()
+    const { read, write } = locks.rw('twice')
+    const readers = [await read.acquire(), await read.acquire(), await other.rw('twice').read.acquire()]
+    expect(await write.tryAcquire()).toBeUndefined()
+    for (const reader of readers) await reader.release()
+    await (await write.acquire()).release()
+    expect(await locked('twice')).toBe(0)
+  })
+
+  test('tokens go on rising after a crash in which the sequence lost what it wrote last', async (context) => {
+    const { process: owned } = server
+    if (owned === undefined) return context.skip('it is not our server')
+    await using locks = await open()
+    const lease = await locks.mutex('crash').acquire()
+    await looker.query(`SELECT setval('holdfast_advisory1_tokens', greatest(1, last_value - 500)) FROM holdfast_advisory1_tokens`)
+    await looker[Symbol.asyncDispose]()
+    await owned.kill()
+    await owned.start()
+    looker = await server.connect(database)
+    const next = await vi.waitFor(async () => await locks.mutex('crash').acquire(), LIMIT)
+    expect(lease.held).toBe(false)
+    expect(next.token).toBeGreaterThan(lease.token as bigint)
+    // In peace it counts by ones.
+    await next.release()
+    await using other = await open()
+    expect((await other.mutex('crash').acquire()).token).toBe((next.token as bigint) + 1n)
+  })
+
+  test('limits other than 1 and unlimited are refused when the lock is created, naming engines that can', async () => {
+    await using locks = await open()
+    expect(() => locks.semaphore('many', 2)).toThrow(UnsupportedError)
+    expect(() => locks.semaphore('many', 2)).toThrow(/postgres-advisory has no semaphores above 1; use /)
+    expect(locks.semaphore('one', 1).key).toBe('one')
+  })
+
+  test('is opened by its URL', async () => {
+    await using locks = await connect(database.replace(/^postgres:/, 'postgres-advisory:'))
+    const lease = await locks.mutex('by url').acquire()
+    expect(await locked('by url')).toBe(1)
+    expect(await lease.release()).toBe(true)
+  })
+
+  test('a pooler is refused, unless it is said to be in session mode', async (context) => {
+    const program = await findPgBouncer()
+    if (program instanceof Missing) {
+      if (process.env.CI) throw new Error(program.reason)
+      return context.skip(program.reason)
+    }
+    await using bouncer = await PgBouncer.start(program, server)
+    await using locks = createLocks(await openPostgresAdvisory(bouncer.through(database)))
+    await expect(locks.mutex('pooled').tryAcquire()).rejects.toThrow('goes through a pooler')
+    await using honest = await PgBouncer.start(program, server, { mode: 'session' })
+    await using session = createLocks(await openPostgresAdvisory(`${honest.through(database)}?pooler=session`))
+    expect((await session.mutex('pooled').acquire()).held).toBe(true)
+  })
+})
