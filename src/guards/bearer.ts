@@ -23,7 +23,8 @@ const HIGHEST = 2n ** 63n - 2n
 /** What to show to the marks. The resource is called like the key of the lease, unless the caller says otherwise. */
 export function visit(bearer: Bearer, touch: Touch, resource: string = bearer?.key): Visit {
   // What tryAcquire() answers when the lock is busy comes here, too.
-  if (bearer === undefined || bearer === null) throw new TypeError(`a guard takes a lease, or { key, token, shared }; got ${bearer}`)
+  if (bearer === undefined || bearer === null)
+    throw new TypeError(`a guard takes a lease, or { key, token, shared }; got ${String(bearer)}`)
   checkKey(resource)
   const { key, shared } = bearer
   if (typeof shared !== 'boolean') throw new TypeError(`a guard takes a lease, or { key, token, shared }; shared was ${typeof shared}`)
