@@ -121,10 +121,10 @@ async function postgresql(): Promise<void> {
     { name: 'begin, guard, update, commit', run: callers(1, transaction(true)) },
   ])
   await race('PostgreSQL, a transaction, postgres.js', [
-    { name: 'update', run: callers(1, () => sql.begin((tx) => tx.unsafe(text, [1]))) },
+    { name: 'update', run: callers(1, () => sql.begin((tx) => tx`UPDATE account SET balance = ${1} WHERE id = 7`)) },
     {
       name: 'guard and update, sent together',
-      run: callers(1, () => sql.begin((tx) => Promise.all([fence.write(tx, lease), tx.unsafe(text, [1])]))),
+      run: callers(1, () => sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1} WHERE id = 7`]))),
     },
   ])
   await sql.end()

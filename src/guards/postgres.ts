@@ -108,7 +108,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
     const tells = tellsTransaction(client)
     if (!tells) await demandTransaction(client, table)
-    await answered(coming, askerOf(client)(raising[touch], [coming.resource, String(coming.token)]))
+    await answered(coming, askerOf(client)(raising[touch], [coming.resource, String(coming.token)], 'fixed'))
     if (tells && !isInside(client)) throw notInTransaction('a guard', OPEN_ONE)
   }
 

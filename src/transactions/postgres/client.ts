@@ -15,7 +15,11 @@ export interface PgClient {
 
 /** postgres.js. */
 export interface PostgresJsSql {
-  unsafe(text: string, values?: never[]): PromiseLike<readonly unknown[] & { readonly count: number }>
+  unsafe(
+    text: string,
+    values?: never[],
+    options?: { readonly prepare?: boolean },
+  ): PromiseLike<readonly unknown[] & { readonly count: number }>
 }
 
 export type TransactionClient = PgClient | PostgresJsSql
@@ -25,7 +29,8 @@ export interface Answer {
   readonly count: number
 }
 
-export type Ask = (text: string, values?: readonly unknown[]) => Promise<Answer>
+/** `fixed`: a text that is always the same. postgres.js keeps such a statement prepared, if it may; else it asks the server for the types of its values first, every time. */
+export type Ask = (text: string, values?: readonly unknown[], fixed?: 'fixed') => Promise<Answer>
 
 /** The server keeps 63 bytes of a name and forgets the rest: another table may be called so. */
 const LONGEST_NAME_BYTES = 63
@@ -39,8 +44,8 @@ export const dialect: Dialect = {
 
 export function askerOf(client: TransactionClient): Ask {
   if (isPostgresJs(client)) {
-    return async (text, values = []) => {
-      const rows = await client.unsafe(text, [...values] as never[])
+    return async (text, values = [], fixed) => {
+      const rows = await client.unsafe(text, [...values] as never[], { prepare: fixed === 'fixed' })
       return { rows: rows as readonly Row[], count: rows.count }
     }
   }

@@ -1,0 +1,139 @@
+/** What a guard costs in round trips: none where the server can do both at once, and one where it cannot. Counted on the wire. */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { Redis } from 'ioredis'
+import { createConnection } from 'mysql2/promise'
+import { Client } from 'pg'
+import postgres from 'postgres'
+import { expect, test } from 'vitest'
+import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
+import { guard as postgresGuard } from '../../src/guards/postgres.ts'
+import { guard as redisGuard } from '../../src/guards/redis.ts'
+import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { findPostgres, PostgresServer } from '../servers/postgres.ts'
+import { findRedis, RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+import { bearer } from './guards.rule.ts'
+
+/** Replies come so late that whatever a client sends without waiting for them is sent before. */
+const REPLY_DELAY_MS = 10
+const TRIES = 4
+
+/** A way to a server on which it is counted how often the client had to hear something before it went on. */
+class CountedWire implements AsyncDisposable {
+  readonly url: string
+  readonly #server: ReturnType<typeof createServer>
+  #turns = 0
+
+  static async to(url: string): Promise<CountedWire> {
+    const { hostname, port } = new URL(url)
+    let wire: CountedWire | undefined
+    const server = createServer((client) => {
+      const target = connect(Number(port), hostname)
+      let heard = true
+      client.on('data', (bytes) => {
+        if (heard && wire !== undefined) wire.#turns += 1
+        heard = false
+        target.write(bytes)
+      })
+      target.on('data', (bytes) => {
+        setTimeout(() => {
+          heard = true
+          client.write(bytes)
+        }, REPLY_DELAY_MS)
+      })
+      for (const [one, other] of [[client, target] as const, [target, client] as const]) {
+        one.on('error', () => other.destroy())
+        one.on('close', () => other.destroy())
+      }
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const own = new URL(url)
+    own.host = `127.0.0.1:${(server.address() as AddressInfo).port}`
+    wire = new CountedWire(own.href, server)
+    return wire
+  }
+
+  private constructor(url: string, server: ReturnType<typeof createServer>) {
+    this.url = url
+    this.#server = server
+  }
+
+  /** The fewest of some tries: the first one prepares statements, and a busy machine may come in between. */
+  async roundTrips(work: () => Promise<unknown>): Promise<number> {
+    let fewest = Number.POSITIVE_INFINITY
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      const before = this.#turns
+      await work()
+      fewest = Math.min(fewest, this.#turns - before)
+    }
+    return fewest
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.close()
+    await once(this.#server, 'close')
+  }
+}
+
+const lease = bearer(17n, 'account')
+
+await describeServer('a guard of PostgreSQL', findPostgres, (source) => {
+  test('costs no round trip with fenced(), none when sent together by postgres.js, and one by itself', async () => {
+    await using server = await PostgresServer.start(source)
+    await using wire = await CountedWire.to(await server.database())
+    const client = new Client({ connectionString: wire.url })
+    await client.connect()
+    const fence = postgresGuard()
+    await fence.setup(client)
+    await client.query('CREATE TABLE account (balance int NOT NULL)')
+    await client.query('INSERT INTO account VALUES (0)')
+    const statement = { text: 'UPDATE account SET balance = $1', values: [1] }
+    expect(await wire.roundTrips(() => client.query(statement))).toBe(1)
+    expect(await wire.roundTrips(() => fence.fenced(client, lease, statement))).toBe(1)
+    const inside = async (guarded: boolean): Promise<void> => {
+      await client.query('BEGIN')
+      if (guarded) await fence.write(client, lease)
+      await client.query(statement)
+      await client.query('COMMIT')
+    }
+    expect(await wire.roundTrips(() => inside(false))).toBe(3)
+    expect(await wire.roundTrips(() => inside(true))).toBe(4)
+    await client.end()
+
+    const sql = postgres(wire.url, { max: 1 })
+    const bare = await wire.roundTrips(() => sql.begin((tx) => tx`UPDATE account SET balance = ${1}`))
+    const together = (): Promise<unknown> => sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1}`]))
+    expect(await wire.roundTrips(together)).toBe(bare)
+    await sql.end()
+  })
+})
+
+await describeServer('a guard of MariaDB', findMariadb, (source) => {
+  test('costs one round trip', async () => {
+    await using server = await MariadbServer.start(source)
+    await using wire = await CountedWire.to(server.url)
+    const client = await createConnection(wire.url)
+    const fence = mysqlGuard()
+    await fence.setup(client)
+    await client.beginTransaction()
+    expect(await wire.roundTrips(() => fence.touch(client, lease))).toBe(1)
+    expect(await wire.roundTrips(() => fence.write(client, lease))).toBe(1)
+    await client.rollback()
+    await client.end()
+  })
+})
+
+await describeServer('a guard of Redis', findRedis, (source) => {
+  test('costs none', async () => {
+    await using server = await RedisServer.start(source)
+    await using wire = await CountedWire.to(server.url)
+    const client = new Redis(wire.url)
+    const fence = redisGuard({ client })
+    expect(await wire.roundTrips(() => client.set('account', 1))).toBe(1)
+    expect(await wire.roundTrips(() => fence.fenced(lease, [['SET', 'account', 1]]))).toBe(1)
+    expect(await wire.roundTrips(() => fence.touch(lease, [['GET', 'account']]))).toBe(1)
+    client.disconnect()
+  })
+})
