@@ -1,6 +1,6 @@
 /** What a guard costs in round trips: none where the server can do both at once, and one where it cannot. Counted on the wire. */
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import { createConnection } from 'mysql2/promise'
 import { Client } from 'pg'
@@ -23,6 +23,7 @@ const TRIES = 4
 class CountedWire implements AsyncDisposable {
   readonly url: string
   readonly #server: ReturnType<typeof createServer>
+  readonly #sockets = new Set<Socket>()
   #turns = 0
 
   static async to(url: string): Promise<CountedWire> {
@@ -31,6 +32,7 @@ class CountedWire implements AsyncDisposable {
     const server = createServer((client) => {
       const target = connect(Number(port), hostname)
       let heard = true
+      wire?.#sockets.add(client)
       client.on('data', (bytes) => {
         if (heard && wire !== undefined) wire.#turns += 1
         heard = false
@@ -73,6 +75,7 @@ class CountedWire implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close()
+    for (const socket of this.#sockets) socket.destroy()
     await once(this.#server, 'close')
   }
 }
