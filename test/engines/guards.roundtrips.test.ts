@@ -21,45 +21,47 @@ const TRIES = 4
 
 /** A way to a server on which it is counted how often the client had to hear something before it went on. */
 class CountedWire implements AsyncDisposable {
-  readonly url: string
-  readonly #server: ReturnType<typeof createServer>
-  readonly #sockets = new Set<Socket>()
+  readonly #target: URL
+  readonly #server = createServer((client) => this.#carry(client))
+  readonly #clients = new Set<Socket>()
   #turns = 0
 
   static async to(url: string): Promise<CountedWire> {
-    const { hostname, port } = new URL(url)
-    let wire: CountedWire | undefined
-    const server = createServer((client) => {
-      const target = connect(Number(port), hostname)
-      let heard = true
-      wire?.#sockets.add(client)
-      client.on('data', (bytes) => {
-        if (heard && wire !== undefined) wire.#turns += 1
-        heard = false
-        target.write(bytes)
-      })
-      target.on('data', (bytes) => {
-        setTimeout(() => {
-          heard = true
-          client.write(bytes)
-        }, REPLY_DELAY_MS)
-      })
-      for (const [one, other] of [[client, target] as const, [target, client] as const]) {
-        one.on('error', () => other.destroy())
-        one.on('close', () => other.destroy())
-      }
-    })
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const own = new URL(url)
-    own.host = `127.0.0.1:${(server.address() as AddressInfo).port}`
-    wire = new CountedWire(own.href, server)
+    const wire = new CountedWire(new URL(url))
+    wire.#server.listen(0, '127.0.0.1')
+    await once(wire.#server, 'listening')
     return wire
   }
 
-  private constructor(url: string, server: ReturnType<typeof createServer>) {
-    this.url = url
-    this.#server = server
+  private constructor(target: URL) {
+    this.#target = target
+  }
+
+  get url(): string {
+    const url = new URL(this.#target)
+    url.host = `127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+    return url.href
+  }
+
+  #carry(client: Socket): void {
+    this.#clients.add(client)
+    const target = connect(Number(this.#target.port), this.#target.hostname)
+    let heard = true
+    client.on('data', (bytes) => {
+      if (heard) this.#turns += 1
+      heard = false
+      target.write(bytes)
+    })
+    target.on('data', (bytes) => {
+      setTimeout(() => {
+        heard = true
+        client.write(bytes)
+      }, REPLY_DELAY_MS)
+    })
+    for (const [one, other] of [[client, target] as const, [target, client] as const]) {
+      one.on('error', () => other.destroy())
+      one.on('close', () => other.destroy())
+    }
   }
 
   /** The fewest of some tries: the first one prepares statements, and a busy machine may come in between. */
@@ -75,7 +77,7 @@ class CountedWire implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close()
-    for (const socket of this.#sockets) socket.destroy()
+    for (const client of this.#clients) client.destroy()
     await once(this.#server, 'close')
   }
 }
