@@ -15,6 +15,8 @@ export interface Stay {
   readonly enteredAt: number
   /** A duplicated request brought it in: nobody knows of it. */
   readonly echo: boolean
+  /** It came in later than its ttl after it was sent, so that nobody expected it any more. */
+  readonly late: boolean
   grantedAt: number | undefined
   /** From when on the server would let others in. */
   goneAt: number | undefined

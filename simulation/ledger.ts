@@ -11,6 +11,8 @@ interface Known {
   /** The send of the last request that was answered. */
   answeredSend: number
   token: bigint | undefined
+  /** When it was first told of that token. */
+  tokenKnownAt: number
   /** When a grant was announced that was faster than the answer to the enter. */
   announcedAt: number
   /** An enter of it had an unknown outcome. */
@@ -71,7 +73,7 @@ export class Ledger {
     if (known !== undefined) known.announcedAt = Number.NEGATIVE_INFINITY
     if (known === undefined || standing?.state !== 'held') return
     const token = standing.token as bigint
-    known.token ??= token
+    this.#learns(known, token)
     if (known.standing === 'entering') coverage.earlyNews += 1
     if (known.standing === 'waiting' && now - known.answeredSend > climate.ttlMs / 2) coverage.tardyNews += 1
     if (known.doubtful) this.#rumour(key, token, 'news after an enter of unknown outcome')
@@ -95,6 +97,7 @@ export class Ledger {
         standing: 'entering',
         answeredSend: 0,
         token: undefined,
+        tokenKnownAt: Number.POSITIVE_INFINITY,
         announcedAt: Number.NEGATIVE_INFINITY,
         doubtful: false,
         enter,
@@ -129,13 +132,20 @@ export class Ledger {
     known.answeredSend = Math.max(known.answeredSend, call.sentAt)
     if (answer.state === 'held') {
       const token = answer.token as bigint
-      known.token ??= token
+      this.#learns(known, token)
       if (known.standing === 'waiting' && overtaken) this.#rumour(key, token, 'overtaken by a later answer')
-      if (call.verb === 'renew' && known.token !== token)
+      // What was asked before the token was known may have been answered before it was given.
+      if (call.verb === 'renew' && known.token !== undefined && known.token !== token && call.sentAt > known.tokenKnownAt)
         history.replacements.push({ at: now, process: this.#process, key, token: known.token })
     }
     if (known.standing === 'held' || known.standing === 'gone') return
     known.standing = known.announcedAt >= call.sentAt && !known.doubtful ? 'held' : answer.state
+  }
+
+  #learns(known: Known, token: bigint): void {
+    if (known.token !== undefined) return
+    known.token = token
+    known.tokenKnownAt = this.#world.now
   }
 
   #rumour(key: string, token: bigint, why: Rumour['why']): void {

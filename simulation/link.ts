@@ -135,11 +135,15 @@ export class Link {
   }
 
   #arrive(flight: Flight): void {
-    const { server, random } = this.#world
+    const { server, random, witness, climate, now } = this.#world
     if (flight.unsent && flight.signal?.aborted) return
     if (server.down && !this.severed && random.happens(0.5)) this.#refuse(flight)
     else if (server.down || this.severed) this.#vanish(flight)
-    else this.#answer(flight, flight.apply())
+    else {
+      witness.late = now - flight.call.sentAt > climate.ttlMs
+      this.#answer(flight, flight.apply())
+      witness.late = false
+    }
   }
 
   #answer(flight: Flight, answers: Answer[]): void {

@@ -31,6 +31,8 @@ export class Witness {
   readonly #lines = new Map<string, Map<bigint, Watched>>()
   /** What happens now comes from a duplicated request. */
   echo = false
+  /** What happens now comes from a request that nobody expected any more. */
+  late = false
   #jumpedAt = Number.NEGATIVE_INFINITY
 
   constructor(world: World) {
@@ -139,6 +141,7 @@ export class Witness {
       limit,
       enteredAt: this.#world.now,
       echo: this.echo,
+      late: this.late,
       grantedAt: undefined,
       goneAt: undefined,
       why: undefined,

@@ -79,6 +79,25 @@ export const waiting: Group = {
       },
     },
     {
+      name: 'ending a subscription that was given up does not silence the one that came after it',
+      needs: [wakes],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const ttlMs = 600_000
+        const [holding, waiting] = [scene.claim(scene.key(), { ttlMs }), scene.claim(scene.key(), { ttlMs, wait: true })]
+        const heard: string[] = []
+        const givenUp = await other.subscribe?.(() => undefined)
+        await other.subscribe?.((news) => {
+          if ('id' in news) heard.push(news.id)
+        })
+        await givenUp?.[Symbol.asyncDispose]()
+        await one.enter([holding])
+        await other.enter([{ ...waiting, key: holding.key }])
+        await one.leave([holding])
+        await scene.eventually('news of the grant', async () => heard.includes(waiting.id))
+      },
+    },
+    {
       name: 'after a gap in the news every waiter looks for itself',
       needs: [wakes],
       async run(scene) {

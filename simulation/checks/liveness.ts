@@ -80,9 +80,9 @@ function* leftToExpire(history: History): Iterable<string> {
   for (const { kind, from, process } of history.faults)
     if ((kind === 'crash' || kind === 'close') && from < history.calmAt) ended.add(process)
   const kept = new Set(history.holdings.filter(({ keeping }) => keeping).map(({ token }) => token))
-  const late = new Set(history.faults.filter(({ kind }) => kind === 'slow message').map(({ to }) => to))
-  for (const { key, id, process, token, enteredAt, echo, goneAt, why } of history.stays) {
-    if (echo || late.has(enteredAt) || ended.has(process) || kept.has(token)) continue
+  const slow = new Set(history.faults.filter(({ kind }) => kind === 'slow message').map(({ to }) => to))
+  for (const { key, id, process, token, enteredAt, echo, late, goneAt, why } of history.stays) {
+    if (echo || late || slow.has(enteredAt) || ended.has(process) || kept.has(token)) continue
     if (why !== 'expired' || goneAt === undefined || goneAt > history.calmAt) continue
     // With a patient deadline for calls, the core learns of a lost answer only when the entry is about to expire anyway.
     if (history.terms.callTimeoutMs > (goneAt - enteredAt) / 2) continue

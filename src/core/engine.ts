@@ -167,7 +167,7 @@ export interface Engine extends AsyncDisposable {
   list(prefix: string): AsyncIterable<LineSummary>
   /**
    * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be lost. Called again only if it failed, or
-   * was not answered in time.
+   * was not answered in time; the last listener counts, and ending an earlier subscription does not end a later one.
    */
   subscribe?(listener: (news: News) => void): Promise<AsyncDisposable>
   /** Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news. */

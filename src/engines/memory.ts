@@ -296,7 +296,7 @@ export function memory(options: MemoryOptions = {}): Engine {
       client.listener = listener
       return {
         async [Symbol.asyncDispose]() {
-          client.listener = undefined
+          if (client.listener === listener) client.listener = undefined
         },
       }
     },

@@ -125,7 +125,7 @@ export class AdvisoryEngine implements Engine {
     this.#listener = listener
     return {
       [Symbol.asyncDispose]: async () => {
-        this.#listener = undefined
+        if (this.#listener === listener) this.#listener = undefined
       },
     }
   }

@@ -138,7 +138,11 @@ export class PostgresEngine implements Engine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#listener = listener
     if (this.#listen !== undefined) await this.#open(this.#listen)
-    return { [Symbol.asyncDispose]: () => this.#unsubscribe() }
+    return {
+      [Symbol.asyncDispose]: async () => {
+        if (this.#listener === listener) await this.#unsubscribe()
+      },
+    }
   }
 
   /** Facts about the server, for `holdfast doctor`. `wallMs`: the wall clock of this host, now. */

@@ -128,6 +128,7 @@ export class RedisLines implements RedisEngine {
     void this.#warn()
     return {
       [Symbol.asyncDispose]: async () => {
+        if (this.#listener !== listener) return
         this.#listener = undefined
         this.#lookout.stop()
       },

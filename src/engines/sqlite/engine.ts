@@ -130,7 +130,7 @@ export class SqliteEngine implements Engine {
     this.#listener = listener
     return {
       [Symbol.asyncDispose]: async () => {
-        this.#listener = undefined
+        if (this.#listener === listener) this.#listener = undefined
       },
     }
   }

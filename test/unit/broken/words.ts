@@ -1,6 +1,6 @@
 /** Engines that say the wrong thing, or nothing: answers, news, evictions, and what they leave behind. */
 import type { World } from '../../../conformance/index.ts'
-import type { Engine, Standing } from '../../../src/core/engine.ts'
+import type { Engine, News, Standing } from '../../../src/core/engine.ts'
 import { EngineError } from '../../../src/core/errors.ts'
 import { MemoryServer, memory } from '../../../src/engines/memory.ts'
 import { answering, claiming, type Defect, defect } from './defect.ts'
@@ -70,6 +70,22 @@ export const wordDefects: readonly Defect[] = [
       'readers behind a cancelled writer are woken, not left to their next renewal',
     ],
     () => ({ subscribe: silent }),
+  ),
+  defect(
+    'lets the end of one subscription end the next',
+    ['ending a subscription that was given up does not silence the one that came after it'],
+    (engine) => {
+      const heard = new Set<(news: News) => void>()
+      return {
+        async subscribe(listener) {
+          heard.add(listener)
+          await engine.subscribe?.((news) => {
+            for (const hear of heard) hear(news)
+          })
+          return { [Symbol.asyncDispose]: async () => heard.clear() }
+        },
+      }
+    },
   ),
   defect(
     'does not tell of a grant when it is asked',
