@@ -27,9 +27,9 @@ afterEach(async () => {
 test('decides as the pure rule does', async () => {
   await expectRule(
     {
-      come: async (touch, resource, token) => {
-        if (touch === 'read') await fence.read(bearer(token), resource)
-        else await fence.write(bearer(token), resource, `${token}`)
+      come: async (touch, coming) => {
+        if (touch === 'read') await fence.read(coming, coming.key)
+        else await fence.write(coming, coming.key, 'x')
       },
       list: (prefix) => fence.list(prefix),
     },

@@ -46,8 +46,7 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     await mine.query(`SET SESSION sql_mode = '${mode}'`)
     await expectRule(
       {
-        come: (touch, resource, token) =>
-          inside(() => (touch === 'read' ? fence.touch(mine, bearer(token), resource) : fence.write(mine, bearer(token), resource))),
+        come: (touch, coming) => inside(() => (touch === 'read' ? fence.touch(mine, coming) : fence.write(mine, coming))),
         list: (prefix) => fence.list(pool, prefix),
       },
       25,

@@ -29,11 +29,8 @@ await describeServer('the guard of Redis', findRedis, (source) => {
   test('decides as the pure rule does', async () => {
     await expectRule(
       {
-        come: async (touch, resource, token) => {
-          const replies =
-            touch === 'read'
-              ? fence.touch(bearer(token), [['GET', 'x']], resource)
-              : fence.fenced(bearer(token), [['SET', 'x', '1']], resource)
+        come: async (touch, coming) => {
+          const replies = touch === 'read' ? fence.touch(coming, [['GET', 'x']]) : fence.fenced(coming, [['SET', 'x', '1']])
           expect(await replies).toHaveLength(1)
         },
         list: (prefix) => fence.list(prefix),

@@ -109,7 +109,13 @@ await describeServer('a guard of PostgreSQL', findPostgres, (source) => {
 
     const sql = postgres(wire.url, { max: 1 })
     const bare = await wire.roundTrips(() => sql.begin((tx) => tx`UPDATE account SET balance = ${1}`))
-    const together = (): Promise<unknown> => sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1}`]))
+    const together = (): Promise<unknown> =>
+      sql.begin(async (tx) => {
+        const checked = fence.write(tx, lease)
+        const written = tx`UPDATE account SET balance = ${1}`.execute()
+        await checked
+        await written
+      })
     expect(await wire.roundTrips(together)).toBe(bare)
     await sql.end()
   })

@@ -12,7 +12,7 @@ export function bearer(token: bigint, key = 'order', shared = false): Bearer {
 
 export interface Guarded {
   /** Touch that resource in a transaction of its own; rejects if it is refused. */
-  come(touch: Touch, resource: string, token: bigint): Promise<void>
+  come(touch: Touch, bearer: Bearer): Promise<void>
   list(prefix: string): Promise<readonly Mark[]>
 }
 
@@ -29,7 +29,7 @@ export async function expectRule(guarded: Guarded, runs: number): Promise<void> 
     let marks = UNTOUCHED
     for (const [touch, offered] of all) {
       const least = touch === 'write' ? marks.seen : marks.written
-      const coming = guarded.come(touch, resource, offered)
+      const coming = guarded.come(touch, bearer(offered, resource))
       if (offered >= least) await coming
       else await expect(coming).rejects.toMatchObject({ name: 'StaleTokenError', resource, offered, seen: least })
       marks = raised(marks, offered, touch)
@@ -38,4 +38,17 @@ export async function expectRule(guarded: Guarded, runs: number): Promise<void> 
   })
   await fc.assert(property, { numRuns: runs })
   expect(StaleTokenError.code).toBe('STALE_TOKEN')
+  await expectReasons(guarded)
+}
+
+/** What no token can make safe is refused with the reason, and leaves no mark. */
+async function expectReasons({ come, list }: Guarded): Promise<void> {
+  run += 1
+  const key = `run:${run}`
+  await expect(come('write', { key, token: 5n, shared: true })).rejects.toThrow(/shared lease .* whose write is the later one/)
+  for (const touch of ['read', 'write'] as const)
+    await expect(come(touch, { key, token: null, shared: false })).rejects.toThrow(/without a token .* no fencing/)
+  expect(await list(key)).toEqual([])
+  await come('read', { key, token: 5n, shared: true })
+  expect(await list(key)).toEqual([{ resource: key, seen: 5n, written: 0n }])
 }
