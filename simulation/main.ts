@@ -6,7 +6,7 @@
  *
  * `--climate '{"duplicate":0.5}'`: with any of them, leave that part of every world's climate not to chance (simulation/climate.ts has the names).
  *
- * What is simulated, and how, is drawn in simulation/README.md.
+ * What a world is made of is in world.ts and climate.ts; what has to be true of it afterwards is in checks/.
  */
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
