@@ -155,7 +155,7 @@ class MarkFile {
       database = opened
       await this.#patiently(() => {
         configure(opened, 'full')
-        sqliteGuard().setup(opened)
+        sqliteGuard({ table: TABLE }).setup(opened)
       })
       return opened
     } catch (error) {

@@ -2,8 +2,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
-import { Missing } from '../servers/programs.ts'
-import { describeServer } from '../servers/suite.ts'
+import { describeServer, present } from '../servers/suite.ts'
 import { eventually, World } from './holdfast.ts'
 
 interface Report {
@@ -89,8 +88,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
   })
 
   test('doctor warns of a server that does not write to its disk, and of a pooler through which nothing is heard', async (context) => {
-    const program = await findPgBouncer()
-    if (program instanceof Missing) return context.skip(program.reason)
+    const program = present(await findPgBouncer(), context)
     await using careless = await PostgresServer.start(source, { settings: { synchronous_commit: 'off' } })
     await using bouncer = await PgBouncer.start(program, careless)
     const found = await doctor(bouncer.through(await careless.database()))

@@ -8,8 +8,7 @@ import { advisoryKey } from '../../src/transactions/postgres/advisory-key.ts'
 import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
-import { Missing } from '../servers/programs.ts'
-import { describeServer } from '../servers/suite.ts'
+import { describeServer, present } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 
@@ -130,11 +129,7 @@ await describeServer('session locks', findPostgres, (source) => {
   })
 
   test('a pooler is refused, unless it is said to be in session mode', async (context) => {
-    const program = await findPgBouncer()
-    if (program instanceof Missing) {
-      if (process.env.CI) throw new Error(program.reason)
-      return context.skip(program.reason)
-    }
+    const program = present(await findPgBouncer(), context)
     await using bouncer = await PgBouncer.start(program, server)
     await using locks = createLocks(await openPostgresAdvisory(bouncer.through(database)))
     await expect(locks.mutex('pooled').tryAcquire()).rejects.toThrow('goes through a pooler')

@@ -5,9 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeAll, expect, test, vi } from 'vitest'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
-import { Missing } from '../servers/programs.ts'
 import type { ServerProcess } from '../servers/servers.ts'
-import { describeServer } from '../servers/suite.ts'
+import { describeServer, present } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 
@@ -177,11 +176,7 @@ await describeServer('a PostgreSQL of our own', findOwnPostgres, (source) => {
   })
 
   test('PgBouncer in transaction mode: a prepared statement meets that of another client, and a LISTEN hears nothing', async (context) => {
-    const program = await findPgBouncer()
-    if (program instanceof Missing) {
-      if (process.env.CI) throw new Error(program.reason)
-      return context.skip(program.reason)
-    }
+    const program = present(await findPgBouncer(), context)
     // Both share the one connection that the pooler has.
     await using bouncer = await PgBouncer.start(program, server, { poolSize: 1 })
     const url = bouncer.through(server.url)

@@ -2,7 +2,7 @@
  * A suite that needs a real server. Without one it is skipped, with the reason and the remedy in the report, counted; under CI it fails, since a green run
  * that tested nothing is a lie.
  */
-import { describe, test } from 'vitest'
+import { describe, type TestContext, test } from 'vitest'
 import { Missing } from './programs.ts'
 
 export async function describeServer<Source extends object>(
@@ -15,8 +15,12 @@ export async function describeServer<Source extends object>(
     describe(name, () => body(source))
     return
   }
-  test(name, (context) => {
-    if (process.env.CI) throw new Error(source.reason)
-    context.skip(source.reason)
-  })
+  test(name, (context) => void present(source, context))
+}
+
+/** For one test of a suite that needs a further program: what was found. */
+export function present<Found extends object>(found: Found | Missing, context: TestContext): Found {
+  if (!(found instanceof Missing)) return found
+  if (process.env.CI) throw new Error(found.reason)
+  return context.skip(found.reason)
 }
