@@ -18,7 +18,7 @@ export interface Case {
 /** The cases of one property. */
 export interface Group {
   readonly property: string
-  /** Its cases mostly wait, and disturb nobody: they are played at the same time. */
+  /** Its cases mostly wait, and disturb nobody: they are played beside each other, and beside those of other such groups. */
   readonly atOnce?: boolean
   readonly cases: readonly Case[]
 }

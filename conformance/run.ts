@@ -41,13 +41,16 @@ export interface TestRunner {
 
 const USUAL_LIMIT_MS = 20_000
 
-/** Run the suite in one world, one group of cases after the other, and close it. Never rejects for a case that failed. */
+/** How many cases that mostly wait are played at a time. */
+const AT_ONCE = 8
+
+/** Run the suite in one world, and close it. Never rejects for a case that failed. */
 export async function runCases(makeWorld: () => World | Promise<World>, options: RunOptions = {}): Promise<readonly Result[]> {
   const results: Result[] = []
   const run = new Run(makeWorld, options)
   try {
     for (const group of chosen(options)) {
-      for (const one of group.cases) results.push({ property: group.property, name: one.name, ...(await run.outcome(one, group)) })
+      for (const one of group.cases) results.push({ property: group.property, name: one.name, ...(await run.outcome(one)) })
     }
   } finally {
     await run.close()
@@ -65,7 +68,7 @@ export function conformance(runner: TestRunner, engine: string, makeWorld: () =>
         for (const one of group.cases) {
           // The case has a limit of its own, which says more; the runner's is only the last resort.
           it(one.name, { timeout: 3 * run.limitMs(one) }, async (context) => {
-            const result = await run.outcome(one, group)
+            const result = await run.outcome(one)
             if (result.outcome === 'failed') throw result.error
             if (result.outcome === 'not applicable') context.skip(result.reason)
           })
@@ -83,11 +86,20 @@ function chosen({ only }: RunOptions): readonly Group[] {
     .filter(({ cases }) => cases.length > 0)
 }
 
+/**
+ * One run of the suite. A runner asks for one outcome after the other, in the order of the groups. Cases that mostly wait are begun before they are asked for, a few
+ * at a time; all others are played alone.
+ */
 class Run {
   readonly #limitMs: number | undefined
   readonly #rounds: number
   readonly #makeStage: () => Promise<Stage>
+  readonly #order: readonly { readonly one: Case; readonly atOnce: boolean }[]
   readonly #outcomes = new Map<Case, Promise<Outcome>>()
+  readonly #playing = new Set<Promise<Outcome>>()
+  readonly #failed = new Set<Case>()
+  /** Where in the order the next one stands that may be begun before it is asked for. */
+  #ahead = 0
   #stage: Promise<Stage> | undefined
 
   constructor(makeWorld: () => World | Promise<World>, options: RunOptions) {
@@ -95,35 +107,65 @@ class Run {
     this.#rounds = options.rounds ?? wholeNumber('HOLDFAST_ROUNDS')
     const seed = options.seed ?? wholeNumber('HOLDFAST_SEED')
     this.#makeStage = async () => setStage(await makeWorld(), this.#rounds, seed)
+    this.#order = chosen(options).flatMap(({ cases, atOnce = false }) => cases.map((one) => ({ one, atOnce })))
   }
 
   limitMs({ limitMs = USUAL_LIMIT_MS }: Case): number {
     return this.#limitMs ?? limitMs * this.#rounds
   }
 
-  /** How the case came out. What is played at once with it begins now, too. */
-  async outcome(one: Case, { cases, atOnce = false }: Group): Promise<Outcome> {
-    for (const each of atOnce ? cases : [one]) {
-      if (!this.#outcomes.has(each)) this.#outcomes.set(each, this.#outcome(each))
+  /** How the case came out. One that has failed, and is asked for again, is played again, alone. */
+  async outcome(one: Case): Promise<Outcome> {
+    const place = this.#order.findIndex((each) => each.one === one)
+    const alone = this.#order[place]?.atOnce !== true || this.#failed.has(one)
+    if (!this.#outcomes.has(one)) {
+      this.#ahead = alone ? this.#order.length : place + 1
+      if (alone) await Promise.all(this.#playing)
+      this.#begin(one)
     }
-    return this.#outcomes.get(one) as Promise<Outcome>
+    if (!alone) this.#beginOthers()
+    const outcome = await (this.#outcomes.get(one) as Promise<Outcome>)
+    if (outcome.outcome === 'failed') {
+      this.#failed.add(one)
+      this.#outcomes.delete(one)
+    }
+    return outcome
+  }
+
+  #begin(one: Case): void {
+    const playing = this.#outcome(one).finally(() => {
+      this.#playing.delete(playing)
+      this.#beginOthers()
+    })
+    this.#outcomes.set(one, playing)
+    this.#playing.add(playing)
+  }
+
+  /** As many as are to be played at a time, from where we are in the order to the next one that is played alone. */
+  #beginOthers(): void {
+    for (; this.#playing.size < AT_ONCE && this.#order[this.#ahead]?.atOnce === true; this.#ahead += 1) {
+      const next = this.#order[this.#ahead]?.one
+      if (next !== undefined && !this.#outcomes.has(next)) this.#begin(next)
+    }
   }
 
   async close(): Promise<void> {
-    await Promise.allSettled(this.#outcomes.values())
-    // A world that could not be made has failed every case, and needs no closing.
+    this.#ahead = this.#order.length
+    await Promise.all(this.#playing)
+    // A world that could not be made needs no closing.
     const stage = await this.#stage?.catch(() => undefined)
     await stage?.troupe.close()
     await stage?.world.close?.()
     stage?.witness[Symbol.dispose]()
   }
 
+  /** Never rejects: a world that cannot be made fails every case. */
   async #outcome(one: Case): Promise<Outcome> {
     this.#stage ??= this.#makeStage()
-    const stage = await this.#stage
-    const reason = inapplicable(one.needs, stage)
-    if (reason !== undefined) return { outcome: 'not applicable', reason }
     try {
+      const stage = await this.#stage
+      const reason = inapplicable(one.needs, stage)
+      if (reason !== undefined) return { outcome: 'not applicable', reason }
       await this.#play(one, stage)
       return { outcome: 'passed' }
     } catch (error) {

@@ -36,8 +36,40 @@ const counting: readonly Case[] = mutexes.map((like) => ({
   },
 }))
 
+/** Played alone, because they are busy all the time. */
+export const counts: Group = {
+  property: 'processes at work',
+  cases: [
+    ...counting,
+    {
+      name: 'a process is killed while all of them count: the others lose no update',
+      needs: [actors],
+      async run(scene) {
+        const crew = await scene.times(3, () => scene.actor({ ttlMs: Math.max(scene.traits.minTtlMs, 1_500) }))
+        const [victim, ...others] = crew
+        assert(victim !== undefined)
+        const key = scene.key()
+        await withNumbers(async (file, numbers) => {
+          const ask = (actor: (typeof crew)[number], name: string, times: number): Promise<number> =>
+            actor.ask('count', { lock: { kind: 'mutex', key }, file, name, times })
+          void ask(victim, 'victim', Number.MAX_SAFE_INTEGER)
+          await scene.eventually('the victim at work', () => (numbers().victim ?? 0) > 2)
+          const times = 20 * scene.rounds
+          const counted = later(Promise.all(others.map((actor, index) => ask(actor, `other ${index}`, times))))
+          await scene.eventually('all at work', () => Object.keys(numbers()).length === 3)
+          await victim.kill()
+          await counted
+          const { 'other 0': first, 'other 1': second } = numbers()
+          assert.deepEqual({ first, second }, { first: times, second: times })
+        })
+      },
+    },
+  ],
+}
+
 export const crash: Group = {
   property: 'death and absence',
+  atOnce: true,
   cases: [
     {
       name: 'a client that is cut off is told of its loss by the signal, and by signals made from it, without looking',
@@ -145,29 +177,5 @@ export const crash: Group = {
         isBusy(standing)
       },
     },
-    {
-      name: 'a process is killed while all of them count: the others lose no update',
-      needs: [actors],
-      async run(scene) {
-        const crew = await scene.times(3, () => scene.actor({ ttlMs: Math.max(scene.traits.minTtlMs, 1_500) }))
-        const [victim, ...others] = crew
-        assert(victim !== undefined)
-        const key = scene.key()
-        await withNumbers(async (file, numbers) => {
-          const ask = (actor: (typeof crew)[number], name: string, times: number): Promise<number> =>
-            actor.ask('count', { lock: { kind: 'mutex', key }, file, name, times })
-          void ask(victim, 'victim', Number.MAX_SAFE_INTEGER)
-          await scene.eventually('the victim at work', () => (numbers().victim ?? 0) > 2)
-          const times = 20 * scene.rounds
-          const counted = later(Promise.all(others.map((actor, index) => ask(actor, `other ${index}`, times))))
-          await scene.eventually('all at work', () => Object.keys(numbers()).length === 3)
-          await victim.kill()
-          await counted
-          const { 'other 0': first, 'other 1': second } = numbers()
-          assert.deepEqual({ first, second }, { first: times, second: times })
-        })
-      },
-    },
-    ...counting,
   ],
 }

@@ -1,8 +1,8 @@
-/** All cases, by property. The ones that leave dead entries behind come before those that look for what is left. */
+/** All cases, by property: first those that mostly wait, then those that are played alone. The ones that leave dead entries behind come before those that look for what is left. */
 import type { Group } from '../case.ts'
 import { batches } from './batches.ts'
 import { cancelling } from './cancelling.ts'
-import { crash } from './crash.ts'
+import { counts, crash } from './crash.ts'
 import { differential } from './differential.ts'
 import { election } from './election.ts'
 import { eviction } from './eviction.ts'
@@ -24,7 +24,6 @@ import { waiting } from './waiting.ts'
 
 export const groups: readonly Group[] = [
   ...mutexGroups,
-  order,
   tokens,
   expiry,
   trying,
@@ -38,10 +37,12 @@ export const groups: readonly Group[] = [
   unknown,
   crash,
   loss,
-  stalls,
-  restarts,
   together,
   election,
   differential,
+  order,
+  counts,
+  stalls,
+  restarts,
   leftovers,
 ]

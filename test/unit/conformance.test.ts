@@ -145,6 +145,55 @@ test('a test runner sees passed, skipped with the reason, and failed', async () 
   expect(closed).toBe(1)
 })
 
+describe('a runner that asks for one case', () => {
+  /** How many clients were asked for after the first of them had been run. */
+  async function begun(wanted: readonly string[]): Promise<number> {
+    const { engine } = memoryWorld()
+    let asked = 0
+    const counting = (): World => ({
+      engine() {
+        asked += 1
+        return engine()
+      },
+    })
+    const runner = new Runner()
+    conformance(runner, 'memory', counting, { only: (name) => wanted.includes(name) })
+    expect(runner.tests.length).toBe(wanted.length)
+    await runner.tests[0]?.()
+    const before = asked
+    for (const run of [...runner.tests.slice(1), ...runner.closing]) await run()
+    expect(runner.seen.filter((line) => line.endsWith(': passed')).length).toBe(wanted.length)
+    return asked - before
+  }
+
+  test('has others that mostly wait begun with it', async () => {
+    const names = groups.filter(({ property }) => property === 'trying').flatMap(({ cases }) => cases.map(({ name }) => name))
+    expect(await begun(names.slice(0, 2))).toBe(0)
+  })
+
+  test('has those that are played alone wait for their turn', async () => {
+    const names = groups.filter(({ property }) => property === 'order').flatMap(({ cases }) => cases.map(({ name }) => name))
+    expect(await begun(names.slice(0, 2))).toBeGreaterThan(0)
+  })
+
+  test('and asks again, because it failed, has it played again', async () => {
+    const { engine } = memoryWorld()
+    let asked = 0
+    const lateStarter = (): World => ({
+      engine() {
+        asked += 1
+        // The first is the sample whose traits are looked at.
+        if (asked === 2) throw new Error('not yet')
+        return engine()
+      },
+    })
+    const runner = new Runner()
+    conformance(runner, 'memory', lateStarter, { only: (name) => name === 'a try that is refused leaves no trace' })
+    for (const run of [...runner.tests, ...runner.tests, ...runner.closing]) await run()
+    expect(runner.seen.map((line) => line.split(': ')[1])).toEqual(['not yet', 'passed'])
+  })
+})
+
 test('a case that takes too long fails', async () => {
   const frozen = (): World => {
     const engine = memory()
