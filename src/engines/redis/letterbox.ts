@@ -10,7 +10,7 @@ import type { Listening, Wire } from './wires/wire.ts'
 
 /** How long a letter may take. */
 const POST_MS = 2000
-const LETTER = /^(\S+) (-|\d+) (\d+) (.+)$/s
+const TOKEN_AND_MS = /^\d+ \d+$/
 
 export interface Reader {
   news(news: News): void
@@ -61,13 +61,24 @@ export class Letterbox implements AsyncDisposable {
     this.#heardAt = this.#clock.now()
     this.#expecting?.cancel()
     this.#expecting = undefined
-    for (const letter of message.split('\0')) {
-      const [, id, token, heldForMs, K] = LETTER.exec(letter) ?? []
-      if (id === undefined || token === undefined || K === undefined) continue
-      const key = this.#keyOf(K)
-      if (id === '!') this.#reader.changed(key)
-      else if (token === '-') this.#reader.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
-      else this.#reader.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } })
+    if (message.includes('\0')) for (const letter of message.split('\0')) this.#read(letter)
+    else this.#read(message)
+  }
+
+  /** By hand, because somebody waits for just this. */
+  #read(letter: string): void {
+    const afterId = letter.indexOf(' ')
+    const afterToken = letter.indexOf(' ', afterId + 1)
+    const afterMs = letter.indexOf(' ', afterToken + 1)
+    if (afterId < 1 || afterToken < 0 || afterMs < 0) return
+    const id = letter.slice(0, afterId)
+    const token = letter.slice(afterId + 1, afterToken)
+    const key = this.#keyOf(letter.slice(afterMs + 1))
+    if (id === '!') this.#reader.changed(key)
+    else if (token === '-') this.#reader.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+    else if (TOKEN_AND_MS.test(letter.slice(afterId + 1, afterMs))) {
+      const heldForMs = Number(letter.slice(afterToken + 1, afterMs))
+      this.#reader.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
     }
   }
 }

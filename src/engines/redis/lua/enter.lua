@@ -10,14 +10,15 @@
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
 --
 -- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back (then the counter is ahead).
-local time = redis.call('TIME')
+local call = redis.call
+local time = call('TIME')
 local first_token = time[1] .. string.format('%06d', time[2])
 local base, more = tonumber(first_token), ARGV[3] - 1
-local previous = tonumber(redis.call('SET', KEYS[1], more == 0 and first_token or string.format('%.0f', base + more), 'GET') or 0)
+local previous = tonumber(call('SET', KEYS[1], more == 0 and first_token or string.format('%.0f', base + more), 'GET') or 0)
 if previous and previous >= base then
   base = previous + 1
   first_token = string.format('%.0f', base)
-  redis.call('SET', KEYS[1], string.format('%.0f', base + more))
+  call('SET', KEYS[1], string.format('%.0f', base + more))
 end
 
 local slow
@@ -25,8 +26,8 @@ if more == 0 then
   -- The least that can be done for one claim: nothing below is needed.
   local K, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'
   if K == '' then K, entries = KEYS[2], KEYS[3] end
-  if redis.call('EXISTS', entries) == 0
-    and redis.call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
+  if call('EXISTS', entries) == 0
+    and call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
     return first_token
   end
   slow = {1}
@@ -43,14 +44,14 @@ end
 if not slow then
   local entries = {}
   for i = 1, count do entries[i] = entries_of(i) end
-  local lined, ttl, record = redis.call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)
+  local lined, ttl, record = call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)
   for i = 1, count do
     if class_of then
       local at = class_at(i)
       ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
     local value = 'hf1:' .. ids[i] .. ':' .. digits(base + i - 1) .. record
-    if lined and redis.call('EXISTS', entries[i]) > 0 or not redis.call('SET', Ks[i], value, 'NX', 'PX', ttl) then
+    if lined and call('EXISTS', entries[i]) > 0 or not call('SET', Ks[i], value, 'NX', 'PX', ttl) then
       slow = slow or {}
       slow[#slow + 1] = i
     end

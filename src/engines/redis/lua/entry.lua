@@ -1,7 +1,6 @@
 -- Entries, letters, and sums: what line.lua is written in. Included before it; not a script of its own.
 --
--- Declared before: now (ms).
-local call = redis.call
+-- Declared before: call, now (ms).
 local UNBOUND = math.huge
 
 -- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>". To a client that watches: "! - 0 <K>".

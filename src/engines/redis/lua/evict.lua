@@ -7,9 +7,10 @@
 -- Answer               1 if such an entry was in line, else 0
 --
 -- Why it went is remembered until it would have expired.
+local call = redis.call
 --#include keys
 local token, how = ARGV[4], ARGV[5]
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line

@@ -6,8 +6,9 @@
 -- Answer               {now (ms), fault or '', detail or '', how many hold, how many wait, and then for each entry, in no order:
 --                      id, record, in how long it expires (ms), for how long it has been holding (ms), or '' if it waits}
 --                      A stranger has the id '' and no record. Faults are as in place.lua.
+local call = redis.call
 --#include keys
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line

@@ -6,27 +6,32 @@
 --
 -- The usual batch finds that every place holds alone. Then it costs one MGET and one DEL for all of them.
 
+local call = redis.call
+
 -- Let the first in line hold, and nobody else: if it wants all there is, is alive, and nobody watches. Else nothing is changed.
+-- Somebody waits for this script to end: so there is not one call more in it than needed, nor a number that is made text and back.
 local function hand_over(K)
-  local entries, queue, expiries = 'hf1:entries:{' .. K .. '}', 'hf1:queue:{' .. K .. '}', 'hf1:expiries:{' .. K .. '}'
-  if ARGV[1] == '' then entries, queue, expiries = KEYS[2], KEYS[3], KEYS[4] end
-  local first = redis.call('ZPOPMIN', queue)
+  local entries, queue, expiries = KEYS[2], KEYS[3], KEYS[4]
+  if not entries then
+    local line = ':{' .. K .. '}'
+    entries, queue, expiries = 'hf1:entries' .. line, 'hf1:queue' .. line, 'hf1:expiries' .. line
+  end
+  local first = call('ZPOPMIN', queue)
   local id = first[1]
   if not id then return false end
-  local value, watchers = unpack(redis.call('HMGET', entries, id, '!'))
+  local value, watchers = unpack(call('HMGET', entries, id, '!'))
   local expiry, record, token, weight, limit, client = string.match(value or '', '^(%d+) ((%d+) a (%d+) (%d+) %d+ (%S*) .*)$')
-  local time = redis.call('TIME')
-  local left = (expiry or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
-  if weight ~= limit or watchers or left <= 0 then
-    redis.call('ZADD', queue, first[2], id)
-    redis.call('PEXPIRE', queue, redis.call('PTTL', entries))
+  local time = call('TIME')
+  local left = (expiry or 0) - time[1] * 1000 - time[2] / 1000
+  if weight ~= limit or watchers or left < 1 then
+    call('ZADD', queue, first[2], id)
+    call('PEXPIRE', queue, call('PTTL', entries))
     return false
   end
-  redis.call('HDEL', entries, id)
-  redis.call('ZREM', expiries, id)
-  left = string.format('%.0f', left)
-  redis.call('SET', K, 'hf1+' .. id .. ':' .. record, 'PX', left)
-  redis.call('PUBLISH', 'hf1:' .. client, id .. ' ' .. token .. ' ' .. left .. ' ' .. K)
+  call('HDEL', entries, id)
+  call('ZREM', expiries, id)
+  call('SET', K, 'hf1+' .. id .. ':' .. record, 'PXAT', expiry)
+  call('PUBLISH', 'hf1:' .. client, id .. ' ' .. token .. ' ' .. left - left % 1 .. ' ' .. K)
   return true
 end
 
@@ -37,7 +42,7 @@ if ARGV[3] == '1' then
   if type(value) == 'string' and string.sub(value, 5, #id + 5) == id .. ':' then
     local form = string.sub(value, 1, 4)
     if form == 'hf1:' then
-      redis.call('DEL', K)
+      call('DEL', K)
       return '1'
     end
     if form == 'hf1+' and hand_over(K) then return '1' end
@@ -45,7 +50,7 @@ if ARGV[3] == '1' then
 end
 
 --#include keys
-local values = redis.call('MGET', unpack(Ks))
+local values = call('MGET', unpack(Ks))
 
 local slow, codes, free, seen = {}, {}, {}, {}
 for i = 1, count do
@@ -57,10 +62,10 @@ for i = 1, count do
   end
   seen[K] = true
 end
-if #free > 0 then redis.call('DEL', unpack(free)) end
+if #free > 0 then call('DEL', unpack(free)) end
 if #slow == 0 then return string.rep('1', count) end
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line

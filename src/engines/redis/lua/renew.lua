@@ -7,6 +7,7 @@
 -- Answer               {codes, extras...}, as in place.lua
 --
 -- The usual batch finds every place at its K. Then it costs one MGET for all of them, and one PEXPIRE for each.
+local call = redis.call
 --#include keys
 local ttl_of = ARGV[4] ~= '' and ARGV[4]
 
@@ -14,7 +15,7 @@ local function ttl_at(i)
   return ARGV[ttl_of and string.byte(ttl_of, i) - 28 or 5]
 end
 
-local values = redis.call('MGET', unpack(Ks))
+local values = call('MGET', unpack(Ks))
 
 local slow, codes, firsts, seconds = {}, {}, {}, {}
 -- Of one place that is named twice, the second counts: so it must not be done first.
@@ -25,7 +26,7 @@ for i = 1, count do
   if values[i] and not put_off[id] and string.sub(values[i], 1, 3) == 'hf1' and string.sub(values[i], 5, #id + 5) == id .. ':' then
     token, same = string.match(values[i], '^(%d+) a %d+ %d+ (%d+) ', #id + 6)
   end
-  if same == ttl and redis.call('PEXPIRE', Ks[i], ttl) == 1 then
+  if same == ttl and call('PEXPIRE', Ks[i], ttl) == 1 then
     codes[i], firsts[i] = 'H', token
   else
     slow[#slow + 1], put_off[id] = i, true
@@ -33,7 +34,7 @@ for i = 1, count do
 end
 if #slow == 0 then return {string.rep('H', count), unpack(firsts)} end
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line

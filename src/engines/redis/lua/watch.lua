@@ -7,9 +7,10 @@
 -- Answer               for each line one character: 1 if the client was watching it, else 0
 --
 -- A line that is watched is never in the form that the fast ways of enter.lua and leave.lua look for. So a line that nobody watches costs nothing more.
+local call = redis.call
 --#include keys
 local who, ttl = ARGV[4], tonumber(ARGV[5])
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line
