@@ -8,9 +8,8 @@ import { afterEach, expect, test } from 'vitest'
 import { connect, EngineError, type Locks } from '../../src/index.ts'
 import { builtModule } from '../built.ts'
 import { freePort } from '../servers/ports.ts'
-import { Missing } from '../servers/programs.ts'
 import { findOwnRedis, type RedisOptions, RedisServer } from '../servers/redis.ts'
-import { describeServer } from '../servers/suite.ts'
+import { describeServer, present } from '../servers/suite.ts'
 import { Authority } from '../servers/tls.ts'
 
 const run = promisify(execFile)
@@ -81,7 +80,7 @@ await describeServer('access to Redis', findOwnRedis, (source) => {
   })
 
   test('over TLS, when the authority is known, and not otherwise', async (context) => {
-    using authority = await Authority.make().then((made) => (made instanceof Missing ? context.skip(made.reason) : made))
+    using authority = present(await Authority.make(), context)
     const { caFile, certificateFile, keyFile } = authority
     const tls = ['--tls-cert-file', certificateFile, '--tls-key-file', keyFile, '--tls-ca-cert-file', caFile, '--tls-auth-clients', 'no']
     await start({ args: ['--tls-port', '0', ...tls] })

@@ -1,13 +1,13 @@
 /** Other people's locks on the same key: redlock for Node and redis-py's Lock exclude us, and we them, in both directions, and waiting works both ways. */
 import { createRequire } from 'node:module'
 import { Redis } from 'ioredis'
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, type TestContext, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
-import { Missing } from '../servers/programs.ts'
+import type { Missing } from '../servers/programs.ts'
 import { Python } from '../servers/python.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'
-import { describeServer } from '../servers/suite.ts'
+import { describeServer, present } from '../servers/suite.ts'
 
 /** What we use of redlock, which has no types of its own. */
 interface TheirLocks {
@@ -45,10 +45,9 @@ await describeServer('others on the same key', findOwnRedis, (source) => {
   })
 
   /** A program in Python with `lock` on our key. */
-  async function inPython(context: { skip(reason: string): never }, program: string): Promise<string> {
-    if (python instanceof Missing) return context.skip(python.reason)
+  async function inPython(context: TestContext, program: string): Promise<string> {
     const head = `import redis\nr = redis.Redis(port=${server.port})\nlock = r.lock('lock:${key}', timeout=20, blocking=False)\n`
-    return await python.run(head + program)
+    return await present(python, context).run(head + program)
   }
 
   test('redlock does not get what we hold, and gets it when we have released', async () => {
