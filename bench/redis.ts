@@ -2,20 +2,14 @@
  * Redis, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes hands, and what it asks of the server when
  * nothing happens.
  */
-import { type ChildProcess, fork } from 'node:child_process'
-import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Redis } from 'ioredis'
 import { openRedis } from '../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { findRedis, RedisServer } from '../test/servers/redis.ts'
-import { callers, figure, median, percentile, race } from './driver.ts'
-import { nowNs, type Order } from './redis-child.ts'
+import { callers, figure, race } from './driver.ts'
+import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
 import { peers } from './redis-peers.ts'
-
-/** As many again come first and are not counted: both processes are to have run for a while. */
-const HAND_OFFS = 1000
 
 export async function run(): Promise<void> {
   const source = await findRedis()
@@ -26,11 +20,11 @@ export async function run(): Promise<void> {
   await using server = await RedisServer.start(source)
   await acquireAndRelease(server, 100)
   await acquireAndRelease(server, 1)
-  await handOff(server)
-  await manyWaiters(server)
+  await handOff(server.url, { wanted: 'at most 1.5 x' })
+  await manyWaiters(server.url, 'at most 2 x')
   await idleWaiters(server)
   await heldLeases(server)
-  await afterKill(server)
+  await afterKill(server.url)
 }
 
 async function open(server: RedisServer, ttl: `${number}s` = '30s'): Promise<Locks> {
@@ -69,78 +63,6 @@ async function acquireAndRelease(server: RedisServer, count: number): Promise<vo
   await locks.close()
 }
 
-/** From the call of release in one process to the grant in another, and what a bare published message takes, by turns. */
-async function handOff(server: RedisServer): Promise<void> {
-  const locks = await open(server)
-  const publisher = new Redis(server.url)
-  const child = await startChild(server)
-  await ask(child, { do: 'listen', channel: 'bare' })
-  const [handOffs, messages]: [number[], number[]] = [[], []]
-  for (let round = -HAND_OFFS; round < HAND_OFFS; round += 1) {
-    const lease = await locks.mutex('hand-off').acquire()
-    const granted = ask(child, { do: 'acquire', key: 'hand-off', ttlMs: 30_000 })
-    await untilWaiting(locks, 'hand-off', 1)
-    const handedOver = await timed(() => void lease.release(), granted)
-    await ask(child, { do: 'release' })
-    const heard = await timed(() => void publisher.publish('bare', 'x'), next(child))
-    if (round < 0) continue
-    handOffs.push(handedOver)
-    messages.push(heard)
-  }
-  console.log('\nhand-off between two processes, from the call of release to the grant')
-  const ratio = median(handOffs) / median(messages)
-  figure('bare published message, median', `${median(messages).toFixed(3)} ms`)
-  figure('holdfast, median', `${median(handOffs).toFixed(3)} ms   ${ratio.toFixed(2)} x   (at most 1.5 x)`)
-  figure('bare published message, 99th percentile', `${percentile(messages, 0.99).toFixed(3)} ms`)
-  figure('holdfast, 99th percentile', `${percentile(handOffs, 0.99).toFixed(3)} ms`)
-  child.kill()
-  publisher.disconnect()
-  await locks.close()
-}
-
-/** From now, when it is started, to the time that the other process answers. */
-async function timed(start: () => void, answer: Promise<{ at: string }>): Promise<number> {
-  const startedAt = nowNs()
-  start()
-  return Number(BigInt((await answer).at) - startedAt) / 1e6
-}
-
-/** Eight clients wait, with one or with many waiters each; then the line is drained, each handing over to the next. */
-async function manyWaiters(server: RedisServer): Promise<void> {
-  const clients = await Promise.all(Array.from({ length: 8 }, () => open(server)))
-  const costs = new Map<number, number[]>()
-  let inOrder = true
-  for (let round = 0; round < 9; round += 1) {
-    for (const waiters of [8, 256]) {
-      const { ms, tokens } = await drain(clients, waiters)
-      inOrder &&= tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))
-      costs.set(waiters, [...(costs.get(waiters) ?? []), ms / waiters])
-    }
-  }
-  const [few, many] = [median(costs.get(8) ?? []), median(costs.get(256) ?? [])]
-  console.log('\nhand-off among eight clients, by number of waiters')
-  figure('8 waiters', `${few.toFixed(3)} ms`)
-  figure('256 waiters', `${many.toFixed(3)} ms   ${(many / few).toFixed(2)} x   (at most 2 x)`)
-  figure('everybody was served in order', inOrder ? 'yes' : 'NO')
-  await Promise.all(clients.map((locks) => locks.close()))
-}
-
-async function drain(clients: readonly Locks[], waiters: number): Promise<{ ms: number; tokens: readonly bigint[] }> {
-  const [holder] = clients as [Locks]
-  const first = await holder.mutex('line').acquire()
-  const tokens: bigint[] = []
-  const served = Array.from({ length: waiters }, async (_, index) => {
-    const lease = await (clients[index % clients.length] as Locks).mutex('line').acquire()
-    tokens.push(lease.token ?? 0n)
-    await lease.release()
-  })
-  await untilWaiting(holder, 'line', waiters)
-  const startedAt = performance.now()
-  await first.release()
-  await Promise.all(served)
-  return { ms: performance.now() - startedAt, tokens }
-}
-
 /** What a process asks of the server while a hundred of it wait and nothing happens. */
 async function idleWaiters(server: RedisServer): Promise<void> {
   const [holding, waiting] = [await open(server, '300s'), await open(server, '3s')]
@@ -173,25 +95,6 @@ async function heldLeases(server: RedisServer): Promise<void> {
   await locks.close()
 }
 
-async function afterKill(server: RedisServer): Promise<void> {
-  const ttlMs = 2_000
-  const locks = await open(server)
-  const times: number[] = []
-  for (let round = 0; round < 5; round += 1) {
-    const child = await startChild(server)
-    await ask(child, { do: 'acquire', key: `killed:${round}`, ttlMs })
-    const waiting = locks.mutex(`killed:${round}`).acquire()
-    await untilWaiting(locks, `killed:${round}`, 1)
-    child.kill('SIGKILL')
-    const startedAt = performance.now()
-    await (await waiting).release()
-    times.push(performance.now() - startedAt)
-  }
-  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms`)
-  figure('median, longest', `${median(times).toFixed(0)} ms, ${Math.max(...times).toFixed(0)} ms   (the ttl at most, and a moment)`)
-  await locks.close()
-}
-
 /** What scripts cost the server meanwhile, and how many were called: nothing else is sent by us. */
 async function observed(
   server: RedisServer,
@@ -205,29 +108,4 @@ async function observed(
   const stats = String(await client.command('INFO', 'commandstats'))
   const [, calls = 0, usec = 0] = /cmdstat_evalsha:calls=(\d+),usec=(\d+)/.exec(stats) ?? []
   return { commands: Number(calls), serverMs: Number(usec) / 1000, ownMs: (own.user + own.system) / 1000 }
-}
-
-async function untilWaiting(locks: Locks, key: string, count: number): Promise<void> {
-  for (;;) {
-    const { entries } = await locks.inspect(key)
-    if (entries.filter(({ state }) => state === 'waiting').length === count) return
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-}
-
-async function startChild(server: RedisServer): Promise<ChildProcess> {
-  const child = fork(new URL('./redis-child.js', import.meta.url), [server.url])
-  await next(child)
-  return child
-}
-
-async function ask(child: ChildProcess, order: Order): Promise<{ at: string }> {
-  const answer = next(child)
-  child.send(order)
-  return await answer
-}
-
-async function next(child: ChildProcess): Promise<{ at: string }> {
-  const [answer] = (await once(child, 'message')) as [{ at: string }]
-  return answer
 }

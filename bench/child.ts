@@ -1,24 +1,22 @@
 /**
- * The other process of the Redis benchmark. It does what its parent says and answers with host monotonic times, which all processes of a host share.
+ * The other process of a benchmark, with locks of its own at the URL that it is given. It does what its parent says (processes.ts) and answers with host monotonic
+ * times, which all processes of a host share.
  */
-import { Redis } from 'ioredis'
-import { openRedis } from '../src/engines/redis/index.ts'
-import { createLocks } from '../src/index.ts'
+import { connect } from '../src/index.ts'
+import { messages } from './messages.ts'
 
 export type Order =
   | { readonly do: 'acquire'; readonly key: string; readonly ttlMs: number }
   | { readonly do: 'release' }
-  | { readonly do: 'listen'; readonly channel: string }
+  | { readonly do: 'listen' }
 
 export const nowNs = (): bigint => process.hrtime.bigint()
 
 if (process.send !== undefined) {
   const url = process.argv[2] as string
-  const locks = createLocks(await openRedis(url))
-  const subscriber = new Redis(url)
+  const locks = await connect(url)
   const say = (message: object): boolean | undefined => process.send?.(message)
   let release: (() => Promise<unknown>) | undefined
-  subscriber.on('message', () => say({ at: String(nowNs()) }))
   const obey = async (order: Order): Promise<void> => {
     if (order.do === 'acquire') {
       const lease = await locks.mutex(order.key, { ttl: order.ttlMs }).acquire()
@@ -29,11 +27,13 @@ if (process.send !== undefined) {
       await release?.()
       say({ released: true })
     } else {
-      await subscriber.subscribe(order.channel)
+      await messages(url).listen(url, () => say({ at: String(nowNs()) }))
       say({ listening: true })
     }
   }
   process.on('message', (order: Order) => void obey(order))
   process.once('disconnect', () => process.exit())
+  // Nothing else may keep it alive.
+  process.channel?.ref()
   say({ ready: true })
 }
