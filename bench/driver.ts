@@ -18,17 +18,18 @@ export interface Result {
 export interface RaceOptions {
   readonly rounds?: number
   readonly roundMs?: number
+  /** How many rounds come before those that count. What has more code is compiled later. */
+  readonly warmUps?: number
 }
 
 /** Let contenders race. The first one is what the others are compared with. */
 export async function race(question: string, contenders: readonly Contender[], options: RaceOptions = {}): Promise<readonly Result[]> {
-  const { rounds = 7, roundMs = 300 } = options
+  const { rounds = 7, roundMs = 300, warmUps = 1 } = options
   const rates = contenders.map((): number[] => [])
-  for (let round = 0; round <= rounds; round += 1) {
+  for (let round = -warmUps; round < rounds; round += 1) {
     for (const [index, contender] of contenders.entries()) {
       const rate = await timed(contender, roundMs)
-      // The first round warms up.
-      if (round > 0) rates[index]?.push(rate)
+      if (round >= 0) rates[index]?.push(rate)
     }
   }
   const results = contenders.map(({ name }, index) => ({ name, rate: median(rates[index] ?? []) }))

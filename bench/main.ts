@@ -5,6 +5,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   memory: () => import('./memory.ts'),
   sqlite: () => import('./sqlite.ts'),
   redis: () => import('./redis.ts'),
+  redlock: () => import('./redlock.ts'),
   postgres: () => import('./postgres.ts'),
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),

@@ -29,7 +29,11 @@ const steps = {
   facts: () => vitest('facts'),
   engines: () => vitest('engines'),
   cli: () => vitest('cli'),
-  simulate: () => script('dist/simulation/main.js', '--seeds', '20000', '--workers', '2'),
+  simulate: () =>
+    all(
+      () => script('dist/simulation/main.js', '--seeds', '20000', '--workers', '2'),
+      () => script('dist/simulation/redlock/main.js', '--grants', '50000'),
+    ),
   mutants: () => script('dist/simulation/mutants.js', '--budget', 'small'),
   examples: () => examples(),
 }

@@ -4,6 +4,7 @@
  * the real core means nothing.
  */
 import type { Climate } from './climate.ts'
+import type { Climate as RedlockClimate } from './redlock/climate.ts'
 
 export interface Defect {
   readonly name: string
@@ -12,7 +13,9 @@ export interface Defect {
   readonly replace: string
   readonly why: string
   /** The kind of world in which it shows, where most worlds are too friendly. */
-  readonly climate?: Partial<Climate>
+  readonly climate?: Partial<Climate> | Partial<RedlockClimate>
+  /** Which simulator is to catch it: `main` unless given. */
+  readonly simulator?: 'main' | 'redlock/main'
 }
 
 const core: readonly Defect[] = [

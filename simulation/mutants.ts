@@ -9,10 +9,13 @@ import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { DEFECTS, type Defect } from './defects.ts'
+import { DEFECTS as CORE_DEFECTS, type Defect } from './defects.ts'
+import { DEFECTS as REDLOCK_DEFECTS } from './redlock/defects.ts'
 
-/** How many seeds a defect may survive. The small budget is for the tests; each defect was found to need far less than half of it. */
+/** How many seeds a defect may survive. The small budget is for the tests; seeds are the same every time, and each defect is caught within it. */
 const SEEDS = { small: 1_000, full: 50_000 } as const
+
+const DEFECTS: readonly Defect[] = [...CORE_DEFECTS, ...REDLOCK_DEFECTS]
 
 const { values } = parseArgs({ options: { budget: { type: 'string', default: 'full' }, only: { type: 'string' } } })
 
@@ -34,7 +37,7 @@ class Workshop {
     const settings = {
       extends: './tsconfig.json',
       compilerOptions: { noEmit: false, sourceMap: false, declaration: false },
-      include: ['simulation/main.ts'],
+      include: ['simulation/main.ts', 'simulation/redlock/main.ts'],
     }
     await writeFile(join(folder, 'tsconfig.build.json'), JSON.stringify(settings))
     return new Workshop(folder)
@@ -45,7 +48,7 @@ class Workshop {
   }
 
   /** Plant the defect, compile, run, and put everything back. Says what the simulator said. */
-  async tries({ file, find, replace, climate = {} }: Defect, seeds: number): Promise<string> {
+  async tries({ file, find, replace, climate = {}, simulator = 'main' }: Defect, seeds: number): Promise<string> {
     const path = join(this.#folder, file)
     const whole = await readFile(path, 'utf8')
     const parts = whole.split(find)
@@ -56,7 +59,7 @@ class Workshop {
       // A defect may leave something unused, which the compiler reports and compiles all the same.
       await this.#run('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json')
       const { code, output } = await this.#run(
-        'dist/simulation/main.js',
+        `dist/simulation/${simulator}.js`,
         '--seeds',
         `${seeds}`,
         '--stop',

@@ -100,7 +100,8 @@ export const eviction: Group = {
         const work = working.mutex(key).using(async (lease) => {
           assert(lease.token !== null)
           assert.equal(await evicting.evict(key, lease.token, 'expire'), true)
-          await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
+          // It may have been told before we were.
+          if (!lease.signal.aborted) await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
           assert.equal(lease.held, false)
           return 'done'
         })

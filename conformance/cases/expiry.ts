@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Group } from '../case.ts'
-import { ownTtl } from '../needs.ts'
+import { fifo, ownTtl } from '../needs.ts'
 import { entryOf, isBusy, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
 
 export const expiry: Group = {
@@ -120,7 +120,7 @@ export const expiry: Group = {
     },
     {
       name: 'a grant does not change when the entry expires: only its owner does',
-      needs: [ownTtl],
+      needs: [ownTtl, fifo],
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
@@ -137,7 +137,7 @@ export const expiry: Group = {
     },
     {
       name: 'several dead waiters of one age delay the line by one ttl, not by one each',
-      needs: [ownTtl],
+      needs: [ownTtl, fifo],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()

@@ -189,7 +189,13 @@ export class FaultProxy implements AsyncDisposable {
     if (!this.#connections.delete(connection)) return
     connection.requests.stop()
     connection.replies.stop()
-    connection.client.resetAndDestroy()
-    connection.server.resetAndDestroy()
+    cut(connection.client)
+    cut(connection.server)
   }
+}
+
+/** One that is about to end cannot be reset: libuv refuses (EINVAL), and Node forgets the handle without closing it, so that the process would never end. */
+function cut(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy()
+  else socket.resetAndDestroy()
 }

@@ -15,6 +15,7 @@ const HOLDER = { holder: 'holdfast doctor' }
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
   sqlite: () => import('../checks-sqlite.ts'),
   redis: () => import('../checks-redis.ts'),
+  redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
 }
 

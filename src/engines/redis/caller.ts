@@ -4,6 +4,7 @@
  * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { EngineError } from '../../core/errors.ts'
 import type { Confirmation } from './durability.ts'
 import { codeOf, fault, offline } from './faults.ts'
 import type { Script } from './scripts.ts'
@@ -17,6 +18,8 @@ export class Caller {
   readonly #clock: Clock
   readonly #confirmation: Confirmation | undefined
   readonly #waiting = new Set<() => void>()
+  /** Called when the server does not know a script, which is therefore sent a second time: after what was sent meanwhile. */
+  onResend: () => void = () => undefined
 
   constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
     this.#wire = wire
@@ -45,14 +48,40 @@ export class Caller {
       },
       (error: unknown) => {
         silence?.answered()
-        if (codeOf(error) !== 'NOSCRIPT') throw fault(error)
-        words[0] = script.text
-        return this.#send('EVAL', script, words, key).then(read).catch(rethrow)
+        return this.#again(error, script, words, key).then(read).catch(rethrow)
       },
     )
   }
 
-  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: string[], key: string): Promise<unknown> {
+  /** The same for whoever is called back: a promise less, where several servers are asked for one thing. It waits for no connection; `words` may be those of others too. */
+  tell(script: Script, words: string[], hear: (reply: unknown, error?: EngineError) => void): void {
+    const { ready, silence, trouble } = this.#wire
+    words[0] = script.sha
+    silence?.asked()
+    const sent = ready ? this.#wire.send('EVALSHA', words) : Promise.reject(offline(trouble))
+    sent.then(
+      (reply) => {
+        silence?.answered()
+        hear(reply)
+      },
+      (error: unknown) => {
+        silence?.answered()
+        this.#again(error, script, words, '').then(
+          (reply) => hear(reply),
+          (second: unknown) => hear(undefined, fault(second)),
+        )
+      },
+    )
+  }
+
+  /** By its text, if the error says that its name is not known. */
+  #again(error: unknown, script: Script, words: readonly string[], key: string): Promise<unknown> {
+    if (codeOf(error) !== 'NOSCRIPT') return Promise.reject(error)
+    this.onResend()
+    return this.#send('EVAL', script, words.with(0, script.text), key)
+  }
+
+  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: readonly string[], key: string): Promise<unknown> {
     const reply = this.#wire.send(command, words, key)
     if (this.#confirmation === undefined || !grants) return reply
     return afterBoth(reply, this.#confirmation.asked())

@@ -28,7 +28,7 @@ export interface Target {
 }
 
 const SHAPE =
-  /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
+  /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster|redis-nodes):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
 const OPTIONS = ['prefix', 'replicas', 'tls', 'ca', 'sentinelPassword'] as const
 const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
@@ -50,7 +50,8 @@ export function parseUrl(url: string): Target {
     ...(replicas === undefined ? {} : { replicas: Number(replicas) }),
     tls: scheme === 'rediss' || yes('tls', tls),
   } as const
-  if (kind === 'server' && target.hosts.length > 1)
+  // The servers of a Redlock (../redlock/open.ts): several, each by itself.
+  if (scheme !== 'redis-nodes' && kind === 'server' && target.hosts.length > 1)
     throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')
   if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
   const [name = '', db = ''] = path.split('/')

@@ -1,0 +1,127 @@
+/**
+ * Deliberate defects of Redlock: the shortcuts that its implementations take, and that a token for it invites. What a server does is done by lua/ in the engine and by
+ * server.ts here, which a test keeps equal; so its defects are planted here.
+ */
+import type { Defect } from '../defects.ts'
+
+const MAJORITY = 'src/engines/redlock/majority.ts'
+const VERDICT = 'src/engines/redlock/verdict.ts'
+const ASKING = 'src/engines/redlock/asking.ts'
+const OUTBOX = 'src/engines/redlock/outbox.ts'
+const SERVER = 'simulation/redlock/server.ts'
+/** Here what is given back has to be gone at once. */
+const CALM = { wild: false, late: false, amnesia: false, breaks: 0, holes: 0, crashes: 0, delayMs: 0.5 } as const
+
+const defects: readonly Omit<Defect, 'simulator'>[] = [
+  {
+    name: 'redlock: the maximum, not written back',
+    file: VERDICT,
+    find: "return token === undefined ? { step: 'raise', to: highest } : { step: 'granted', token }",
+    replace: "return { step: 'granted', token: token ?? highest }",
+    why: 'the next majority may not contain the node that knows the highest number',
+  },
+  {
+    name: 'redlock: raised without asking whose it is',
+    file: SERVER,
+    find: 'if (mine?.id !== id) return 0',
+    replace: 'if (mine === undefined) return 0',
+    why: 'two holders get one number',
+  },
+  {
+    name: 'redlock: raised over a higher count',
+    file: SERVER,
+    find: '    if (count > to) return count\n    this.#counts.set(this.#countOf(key), to)\n',
+    replace: '    this.#counts.set(this.#countOf(key), Math.max(count, to))\n',
+    why: 'the number may have been somebody else’s already',
+    climate: { wild: true },
+  },
+  {
+    name: 'redlock: every number from the clock',
+    file: SERVER,
+    find: 'known === undefined ? this.#countedTo(key) : known + 1',
+    replace: 'known === undefined || known > 0 ? Math.floor(this.#now() * 1000) : known + 1',
+    why: 'clocks go back',
+    climate: { wild: true },
+  },
+  {
+    name: 'redlock: keys of an earlier attempt count as they are',
+    file: SERVER,
+    find: '      mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n',
+    replace: "      if (mode === 'renew' && !this.#line(key).has(id)) mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n",
+    why: 'they may expire the next moment',
+    climate: { wild: false, amnesia: false, nodes: 3, breaks: 6, holes: 4 },
+  },
+  {
+    name: 'redlock: set after the release',
+    file: MAJORITY,
+    find: 'const stay = stays.leave(id)',
+    replace: 'const stay = stays.find(id)',
+    why: 'a renewal that is under way gives the key to somebody who has gone',
+    climate: { wild: false, late: false, crashes: 1 },
+  },
+  {
+    name: 'redlock: given back only where it was had',
+    file: ASKING,
+    find: '        this.#around.outbox.leave(node, departure, ttlMs)\n        continue\n',
+    replace: '        continue\n',
+    why: 'a key stays on every node whose answer was lost, for a ttl',
+    climate: { ...CALM, slow: 0.15 },
+  },
+  {
+    name: 'redlock: what takes back one attempt takes back the next',
+    file: SERVER,
+    find: 'mine?.id === id && (upTo === undefined || mine.attempt <= upTo)',
+    replace: 'mine?.id === id',
+    why: 'a late message gives back what is held',
+    climate: { wild: false, breaks: 6, late: true },
+  },
+  {
+    name: 'redlock: a raised number is all that was counted',
+    file: SERVER,
+    find: 'const count = this.#countedTo(key)\n',
+    replace: 'const count = this.#counts.get(this.#countOf(key)) ?? 0\n',
+    why: 'a server that has forgotten its counts takes the word of whoever asks',
+    climate: { ...CALM, ...{ amnesia: true, nodes: 3, clients: 4, keys: 2, shared: true, delayMs: 3, slow: 0, vanishing: 300, breaks: 6 } },
+  },
+  {
+    name: 'redlock: asked for again after it has left',
+    file: MAJORITY,
+    find: 'errands.filter(({ stay }) => !stay.left)',
+    replace: 'errands',
+    why: 'a try that is given up during its pause leaves keys behind',
+    climate: { ...CALM, clients: 4, keys: 1, delayMs: 3 },
+  },
+  {
+    name: 'redlock: an ask that was sent again has not been overtaken',
+    file: ASKING,
+    find: "typeof answer === 'number' && this.#around.nodes[node]?.ordered !== true",
+    replace: 'false',
+    why: 'the release came before it, and the key stays for a ttl',
+    climate: { ...CALM, resent: 0.03 },
+  },
+  {
+    name: 'redlock: a mend that was sent again has not been overtaken',
+    file: OUTBOX,
+    find: 'if (reply !== undefined && node.ordered) return',
+    replace: 'if (reply !== undefined) return',
+    why: 'the release came before it, and the key stays for a ttl',
+    climate: { ...CALM, resent: 0.15, breaks: 6 },
+  },
+  {
+    name: 'redlock: what could not be given back is forgotten',
+    file: OUTBOX,
+    find: '      if (were === undefined) this.#owe(node, departures)\n',
+    replace: '',
+    why: 'a key stays for a ttl on every server whose connection broke',
+    climate: { ...CALM, breaks: 6 },
+  },
+  {
+    name: 'redlock: fewer than a majority',
+    file: VERDICT,
+    find: 'return Math.floor(count / 2) + 1',
+    replace: 'return Math.floor(count / 2)',
+    why: 'two of them need not meet',
+  },
+]
+
+export const DEFECTS: readonly Defect[] = defects.map((defect) => ({ ...defect, simulator: 'redlock/main' }))

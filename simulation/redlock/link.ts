@@ -1,0 +1,121 @@
+/**
+ * The way from one client to one server: a node, as the client sees it.
+ *
+ * On one connection messages arrive in order. A connection that breaks fails what is unanswered; what was under way on it is lost, or, in some worlds, arrives much
+ * later, after what was sent on the next connection. A link can be silent for a while: then everything arrives when it is over.
+ */
+import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from '../../src/engines/redlock/node.ts'
+import type { Random } from '../random.ts'
+import type { Climate } from './climate.ts'
+import type { SimulatedServer } from './server.ts'
+import type { Time } from './time.ts'
+
+const RECONNECT_MS = 30
+const LATE_MS = 900
+const SLOW_MS = 100
+/** Between two messages on one connection: happenings of one moment come in any order, messages do not. */
+const GAP_MS = 0.001
+
+export class Link implements Node {
+  /** Called when it is connected again. */
+  returned: () => void = () => undefined
+  up = true
+  /** It says so; those that do not must be as good. */
+  readonly #ordered: boolean
+  /** What is being heard was sent a second time. */
+  #resent = false
+  readonly #time: Time
+  readonly #chance: Random
+  readonly #climate: Climate
+  readonly #server: SimulatedServer
+  readonly #unanswered = new Map<number, () => void>()
+  #connection = 0
+  #sent = 0
+  #requestsFrom = 0
+  #repliesFrom = 0
+
+  constructor(time: Time, chance: Random, climate: Climate, server: SimulatedServer) {
+    this.#time = time
+    this.#chance = chance
+    this.#climate = climate
+    this.#server = server
+    this.#ordered = chance.happens(0.5)
+  }
+
+  get ordered(): boolean {
+    return this.#ordered && !this.#resent
+  }
+
+  get ready(): boolean {
+    return this.up
+  }
+
+  ask(questions: readonly Question[], hear: Hear<readonly Answer[]>): void {
+    this.#send(() => questions.map((question) => this.#server.ask(question)), hear)
+  }
+
+  raise(raises: readonly Raise[], hear: Hear<readonly number[]>): void {
+    this.#send(() => raises.map((raise) => this.#server.raise(raise)), hear)
+  }
+
+  mend(mends: readonly Mend[], hear: Hear<unknown>): void {
+    this.#send(() => mends.map((mend) => this.#server.mend(mend)), hear)
+  }
+
+  leave(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
+    this.#send(() => departures.map((departure) => this.#server.leave(departure)), hear)
+  }
+
+  /** Nothing passes until then. */
+  silence(untilMs: number): void {
+    this.#requestsFrom = Math.max(this.#requestsFrom, untilMs)
+    this.#repliesFrom = Math.max(this.#repliesFrom, untilMs)
+  }
+
+  /** The connection breaks. It is made anew after a while, unless the server is down. */
+  break(downMs: number = RECONNECT_MS * (0.5 + this.#chance.fraction())): void {
+    this.#connection += 1
+    this.up = false
+    this.#requestsFrom = this.#time.now
+    this.#repliesFrom = this.#time.now
+    const waiting = [...this.#unanswered.values()]
+    this.#unanswered.clear()
+    for (const fail of waiting) fail()
+    const connection = this.#connection
+    this.#time.after(downMs, () => {
+      if (connection !== this.#connection) return
+      this.up = true
+      this.returned()
+    })
+  }
+
+  #send<Reply>(apply: () => Reply, hear: Hear<Reply>): void {
+    const [number, connection] = [this.#sent, this.#connection]
+    this.#sent += 1
+    const resent = this.#chance.happens(this.#climate.resent)
+    this.#unanswered.set(number, () => hear(undefined))
+    this.#requestsFrom = Math.max(this.#requestsFrom + GAP_MS, this.#time.now + this.#delayMs())
+    const deliver = (): void => {
+      if (connection !== this.#connection) {
+        if (this.#climate.late && this.#chance.happens(0.5)) this.#time.after(LATE_MS * this.#chance.fraction(), apply)
+        return
+      }
+      const reply = apply()
+      this.#repliesFrom = Math.max(this.#repliesFrom + GAP_MS, this.#time.now + this.#delayMs())
+      const slowMs = this.#chance.happens(this.#climate.slow) ? SLOW_MS * (0.5 + this.#chance.fraction()) : 0
+      this.#time.after(this.#repliesFrom + slowMs - this.#time.now, () => {
+        if (connection !== this.#connection || !this.#unanswered.delete(number)) return
+        this.#resent = resent
+        hear(reply)
+        this.#resent = false
+      })
+    }
+    const againMs = resent ? this.#delayMs() + this.#delayMs() : 0
+    this.#time.after(this.#requestsFrom + againMs - this.#time.now, deliver)
+  }
+
+  #delayMs(): number {
+    const { delayMs } = this.#climate
+    return delayMs * (this.#chance.happens(0.05) ? 10 * this.#chance.fraction() : this.#chance.fraction())
+  }
+}

@@ -1,0 +1,24 @@
+/** What a Redlock can be made of, and what its URL says. */
+import { expect, test } from 'vitest'
+import { openRedlock } from '../../src/engines/redlock/index.ts'
+
+test.each([
+  ['redlock://a,b', /odd number of servers, 3 or more; got 2/],
+  ['redlock://a', /got 1/],
+  ['redlock://a,b,c,d', /got 4/],
+  ['redlock://a,b,a', /there twice/],
+  ['redlock://a,b,c?timeout=soon', /timeout in a redlock URL is a number of milliseconds; got 'soon'/],
+  ['redlock://a,b,c?timeout=0', /timeoutMs must be a whole number, 1 or more/],
+  ['redlock://a,b,c?replicas=2', /unknown option 'replicas'/],
+  ['redlock://a,b,c?nonsense=2', /unknown option 'nonsense'/],
+  ['redlock://a,b,c?prefix=hf1:x', /must not begin with 'hf1:'/],
+])('%s is refused', async (url, why) => {
+  await expect(openRedlock(url)).rejects.toThrow(why)
+})
+
+test('a URL names servers, a prefix, and how long a silent server is waited for, which bounds the ttl', async () => {
+  const engine = await openRedlock('redlock://:secret@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/1?timeout=20&prefix=p:')
+  expect(engine.name).toBe('redlock')
+  expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: false, minTtlMs: 80 })
+  await engine[Symbol.asyncDispose]()
+})
