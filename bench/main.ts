@@ -7,6 +7,8 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   redis: () => import('./redis.ts'),
   redlock: () => import('./redlock.ts'),
   postgres: () => import('./postgres.ts'),
+  etcd: () => import('./etcd.ts'),
+  'etcd-recovery': () => import('./etcd-recovery.ts'),
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),
 }

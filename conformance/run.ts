@@ -21,6 +21,8 @@ export interface RunOptions {
   readonly seed?: number
   /** How long a case may take at most: 20 s, or as long as the case says. */
   readonly limitMs?: number
+  /** How many cases that mostly wait are played at a time: 8. More where waiting is long. */
+  readonly atOnce?: number
   /** Run only cases for which this answers true. */
   readonly only?: (name: string, property: string) => boolean
 }
@@ -40,9 +42,7 @@ export interface TestRunner {
 }
 
 const USUAL_LIMIT_MS = 20_000
-
-/** How many cases that mostly wait are played at a time. */
-const AT_ONCE = 8
+const USUALLY_AT_ONCE = 8
 
 /** Run the suite in one world, and close it. Never rejects for a case that failed. */
 export async function runCases(makeWorld: () => World | Promise<World>, options: RunOptions = {}): Promise<readonly Result[]> {
@@ -93,6 +93,7 @@ function chosen({ only }: RunOptions): readonly Group[] {
 class Run {
   readonly #limitMs: number | undefined
   readonly #rounds: number
+  readonly #atOnce: number
   readonly #makeStage: () => Promise<Stage>
   readonly #order: readonly { readonly one: Case; readonly atOnce: boolean }[]
   readonly #outcomes = new Map<Case, Promise<Outcome>>()
@@ -105,6 +106,7 @@ class Run {
   constructor(makeWorld: () => World | Promise<World>, options: RunOptions) {
     this.#limitMs = options.limitMs
     this.#rounds = options.rounds ?? wholeNumber('HOLDFAST_ROUNDS')
+    this.#atOnce = options.atOnce ?? USUALLY_AT_ONCE
     const seed = options.seed ?? wholeNumber('HOLDFAST_SEED')
     this.#makeStage = async () => setStage(await makeWorld(), this.#rounds, seed)
     this.#order = chosen(options).flatMap(({ cases, atOnce = false }) => cases.map((one) => ({ one, atOnce })))
@@ -143,7 +145,7 @@ class Run {
 
   /** As many as are to be played at a time, from where we are in the order to the next one that is played alone. */
   #beginOthers(): void {
-    for (; this.#playing.size < AT_ONCE && this.#order[this.#ahead]?.atOnce === true; this.#ahead += 1) {
+    for (; this.#playing.size < this.#atOnce && this.#order[this.#ahead]?.atOnce === true; this.#ahead += 1) {
       const next = this.#order[this.#ahead]?.one
       if (next !== undefined && !this.#outcomes.has(next)) this.#begin(next)
     }

@@ -13,7 +13,10 @@ import type { Scene } from './scene.ts'
 
 const CLIENTS = 3
 const STEPS = 150
+/** Each has to be waited for: fewer where that is long. */
 const EXPIRIES = 4
+const LONG_EXPIRIES = 2
+const LONG_TTL_MS = 1_000
 
 type Evicting = 'expire' | 'now'
 
@@ -116,9 +119,11 @@ export class Trace {
 
   /** Give one entry the shortest ttl, and wait until it is gone from both. */
   async #expire(): Promise<void> {
-    if (this.#claims.length === 0 || this.#expiries === EXPIRIES || this.#scene.traits.ttl !== 'entry') return
+    const { ttl, minTtlMs } = this.#scene.traits
+    const enough = minTtlMs < LONG_TTL_MS ? EXPIRIES : LONG_EXPIRIES
+    if (this.#claims.length === 0 || this.#expiries === enough || ttl !== 'entry') return
     const claim = this.#chance.pick(this.#claims)
-    const place = { ...claim, ttlMs: Math.max(100, this.#scene.traits.minTtlMs) }
+    const place = { ...claim, ttlMs: Math.max(100, minTtlMs) }
     this.#note(`expire ${described(claim)}`)
     const [standing] = await this.#both('renew', [place], (side) => side.engines[0]?.renew([place]))
     if (standing?.state === 'gone') return

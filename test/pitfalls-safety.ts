@@ -1,8 +1,6 @@
 /** The first part of the table in pitfalls.ts: mistakes that let two in at once, or take back what was promised. */
 import type { Pitfall } from './pitfalls.ts'
 
-const NO_SESSION = 'no engine has sessions yet'
-
 export const safety: readonly Pitfall[] = [
   {
     number: 1,
@@ -132,8 +130,18 @@ export const safety: readonly Pitfall[] = [
       ['conformance/cases/tokens.ts', 'renewing and entering again do not change the token'],
     ],
   },
-  { number: 19, mistake: 'two locks of one session both hold', notYet: NO_SESSION },
-  { number: 20, mistake: 'a waiter wins after its own session has died', notYet: NO_SESSION },
+  {
+    number: 19,
+    mistake: 'two locks of one session both hold',
+    shownBy: [['test/engines/etcd.server.test.ts', 'two of one process, under one lease, do not both hold']],
+  },
+  {
+    number: 20,
+    mistake: 'a waiter wins after its own session has died',
+    shownBy: [
+      ['test/engines/etcd.server.test.ts', 'a waiter whose lease has ended does not win with it, and comes back at the back of the line'],
+    ],
+  },
   {
     number: 21,
     mistake: 'only writes are fenced, so a stale read corrupts',

@@ -81,7 +81,8 @@ export const eviction: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const [here, there] = [scene.claim(scene.key('here')), scene.claim(scene.key('there'))]
-        const [standing, elsewhere] = await engine.enter([here, there])
+        // One after the other: entries of different lines that enter together may have the same token.
+        const [[standing], [elsewhere]] = [await engine.enter([here]), await engine.enter([there])]
         const [token, other] = [tokenOf(standing), tokenOf(elsewhere)]
         for (const how of ['now', 'expire'] as const) {
           assert.equal(await engine.evict(here.key, other, how), false, 'the token of another key')

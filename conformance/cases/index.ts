@@ -1,4 +1,4 @@
-/** All cases, by property: first those that mostly wait, then those that are played alone. The ones that leave dead entries behind come before those that look for what is left. */
+/** All cases, by property: first those that mostly wait, the longest in front, then those that are played alone. The ones that leave dead entries behind come before those that look for what is left. */
 import type { Group } from '../case.ts'
 import { batches } from './batches.ts'
 import { cancelling } from './cancelling.ts'
@@ -23,6 +23,7 @@ import { unknown } from './unknown.ts'
 import { waiting } from './waiting.ts'
 
 export const groups: readonly Group[] = [
+  differential,
   ...mutexGroups,
   tokens,
   expiry,
@@ -39,7 +40,6 @@ export const groups: readonly Group[] = [
   loss,
   together,
   election,
-  differential,
   order,
   counts,
   stalls,

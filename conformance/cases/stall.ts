@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
-import { actors, lossBeforeNext, ownTtl } from '../needs.ts'
-import { later } from '../scene.ts'
+import { actors, ownTtl } from '../needs.ts'
 import { isBusy, isHeld } from '../standings.ts'
 
 const HOUR_MS = 3_600_000
@@ -88,24 +87,6 @@ export const stalls: Group = {
           return 'done'
         })
         await assert.rejects(work, LeaseLostError)
-      },
-    },
-    {
-      name: 'a process that stalls for longer than its ttl loses the lock to the next one, and sees it before anything else',
-      needs: [actors, lossBeforeNext],
-      async run(scene) {
-        const ttlMs = scene.fairTtlMs
-        const [engine, locks] = [await scene.engine(), await scene.locks()]
-        const actor = await scene.actor({ ttlMs })
-        const key = scene.key()
-        await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
-        const next = later(locks.mutex(key).acquire())
-        await scene.inLine(engine, key, 2)
-        const stalled = actor.ask('stall', { lease: 'a', ms: 2 * ttlMs })
-        const lease = await next
-        const { held, aborted } = await stalled
-        assert.deepEqual({ held, aborted }, { held: false, aborted: true })
-        assert.equal(lease.held, true)
       },
     },
     ...jumps,

@@ -50,8 +50,11 @@ export type Standing =
    * has no fencing.
    */
   | { readonly state: 'held'; readonly token: bigint | null; readonly heldForMs: number }
-  /** It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line. */
-  | { readonly state: 'waiting'; readonly ahead: number | null }
+  /**
+   * It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line. `livesForMs` is expiry minus now, as for holders, where
+   * the answer does not renew it for a whole ttl; without it, it does.
+   */
+  | { readonly state: 'waiting'; readonly ahead: number | null; readonly livesForMs?: number }
   /** Only for `wait: false`: it could not hold at once. Nothing of it remains. */
   | { readonly state: 'busy'; readonly ahead: number | null }
   /** It is in no line, and never will be again under this id. */

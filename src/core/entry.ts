@@ -20,6 +20,7 @@ import type { Scheduled } from './heartbeat.ts'
 /** An answer about one entry that is not a failure. */
 export type Answer = Exclude<Standing, { state: 'failed' }>
 type Granted = Extract<Standing, { state: 'held' }>
+type Waiting = Extract<Standing, { state: 'waiting' }>
 
 /** How an asking ended. `again`: it expired in line, and may be asked anew, at the back. */
 export type Outcome =
@@ -179,7 +180,7 @@ export class Entry implements Claim, Scheduled {
     this.#answeredOrder = Math.max(this.#answeredOrder, sent.order)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
     if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
-    if (standing.state === 'waiting') return this.#hearWaiting(standing.ahead, sent, now)
+    if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
     if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
     const evicted = standing.why === 'evicted'
     if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
@@ -230,7 +231,7 @@ export class Entry implements Claim, Scheduled {
     return PLAN
   }
 
-  #hearWaiting(ahead: number | null, sent: Sent, now: number): Verdict {
+  #hearWaiting({ ahead, livesForMs }: Waiting, sent: Sent, now: number): Verdict {
     // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
     if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
     if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs)) this.#interrupted = true
@@ -238,7 +239,7 @@ export class Entry implements Claim, Scheduled {
     this.queued = true
     this.confirming = false
     this.ahead = ahead ?? this.ahead
-    this.#confirm(sent, this.ttlMs)
+    this.#confirm(sent, livesForMs ?? this.ttlMs)
     const announced = this.#announced
     this.#announced = undefined
     // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.

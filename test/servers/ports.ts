@@ -11,9 +11,14 @@ import { createServer } from 'node:net'
 const FROM = 20_000
 const TO = 32_000
 
+/** What was given away may not be in use yet. */
+const given = new Set<number>()
+
 export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {
     const port = randomInt(FROM, TO)
+    if (given.has(port)) continue
+    given.add(port)
     if (await isFree(port)) return port
   }
   throw new Error(`no free port between ${FROM} and ${TO}`)

@@ -38,6 +38,16 @@ describe('the deadline counts from the send of the last answered request', () =>
     expect(asked.value.remainingMs).toBe(TTL - MARGIN - 5000)
   })
 
+  test('of the waiter, by no more than what the engine gave it to live, where that is less than its ttl', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    const enter = await engine.next('enter')
+    await enter.answer({ state: 'waiting', ahead: 1, livesForMs: 20_000 })
+    await clock.advance(1000)
+    await engine.tell({ key: 'a', id: enter.ids[0] as string, standing: held(1n, 19_000) })
+    expect(asked.value.remainingMs).toBe(20_000 - MARGIN - 1000)
+  })
+
   test('a request that is not answered extends nothing', async () => {
     const { engine, clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())

@@ -17,6 +17,7 @@ const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[
   redis: () => import('../checks-redis.ts'),
   redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
+  etcd: () => import('../checks-etcd.ts'),
 }
 
 export const command: CommandSpec = {

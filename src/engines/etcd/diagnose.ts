@@ -1,0 +1,50 @@
+/** What about a cluster could break the promises of locks on it. */
+import type { EtcdClient } from './transport/client.ts'
+
+export interface EtcdFinding {
+  readonly name: string
+  readonly status: 'ok' | 'warn' | 'fail'
+  readonly finding: string
+  /** What to do about it. */
+  readonly todo?: string
+}
+
+/** Releases in which a leader that was replaced while it was frozen or cut off no longer ends leases that others keep alive. */
+const MENDED: readonly (readonly [number, number, number])[] = [
+  [3, 4, 31],
+  [3, 5, 13],
+]
+const OLDEST: readonly [number, number] = [3, 4]
+
+export async function diagnose(client: EtcdClient): Promise<readonly EtcdFinding[]> {
+  return [versionFinding(await client.version()), await smallestTtl(client)]
+}
+
+export function versionFinding(version: string): EtcdFinding {
+  const name = 'version'
+  const finding = `etcd ${version}`
+  const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10))
+  if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
+    return { name, status: 'fail', finding, todo: `use etcd ${OLDEST.join('.')} or newer` }
+  }
+  const mended = MENDED.find(([, line]) => line === minor)
+  if (major > 3 || mended === undefined || patch >= mended[2]) return { name, status: 'ok', finding }
+  return {
+    name,
+    status: 'warn',
+    finding: `${finding}: a leader that was frozen or cut off, and comes back, can end leases that are kept alive`,
+    todo: `use ${mended.join('.')} or newer; until then, have the resource check tokens`,
+  }
+}
+
+/** The shortest ttl of locks here; etcd refuses nothing, but grants more. */
+const LEAST_SECONDS = 2
+
+async function smallestTtl(client: EtcdClient): Promise<EtcdFinding> {
+  const { lease, seconds } = await client.grant(LEAST_SECONDS)
+  await client.revoke(lease)
+  const name = 'smallest ttl'
+  if (seconds <= LEAST_SECONDS) return { name, status: 'ok', finding: `${seconds}s` }
+  const todo = 'its election time-out is long; a shorter ttl is kept, but a dead holder is replaced only after this'
+  return { name, status: 'warn', finding: `${seconds}s`, todo }
+}

@@ -1,0 +1,69 @@
+/** The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored. */
+import { delegate } from '../../conformance/delegate.ts'
+import type { Seat, World } from '../../conformance/index.ts'
+import type { Engine } from '../../src/core/engine.ts'
+import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
+import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
+import { builtModule } from '../built.ts'
+import type { EtcdServer } from '../servers/etcd.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+
+const module = builtModule('src/engines/etcd/index.ts')
+
+/** A client connects when it first asks something. Cases count time, and sockets: so it has. */
+export async function connected(engine: EtcdEngine): Promise<EtcdEngine> {
+  await engine.inspect('warm up')
+  return engine
+}
+
+export interface Place {
+  readonly url: string
+  readonly servers: readonly EtcdServer[]
+  restart?(how: 'cleanly' | 'killed'): Promise<void>
+  /** Have it judged as if each entry had a ttl of its own. */
+  readonly asEntries?: boolean
+}
+
+/** One server or several. The network of a process goes through proxies of its own. */
+export function etcdWorld({ url, servers, restart, asEntries = false }: Place): World {
+  const proxies: FaultProxy[] = []
+
+  const actor = async (): Promise<Seat> => {
+    const own = await Promise.all(servers.map((server) => FaultProxy.start(server)))
+    proxies.push(...own)
+    return {
+      module,
+      export: 'openEtcd',
+      options: `etcd://${own.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
+      cut: () => {
+        for (const proxy of own) proxy.blackHole()
+      },
+      heal: async () => {
+        for (const proxy of own) await proxy.heal()
+      },
+    }
+  }
+
+  const engine = async (): Promise<Engine> => {
+    const opened = await connected(await openEtcd(url))
+    return asEntries ? delegate(opened, { traits: { ...opened.traits, ttl: 'entry' } }) : opened
+  }
+
+  return {
+    engine,
+    actor,
+    leftovers: () => stored(servers),
+    ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
+    close: async () => {
+      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** Every key. */
+async function stored(servers: readonly EtcdServer[]): Promise<readonly string[]> {
+  const client = new EtcdClient({ endpoints: servers })
+  const { kvs } = await client.range({ key: 'holdfast/', end: 'holdfast0', keysOnly: true })
+  client.close()
+  return kvs.map(({ key }) => key)
+}

@@ -1,0 +1,113 @@
+/** What entries are called in etcd: one name for all that a process does in empty lines, and never the wrong one. */
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import type { Claim } from '../../src/core/engine.ts'
+import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
+import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
+import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { describeServer } from '../servers/suite.ts'
+
+let ids = 0
+
+function claimOf(key: string, more: Partial<Claim> = {}): Claim {
+  ids += 1
+  return { key, id: ids.toString(16).padStart(32, 'b'), holder: 'test', weight: 1, limit: 1, ttlMs: 30_000, wait: true, ...more }
+}
+
+await describeServer('names in etcd', findOwnEtcd, (source) => {
+  let server: EtcdServer
+  let direct: EtcdClient
+
+  beforeAll(async () => {
+    server = await EtcdServer.start(source)
+    direct = new EtcdClient({ endpoints: [server] })
+  })
+  afterAll(async () => {
+    direct.close()
+    await server[Symbol.asyncDispose]()
+  })
+
+  async function open(): Promise<EtcdEngine> {
+    const engine = await openEtcd(server.url)
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    return engine
+  }
+
+  const keysOf = async (key: string): Promise<readonly string[]> =>
+    (await direct.range({ key: `holdfast/line/${key}/`, end: `holdfast/line/${key}0` })).kvs.map((kv) => kv.key)
+
+  test('a lock that is taken again and again has one key, and tokens that rise', async () => {
+    const engine = await open()
+    const keys = new Set<string>()
+    let last = 0n
+    for (let round = 0; round < 20; round += 1) {
+      const claim = claimOf('again', { wait: round % 2 === 0 })
+      const [standing] = await engine.enter([claim])
+      const token = standing?.state === 'held' ? (standing.token ?? 0n) : 0n
+      expect(token).toBeGreaterThan(last)
+      last = token
+      for (const key of await keysOf('again')) keys.add(key)
+      expect(await engine.leave([claim])).toEqual([true])
+    }
+    expect(keys.size).toBe(1)
+  })
+
+  test('whoever was evicted, and leaves late, does not take out the next one of its process', async () => {
+    const [engine, other] = [await open(), await open()]
+    const [evicted, next] = [claimOf('evicted'), claimOf('evicted')]
+    const [first] = await engine.enter([evicted])
+    expect(await other.evict('evicted', first?.state === 'held' ? (first.token ?? 0n) : 0n, 'now')).toBe(true)
+    const [second] = await engine.enter([next])
+    expect(second?.state).toBe('held')
+    expect(await engine.leave([evicted])).toEqual([false])
+    expect((await engine.renew([next]))[0]).toMatchObject({ state: 'held' })
+    expect((await engine.inspect('evicted')).entries.map(({ id }) => id)).toEqual([next.id])
+  })
+
+  test('an entry is one entry for every client, whatever it is called: entered again, renewed, left', async () => {
+    const [engine, other] = [await open(), await open()]
+    const claim = claimOf('shared id')
+    const [standing] = await engine.enter([claim])
+    expect((await other.enter([claim]))[0]).toEqual({ ...standing, heldForMs: expect.any(Number) })
+    expect(await keysOf('shared id')).toHaveLength(1)
+    expect((await engine.renew([claim]))[0]).toEqual({ ...standing, heldForMs: expect.any(Number) })
+    expect((await other.enter([{ ...claim, wait: false }]))[0]).toMatchObject({ state: 'held' })
+    const stranger = await open()
+    expect((await stranger.renew([claim]))[0]).toMatchObject({ state: 'held' })
+    expect(await (await open()).leave([claim])).toEqual([true])
+    expect(await keysOf('shared id')).toEqual([])
+  })
+
+  test('whoever knows an entry by the name of another client does not take out what that client calls so later', async () => {
+    const [engine, other] = [await open(), await open()]
+    const [claim, next] = [claimOf('their name'), claimOf('their name')]
+    await other.enter([claim])
+    expect((await engine.renew([claim]))[0]).toMatchObject({ state: 'held' })
+    await other.leave([claim])
+    await other.enter([next])
+    expect(await engine.leave([claim])).toEqual([false])
+    expect((await engine.inspect('their name')).entries.map(({ id }) => id)).toEqual([next.id])
+  })
+
+  test('an entry that another client has entered anew is found where it is now', async () => {
+    const [engine, other] = [await open(), await open()]
+    const [claim, first] = [claimOf('anew'), claimOf('anew')]
+    await engine.enter([claim])
+    await other.leave([claim])
+    await other.enter([first])
+    await other.enter([claim])
+    expect((await engine.renew([claim]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
+    await other.leave([claim])
+    await other.enter([claim])
+    expect(await engine.leave([claim])).toEqual([true])
+    expect((await engine.inspect('anew')).entries.map(({ id }) => id)).toEqual([first.id])
+  })
+
+  test('after a leave nothing is left of an eviction', async () => {
+    const [engine, other] = [await open(), await open()]
+    const claim = claimOf('leaves early')
+    const [standing] = await engine.enter([claim])
+    expect(await other.evict(claim.key, standing?.state === 'held' ? (standing.token ?? 0n) : 0n, 'expire')).toBe(true)
+    expect(await engine.leave([claim])).toEqual([true])
+    expect((await engine.enter([claim]))[0]).toMatchObject({ state: 'held' })
+  })
+})
