@@ -3,9 +3,6 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { findMariadb, MariadbServer } from '../test/servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
 import { Missing } from '../test/servers/programs.ts'
@@ -30,10 +27,8 @@ export async function run(): Promise<void> {
 }
 
 async function market(name: string, url: string): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), 'holdfast-bench-'))
   console.log(`\n${name}, one ticket left, ten buyers in eight processes`)
-  const args = ['examples/inventory/market.mjs', url, `${ROUNDS}`, `sqlite:${join(folder, 'locks.db')}`]
+  const args = ['examples/inventory/market.mjs', url, `${ROUNDS}`]
   const [code] = await once(spawn(process.execPath, args, { stdio: 'inherit' }), 'exit')
-  rmSync(folder, { recursive: true, force: true })
   if (code !== 0) throw new Error(`the market ended with ${code}`)
 }

@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 /** Each engine with its files, in the order in which a server has to read them. */
 export const ENGINES = {
   postgres: ['tables', 'prepare', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look'],
+  mysql: ['tables', 'call', 'line', 'quick', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],
 }
 
 export function target(engine) {

@@ -8,8 +8,8 @@ import { createLocks, type Locks, type LocksOptions } from './core/locks.ts'
 type Opener = (url: string) => Promise<Engine>
 
 const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
-
 const postgres: Opener = async (url) => (await import('./engines/postgres/open.ts')).openPostgres(url)
+const mysql: Opener = async (url) => (await import('./engines/mysql/open.ts')).openMysql(url)
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
@@ -24,6 +24,8 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   postgresql: postgres,
   'postgres-advisory': async (url) => (await import('./engines/postgres-advisory/index.ts')).openPostgresAdvisory(url),
   etcd: async (url) => (await import('./engines/etcd/open.ts')).openEtcd(url),
+  mysql,
+  mariadb: mysql,
 }
 
 /**

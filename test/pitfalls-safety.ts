@@ -58,6 +58,10 @@ export const safety: readonly Pitfall[] = [
         'a token is higher than every earlier one of its key: after release, expiry and eviction, and when the line was empty',
       ],
       ['conformance/cases/tokens.ts', 'tokens go on when every client has gone and new ones come'],
+      [
+        'test/engines/mysql.differential.test.ts',
+        'tokens go on rising when the clock is set back, also when the rows of their lines have been removed',
+      ],
     ],
   },
   {

@@ -152,6 +152,8 @@ export const pitfalls: readonly Pitfall[] = [
       ['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it'],
       ['test/engines/postgres.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
       ['test/engines/postgres.pooler.test.ts', 'a waiter looks often enough, though nobody can tell it anything'],
+      ['test/engines/mysql.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
+      ['test/engines/mysql.server.test.ts', 'a hundred who wait have one connection more between them, and are renewed together'],
     ],
   },
   {
@@ -175,7 +177,10 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 43,
     mistake: 'scripts compare numbers as strings, or the reverse',
-    shownBy: [['test/engines/redis.differential.test.ts', 'answers as memory does, three clients, seed %i']],
+    shownBy: [
+      ['test/engines/redis.differential.test.ts', 'answers as memory does, three clients, seed %i'],
+      ['test/engines/mysql.differential.test.ts', 'answers as memory does, three clients, seed %i'],
+    ],
   },
   {
     number: 44,

@@ -2,8 +2,7 @@
 import { openShop } from './shops.mjs'
 import { ways } from './ways.mjs'
 
-const [url, locksUrl] = process.argv.slice(2)
-const shop = await openShop(url, locksUrl)
+const shop = openShop(process.argv[2])
 
 async function buy({ way, ticket, buyers }) {
   try {

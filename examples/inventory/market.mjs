@@ -1,10 +1,10 @@
 /**
  * A market: in each round there is one ticket left, and ten buyers in eight processes who all want it at the same moment. Then the sales are counted: has anybody bought what was gone?
  *
- *     node examples/inventory/market.mjs postgres://127.0.0.1/shop [rounds] [URL of the locks]
+ *     node examples/inventory/market.mjs postgres://127.0.0.1/shop [rounds]
  *     node examples/inventory/market.mjs mysql://app@127.0.0.1/shop
  *
- * It makes two tables, `tickets` and `sales`, in that database. Ends with 1 if one of the safe ways has oversold, or the unsafe one has not.
+ * It makes two tables, `tickets` and `sales`, in that database, and Holdfast makes its own for the leases. Ends with 1 if one of the safe ways has oversold, or the unsafe one has not.
  */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -14,16 +14,16 @@ import { ways } from './ways.mjs'
 const PROCESSES = 8
 const BUYERS = 10
 
-const [url, roundsGiven, locksUrl = url] = process.argv.slice(2)
+const [url, roundsGiven] = process.argv.slice(2)
 const rounds = Number(roundsGiven ?? 100)
 
-const shop = await openShop(url, locksUrl)
+const shop = openShop(url)
 await shop.query('CREATE TABLE tickets (id int PRIMARY KEY, remaining int NOT NULL, version int NOT NULL, fence bigint NOT NULL)')
 await shop.query('CREATE TABLE sales (ticket int NOT NULL, buyer int NOT NULL)')
 
 const processes = await Promise.all(
   Array.from({ length: PROCESSES }, async (_, index) => {
-    const child = fork(new URL('buyers.mjs', import.meta.url), [url, locksUrl])
+    const child = fork(new URL('buyers.mjs', import.meta.url), [url])
     await answer(child)
     return { child, buyers: Array.from({ length: BUYERS }, (_, buyer) => buyer).filter((buyer) => buyer % PROCESSES === index) }
   }),

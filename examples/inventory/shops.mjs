@@ -1,16 +1,15 @@
 /** The same shop on PostgreSQL and on MySQL or MariaDB: how to ask, how to have a transaction, and what to lock with. */
 import mysql2 from 'mysql2/promise'
 import pg from 'pg'
-import { connect } from '../../dist/src/index.js'
-import * as mysql from '../../dist/src/transactions/mysql.js'
-import * as postgres from '../../dist/src/transactions/postgres.js'
+import * as mysql from '../../dist/src/engines/mysql/index.js'
+import * as postgres from '../../dist/src/engines/postgres/index.js'
+import { createLocks } from '../../dist/src/index.js'
 
-/** Connections of one process: as many as it has buyers. */
+/** Connections of one process: as many as it has buyers. Leases have no connections of their own: they ask on the same ones. */
 const CONNECTIONS = 2
 
-export async function openShop(url, locksUrl) {
-  const open = /^postgres/.test(url) ? openPostgres : openMysql
-  return { ...open(url), locks: await connect(locksUrl) }
+export function openShop(url) {
+  return /^postgres/.test(url) ? openPostgres(url) : openMysql(url)
 }
 
 /** What both can do with a connection, given `ask`, which answers `{ rows, changed }`. */
@@ -35,6 +34,7 @@ function openPostgres(connectionString) {
   }
   return {
     ...counter(asking(pool)),
+    locks: createLocks(postgres.postgres({ client: pool })),
     optimistic: (options) => postgres.optimistic({ client: pool, ...options }),
     async transaction(work) {
       const client = await pool.connect()
@@ -62,6 +62,7 @@ function openMysql(uri) {
   }
   return {
     ...counter(asking(pool)),
+    locks: createLocks(mysql.mysql({ client: pool })),
     optimistic: (options) => mysql.optimistic({ client: pool, ...options }),
     async transaction(work) {
       const client = await pool.getConnection()

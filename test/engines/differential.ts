@@ -6,12 +6,18 @@
  */
 import { expect } from 'vitest'
 import { type Dice, dice } from '../../conformance/chance.ts'
-import { type Claim, type Engine, UNLIMITED } from '../../src/core/engine.ts'
+import { type Claim, type Engine, type Place, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { type FakeClock, fakeClock, MemoryServer, memory } from '../../src/testing.ts'
 import type { ServerClock } from '../servers/clock.ts'
 
 const KEYS = ['a', 'A', 'a ', 'á', 'a/b', 'a}b', '{}x', '"x"', 'x\\', 'a%', 'ab', '\u{1F512}', 'NULL']
+
+/**
+ * The clock is moved by whole ticks, and a ttl is some ticks and a half, so that nothing expires in the very moment of a call: there the two sides differ by definition. What is less than half a tick is not
+ * compared: where time stands still, MariaDB counts a microsecond for each statement of a connection.
+ */
+const TICK_MS = 10
 
 interface Rank {
   /** Tokens of the one, by tokens of the other. */
@@ -90,7 +96,8 @@ export class Pair implements AsyncDisposable {
     const own = 'key' in value ? String(value.key) : key
     const fields = Object.entries(value).map(([name, item]) => {
       if (name === 'heldMs') return [name, item !== null]
-      return [name, name === 'ageMs' ? Math.round(item as number) : this.#plain(item, undefined, token, own)]
+      if (name === 'ageMs') return [name, Math.round(Number(item) / TICK_MS)]
+      return [name, name === 'remainingMs' ? Math.ceil(Number(item) / TICK_MS) : this.#plain(item, undefined, token, own)]
     })
     return Object.fromEntries(fields)
   }
@@ -101,16 +108,20 @@ interface Question {
   ask(engine: Engine): Promise<unknown>
 }
 
+const RECENT = 12
+
 /** Ids are drawn from a few, so that claims of known, gone and evicted ids are as common as fresh ones. */
 export class Trace {
   readonly #dice: Dice
   readonly #pair: Pair
   readonly #ids: string[]
+  #recent: Pick<Place, 'key' | 'id'>[]
 
   constructor(seed: number, pair: Pair) {
     this.#dice = dice(seed)
     this.#pair = pair
     this.#ids = Array.from({ length: 40 }, () => this.#dice.id())
+    this.#recent = this.#ids.map((id) => ({ key: this.#dice.pick(KEYS), id }))
   }
 
   async step(number: number): Promise<void> {
@@ -132,11 +143,11 @@ export class Trace {
         return { keys: claims.map((claim) => claim.key), ask: (engine) => engine.enter(claims) }
       }
       case 'renew': {
-        const places = this.#some(() => ({ key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids), ttlMs: this.#ttlMs() }))
+        const places = this.#some(() => this.#place())
         return { keys: places.map((place) => place.key), ask: (engine) => engine.renew(places) }
       }
       case 'leave': {
-        const places = this.#some(() => ({ key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) }))
+        const places = this.#some(() => this.#known())
         return { ask: (engine) => engine.leave(places) }
       }
       case 'evict': {
@@ -155,8 +166,7 @@ export class Trace {
         return { ask: (engine) => sorted(engine.list(prefix)) }
       }
       default:
-        // Times are whole tens of milliseconds and ttls are not, so that nothing expires in the very moment of a call: there the two differ by definition.
-        await this.#pair.advance(10 * this.#dice.below(this.#dice.oneIn(4) ? 300 : 10))
+        await this.#pair.advance(TICK_MS * this.#dice.below(this.#dice.oneIn(4) ? 300 : 10))
         return { ask: async () => undefined }
     }
   }
@@ -169,7 +179,18 @@ export class Trace {
     const limit = this.#dice.pick([1, 1, 1, 2, 3, 5, UNLIMITED, UNLIMITED])
     const weight = limit === UNLIMITED ? 1 : 1 + this.#dice.below(limit)
     const [key, id, wait] = [this.#dice.pick(KEYS), this.#dice.pick(this.#ids), !this.#dice.oneIn(4)]
+    this.#recent = [...this.#recent.slice(-RECENT), { key, id }]
     return { key, id, holder: `holder ${this.#dice.below(9)} é"\\,{}`, weight, limit, ttlMs: this.#ttlMs(), wait }
+  }
+
+  #place(): Place {
+    const place = { ...this.#known(), ttlMs: this.#ttlMs() }
+    return this.#dice.oneIn(4) ? { ...place, outlives: true } : place
+  }
+
+  /** Mostly somebody who has asked to enter not long ago. */
+  #known(): Pick<Place, 'key' | 'id'> {
+    return this.#dice.oneIn(3) ? { key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) } : this.#dice.pick(this.#recent)
   }
 
   #ttlMs(): number {

@@ -4,10 +4,7 @@
  */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { builtModule } from '../built.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -22,12 +19,9 @@ interface Result {
   readonly oversold: number
 }
 
-const folder = mkdtempSync(join(tmpdir(), 'holdfast-inventory-'))
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
-
-async function market(url: string, locksUrl: string): Promise<readonly Result[]> {
+async function market(url: string): Promise<readonly Result[]> {
   builtModule('src/index.ts')
-  const child = fork('examples/inventory/market.mjs', [url, `${ROUNDS}`, locksUrl], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] })
+  const child = fork('examples/inventory/market.mjs', [url, `${ROUNDS}`], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] })
   const exited = once(child, 'exit')
   const said = await Promise.race([once(child, 'message'), exited.then(([code]) => expect.fail(`the market ended with ${code}`))])
   expect(await exited).toEqual([0, null])
@@ -43,7 +37,7 @@ await describeServer('an inventory on PostgreSQL', findPostgres, (source) => {
   test('is never oversold, but by the naive way', async () => {
     await using server = await PostgresServer.start(source)
     const database = await server.database()
-    expectHonest(await market(database, `sqlite:${join(folder, 'postgres.db')}`))
+    expectHonest(await market(database))
     await server.drop(database)
   })
 })
@@ -51,6 +45,6 @@ await describeServer('an inventory on PostgreSQL', findPostgres, (source) => {
 await describeServer('an inventory on MariaDB', findMariadb, (source) => {
   test('is never oversold, but by the naive way', async () => {
     await using server = await MariadbServer.start(source)
-    expectHonest(await market(server.url, `sqlite:${join(folder, 'mariadb.db')}`))
+    expectHonest(await market(server.url))
   })
 })

@@ -44,8 +44,6 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
       expect(threads.find(({ Id }) => Id === thread)).toMatchObject(expected)
     }, LIMIT)
 
-  const sleeping = (thread: unknown): Promise<void> => busy(thread, { State: 'User sleep' })
-
   test('it does not run as root, and its ordinary user may not look beyond its database', async () => {
     expect(server.process?.log).not.toContain('running as root')
     await expect(one.query('select * from mysql.user')).rejects.toMatchObject({ errno: 1142 })
@@ -108,63 +106,6 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     expect(Number(rows?.[0]?.waited)).toBeGreaterThanOrEqual(90_000)
   })
 
-  test('a sleep is ended by KILL QUERY of the same ordinary user; a procedure that sleeps with DO goes on after it', async () => {
-    await one.query(`create procedure sleeps() begin do sleep(60); select 'awake' as how; end`)
-    const { thread } = await ask(one, 'select connection_id() as thread')
-    const slept = one.query<RowDataPacket[][]>('call sleeps()')
-    await sleeping(thread)
-    await other.query(`kill query ${String(thread)}`)
-    const [[rows]] = await slept
-    expect(rows).toEqual([{ how: 'awake' }])
-    expect(await ask(one, 'select 1 as alive')).toEqual({ alive: 1 })
-  })
-
-  test('KILL QUERY of a connection that rests does nothing to what it asks next', async () => {
-    const { thread } = await ask(one, 'select connection_id() as thread')
-    await other.query(`kill query ${String(thread)}`)
-    expect(await ask(one, 'select 1 as alive')).toEqual({ alive: 1 })
-  })
-
-  test("an ordinary user may not end another user's query", async () => {
-    await server.asRoot(`create user neighbour@'%' identified by 'secret'`)
-    const neighbour = await connect(server, `mysql://neighbour:secret@${server.host}:${server.port}`)
-    const { thread } = await ask(neighbour, 'select connection_id() as thread')
-    await expect(one.query(`kill query ${String(thread)}`)).rejects.toMatchObject({ errno: 1095 })
-  })
-
-  test('a named lock tells whose connection it is, also to KILL in a procedure, and goes with that connection', async () => {
-    await one.query(`create procedure wakes(in name varchar(64)) begin
-      declare thread bigint default is_used_lock(name);
-      if thread is not null then kill query thread; end if;
-      select thread;
-    end`)
-    const sleeper = await connect()
-    const { had, thread } = await ask(sleeper, `select get_lock('holdfast.fact', 0) as had, connection_id() as thread`)
-    expect(had).toBe(1)
-    const slept = sleeper.query('do sleep(60)').catch(() => undefined)
-    await sleeping(thread)
-    const [[rows]] = await one.query<RowDataPacket[][]>(`call wakes('holdfast.fact')`)
-    expect(rows?.[0]?.thread).toBe(thread)
-    await slept
-    sleeper.destroy()
-    await vi.waitFor(async () => {
-      expect(await ask(one, `select is_used_lock('holdfast.fact') as thread`)).toEqual({ thread: null })
-    }, LIMIT)
-    expect(await ask(one, `select get_lock('holdfast.fact', -1) as forever`)).toEqual({ forever: null })
-  })
-
-  test('a connection whose client has died in its sleep is noticed within seconds, not when the sleep is over', async () => {
-    const sleeper = await connect()
-    const { thread } = await ask(sleeper, 'select connection_id() as thread')
-    sleeper.query('do sleep(600)').catch(() => undefined)
-    await sleeping(thread)
-    sleeper.destroy()
-    await vi.waitFor(async () => {
-      const threads = (await server.asRoot('show processlist')) as { Id: number }[]
-      expect(threads.map(({ Id }) => Id)).not.toContain(thread)
-    }, LIMIT)
-  })
-
   test('a procedure that is killed between two statements leaves its transaction open, whatever its handlers: such a connection is not given back', async () => {
     await one.query('create table open_after (n int primary key, v int) engine = innodb')
     await one.query('insert into open_after values (1, 0)')
@@ -214,6 +155,46 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     await one.query('rollback')
   })
 
+  test('what a procedure asks inside of IF and SET waits for rows that are locked; SELECT INTO does not, and SKIP LOCKED leaves them out', async () => {
+    await one.query('create table asked_of (n int primary key) engine = innodb')
+    await one.query('insert into asked_of values (1)')
+    const ways = {
+      asks_if: 'if exists (select 1 from asked_of where n = 1) then set found = true; end if',
+      asks_set: 'set found = exists (select 1 from asked_of where n = 1)',
+      asks_into: 'select true into found from asked_of where n = 1',
+      asks_skip: 'select true into found from asked_of where n = 1 for update skip locked',
+    }
+    for (const [name, way] of Object.entries(ways)) {
+      await other.query(`create procedure ${name}() begin declare found boolean default false; ${way}; select found; end`)
+    }
+    await one.query('start transaction')
+    await one.query('select * from asked_of where n = 1 for update')
+    await other.query('set innodb_lock_wait_timeout = 1')
+    await other.query('set session transaction isolation level read committed')
+    for (const name of ['asks_if', 'asks_set']) await expect(other.query(`call ${name}()`)).rejects.toMatchObject({ errno: 1205 })
+    for (const [name, found] of [
+      ['asks_into', 1],
+      ['asks_skip', 0],
+    ]) {
+      const [[rows]] = await other.query<RowDataPacket[][]>(`call ${name}()`)
+      expect(rows).toEqual([{ found }])
+    }
+    await one.query('rollback')
+  })
+
+  test('what an INSERT reads with a lock is what is there when it has the lock', async () => {
+    await one.query('create table bottom (v bigint not null) engine = innodb')
+    await one.query('insert into bottom values (1)')
+    await one.query('create table above (v bigint not null) engine = innodb')
+    await one.query('start transaction')
+    await one.query('update bottom set v = 2')
+    const inserted = other.query('insert into above values (greatest(0, (select v from bottom lock in share mode)))')
+    await vi.waitFor(async () => expect(await server.asRoot('select * from information_schema.innodb_lock_waits')).toHaveLength(1), LIMIT)
+    await one.query('commit')
+    await inserted
+    expect(await ask(one, 'select v from above')).toEqual({ v: 2 })
+  })
+
   test('many at once raise one row, or make it, and none of them is in a deadlock', async () => {
     await one.query('create table counters (n int primary key, v bigint not null) engine = innodb')
     const connections = await Promise.all(Array.from({ length: 20 }, () => connect()))
@@ -224,6 +205,21 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
       }),
     )
     expect(await ask(one, 'select min(v) as least, max(v) as most from counters')).toEqual({ least: 200, most: 200 })
+  })
+
+  test('a statement whose last row asks for one value of two is undone as a whole; where nobody looks at them, nothing is wrong', async () => {
+    const two = '(select 1 union select 2)'
+    await one.query('create table whole (n int primary key, v bigint not null) engine = innodb')
+    await one.query('insert into whole values (1, 1), (2, 1), (3, 2)')
+    const raise = (v: number) => one.query(`update whole set v = if(v = ${v}, 5, ${two}) where n in (1, 2, 3)`)
+    await expect(raise(1)).rejects.toMatchObject({ errno: 1242 })
+    const make = (n: number) => one.query(`insert into whole select n + ${n}, 7 from whole on duplicate key update v = ${two}`)
+    await expect(make(-2)).rejects.toMatchObject({ errno: 1242 })
+    expect(await ask(one, 'select group_concat(v order by n) as list from whole')).toEqual({ list: '1,1,2' })
+    await one.query('update whole set v = 1')
+    await raise(1)
+    await make(3)
+    expect(await ask(one, 'select group_concat(v order by n) as list from whole')).toEqual({ list: '5,5,5,7,7,7' })
   })
 
   test('LAST_INSERT_ID(n) is told with the reply, also where nothing changes; where a row is made, it is 0', async () => {

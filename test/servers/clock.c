@@ -1,9 +1,13 @@
 /*
  * A wall clock that a test sets: loaded into a server with LD_PRELOAD, it answers with the time that stands in the file named by HOLDFAST_CLOCK, in
  * nanoseconds since 1970. It stands still until the file is changed. The monotonic clock, by which a server paces its own work, is left alone.
+ *
+ * A thread that waits until some time by the wall clock waits as long as it meant to: the kernel does not know of ours, by which that time may be months away. MariaDB waits so to
+ * write pages, and would sometimes never do.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -45,4 +49,19 @@ time_t time(time_t *now) {
   clock_gettime(CLOCK_REALTIME, &precise);
   if (now != NULL) *now = precise.tv_sec;
   return precise.tv_sec;
+}
+
+/* As seconds: no server has run, by the monotonic clock, for thirty years; and nobody means to wait for that long. */
+#define AGE 1000000000
+
+int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
+  if (until->tv_sec < AGE) return pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, until);
+  if (wall == NULL) return pthread_cond_clockwait(condition, mutex, CLOCK_REALTIME, until);
+  struct timespec now, ours;
+  clock_gettime(CLOCK_REALTIME, &ours);
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t seconds = until->tv_sec - ours.tv_sec < AGE ? until->tv_sec - ours.tv_sec : AGE;
+  int64_t nanoseconds = now.tv_nsec + until->tv_nsec - ours.tv_nsec + 1000000000;
+  struct timespec end = {now.tv_sec + seconds - 1 + nanoseconds / 1000000000, nanoseconds % 1000000000};
+  return pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &end);
 }

@@ -18,6 +18,7 @@ const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[
   redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
   etcd: () => import('../checks-etcd.ts'),
+  mysql: () => import('../checks-mysql.ts'),
 }
 
 export const command: CommandSpec = {

@@ -9,6 +9,8 @@ import { print, printJson, STDOUT, write } from '../output.ts'
 const MIGRATIONS: Readonly<Record<string, () => Promise<{ migrationFor(url: string): string }>>> = {
   postgres: () => import('../../engines/postgres/migration.ts'),
   postgresql: () => import('../../engines/postgres/migration.ts'),
+  mysql: () => import('../../engines/mysql/migration.ts'),
+  mariadb: () => import('../../engines/mysql/migration.ts'),
 }
 
 export const command: CommandSpec = {

@@ -1,0 +1,121 @@
+/**
+ * How a procedure of ours is called: within a deadline, and made first where it is not there. Nothing is asked of the database before that: whoever finds the tables, as nearly
+ * everybody does, pays nothing for the question.
+ */
+import type { Clock } from '../../core/clock.ts'
+import { Deadline } from './deadline.ts'
+import { fault, isCrowded, isDeadlock, isMissing } from './faults.ts'
+import { firstUse } from './migration.ts'
+import { type Names, renamed } from './names.ts'
+import type { Rows, Statement, Told, Wire } from './wires/wire.ts'
+
+/** No call takes longer, whatever the core says. */
+const LIMIT_MS = 10_000
+/** Lines are locked in one order, so nobody of us is ever in a deadlock with another. Somebody who locks our rows by hand may be. */
+const ATTEMPTS = 3
+
+export type Procedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
+
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined
+  readonly limitMs?: number
+}
+
+export class Caller {
+  readonly #wire: Wire
+  readonly #clock: Clock
+  readonly #names: Names
+  readonly #crowded: () => void
+  readonly #brief = new Map<string, string>()
+  readonly #patient = new Map<string, string>()
+  #making: Promise<void> | undefined
+
+  /** `crowded` is called when the server has no connection to spare for a call. */
+  constructor(wire: Wire, clock: Clock, names: Names, crowded: () => void) {
+    this.#wire = wire
+    this.#clock = clock
+    this.#names = names
+    this.#crowded = crowded
+  }
+
+  /** The result sets of a procedure; its arguments are SQL. Rejects with an `EngineError`. */
+  async call(procedure: Procedure, args: readonly string[], options?: CallOptions): Promise<readonly Rows[]> {
+    return await this.ask(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
+  }
+
+  /** The result sets of a statement. Rejects with an `EngineError`. */
+  async ask(statement: string, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<readonly Rows[]> {
+    const sql = this.#named(statement)
+    return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
+  }
+
+  /** What became of a statement. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */
+  async tell({ sql, values }: Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
+    const statement = { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
+    return await this.#timely((deadline) => this.#wire.tell(statement, deadline), limitMs, signal)
+  }
+
+  /** Make what is missing, unless somebody does already. */
+  make(): Promise<void> {
+    this.#making ??= this.#make().finally(() => {
+      this.#making = undefined
+    })
+    return this.#making
+  }
+
+  #named(sql: string): string {
+    return renamed(sql, this.#names)
+  }
+
+  /** For the few that are the same each time. */
+  #namedOnce(sql: string, briefly: boolean): string {
+    const prepared = briefly ? this.#brief : this.#patient
+    const before = prepared.get(sql)
+    if (before !== undefined) return before
+    const named = this.#named(limited(sql, briefly))
+    prepared.set(sql, named)
+    return named
+  }
+
+  async #timely<Value>(send: (deadline: Deadline) => Promise<Value>, limitMs: number, signal: AbortSignal | undefined): Promise<Value> {
+    const deadline = new Deadline(this.#clock, limitMs, signal)
+    try {
+      return await this.#again(send, deadline)
+    } catch (error) {
+      if (isCrowded(error)) this.#crowded()
+      throw fault(error)
+    } finally {
+      deadline.end()
+    }
+  }
+
+  async #again<Value>(send: (deadline: Deadline) => Promise<Value>, deadline: Deadline): Promise<Value> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await send(deadline)
+      } catch (error) {
+        if (attempt === ATTEMPTS || deadline.over) throw error
+        if (isMissing(error)) await this.make()
+        else if (!isDeadlock(error)) throw error
+      }
+    }
+  }
+
+  async #make(): Promise<void> {
+    const deadline = new Deadline(this.#clock, LIMIT_MS)
+    try {
+      await this.#wire.run((ask) => firstUse(this.#names, ask), deadline)
+    } catch (error) {
+      if (isCrowded(error)) this.#crowded()
+      // Whatever became of it, nothing has been done of what was asked.
+      throw fault(error, 'not-applied')
+    } finally {
+      deadline.end()
+    }
+  }
+}
+
+/** For MariaDB: MySQL has no such limit for one statement, and then our own deadline has to do. */
+function limited(sql: string, briefly: boolean): string {
+  return briefly ? `SET STATEMENT innodb_lock_wait_timeout = 1 FOR ${sql}` : sql
+}

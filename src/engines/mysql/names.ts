@@ -1,0 +1,59 @@
+/**
+ * What our tables and procedures are called, and where they are.
+ *
+ * Procedures that differ have different names, which end in a hash of their text: processes with older and newer versions of Holdfast work side by side on one database, each with its
+ * own, as scripts of Redis do.
+ */
+import { createHash } from 'node:crypto'
+import { sources } from './sources.ts'
+
+export interface Names {
+  /** The database they are in; undefined: that of the connection. */
+  readonly database: string | undefined
+  /** What their names begin with. */
+  readonly name: string
+}
+
+export const DEFAULT_NAME = 'holdfast'
+
+/** Names have 64 characters at most; the longest of our endings has 22. */
+const LONGEST = 42
+const HASH_DIGITS = 8
+
+export function checkNames({ database, name }: Names): Names {
+  for (const [option, value] of Object.entries({ database, name })) {
+    if (option === 'database' && value === undefined) continue
+    if (typeof value === 'string' && /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) && value.length <= LONGEST) continue
+    throw new TypeError(`${option} must be a name of letters, digits and _, at most ${LONGEST} of them; got ${JSON.stringify(value)}`)
+  }
+  return { database, name }
+}
+
+/** The statements of sql/, each without what is only for people: first the tables, then the procedures. */
+const [tables = '', ...procedures] = sources.map(stripped)
+export const TABLES: readonly string[] = statementsIn(tables)
+export const PROCEDURES: readonly string[] = statementsIn(procedures.join('\n'))
+
+const VERSION = createHash('sha1').update(PROCEDURES.join('\n')).digest('hex').slice(0, HASH_DIGITS)
+const TABLE_NAMES = new Set(['meta', 'line', 'entry'])
+
+/** SQL as in sql/, where everything of ours is `` `holdfast_...` ``, under the names that were chosen. */
+export function renamed(sql: string, { database, name }: Names): string {
+  const place = database === undefined ? '' : `\`${database}\`.`
+  return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
+    const version = TABLE_NAMES.has(what) ? '' : `_${VERSION}`
+    return `${place}\`${name}_${what}${version}\``
+  })
+}
+
+function stripped(sql: string): string {
+  return sql.replaceAll(/(?:^|\s)--(?: .*)?$/gm, '').replaceAll(/\n\s*\n/g, '\n')
+}
+
+/** Each ends with a line of its own, as in the client of MySQL after `DELIMITER //`. */
+export function statementsIn(sql: string): string[] {
+  return sql
+    .split(/^\/\/$/m)
+    .map((statement) => statement.trim())
+    .filter((statement) => statement !== '')
+}

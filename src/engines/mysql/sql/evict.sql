@@ -1,0 +1,47 @@
+-- Evict the entry with this token. A holder's renewals are refused, so that it goes when it expires; `at_once`, or a waiter, goes now, and is remembered until it would have
+-- expired. Answers one row: `1` if there was such an entry, else `0`; and the news for `me`.
+CREATE PROCEDURE `holdfast_evict`(IN own_key VARBINARY(512), IN own_token BIGINT, IN at_once BOOLEAN, IN me BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  DECLARE own_id, own_client BINARY(16);
+  DECLARE own_weight, own_lim INT;
+  DECLARE own_held_since BIGINT;
+  -- The line: see holdfast_open.
+  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
+  DECLARE held, held_lim, held_lims, waiting INT;
+  DECLARE its_id BINARY(16);
+  DECLARE is_crowd, is_evicted BOOLEAN;
+  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    SET innodb_lock_wait_timeout = usual_wait;
+    RESIGNAL;
+  END;
+
+  CALL `holdfast_begin`();
+  CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+  IF its_id IS NOT NULL AND last_token = own_token THEN
+    CALL `holdfast_spread`(own_key);
+  END IF;
+  SELECT e.id, e.client, e.weight, e.lim, e.held_since INTO own_id, own_client, own_weight, own_lim, own_held_since
+    FROM `holdfast_entry` e WHERE e.k = own_key AND e.token = own_token AND e.removed = 0;
+  IF own_held_since IS NOT NULL AND NOT at_once THEN
+    UPDATE `holdfast_entry` e SET e.evicted = 1 WHERE e.k = own_key AND e.token = own_token;
+  ELSEIF own_id IS NOT NULL THEN
+    UPDATE `holdfast_entry` e SET e.removed = 1, e.evicted = 1, e.news_at = IF(e.client = me, NULL, now_us) WHERE e.k = own_key AND e.token = own_token;
+    CALL `holdfast_tell`(own_key, own_id, own_client, NULL, 0, me);
+    IF own_held_since IS NULL THEN
+      SET waiting = waiting - 1;
+    ELSE
+      SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
+    END IF;
+    CALL `holdfast_settle`(own_key, now_us, me, last_token, due, held, held_weight, held_lim, held_lims, held_until, waiting);
+  END IF;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SET innodb_lock_wait_timeout = usual_wait;
+  IF @holdfast_wakes <> '' THEN
+    CALL `holdfast_wake`(@holdfast_wakes);
+  END IF;
+  SELECT IF(own_id IS NULL, '0', '1'), @holdfast_news;
+END
+//

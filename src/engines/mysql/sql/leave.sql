@@ -1,0 +1,70 @@
+-- Leave lines, and let those hold who now can. The batch has places in the order of their keys, each `key id;`, in hexadecimal; `patient` as in holdfast_enter. Answers one row: for
+-- each place, separated by blanks, `1` if it was in the line and nobody is there now, `2` if it was and others are, `0` if it was not, `l` if the line is locked; and the news for `me`.
+CREATE PROCEDURE `holdfast_leave`(IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER
+BEGIN
+  DECLARE own_key VARBINARY(512);
+  DECLARE own_id BINARY(16);
+  DECLARE own_token, own_held_since BIGINT;
+  DECLARE own_weight, own_lim INT;
+  DECLARE is_locked BOOLEAN DEFAULT FALSE;
+  -- The crowd that is open: one that several places are in is read once.
+  DECLARE open_key VARBINARY(512);
+  -- The line: see holdfast_open.
+  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
+  DECLARE held, held_lim, held_lims, waiting INT;
+  DECLARE its_id BINARY(16);
+  DECLARE is_crowd, is_evicted BOOLEAN;
+  DECLARE place TEXT CHARACTER SET ascii;
+  DECLARE answer VARCHAR(64) CHARACTER SET ascii;
+  DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
+  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    SET innodb_lock_wait_timeout = usual_wait;
+    RESIGNAL;
+  END;
+
+  CALL `holdfast_begin`();
+  WHILE batch <> '' DO
+    SET place = SUBSTRING_INDEX(batch, ';', 1), batch = SUBSTRING(batch, LENGTH(place) + 2);
+    SET own_key = UNHEX(SUBSTRING_INDEX(place, ' ', 1)), own_id = UNHEX(SUBSTRING_INDEX(place, ' ', -1));
+    IF NOT patient THEN
+      CALL `holdfast_try`(own_key, is_locked);
+    END IF;
+    SET answer = IF(is_locked, 'l', '0');
+    IF NOT is_locked THEN
+      IF NOT own_key <=> open_key THEN
+        CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+      END IF;
+      IF its_id = own_id THEN
+        SET answer = '1';
+        UPDATE `holdfast_line` l SET l.due_at = 0 WHERE l.k = own_key;
+      ELSEIF is_crowd THEN
+        SET own_token = NULL;
+        SELECT e.token, e.weight, e.lim, e.held_since INTO own_token, own_weight, own_lim, own_held_since
+          FROM `holdfast_entry` e WHERE e.k = own_key AND e.id = own_id AND e.removed = 0;
+        IF own_token IS NOT NULL THEN
+          DELETE FROM `holdfast_entry` WHERE k = own_key AND token = own_token;
+          IF own_held_since IS NULL THEN
+            SET waiting = waiting - 1;
+          ELSE
+            SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
+          END IF;
+          -- Also a waiter that goes can let others hold.
+          CALL `holdfast_settle`(own_key, now_us, me, last_token, due, held, held_weight, held_lim, held_lims, held_until, waiting);
+          SET answer = IF(due IS NULL, '1', '2');
+        END IF;
+      END IF;
+      SET open_key = IF(is_crowd AND due IS NOT NULL, own_key, NULL);
+    END IF;
+    SET answers = CONCAT(answers, answer, ' ');
+  END WHILE;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SET innodb_lock_wait_timeout = usual_wait;
+  IF @holdfast_wakes <> '' THEN
+    CALL `holdfast_wake`(@holdfast_wakes);
+  END IF;
+  SELECT answers, @holdfast_news;
+END
+//

@@ -1,0 +1,73 @@
+-- Removing the rows of lines that nobody is in.
+
+-- Remove the rows of these lines, a list of literals, if they are free. The highest of their tokens is kept, as a floor for whoever comes next.
+--
+-- The floor is locked first. Whoever enters a line that has no row reads the floor either after the row is there (see holdfast_make), and so sees what was removed before; or
+-- with a lock of its own (see single.ts), and so does not read it while rows are on their way out.
+CREATE PROCEDURE `holdfast_tidy`(IN its_keys LONGTEXT CHARACTER SET ascii, IN me BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  DECLARE own_key VARBINARY(512);
+  DECLARE changed INT;
+  DECLARE lowest BIGINT;
+  -- The line: see holdfast_open.
+  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
+  DECLARE held, held_lim, held_lims, waiting INT;
+  DECLARE its_id BINARY(16);
+  DECLARE is_crowd, is_evicted BOOLEAN;
+  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    SET innodb_lock_wait_timeout = usual_wait;
+    RESIGNAL;
+  END;
+
+  CALL `holdfast_begin`();
+  SET @holdfast_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+  -- Crowds of which nobody may be left, one after the other.
+  REPEAT
+    SET @holdfast_key = NULL, @holdfast_after = own_key;
+    SET @holdfast_sql = CONCAT(
+      'SELECT k INTO @holdfast_key FROM `holdfast_line`',
+      ' WHERE k IN (', its_keys, ') AND crowd = 1 AND due_at <= @holdfast_now AND (@holdfast_after IS NULL OR k > @holdfast_after) ORDER BY k LIMIT 1');
+    CALL `holdfast_run`(changed);
+    SET own_key = @holdfast_key;
+    IF own_key IS NOT NULL THEN
+      CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+    END IF;
+  UNTIL own_key IS NULL END REPEAT;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION READ WRITE;
+  SELECT m.floor INTO lowest FROM `holdfast_meta` m WHERE m.one = 1 FOR UPDATE;
+  SET @holdfast_places = CONCAT(' WHERE k IN (', its_keys, ') AND crowd = 0 AND due_at <= @holdfast_now');
+  SET @holdfast_sql = CONCAT('SELECT MAX(token) INTO @holdfast_most FROM `holdfast_line`', @holdfast_places, ' FOR UPDATE');
+  CALL `holdfast_run`(changed);
+  IF @holdfast_most IS NOT NULL THEN
+    -- Others may have become free since then, but none with a higher token is removed.
+    SET @holdfast_sql = CONCAT('DELETE FROM `holdfast_line`', @holdfast_places, ' AND token <= @holdfast_most');
+    CALL `holdfast_run`(changed);
+    UPDATE `holdfast_meta` m SET m.floor = @holdfast_most WHERE m.one = 1 AND @holdfast_most > lowest;
+  END IF;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SET innodb_lock_wait_timeout = usual_wait;
+  IF @holdfast_wakes <> '' THEN
+    CALL `holdfast_wake`(@holdfast_wakes);
+  END IF;
+  SELECT '', @holdfast_news;
+END
+//
+
+-- Of the lines after this key, in order, look at `most`. Answers rows of the keys of those that may be free, or in which somebody may have expired; and one row with the last key that was
+-- looked at, null if that was the end.
+CREATE PROCEDURE `holdfast_due`(IN after_key VARBINARY(512), IN most INT) SQL SECURITY INVOKER
+BEGIN
+  DECLARE last_key VARBINARY(512);
+  COMMIT AND NO CHAIN NO RELEASE;
+  SELECT l.k INTO last_key FROM `holdfast_line` l WHERE l.k > after_key ORDER BY l.k LIMIT most, 1;
+  SELECT LOWER(HEX(l.k)) FROM `holdfast_line` l
+    WHERE l.k > after_key AND (last_key IS NULL OR l.k <= last_key) AND l.due_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) ORDER BY l.k;
+  COMMIT AND NO CHAIN NO RELEASE;
+  SELECT LOWER(HEX(last_key));
+END
+//

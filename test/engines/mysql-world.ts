@@ -1,0 +1,67 @@
+/**
+ * The world of the conformance cases on one MariaDB server: clients by URL, processes whose network goes through a proxy of their own, and a look at what is stored.
+ */
+import type { RowDataPacket } from 'mysql2'
+import type { Seat, World } from '../../conformance/index.ts'
+import type { Engine } from '../../src/core/engine.ts'
+import { openMysql } from '../../src/engines/mysql/index.ts'
+import { builtModule } from '../built.ts'
+import type { MariadbServer } from '../servers/mariadb.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+
+/** How clients of this process are made. */
+export interface Brought {
+  engine(): Engine | Promise<Engine>
+  close(): Promise<void>
+}
+
+/** `brought`: how clients of this process are made, if not by URL. */
+export async function mysqlWorld(server: MariadbServer, brought: Brought = byUrl(server)): Promise<World> {
+  const proxies: FaultProxy[] = []
+  const module = builtModule('src/engines/mysql/index.ts')
+  const { process } = server
+
+  const actor = async (): Promise<Seat> => {
+    const proxy = await FaultProxy.start(server)
+    proxies.push(proxy)
+    const url = server.url.replace(`${server.host}:${server.port}`, `127.0.0.1:${proxy.port}`)
+    return { module, export: 'openMysql', options: url, cut: () => proxy.blackHole(), heal: () => proxy.heal() }
+  }
+
+  return {
+    engine: () => brought.engine(),
+    actor,
+    leftovers: () => stored(server),
+    ...(process === undefined
+      ? { lacks: { restart: 'it is not our server' } }
+      : {
+          restart: async (how) => {
+            await (how === 'killed' ? process.kill() : process.stop())
+            await process.start()
+          },
+          restartKeepsLines: true,
+        }),
+    close: async () => {
+      await brought.close()
+      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+      await server[Symbol.asyncDispose]()
+    },
+  }
+}
+
+function byUrl(server: MariadbServer): Brought {
+  return { engine: () => openMysql(server.url), close: async () => {} }
+}
+
+/** Every row of a line or of an entry. */
+async function stored(server: MariadbServer): Promise<readonly string[]> {
+  const connection = await server.connect()
+  try {
+    const [rows] = await connection.query<RowDataPacket[]>(
+      `select concat('line ', hex(k)) as what from holdfast_line union all select concat('entry ', hex(k), ' ', hex(id)) from holdfast_entry`,
+    )
+    return rows.map(({ what }) => String(what))
+  } finally {
+    connection.destroy()
+  }
+}

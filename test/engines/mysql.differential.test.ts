@@ -1,0 +1,150 @@
+/** MariaDB under a clock of ours answers as the memory engine does, and its tokens do not go back with the clock. */
+import { createPool } from 'mysql2/promise'
+import { afterAll, expect, test, vi } from 'vitest'
+import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
+import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
+import { createLocks } from '../../src/index.ts'
+import { ServerClock } from '../servers/clock.ts'
+import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { Missing } from '../servers/programs.ts'
+import { describeServer } from '../servers/suite.ts'
+import { Pair, Trace } from './differential.ts'
+
+const CLIENTS = 3
+const STEPS = 1200
+
+/** A server whose clock stands still until it is moved. */
+async function clockwork(): Promise<{ readonly clock: ServerClock; readonly server: MariadbServer } | Missing> {
+  const source = await findOwnMariadb()
+  if (source instanceof Missing) return source
+  const clock = await ServerClock.make(1_800_000_000_000)
+  if (clock instanceof Missing) return clock
+  return { clock, server: await MariadbServer.start({ program: clock.drive(source.program) }) }
+}
+
+let made = 0
+
+function claimOf(key: string): Claim {
+  made += 1
+  return { key, id: made.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs: 10_000, wait: true }
+}
+
+function tokenOf(standing: Standing | undefined): bigint {
+  if (standing?.state !== 'held' || standing.token === null) throw new Error(`not held: ${standing?.state}`)
+  return standing.token
+}
+
+await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, server }) => {
+  afterAll(async () => {
+    await server[Symbol.asyncDispose]()
+    clock[Symbol.dispose]()
+  })
+
+  test.each([1, 2, 3, 4])('answers as memory does, three clients, seed %i', async (seed) => {
+    const name = `seed_${seed}`
+    const open = (): Promise<Engine> => openMysql(server.url, { name, listen: false })
+    await using pair = new Pair(clock, await Promise.all(Array.from({ length: CLIENTS }, open)))
+    const trace = new Trace(seed, pair)
+    for (let number = 0; number < STEPS; number += 1) await trace.step(number)
+  })
+
+  test('answers so also where a statement says only what it has changed, and not what it has found', async () => {
+    const pool = createPool({ uri: server.url, flags: ['-FOUND_ROWS'] })
+    const open = (): Engine => mysql({ client: pool, name: 'found_rows', listen: false })
+    {
+      await using pair = new Pair(clock, Array.from({ length: CLIENTS }, open))
+      const trace = new Trace(5, pair)
+      for (let number = 0; number < STEPS / 2; number += 1) await trace.step(number)
+    }
+    await pool.end()
+  })
+
+  test('what is to outlive its process is not cut short by what was sent before and comes late: alone, in a batch, in a crowd, or asked for again', async () => {
+    await using engine = await openMysql(server.url, { listen: false })
+    const claims = ['outlives', 'outlives 2', 'outlives 3'].map(claimOf)
+    const [first] = claims as [Claim]
+    // To ten milliseconds: where time stands still, MariaDB counts a microsecond for each statement of a connection.
+    const remainingMs = async ({ key }: Claim): Promise<number> => {
+      const [entry] = (await engine.inspect(key)).entries
+      return Math.round((entry?.remainingMs ?? 0) / 10) * 10
+    }
+    await engine.enter(claims)
+    for (const claim of claims) await engine.renew([{ ...claim, ttlMs: 60_000, outlives: true }])
+    await engine.renew([first])
+    expect(await remainingMs(first)).toBe(60_000)
+    await engine.renew(claims)
+    expect(await Promise.all(claims.map(remainingMs))).toEqual([60_000, 60_000, 60_000])
+    await engine.enter([first])
+    expect(await remainingMs(first)).toBe(60_000)
+    await engine.enter([claimOf('outlives')])
+    await engine.renew([first])
+    await engine.enter([first])
+    expect(await remainingMs(first)).toBe(60_000)
+    // It can be renewed for longer, and by whoever knows of it for less.
+    await engine.renew([{ ...first, ttlMs: 90_000 }])
+    expect(await remainingMs(first)).toBe(90_000)
+    await engine.renew([{ ...first, ttlMs: 30_000, outlives: true }])
+    expect(await remainingMs(first)).toBe(30_000)
+    clock.advance(90_000)
+    // Whoever comes next has nothing of it.
+    const [next] = [claimOf('outlives 2')] as [Claim]
+    await engine.enter([next])
+    await engine.renew([{ ...next, ttlMs: 1_000 }])
+    expect(await remainingMs(next)).toBe(1_000)
+  })
+
+  test('tokens go on rising when the clock is set back, also when the rows of their lines have been removed', async () => {
+    const rows = async (): Promise<unknown> => (await server.asRoot('select count(*) as n from holdfast.holdfast_line'))[0]
+    let last = 0n
+    for (let round = 0; round < 4; round += 1) {
+      const engine = await openMysql(server.url, { listen: false })
+      for (const others of [[], ['other'], ['other', 'more']]) {
+        const claims = ['key', ...others].map(claimOf)
+        const [standing] = await engine.enter(claims)
+        expect(tokenOf(standing)).toBeGreaterThan(last)
+        last = tokenOf(standing)
+        await engine.leave(claims)
+      }
+      // Whoever closes clears away what it left, if that is not too young.
+      clock.advance(3_000)
+      if (round === 0 || round === 3) clock.advance(4 * 3_600_000)
+      await engine[Symbol.asyncDispose]()
+      if (round === 0 || round === 3) expect(await rows()).toEqual({ n: 0 })
+      clock.advance(-3_600_000)
+    }
+    clock.advance(4 * 3_600_000)
+  })
+
+  test('a clock that is set back leaves nobody unheard: waiters are woken as before', async () => {
+    // A third of this ttl is longer than the test may take.
+    const options = { ttl: '600s', callTimeout: '20s' } as const
+    await using one = createLocks(await openMysql(server.url), options)
+    await using other = createLocks(await openMysql(server.url), options)
+    for (let round = 0; round < 6; round += 1) {
+      const lease = await one.mutex('heard').acquire()
+      const waiting = other.mutex('heard').acquire()
+      await vi.waitFor(async () => expect((await one.inspect('heard')).entries).toHaveLength(2), { timeout: 30_000 })
+      if (round % 2 === 1) clock.advance(-60_000)
+      await lease.release()
+      await (await waiting).release()
+    }
+    clock.advance(4 * 60_000)
+  })
+
+  test('a clock that is set back does not take a lock away, and does not give one twice', async () => {
+    await using engine = await openMysql(server.url, { listen: false })
+    const [first, second, third] = [claimOf('taken'), claimOf('taken'), claimOf('taken')]
+    await engine.enter([first])
+    clock.advance(20_000)
+    const [granted] = await engine.enter([second])
+    clock.advance(-20_000)
+    const [late, holding] = await engine.renew([first, second])
+    expect(late).toEqual({ state: 'gone', why: 'unknown' })
+    expect(tokenOf(holding)).toBe(tokenOf(granted))
+    await engine.leave([second])
+    const [next] = await engine.enter([third])
+    expect(tokenOf(next)).toBeGreaterThan(tokenOf(granted))
+    await engine.leave([third])
+    clock.advance(20_000)
+  })
+})

@@ -1,0 +1,199 @@
+/** The MySQL engine without a server: what is published is the SQL files, names, batches, URLs and errors. */
+import { readdirSync, readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { fault, NotSent } from '../../src/engines/mysql/faults.ts'
+import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
+import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
+import { parted, together, type Way } from '../../src/engines/mysql/parts.ts'
+import { codesOf, replyOf } from '../../src/engines/mysql/replies.ts'
+import { packClaims, packIds, packPlaces } from '../../src/engines/mysql/requests.ts'
+import { freeAllStatement, makeAllStatement, takeAllStatement } from '../../src/engines/mysql/several.ts'
+import { freeStatement, makeStatement, renewStatement, takeStatement } from '../../src/engines/mysql/single.ts'
+import { parseUrl } from '../../src/engines/mysql/url.ts'
+
+const FOLDER = 'src/engines/mysql/sql'
+const NAMES = { database: undefined, name: 'holdfast' }
+
+interface Generator {
+  readonly ENGINES: Readonly<Record<string, readonly string[]>>
+  generate(engine: string): string
+}
+
+describe('the SQL', () => {
+  test('sources.ts is made from the SQL files as they are: run npm run build', async () => {
+    const { ENGINES, generate } = (await import('../../scripts/sql.mjs' as string)) as Generator
+    expect(readFileSync('src/engines/mysql/sources.ts', 'utf8')).toBe(generate('mysql'))
+    expect(
+      readdirSync(FOLDER)
+        .map((file) => file.replace('.sql', ''))
+        .toSorted(),
+    ).toEqual([...(ENGINES.mysql ?? [])].toSorted())
+  })
+
+  test('what is sent to the server has no comments, and is otherwise as it is written', () => {
+    expect(TABLES).toHaveLength(4)
+    expect(PROCEDURES.length).toBeGreaterThan(15)
+    for (const statement of [...TABLES, ...PROCEDURES])
+      expect(statement).toMatch(/^(?:CREATE (?:TABLE IF NOT EXISTS|PROCEDURE)|INSERT INTO) `holdfast_/)
+    for (const statement of [...TABLES, ...PROCEDURES]) expect(statement).not.toMatch(/--|\/\//)
+  })
+
+  test('everything of ours is under names that can be changed, and procedures under names that say which text they have', () => {
+    const text = migration({ database: 'locks', name: 'app' })
+      .replaceAll(/--.*/g, '')
+      .replaceAll(/@holdfast_\w+|'holdfast\.'|holdfast_statement/g, '')
+    expect(text).not.toMatch(/holdfast_/)
+    expect(text).toContain('`locks`.`app_line`')
+    expect(text).toMatch(/`locks`\.`app_enter_[0-9a-f]{8}`/)
+    expect(renamed('`holdfast_line`', NAMES)).toBe('`holdfast_line`')
+  })
+
+  test('no name is longer than MySQL keeps them', () => {
+    const names = [...migration({ database: 's', name: 'x'.repeat(42) }).matchAll(/`(x+_\w+)`/g)].map(([, name]) => name ?? '')
+    expect(names.length).toBeGreaterThan(20)
+    expect(Math.max(...names.map((name) => name.length))).toBeLessThanOrEqual(64)
+  })
+})
+
+describe('names and URLs', () => {
+  test.each(['', '1a', 'a b', 'a`b', "a'b", 'a.b', 'é', 'x'.repeat(43), undefined])('%s is no name', (name) => {
+    expect(() => checkNames({ database: undefined, name: name as string })).toThrow(TypeError)
+  })
+
+  test('a URL says where, who and what', () => {
+    expect(parseUrl('mysql://me:p%40ss:word@[::1]:3307/my%20db?name=app&tls=true')).toEqual({
+      target: { host: '::1', port: 3307, user: 'me', password: 'p@ss:word', database: 'my db', ssl: {} },
+      options: { name: 'app' },
+    })
+    expect(parseUrl('mariadb:///db?socket=/run/mysqld/mysqld.sock')).toEqual({
+      target: { host: '127.0.0.1', port: 3306, user: '', password: '', database: 'db', socketPath: '/run/mysqld/mysqld.sock' },
+      options: {},
+    })
+    expect(migrationFor('mysql://?name=b')).toContain('`b_line`')
+  })
+
+  test.each(['mysql://h', 'mysql://h/', 'mysql:h/db', 'mysql://h/db?tls=maybe', 'mysql://u:secret@h/db?color=red'])(
+    '%s is refused',
+    (url) => {
+      expect(() => parseUrl(url)).toThrow(TypeError)
+      expect(() => parseUrl(url)).not.toThrow(/secret/)
+    },
+  )
+})
+
+describe('what is sent and what comes back', () => {
+  const claim = (key: string, id: string, holder = 'h') => ({ key, id, holder, weight: 1, limit: 2, ttlMs: 30_000, wait: true })
+
+  test('a batch is in the order of the keys’ bytes, and in its own order where keys are the same', () => {
+    const { args, order } = packIds([
+      { key: 'b', id: '01' },
+      { key: 'é', id: '02' },
+      { key: 'a', id: '03' },
+      { key: 'b', id: '04' },
+    ])
+    expect(args[0]).toBe(`'61 03;62 01;62 04;c3a9 02;'`)
+    expect(order).toEqual([2, 0, 3, 1])
+  })
+
+  test('renewals of several lines are also sent whole, if they are alike', () => {
+    const claims = ['a', 'b', 'c'].map((key) => claim(key, '0f'))
+    expect(packPlaces(claims).args).toEqual([
+      `'61 0f 30000000 0;62 0f 30000000 0;63 0f 30000000 0;'`,
+      `'0x61,0x62,0x63'`,
+      `'0x0f,0x0f,0x0f'`,
+      '3',
+    ])
+    const empty = [`''`, `''`]
+    expect(packPlaces([...claims, { ...claim('d', '0f'), ttlMs: 1 }]).args.slice(1, 3)).toEqual(empty)
+    expect(packPlaces([...claims, claim('a', '0e')]).args.slice(1, 3)).toEqual(empty)
+    expect(packPlaces(claims.slice(1)).args.slice(1, 3)).toEqual(empty)
+    const outliving = packPlaces([...claims, { ...claim('d', '0f'), outlives: true }]).args
+    expect(outliving[0]).toMatch(/;64 0f 30000000 1;'$/)
+    expect(outliving.slice(1, 3)).toEqual(empty)
+  })
+
+  test('a batch is parted by how its lines can be asked for; lines that are named twice, and the few, go by the procedure', () => {
+    const parts = (keys: string, wayOf: (key: string) => Way): string[] =>
+      parted(
+        keys.split('').map((key) => ({ key })),
+        ({ key }) => wayOf(key),
+      ).map(({ way, items, at }) => `${way} ${items.map(({ key }) => key).join('')} ${at.join('')}`)
+    const upperTake = (key: string): Way => (key < 'a' ? 'take' : 'make')
+    expect(parts('A', upperTake)).toEqual(['take A 0'])
+    expect(parts('AB', upperTake)).toEqual(['take AB 01'])
+    expect(parts('aAbBcC', upperTake)).toEqual(['make abc 024', 'take ABC 135'])
+    expect(parts('aAbc', upperTake)).toEqual(['make abc 023', 'call A 1'])
+    expect(parts('aAbcaB', upperTake)).toEqual(['call aAbcaB 012345'])
+    expect(parts('aa', upperTake)).toEqual(['call aa 01'])
+  })
+
+  test('the answers of parts are in the order of the batch; if one part fails, nobody knows what became of it', async () => {
+    const parts = parted(
+      'aAbBcC'.split('').map((key) => ({ key })),
+      ({ key }) => (key < 'a' ? 'take' : 'make'),
+    )
+    expect(await together(parts, async ({ items }) => items.map(({ key }) => key))).toEqual('aAbBcC'.split(''))
+    const failing = together(parts, async ({ way }) => {
+      if (way === 'take') throw fault(Object.assign(new Error('said'), { errno: 1213, sqlState: '40001' }))
+      return ['', '', '']
+    })
+    await expect(failing).rejects.toMatchObject({ outcome: 'unknown', message: 'mysql: said' })
+  })
+
+  test('statements for several lines name them in the order of their bytes', () => {
+    const claims = ['é', 'b', 'a'].map((key) => claim(key, '0f'))
+    for (const { sql } of [takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims)]) {
+      expect([...sql.matchAll(/x'(61|62|c3a9)'/g)].map(([, key]) => key).slice(0, 3)).toEqual(['61', '62', 'c3a9'])
+    }
+  })
+
+  test('nobody’s text is anything but hexadecimal in a statement', () => {
+    const hostile = `x'); DROP TABLE users; -- "\\ é`
+    const claims = [claim(hostile, '0f', hostile), claim('a', '0f', hostile)]
+    const [first] = claims as [ReturnType<typeof claim>]
+    const texts = [
+      packClaims(claims).args.join(' '),
+      ...[takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims)].map(({ sql }) => sql),
+      ...[takeStatement(first, '0c'), makeStatement(first, '0c'), renewStatement(first), freeStatement(first)].map(({ values }) =>
+        values.join(' '),
+      ),
+    ]
+    for (const text of texts) expect(text).not.toContain('DROP')
+    expect(takeAllStatement([claim('a', '0f', '')], '0c').sql).toContain(`holder = x''`)
+  })
+
+  test('an answer is one code for each, or rows of them', () => {
+    expect(codesOf('1 0 l ', [], [2, 0, 1])).toEqual(['0', 'l', '1'])
+    expect(codesOf('rows', [[['8'], ['9']]], [1, 0])).toEqual(['9', '8'])
+    expect(() => codesOf('1 0 ', [], [0])).toThrow(/makes no sense/)
+    expect(() => replyOf([])).toThrow(/makes no sense/)
+    const news = '6B6579 0F 17 2500;6B6579 0E  0;'
+    expect(replyOf([[['', news]]]).news).toEqual([
+      { key: 'key', id: '0f', standing: { state: 'held', token: 17n, heldForMs: 2.5 } },
+      { key: 'key', id: '0e', standing: { state: 'gone', why: 'evicted' } },
+    ])
+  })
+
+  test.each([
+    [1205, 'not-applied', true],
+    [1213, 'not-applied', true],
+    [1242, 'not-applied', true],
+    [1290, 'not-applied', true],
+    [1040, 'not-applied', true],
+    [1045, 'not-applied', false],
+    [1142, 'not-applied', false],
+    [1665, 'not-applied', false],
+    [1317, 'unknown', true],
+    [1053, 'unknown', true],
+    [1180, 'unknown', true],
+  ])('an error %i: %s, worth another try: %s', (errno, outcome, transient) => {
+    expect(fault(Object.assign(new Error('said'), { errno, sqlState: 'HY000' }))).toMatchObject({ outcome, transient })
+  })
+
+  test('an error of the client tells nothing of the server, unless nothing was sent', () => {
+    const lost = Object.assign(new Error('lost'), { code: 'PROTOCOL_CONNECTION_LOST', errno: -104 })
+    expect(fault(lost)).toMatchObject({ outcome: 'unknown', transient: true })
+    expect(fault(new NotSent(lost))).toMatchObject({ outcome: 'not-applied', transient: true, message: 'mysql: not connected: lost' })
+    expect(fault(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({ outcome: 'unknown', transient: false })
+  })
+})
