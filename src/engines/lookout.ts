@@ -2,8 +2,8 @@
  * When to look again, for waiters of an engine who may hear nothing: the holder died, or a message was lost.
  *
  * Each answer to a waiter says how long it may be left in peace. The first in line is told when the next of those who hold can expire; whoever is behind it, when the
- * first has expired, which then did not look. While everybody renews, these times move on before they come, and nobody polls. Only a client to whom nobody can
- * tell anything looks again and again, less and less often, and for all its waiters together.
+ * first has expired, which then did not look. While everybody renews, these times move on before they come, and nobody polls. Only where nobody tells us anything, because
+ * a stranger holds or because there is no connection to listen on, do we look again and again, less and less often, and for all such waiters together.
  */
 import type { Clock, Timer } from '../core/clock.ts'
 import { Heap, type Heaped } from '../core/heap.ts'
@@ -15,8 +15,8 @@ export interface Patience {
   readonly ttlMs: number
   /** When to look again, from now, should nothing be heard. */
   readonly lookMs: number
-  /** First in line, and not behind another waiter. */
-  readonly first: boolean
+  /** `first` in line; `behind` another waiter; first in line behind a `stranger`, who will not tell us that it has gone. */
+  readonly place: 'first' | 'behind' | 'stranger'
 }
 
 /** Looking right at an expiry would sometimes be a moment too early. */
@@ -51,13 +51,13 @@ export class Lookout {
     this.#look = look
   }
 
-  waits({ key, id, ttlMs, lookMs, first }: Patience): void {
+  waits({ key, id, ttlMs, lookMs, place }: Patience): void {
     const waiter = this.#waiters.get(id) ?? { key, id, slackMs: 0, pollMs: POLL_FIRST_MS, at: 0, slot: -1 }
     this.#waiters.set(id, waiter)
     let delayMs = lookMs + AFTER_MS
-    if (!first) delayMs = Math.max(delayMs, Math.min(BEHIND_MS, ttlMs / 6))
+    if (place === 'behind') delayMs = Math.max(delayMs, Math.min(BEHIND_MS, ttlMs / 6))
     waiter.slackMs = 0
-    if (this.#deaf() && waiter.pollMs < delayMs) {
+    if ((place === 'stranger' || this.#deaf()) && waiter.pollMs < delayMs) {
       delayMs = waiter.pollMs
       waiter.slackMs = delayMs / 4
       waiter.pollMs = Math.min(delayMs * 1.5, POLL_LONGEST_MS)

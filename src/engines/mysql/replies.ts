@@ -38,7 +38,7 @@ export function standingOf(code: string, { key, id, ttlMs }: Place, waits: (pati
   switch (letter) {
     case 'w':
     case 'q':
-      waits({ key, id, ttlMs, lookMs: Math.max(Number(lookUs) / 1000, 0), first: letter === 'w' })
+      waits({ key, id, ttlMs, lookMs: Math.max(Number(lookUs) / 1000, 0), place: letter === 'w' ? 'first' : 'behind' })
       return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
     case 'b':
       return { state: 'busy', ahead: Number(ahead) }

@@ -44,7 +44,7 @@ function standingOf(code: string, { key, id, ttlMs }: Place, waits: (patience: P
   switch (letter) {
     case 'w':
     case 'q':
-      waits({ key, id, ttlMs, lookMs: Number(lookMs), first: letter === 'w' })
+      waits({ key, id, ttlMs, lookMs: Number(lookMs), place: letter === 'w' ? 'first' : 'behind' })
       return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
     case 'b':
       return { state: 'busy', ahead: Number(ahead) }

@@ -5,13 +5,13 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { Lookout } from '../lookout.ts'
 import { Caller } from './caller.ts'
 import { Calls, type Departing } from './calls.ts'
 import { diagnose, type RedisFinding } from './diagnose.ts'
 import { Confirmation, type Durability } from './durability.ts'
 import { ENGINE, fault } from './faults.ts'
 import { Letterbox } from './letterbox.ts'
-import { Lookout } from './lookout.ts'
 import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
 import { linesIn } from './scan.ts'
@@ -72,7 +72,11 @@ export class RedisLines implements RedisEngine {
     this.#clock = clock
     this.#client = client
     this.#names = new Names(wire, prefix)
-    this.#lookout = new Lookout(clock, (key, id) => this.#listener?.({ key, id }))
+    this.#lookout = new Lookout(
+      clock,
+      () => this.#letterbox === undefined || wire.listen === undefined,
+      (key, id) => this.#listener?.({ key, id }),
+    )
     this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
     this.#caller = new Caller(wire, clock, this.#confirmation)
     const standings = new Standings((key) => this.#names.K(key), {
@@ -124,7 +128,6 @@ export class RedisLines implements RedisEngine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#listener = listener
     await this.#opened()
-    this.#lookout.deaf = this.#wire.listen === undefined
     void this.#warn()
     return {
       [Symbol.asyncDispose]: async () => {

@@ -1,21 +1,11 @@
 /** What the scripts answer, in the words of the contract. The letters are explained in lua/place.lua. */
 import type { Claim, LineEntry, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
+import type { Patience } from '../lookout.ts'
 import { ENGINE, unusable } from './faults.ts'
 
 /** As in lua/enter.lua. */
 export const LINE_BOUND = 10_000
-
-/** A waiter, and how long it may be left in peace. */
-export interface Patience {
-  readonly key: string
-  readonly id: string
-  readonly ttlMs: number
-  /** When to look again, from now, should nothing be heard. */
-  readonly lookMs: number
-  /** `first` in line; `behind` others; first in line behind a `stranger`, who will not tell us that it has gone. */
-  readonly place: 'first' | 'behind' | 'stranger'
-}
 
 const PLACES = { w: 'first', q: 'behind', s: 'stranger' } as const
 

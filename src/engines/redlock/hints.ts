@@ -7,7 +7,7 @@
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
-import { Lookout } from '../redis/lookout.ts'
+import { Lookout } from '../lookout.ts'
 import { majorityOf, type Summary } from './verdict.ts'
 
 /** How long word from the other servers may take. */
@@ -16,6 +16,8 @@ const MOMENT_MS = 10
 const SCATTER_MS = 15
 
 export class Hints {
+  /** Nobody tells us anything. */
+  deaf = true
   readonly #lookout: Lookout
   readonly #chance: Chance
   readonly #most: number
@@ -27,12 +29,11 @@ export class Hints {
     this.#most = majorityOf(nodes)
     this.#chance = chance
     this.#tell = tell
-    this.#lookout = new Lookout(clock, (key, id) => this.#look(key, id))
-  }
-
-  /** Nobody tells us anything. */
-  set deaf(deaf: boolean) {
-    this.#lookout.deaf = deaf
+    this.#lookout = new Lookout(
+      clock,
+      () => this.deaf,
+      (key, id) => this.#look(key, id),
+    )
   }
 
   /** It waits; `summary` is what the servers have said. */
