@@ -7,6 +7,7 @@ import { messages } from './messages.ts'
 
 export type Order =
   | { readonly do: 'acquire'; readonly key: string; readonly ttlMs: number }
+  | { readonly do: 'lead'; readonly key: string; readonly ttlMs: number }
   | { readonly do: 'release' }
   | { readonly do: 'listen' }
 
@@ -23,11 +24,17 @@ if (process.send !== undefined) {
       const at = String(nowNs())
       release = () => lease.release()
       say({ at })
+    } else if (order.do === 'lead') {
+      const own = await connect(url, { ttl: order.ttlMs })
+      await own.election(order.key).lead(async () => {
+        say({ at: String(nowNs()) })
+        await new Promise(() => {})
+      })
     } else if (order.do === 'release') {
       await release?.()
       say({ released: true })
     } else {
-      await messages(url).listen(url, () => say({ at: String(nowNs()) }))
+      await messages(url)?.listen(url, () => say({ at: String(nowNs()) }))
       say({ listening: true })
     }
   }

@@ -13,6 +13,8 @@ export interface Result {
   readonly name: string
   /** Operations per second, median of the rounds. */
   readonly rate: number
+  /** Of each round. */
+  readonly rates: readonly number[]
 }
 
 export interface RaceOptions {
@@ -24,7 +26,7 @@ export interface RaceOptions {
 
 /** Let contenders race. The first one is what the others are compared with. */
 export async function race(question: string, contenders: readonly Contender[], options: RaceOptions = {}): Promise<readonly Result[]> {
-  const { rounds = 7, roundMs = 300, warmUps = 1 } = options
+  const { rounds = 7, roundMs = 300, warmUps = 3 } = options
   const rates = contenders.map((): number[] => [])
   for (let round = -warmUps; round < rounds; round += 1) {
     for (const [index, contender] of contenders.entries()) {
@@ -32,7 +34,7 @@ export async function race(question: string, contenders: readonly Contender[], o
       if (round >= 0) rates[index]?.push(rate)
     }
   }
-  const results = contenders.map(({ name }, index) => ({ name, rate: median(rates[index] ?? []) }))
+  const results = contenders.map(({ name }, index) => ({ name, rate: median(rates[index] ?? []), rates: rates[index] ?? [] }))
   print(question, results)
   return results
 }
@@ -59,6 +61,16 @@ export function callers(count: number, step: (caller: number) => Promise<unknown
   }
 }
 
+/** How much faster one is than the other: the median of what each round says, since a busy moment meets both of a round, but not all rounds. */
+export function ratio(one: Result | undefined, other: Result | undefined): number {
+  return median((one?.rates ?? []).map((rate, round) => rate / (other?.rates[round] ?? Number.NaN)))
+}
+
+/** The result of the contender whose name begins so. */
+export function resultOf(results: readonly Result[], name: string): Result | undefined {
+  return results.find((result) => result.name.startsWith(name))
+}
+
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
@@ -72,9 +84,9 @@ export function percentile(values: readonly number[], fraction: number): number 
 function print(question: string, results: readonly Result[]): void {
   const [first] = results
   console.log(`\n${question}`)
-  for (const { name, rate } of results) {
-    const ratio = rate / (first?.rate ?? Number.NaN)
-    console.log(`  ${name.padEnd(44)} ${rate.toFixed(0).padStart(10)} /s   ${ratio.toFixed(2).padStart(6)} x`)
+  for (const result of results) {
+    const { name, rate } = result
+    console.log(`  ${name.padEnd(44)} ${rate.toFixed(0).padStart(10)} /s   ${ratio(result, first).toFixed(2).padStart(6)} x`)
   }
 }
 

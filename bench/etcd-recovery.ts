@@ -5,7 +5,7 @@ import { EtcdEnsemble } from '../test/servers/ensemble.ts'
 import { type EtcdServer, findOwnEtcd } from '../test/servers/etcd.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { figure, median } from './driver.ts'
-import { ask, startChild, untilWaiting } from './etcd-processes.ts'
+import { Child, untilWaiting } from './processes.ts'
 
 const ROUNDS = 5
 const TTL_MS = 2_000
@@ -50,8 +50,8 @@ async function electedLeader(ensemble: EtcdEnsemble): Promise<void> {
   const [led, seen]: [number[], number[]] = [[], []]
   for (let round = 0; round < ROUNDS; round += 1) {
     const key = `boss:${round}`
-    const child = await startChild(ensemble.url)
-    await ask(child, { do: 'lead', key, ttlMs: TTL_MS })
+    using child = await Child.start(ensemble.url)
+    await child.ask({ do: 'lead', key, ttlMs: TTL_MS })
     const before = (await observing.election(key).leader())?.token
     let startedAt = Number.NaN
     const leading = next.election(key).lead(async () => void led.push(performance.now() - startedAt))
@@ -63,7 +63,7 @@ async function electedLeader(ensemble: EtcdEnsemble): Promise<void> {
       }
     })()
     await untilWaiting(next, key, 1)
-    child.kill('SIGKILL')
+    child.kill()
     startedAt = performance.now()
     await Promise.all([leading, watching])
   }

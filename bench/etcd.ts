@@ -1,13 +1,11 @@
 /** etcd, beside the hand-written protocol on the same transport, the server's own Lock service and etcd3: what a lock costs, how fast it changes hands, and what waiters cost the server. */
 import { openEtcd } from '../src/engines/etcd/index.ts'
-import { EtcdClient } from '../src/engines/etcd/transport/client.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { EtcdServer, findEtcd } from '../test/servers/etcd.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, median, percentile, race } from './driver.ts'
-import { nowNs } from './etcd-child.ts'
+import { callers, figure, race, ratio, resultOf } from './driver.ts'
 import { peers } from './etcd-peers.ts'
-import { ask, next, startChild, untilWaiting } from './etcd-processes.ts'
+import { afterKill, handOff, untilWaiting } from './processes.ts'
 
 export async function run(): Promise<void> {
   const source = await findEtcd()
@@ -18,9 +16,9 @@ export async function run(): Promise<void> {
   await using server = await EtcdServer.start(source)
   await acquireAndRelease(server, 100)
   await acquireAndRelease(server, 1)
-  await handOff(server)
+  await handOff(server.url, { wanted: 'at most 1.5 x', rounds: 300 })
   await manyWaiters(server)
-  await afterKill(server)
+  await afterKill(server.url, 'the ttl, and half a second')
 }
 
 async function open(server: EtcdServer): Promise<Locks> {
@@ -41,44 +39,10 @@ async function acquireAndRelease(server: EtcdServer, count: number): Promise<voi
       }),
     },
   ])
-  const rate = (name: string): number => results.find((result) => result.name.startsWith(name))?.rate ?? Number.NaN
-  const ratio = rate('holdfast') / rate('hand-written')
-  figure('holdfast to hand-written', `${ratio.toFixed(2)} x   (${count === 1 ? 'at least 0.9 x' : 'at least 4 x'})`)
+  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
+  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${count === 1 ? 'at least 0.9 x' : 'at least 4 x'})`)
   others.close()
   await locks.close()
-}
-
-/** From the call of release in one process to the grant in another, and what a bare watch event takes, by turns. */
-async function handOff(server: EtcdServer): Promise<void> {
-  const locks = await open(server)
-  const client = new EtcdClient({ endpoints: [server] })
-  const child = await startChild(server.url)
-  await ask(child, { do: 'watch', key: 'bare' })
-  const [handOffs, events]: [number[], number[]] = [[], []]
-  for (let round = 0; round < 300; round += 1) {
-    const lease = await locks.mutex('hand-off').acquire()
-    const granted = ask(child, { do: 'acquire', key: 'hand-off', ttlMs: 30_000 })
-    await untilWaiting(locks, 'hand-off', 1)
-    handOffs.push(await timed(() => void lease.release(), granted))
-    await ask(child, { do: 'release' })
-    await client.txn({ success: [{ put: { key: 'bare', value: 'x', lease: 0n } }] })
-    events.push(await timed(() => void client.txn({ success: [{ delete: { key: 'bare' } }] }), next(child)))
-  }
-  console.log('\nhand-off between two processes, from the call of release to the grant')
-  const ratio = median(handOffs) / median(events)
-  figure('bare watch event, median', `${median(events).toFixed(3)} ms`)
-  figure('holdfast, median', `${median(handOffs).toFixed(3)} ms   ${ratio.toFixed(2)} x   (at most 1.5 x)`)
-  figure('bare watch event, 99th percentile', `${percentile(events, 0.99).toFixed(3)} ms`)
-  figure('holdfast, 99th percentile', `${percentile(handOffs, 0.99).toFixed(3)} ms`)
-  child.kill()
-  client.close()
-  await locks.close()
-}
-
-async function timed(start: () => void, answer: Promise<{ at: string }>): Promise<number> {
-  const startedAt = nowNs()
-  start()
-  return Number(BigInt((await answer).at) - startedAt) / 1e6
 }
 
 /** A hundred of one process wait for one key, and are served one after the other. */
@@ -111,23 +75,4 @@ async function metrics({ port }: EtcdServer): Promise<{ watches: number; events:
   const text = await fetch(`http://127.0.0.1:${port}/metrics`).then((answer) => answer.text())
   const value = (name: string): number => Number(new RegExp(`^${name} (\\S+)`, 'm').exec(text)?.[1])
   return { watches: value('etcd_debugging_mvcc_watcher_total'), events: value('etcd_debugging_mvcc_events_total') }
-}
-
-async function afterKill(server: EtcdServer): Promise<void> {
-  const ttlMs = 2_000
-  const locks = await open(server)
-  const times: number[] = []
-  for (let round = 0; round < 5; round += 1) {
-    const child = await startChild(server.url)
-    await ask(child, { do: 'acquire', key: `killed:${round}`, ttlMs })
-    const waiting = locks.mutex(`killed:${round}`).acquire()
-    await untilWaiting(locks, `killed:${round}`, 1)
-    child.kill('SIGKILL')
-    const startedAt = performance.now()
-    await (await waiting).release()
-    times.push(performance.now() - startedAt)
-  }
-  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms`)
-  figure('median, longest', `${median(times).toFixed(0)} ms, ${Math.max(...times).toFixed(0)} ms   (the ttl, and half a second)`)
-  await locks.close()
 }

@@ -1,8 +1,14 @@
 /** What it takes at least to tell another process something, on each server: a bare message. Hand-offs are compared with it. */
 import { Redis } from 'ioredis'
 import pg from 'pg'
+import { systemClock } from '../src/core/clock.ts'
+import { EtcdClient } from '../src/engines/etcd/transport/client.ts'
+import { Watches } from '../src/engines/etcd/transport/watches.ts'
+import { parseUrl } from '../src/engines/etcd/url.ts'
 
 export interface Teller {
+  /** What has to be done before each, and is not timed. */
+  prepare?(): Promise<unknown>
   /** Send one. */
   tell(): Promise<unknown>
   close(): Promise<unknown>
@@ -44,11 +50,29 @@ const KINDS: Readonly<Record<string, Kind>> = {
       await client.query(`LISTEN ${CHANNEL}`)
     },
   },
+  etcd: {
+    name: 'bare watch event',
+    async teller(url) {
+      const client = new EtcdClient({ endpoints: parseUrl(url).hosts })
+      return {
+        prepare: () => client.txn({ success: [{ put: { key: CHANNEL, value: 'x', lease: 0n } }] }),
+        tell: () => client.txn({ success: [{ delete: { key: CHANNEL } }] }),
+        close: async () => client.close(),
+      }
+    },
+    async listen(url, heard) {
+      const watches = new Watches(new EtcdClient({ endpoints: parseUrl(url).hosts }), systemClock)
+      await new Promise<void>((created) => {
+        watches.add(
+          { key: CHANNEL, fromRevision: 0n, deletesOnly: true },
+          { changed: heard, created: () => created(), compacted: () => undefined },
+        )
+      })
+    },
+  },
 }
 
-/** The kind of message that the server at `url` knows. */
-export function messages(url: string): Kind {
-  const kind = KINDS[new URL(url).protocol.slice(0, -1)]
-  if (kind === undefined) throw new Error(`no message is known for ${url}`)
-  return kind
+/** The kind of message that the server at `url` has. MySQL has none. */
+export function messages(url: string): Kind | undefined {
+  return KINDS[url.slice(0, url.indexOf(':'))]
 }

@@ -2,8 +2,6 @@
  * MariaDB, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes hands, and what it asks of the server when
  * nothing happens. The server writes to its disk before it answers, as servers do by default.
  */
-import { type ChildProcess, fork } from 'node:child_process'
-import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createPool, type RowDataPacket } from 'mysql2/promise'
@@ -11,9 +9,9 @@ import { mysql, openMysql } from '../src/engines/mysql/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { findMariadb, MariadbServer } from '../test/servers/mariadb.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, median, percentile, race } from './driver.ts'
-import { nowNs, type Order } from './mysql-child.ts'
+import { callers, figure, race, ratio, resultOf } from './driver.ts'
 import { type Peer, peers } from './mysql-peers.ts'
+import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
 
 const CONNECTIONS = 10
 /** As a server has it by default; tests have less. */
@@ -30,7 +28,7 @@ export async function run(): Promise<void> {
   await acquireAndRelease(url, 100)
   await acquireAndRelease(url, 1)
   await manyKeys(url)
-  await handOff(server)
+  await handOff(url, { rounds: 200 })
   await manyWaiters(url)
   await idleWaiters(server)
   await heldLeases(server)
@@ -60,9 +58,9 @@ async function acquireAndRelease(url: string, count: number): Promise<void> {
     ],
     { rounds: 9, roundMs: 500 },
   )
-  const rate = (name: string): number => results.find((result) => result.name.startsWith(name))?.rate ?? Number.NaN
+  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
   const wanted = count === 1 ? 'at least 0.8 x' : 'at least 4 x'
-  figure('holdfast to hand-written', `${(rate('holdfast') / rate('hand-written')).toFixed(2)} x   (${wanted})`)
+  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${wanted})`)
   await others.close()
   await locks.close()
   await pool.end()
@@ -90,82 +88,6 @@ async function manyKeys(url: string): Promise<void> {
   ])
   await others.close()
   await locks.close()
-}
-
-/** From the call of release in one process to the grant in another, and what the release itself takes, and an empty question: there is nothing like NOTIFY to compare with. */
-async function handOff(server: MariadbServer): Promise<void> {
-  const { url } = server
-  const locks = await open(url)
-  const connection = await server.connect()
-  const child = await startChild(url)
-  const [handOffs, releases, questions]: [number[], number[], number[]] = [[], [], []]
-  for (let round = 0; round < 200; round += 1) {
-    const lease = await locks.mutex('hand-off').acquire()
-    const granted = ask(child, { do: 'acquire', key: 'hand-off', ttlMs: 30_000 })
-    await untilWaiting(locks, 'hand-off', 1)
-    let released: Promise<unknown> | undefined
-    const startedAt = performance.now()
-    const measured = timed(() => {
-      released = lease.release().then(() => releases.push(performance.now() - startedAt))
-    }, granted)
-    handOffs.push(await measured)
-    await released
-    await ask(child, { do: 'release' })
-    const askedAt = performance.now()
-    await connection.query('SELECT 1')
-    questions.push(performance.now() - askedAt)
-  }
-  console.log('\nhand-off between two processes, from the call of release to the grant')
-  figure('an empty question (SELECT 1), median', `${median(questions).toFixed(3)} ms`)
-  figure('the release alone, until it is answered, median', `${median(releases).toFixed(3)} ms`)
-  figure('hand-off, median', `${median(handOffs).toFixed(3)} ms`)
-  figure('hand-off, 99th percentile', `${percentile(handOffs, 0.99).toFixed(3)} ms`)
-  child.kill()
-  connection.destroy()
-  await locks.close()
-}
-
-/** From now, when it is started, to the time that the other process answers. */
-async function timed(start: () => void, answer: Promise<{ at: string }>): Promise<number> {
-  const startedAt = nowNs()
-  start()
-  return Number(BigInt((await answer).at) - startedAt) / 1e6
-}
-
-/** Eight clients wait, with one or with many waiters each; then the line is drained, each handing over to the next. */
-async function manyWaiters(url: string): Promise<void> {
-  const clients = await Promise.all(Array.from({ length: 8 }, () => open(url)))
-  const costs = new Map<number, number[]>()
-  let inOrder = true
-  for (let round = 0; round < 7; round += 1) {
-    for (const waiters of [8, 256]) {
-      const { ms, tokens } = await drain(clients, waiters)
-      inOrder &&= tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))
-      costs.set(waiters, [...(costs.get(waiters) ?? []), ms / waiters])
-    }
-  }
-  const [few, many] = [median(costs.get(8) ?? []), median(costs.get(256) ?? [])]
-  console.log('\nhand-off among eight clients, by number of waiters')
-  figure('8 waiters', `${few.toFixed(3)} ms`)
-  figure('256 waiters', `${many.toFixed(3)} ms   ${(many / few).toFixed(2)} x`)
-  figure('everybody was served in order', inOrder ? 'yes' : 'NO')
-  await Promise.all(clients.map((locks) => locks.close()))
-}
-
-async function drain(clients: readonly Locks[], waiters: number): Promise<{ ms: number; tokens: readonly bigint[] }> {
-  const [holder] = clients as [Locks]
-  const first = await holder.mutex('line').acquire()
-  const tokens: bigint[] = []
-  const served = Array.from({ length: waiters }, async (_, index) => {
-    const lease = await (clients[index % clients.length] as Locks).mutex('line').acquire()
-    tokens.push(lease.token ?? 0n)
-    await lease.release()
-  })
-  await untilWaiting(holder, 'line', waiters)
-  const startedAt = performance.now()
-  await first.release()
-  await Promise.all(served)
-  return { ms: performance.now() - startedAt, tokens }
 }
 
 /** What a process asks of the server while a hundred of it wait and nothing happens. */
@@ -205,25 +127,6 @@ async function heldLeases(server: MariadbServer): Promise<void> {
   await locks.close()
 }
 
-async function afterKill(url: string): Promise<void> {
-  const ttlMs = 2_000
-  const locks = await open(url)
-  const times: number[] = []
-  for (let round = 0; round < 5; round += 1) {
-    const child = await startChild(url)
-    await ask(child, { do: 'acquire', key: `killed:${round}`, ttlMs })
-    const waiting = locks.mutex(`killed:${round}`).acquire()
-    await untilWaiting(locks, `killed:${round}`, 1)
-    child.kill('SIGKILL')
-    const startedAt = performance.now()
-    await (await waiting).release()
-    times.push(performance.now() - startedAt)
-  }
-  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms`)
-  figure('median, longest', `${median(times).toFixed(0)} ms, ${Math.max(...times).toFixed(0)} ms   (the ttl at most, and a moment)`)
-  await locks.close()
-}
-
 /** How much clients have asked meanwhile (our own two questions left out), and what it cost the server and this process. */
 async function observed(
   server: MariadbServer,
@@ -254,29 +157,4 @@ function processorMs({ process: server }: MariadbServer): number | undefined {
   if (!existsSync(file)) return undefined
   const fields = readFileSync(file, 'utf8').split(') ')[1]?.split(' ') ?? []
   return (Number(fields[11]) + Number(fields[12])) * 10
-}
-
-async function untilWaiting(locks: Locks, key: string, count: number): Promise<void> {
-  for (;;) {
-    const { entries } = await locks.inspect(key)
-    if (entries.filter(({ state }) => state === 'waiting').length === count) return
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-}
-
-async function startChild(url: string): Promise<ChildProcess> {
-  const child = fork(new URL('./mysql-child.js', import.meta.url), [url])
-  await next(child)
-  return child
-}
-
-async function ask(child: ChildProcess, order: Order): Promise<{ at: string }> {
-  const answer = next(child)
-  child.send(order)
-  return await answer
-}
-
-async function next(child: ChildProcess): Promise<{ at: string }> {
-  const [answer] = (await once(child, 'message')) as [{ at: string }]
-  return answer
 }

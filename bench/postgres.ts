@@ -8,7 +8,7 @@ import { openPostgres, postgres } from '../src/engines/postgres/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, race } from './driver.ts'
+import { callers, figure, race, ratio, resultOf } from './driver.ts'
 import { peers } from './postgres-peers.ts'
 import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
 
@@ -59,9 +59,9 @@ async function acquireAndRelease(url: string, count: number): Promise<void> {
     ],
     { rounds: 9, roundMs: 500 },
   )
-  const rate = (name: string): number => results.find((result) => result.name.startsWith(name))?.rate ?? Number.NaN
+  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
   const wanted = count === 1 ? 'at least 0.8 x' : 'at least 4 x'
-  figure('holdfast to hand-written', `${(rate('holdfast') / rate('hand-written')).toFixed(2)} x   (${wanted})`)
+  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${wanted})`)
   await others.close()
   await locks.close()
   await pool.end()

@@ -7,11 +7,8 @@ import { nowNs, type Order } from './child.ts'
 import { figure, median, percentile } from './driver.ts'
 import { messages } from './messages.ts'
 
-/** As many again come first and are not counted: both processes are to have run for a while. */
-const HAND_OFFS = 1000
-
 /** Another process with locks at `url`. */
-class Child implements Disposable {
+export class Child implements Disposable {
   readonly #process: ChildProcess
 
   static async start(url: string): Promise<Child> {
@@ -48,50 +45,53 @@ class Child implements Disposable {
 export interface HandOffOptions {
   /** What the ratio is to be, in words. */
   readonly wanted?: string
-  /** How long nobody does anything before each. */
+  /** How many are counted. As many again come first: both processes are to have run for a while. */
+  readonly rounds?: number
+  /** How long nobody does anything before each. Then they are meant to be cold, and none come first. */
   readonly restMs?: number
 }
 
-/** From the call of release in one process to the grant in another, and what a bare message takes, by turns. */
-export async function handOff(url: string, { wanted, restMs = 0 }: HandOffOptions = {}): Promise<void> {
-  const { name, teller } = messages(url)
-  const [locks, bare] = [await connect(url), await teller(url)]
+/** From the call of release in one process to the grant in another; and what a bare message takes, by turns, where the server has messages. */
+export async function handOff(url: string, { wanted, rounds = 1000, restMs = 0 }: HandOffOptions = {}): Promise<void> {
+  const kind = messages(url)
+  const [locks, bare] = [await connect(url), await kind?.teller(url)]
   using child = await Child.start(url)
   await child.ask({ do: 'listen' })
-  const [handOffs, told]: [number[], number[]] = [[], []]
-  // Those after a rest are meant to be cold.
-  for (let round = restMs > 0 ? 0 : -HAND_OFFS; round < HAND_OFFS; round += 1) {
+  const [handOffs, releases, told]: [number[], number[], number[]] = [[], [], []]
+  for (let round = restMs > 0 ? 0 : -rounds; round < rounds; round += 1) {
     const lease = await locks.mutex('hand-off').acquire()
     const granted = child.ask({ do: 'acquire', key: 'hand-off', ttlMs: 30_000 })
     await untilWaiting(locks, 'hand-off', 1)
     if (restMs > 0) await sleep(restMs)
     const handedOver = await timed(() => lease.release(), granted)
     await child.ask({ do: 'release' })
+    await bare?.prepare?.()
     if (restMs > 0) await sleep(restMs)
-    const heard = await timed(() => bare.tell(), child.next())
+    const heard = bare === undefined ? undefined : await timed(() => bare.tell(), child.next())
     if (round < 0) continue
-    handOffs.push(handedOver)
-    told.push(heard)
+    handOffs.push(handedOver.heardMs)
+    releases.push(handedOver.doneMs)
+    if (heard !== undefined) told.push(heard.heardMs)
   }
   console.log(
     `\nhand-off between two processes, from the call of release to the grant${restMs > 0 ? `, when nobody did anything for ${restMs} ms` : ''}`,
   )
-  const ratio = median(handOffs) / median(told)
-  figure(`${name}, median`, `${median(told).toFixed(3)} ms`)
-  figure('holdfast, median', `${median(handOffs).toFixed(3)} ms   ${ratio.toFixed(2)} x${wanted === undefined ? '' : `   (${wanted})`}`)
-  figure(`${name}, 99th percentile`, `${percentile(told, 0.99).toFixed(3)} ms`)
+  const ratio = kind === undefined ? '' : `   ${(median(handOffs) / median(told)).toFixed(2)} x`
+  if (kind !== undefined) figure(`${kind.name}, median`, `${median(told).toFixed(3)} ms`)
+  figure('holdfast, median', `${median(handOffs).toFixed(3)} ms${ratio}${wanted === undefined ? '' : `   (${wanted})`}`)
+  if (kind !== undefined) figure(`${kind.name}, 99th percentile`, `${percentile(told, 0.99).toFixed(3)} ms`)
   figure('holdfast, 99th percentile', `${percentile(handOffs, 0.99).toFixed(3)} ms`)
-  await bare.close()
+  figure('the release itself, until it is answered, median', `${median(releases).toFixed(3)} ms`)
+  await bare?.close()
   await locks.close()
 }
 
-/** From now, when it is started, to the time that the other process answers; the start itself is awaited, too, but not timed. */
-async function timed(start: () => Promise<unknown>, answer: Promise<{ at: string }>): Promise<number> {
+/** From now, when it is started, to the time that the other process says that it has heard; and until it is done. */
+async function timed(start: () => Promise<unknown>, answer: Promise<{ at: string }>): Promise<{ heardMs: number; doneMs: number }> {
   const startedAt = nowNs()
-  const started = start()
+  const done = start().then(() => nowNs())
   const { at } = await answer
-  await started
-  return Number(BigInt(at) - startedAt) / 1e6
+  return { heardMs: Number(BigInt(at) - startedAt) / 1e6, doneMs: Number((await done) - startedAt) / 1e6 }
 }
 
 /** Eight clients wait, with one or with many waiters each; then the line is drained, each handing over to the next. */
@@ -145,7 +145,7 @@ export async function afterKill(url: string, wanted = 'the ttl at most, and a mo
     await (await waiting).release()
     times.push(performance.now() - startedAt)
   }
-  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms, ${new URL(url).protocol.slice(0, -1)}`)
+  console.log(`\nfrom kill -9 of a holder to the next grant, ttl ${ttlMs} ms, ${url.slice(0, url.indexOf(':'))}`)
   figure('median, longest', `${median(times).toFixed(0)} ms, ${Math.max(...times).toFixed(0)} ms   (${wanted})`)
   await locks.close()
 }

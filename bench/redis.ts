@@ -7,7 +7,7 @@ import { openRedis } from '../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { findRedis, RedisServer } from '../test/servers/redis.ts'
-import { callers, figure, race } from './driver.ts'
+import { callers, figure, race, ratio, resultOf } from './driver.ts'
 import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
 import { peers } from './redis-peers.ts'
 
@@ -49,16 +49,13 @@ async function acquireAndRelease(server: RedisServer, count: number): Promise<vo
     ],
     { rounds: 9 },
   )
-  const rate = (name: string): number => results.find((result) => result.name.startsWith(name))?.rate ?? Number.NaN
+  const times = (other: string): string => ratio(resultOf(results, 'holdfast'), resultOf(results, other)).toFixed(2)
   const libraries = results.filter(({ name }) => !name.startsWith('hand') && !name.startsWith('holdfast'))
   const best = libraries.reduce((a, b) => (a.rate > b.rate ? a : b))
   const wanted = count === 1 ? 'at least 0.9 x' : 'at least 1.5 x'
-  figure('holdfast to hand-written without a token', `${(rate('holdfast') / rate('hand-written, no token')).toFixed(2)} x   (${wanted})`)
-  figure('holdfast to hand-written with a token', `${(rate('holdfast') / rate('hand-written, fenced')).toFixed(2)} x`)
-  figure(
-    `holdfast to the best library, ${best.name}`,
-    `${(rate('holdfast') / best.rate).toFixed(2)} x${count === 1 ? '' : '   (at least 2 x)'}`,
-  )
+  figure('holdfast to hand-written without a token', `${times('hand-written, no token')} x   (${wanted})`)
+  figure('holdfast to hand-written with a token', `${times('hand-written, fenced')} x`)
+  figure(`holdfast to the best library, ${best.name}`, `${times(best.name)} x${count === 1 ? '' : '   (at least 2 x)'}`)
   others.close()
   await locks.close()
 }

@@ -11,7 +11,7 @@ import { createLocks } from '../src/index.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { FaultProxy } from '../test/servers/proxy.ts'
 import { findOwnRedis, RedisServer } from '../test/servers/redis.ts'
-import { type Contender, callers, figure, race } from './driver.ts'
+import { type Contender, callers, figure, type Result, race, ratio, resultOf } from './driver.ts'
 
 const SERVERS = 5
 const TTL_MS = 30_000
@@ -90,11 +90,10 @@ function counted(count: number): string {
   return count === 1 ? '1 caller' : `${count} callers`
 }
 
-function judge(results: readonly { readonly name: string; readonly rate: number }[], wanted: string): void {
-  const ours = results.find(({ name }) => name.startsWith('holdfast'))?.rate ?? Number.NaN
+function judge(results: readonly Result[], wanted: string): void {
   const others = results.filter(({ name }) => !name.startsWith('holdfast'))
   const best = others.reduce((a, b) => (a.rate > b.rate ? a : b))
-  figure(`holdfast to the best of the others, ${best.name}`, `${(ours / best.rate).toFixed(2)} x   (${wanted})`)
+  figure(`holdfast to the best of the others, ${best.name}`, `${ratio(resultOf(results, 'holdfast'), best).toFixed(2)} x   (${wanted})`)
 }
 
 /** Everybody with clients of their own; auto-pipelined where many call at once. */
