@@ -105,7 +105,7 @@ await describeServer('Redis', findRedis, (source) => {
 
   test('in a cluster, keys of one hash tag are one slot and one script may have them; an empty tag is none', async (context) => {
     if (!('program' in source)) return context.skip('needs a server of our own in cluster mode')
-    await using cluster = await RedisServer.start(source, { args: ['--cluster-enabled', 'yes'] })
+    await using cluster = await RedisServer.start(source, { cluster: true })
     await using node = await cluster.connect()
     await node.command('CLUSTER', 'ADDSLOTSRANGE', 0, 16383)
     await vi.waitFor(async () => expect(await node.command('CLUSTER', 'INFO')).toContain('cluster_state:ok'), { timeout: 30_000 })

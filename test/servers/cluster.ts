@@ -97,7 +97,7 @@ export class ClusterDeployment implements AsyncDisposable {
 
   async #startAll(program: Program): Promise<void> {
     for (let index = 0; index < MASTERS; index += 1) {
-      const server = await RedisServer.start({ program }, { args: ['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'] })
+      const server = await RedisServer.start({ program }, { cluster: true, args: ['--cluster-node-timeout', '2000'] })
       const client = await server.connect()
       this.#nodes.push({ server, client, id: String(await client.command('CLUSTER', 'MYID')) })
       const [from, to] = [index, index + 1].map((part) => Math.floor((SLOTS * part) / MASTERS)) as [number, number]

@@ -14,12 +14,14 @@ const TO = 32_000
 /** What was given away may not be in use yet. */
 const given = new Set<number>()
 
-export async function freePort(): Promise<number> {
+/** A free port; with `beside`, one for which the port that many above it is free as well, and stays so. */
+export async function freePort(beside = 0): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt += 1) {
-    const port = randomInt(FROM, TO)
-    if (given.has(port)) continue
-    given.add(port)
-    if (await isFree(port)) return port
+    const port = randomInt(FROM, TO - beside)
+    const ports = [...new Set([port, port + beside])]
+    if (ports.some((one) => given.has(one))) continue
+    for (const one of ports) given.add(one)
+    if ((await Promise.all(ports.map(isFree))).every(Boolean)) return port
   }
   throw new Error(`no free port between ${FROM} and ${TO}`)
 }

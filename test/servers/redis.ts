@@ -23,6 +23,8 @@ export interface RedisOptions {
   readonly password?: string
   /** Write every command to disk before answering, so that `kill` loses nothing. */
   readonly durable?: boolean
+  /** A node of a Cluster: then it listens on a second port, 10,000 above the first. */
+  readonly cluster?: boolean
   /** Further arguments of redis-server. */
   readonly args?: readonly string[]
 }
@@ -47,7 +49,7 @@ export class RedisServer implements AsyncDisposable {
 
   static async start(source: RedisSource, options: RedisOptions = {}): Promise<RedisServer> {
     if ('url' in source) return await RedisServer.#at(new URL(source.url))
-    const port = await freePort()
+    const port = await freePort(options.cluster === true ? 10_000 : 0)
     const { password } = options
     const process = await ServerProcess.start({
       name: 'redis',
@@ -89,13 +91,14 @@ export class RedisServer implements AsyncDisposable {
 }
 
 function argumentsOf(port: number, folder: string, options: RedisOptions): readonly string[] {
-  const { password, durable = false, args = [] } = options
+  const { password, durable = false, cluster = false, args = [] } = options
   const listen = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--daemonize', 'no', '--save', '']
   // A replica that comes is served at once: usually a master waits for more of them for seconds.
   const replicas = ['--repl-diskless-sync-delay', '0']
   const log = durable ? ['--appendonly', 'yes', '--appendfsync', 'always'] : ['--appendonly', 'no']
+  const member = cluster ? ['--cluster-enabled', 'yes'] : []
   const secret = password === undefined ? [] : ['--requirepass', password]
-  return [...listen, ...replicas, ...log, ...secret, ...args]
+  return [...listen, ...replicas, ...log, ...member, ...secret, ...args]
 }
 
 /** Any answer but PONG, such as LOADING, counts as not ready. */
