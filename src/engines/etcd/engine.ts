@@ -110,7 +110,10 @@ export class EtcdLines implements EtcdEngine {
 
   async #leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     const known = places.map(({ id }) => this.#entries.get(id))
-    for (const { key, id } of places) this.#lookout.forget(key, id)
+    for (const { key, id } of places) {
+      this.#lookout.forget(key, id)
+      this.#entries.beginLeaving(id)
+    }
     try {
       const names = places.map(({ id }, index) => (known[index]?.foreign === false ? known[index].name : id))
       const deletions = await this.#delete(places.map(({ key }, index) => this.#names.entry(key, names[index] as string)))
@@ -128,7 +131,7 @@ export class EtcdLines implements EtcdEngine {
       for (const mine of known) if (mine !== undefined) this.#leases.taint(mine.lease)
       throw fault(error)
     } finally {
-      for (const { id } of places) this.#entries.forget(id)
+      for (const { id } of places) this.#entries.endLeaving(id)
     }
   }
 

@@ -87,6 +87,11 @@ export class Entering {
       for (let attempt = 1; ; attempt += 1) {
         const asked = this.#atHand(claims) ?? (await this.#underLeases(claims))
         const used = leasesOf(asked)
+        // Given up while we waited for another: it may be revoked at any moment, with whatever is put under it.
+        if (used.some(({ tainted }) => tainted)) {
+          if (attempt >= TRIES) throw fault(new Error('its leases are given up one after the other'), { sent: false })
+          continue
+        }
         leases.begin(used)
         try {
           const answers = await this.#send(

@@ -7,7 +7,7 @@ export interface Mine {
   readonly id: string
   /** What it is called in its line: see names.ts. */
   readonly name: string
-  /** It is called by the name of another engine object, which may call something else so in the next moment. */
+  /** It is called by a name that is not ours any more, or not ours at all: something else may be called so in the next moment. */
   readonly foreign: boolean
   readonly token: bigint
   lease: ClassLease
@@ -24,6 +24,7 @@ export class Entries {
   /** Those under our name, by their line. */
   readonly #alone = new Map<string, Mine>()
   readonly #entering = new Set<string>()
+  readonly #leaving = new Set<string>()
   readonly #doubtful = new Set<string>()
   readonly #chance: Chance
   #ownName: string
@@ -59,6 +60,22 @@ export class Entries {
     this.#entering.delete(id)
   }
 
+  /**
+   * A leave is about to be sent: what is called as it is goes, whoever that may be when it arrives. So others get another name if it may arrive after that name is free: because an
+   * enter of the same one is still under way, or another leave.
+   */
+  beginLeaving(id: string): void {
+    if (this.#entering.has(id)) this.doubt([id])
+    if (this.#leaving.has(id)) this.doubt([])
+    else this.#leaving.add(id)
+  }
+
+  /** It was answered, or has failed. */
+  endLeaving(id: string): void {
+    this.#leaving.delete(id)
+    this.forget(id)
+  }
+
   get(id: string): Mine | undefined {
     return this.#byId.get(id)
   }
@@ -80,13 +97,15 @@ export class Entries {
       return Object.assign(known, entry, { held, askedAt })
     }
     if (known !== undefined) this.#drop(known)
-    // There is one of a name: whoever else was called so has gone.
-    const before = this.#alone.get(entry.key)
-    if (before?.name === entry.name) this.#drop(before)
+    // There is one of a name: whoever was called so before has gone.
+    const other = this.#alone.get(entry.key)
+    const late = other?.name === entry.name && other.token > entry.token
+    if (other?.name === entry.name && !late) this.#drop(other)
     const { key, id, name, token, lease, ttlMs, held } = entry
-    const mine: Mine = { key, id, name, foreign: name !== id && name !== this.#ownName, token, lease, ttlMs, held, askedAt }
+    const foreign = late || (name !== id && name !== this.#ownName)
+    const mine: Mine = { key, id, name, foreign, token, lease, ttlMs, held, askedAt }
     this.#byId.set(id, mine)
-    if (name !== id) this.#alone.set(key, mine)
+    if (name !== id && !late) this.#alone.set(key, mine)
     return mine
   }
 
@@ -94,6 +113,8 @@ export class Entries {
   forget(id: string): void {
     const mine = this.#byId.get(id)
     if (mine !== undefined) this.#drop(mine)
+    // Its leave is still under way, and may arrive when its name is somebody else's.
+    if (this.#leaving.has(id)) this.doubt([])
     this.#doubtful.delete(id)
     this.#leases.settle(id)
   }

@@ -79,6 +79,12 @@ export class Renewing {
       const plain = places.filter(({ outlives }) => outlives !== true)
       const renewed = await Promise.all(plain.map(async (place) => ({ place, lease: await leaseFor(place.ttlMs) })))
       const used = new Set(renewed.map(({ lease }) => lease))
+      // Given up while we waited for another: it may be revoked at any moment, with whatever is moved there.
+      if ([...used].some(({ tainted }) => tainted)) {
+        if (attempt === TRIES) throw unsettled('its leases are given up one after the other')
+        leaseFor = this.#keepingAlive(options)
+        continue
+      }
       leases.begin(used)
       try {
         const standings = await this.#lookAndMove(places, renewed, startedAt, options)
@@ -145,9 +151,11 @@ export class Renewing {
     const own = new Map<string, Seat>()
     for (const [index, [id, { key }]] of owns.entries()) {
       const kv = answers[index]?.range?.kvs[0]
-      // Whoever entered an empty line stands in front, by a name that we may not know.
-      const seats = kv === undefined ? fronts.get(key)?.front.seats : [seatOf(kv)]
-      const seat = seats?.find((one) => one.id === id)
+      // Whoever entered an empty line stands in front, by a name that we may not know. Should it be there twice, after two enters that were never answered, the older one counts.
+      const ahead = fronts.get(key)?.front.seats.find((one) => one.id === id)
+      const byName = kv === undefined ? undefined : seatOf(kv)
+      const named = byName?.id === id ? byName : undefined
+      const seat = entries.get(id) === undefined ? (ahead ?? named) : (named ?? ahead)
       if (seat !== undefined) own.set(id, seat)
     }
     return { header, own, fronts }
@@ -197,7 +205,8 @@ export class Renewing {
     // Whoever holds goes on holding; but another token is another stay in the line.
     const sight =
       known?.held === true && known.token === token ? undefined : (reading.fronts.get(key) ?? (await this.#wholeLine(key, options)))
-    const ahead = sight?.front.seats.findIndex((seat) => seat.id === id) ?? -1
+    // By its token: one of its id may stand there twice.
+    const ahead = sight?.front.seats.findIndex((seat) => seat.token === token) ?? -1
     const held = sight === undefined || (ahead >= 0 && ahead < sight.front.held)
     const mine = entries.note({ key, id, name, token, lease, ttlMs, held })
     // A message may have come first.
@@ -222,9 +231,10 @@ export class Renewing {
       })
       // Should it fail, the lease is given up, and everybody else moves.
       this.#at.client.txn({ success: deletions }).catch(() => this.#at.leases.taint(lease))
-      for (const { id } of some) {
+      for (const { key, id } of some) {
         lease.swept.add(id)
         this.#at.entries.forget(id)
+        this.#at.lookout.forget(key, id)
       }
     }
   }

@@ -32,6 +32,8 @@ export class Pulse {
   #answeredAt = Number.NEGATIVE_INFINITY
   #pingedAt = Number.NEGATIVE_INFINITY
   #pinging = false
+  /** It has had its time, and is given one turn of ours more. */
+  #reminded = false
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
   #stopped = false
@@ -50,6 +52,7 @@ export class Pulse {
   answered(): void {
     this.#answeredAt = this.#clock.now()
     this.#quietSince = this.#answeredAt
+    this.#pinging = false
   }
 
   /** Look when the time has come. */
@@ -82,8 +85,14 @@ export class Pulse {
   #look(): void {
     const now = this.#clock.now()
     if (now >= this.#lookAt()) {
-      if (this.#pinging) {
+      if (this.#pinging && this.#reminded) {
         this.#patient.dead()
+        return
+      }
+      if (this.#pinging) {
+        // If it was us who stood still, its answer lies in the socket, and is read before the next timer.
+        this.#reminded = true
+        this.watch()
         return
       }
       this.#ping(now)
@@ -94,6 +103,7 @@ export class Pulse {
   #ping(now: number): void {
     this.#pingedAt = now
     this.#pinging = true
+    this.#reminded = false
     this.#patient.ping(() => {
       this.#pinging = false
       this.#quietSince = this.#clock.now()

@@ -9,7 +9,6 @@ export const STATUS = {
   deadlineExceeded: 4,
   notFound: 5,
   permissionDenied: 7,
-  resourceExhausted: 8,
   failedPrecondition: 9,
   outOfRange: 11,
   unimplemented: 12,
@@ -19,7 +18,7 @@ export const STATUS = {
 
 /** The server refused without doing anything. What it says under `unavailable` may be about something that was done. */
 const REFUSED = new Set<number>([
-  ...[STATUS.invalidArgument, STATUS.notFound, STATUS.permissionDenied, STATUS.resourceExhausted, STATUS.failedPrecondition],
+  ...[STATUS.invalidArgument, STATUS.notFound, STATUS.permissionDenied, STATUS.failedPrecondition],
   ...[STATUS.outOfRange, STATUS.unimplemented, STATUS.unauthenticated],
 ])
 
@@ -42,7 +41,7 @@ export class RpcError extends Error {
     super(message, 'cause' in options ? { cause: options.cause } : undefined)
     this.name = 'RpcError'
     this.status = status
-    this.refused = options.refused ?? (REFUSED.has(status) || message === NO_LEADER)
+    this.refused = options.refused ?? (REFUSED.has(status) || message === NO_LEADER || message.includes(TOO_MANY))
     this.lasting = options.lasting ?? LASTING.has(status)
   }
 
@@ -59,3 +58,5 @@ export class RpcError extends Error {
 
 /** Said by a member that has no leader to those who ask for one, before it does anything. */
 const NO_LEADER = 'etcdserver: no leader'
+/** Said before anything is done. That there is no space left may be said of something that was done all the same. */
+const TOO_MANY = 'etcdserver: too many requests'
