@@ -1,5 +1,5 @@
 /** Rows of ours that somebody else has locked, by hand or for a backup: what can go on does, and what cannot is told so, and is had afterwards. */
-import type { Connection } from 'mysql2/promise'
+import type { Connection, RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { createLocks, type Locks, type LocksOptions } from '../../src/index.ts'
@@ -19,12 +19,15 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     return locks
   }
 
-  /** Until so many of ours wait for a row. */
+  /** Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look. */
   const untilBlocked = (count: number): Promise<void> =>
-    vi.waitFor(async () => {
-      const waits = await server.asRoot('select distinct requesting_trx_id from information_schema.innodb_lock_waits')
-      expect(waits).toHaveLength(count)
-    }, LIMIT)
+    vi.waitFor(
+      async () => {
+        const waits = await server.asRoot('select distinct requesting_trx_id from information_schema.innodb_lock_waits')
+        expect(waits).toHaveLength(count)
+      },
+      { ...LIMIT, interval: 150 },
+    )
 
   beforeEach(async () => {
     server = await MariadbServer.start(source)
@@ -55,6 +58,33 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     await hand.query('commit')
     await vi.waitFor(async () => expect(await locks.mutex('stuck').tryAcquire()).toBeDefined(), LIMIT)
     expect(free?.held).toBe(true)
+  })
+
+  test('a batch of renewals that had to wait does not cut short what was renewed meanwhile', async () => {
+    await using engine = await openMysql(server.url, { listen: false })
+    const claims = ['a', 'b', 'c'].map((key) => ({
+      key,
+      id: key.repeat(32),
+      holder: 'test',
+      weight: 1,
+      limit: 1,
+      ttlMs: 60_000,
+      wait: true,
+    }))
+    await engine.enter(claims)
+    const dueAt = async (): Promise<bigint> => {
+      const [rows] = await hand.query<RowDataPacket[]>(`select cast(due_at as char) due_at from holdfast_line where k = 'c'`)
+      return BigInt(String(rows[0]?.due_at))
+    }
+    await hand.query('begin')
+    await hand.query(`select 1 from holdfast_line where k = 'a' for update`)
+    const early = engine.renew(claims)
+    await untilBlocked(1)
+    await engine.renew(claims.slice(2))
+    const renewed = await dueAt()
+    await hand.query('commit')
+    expect((await early).map(({ state }) => state)).toEqual(['held', 'held', 'held'])
+    expect(await dueAt()).toBe(renewed)
   })
 
   test('a line that is locked can be looked at', async () => {

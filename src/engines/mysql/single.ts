@@ -20,9 +20,13 @@ const MAKE =
   `VALUES (UNHEX(?), UNHEX(?), UNHEX(?), ?, ?, ?, ${NOW}, ${UNTIL}, UNHEX(?), ` +
   `LAST_INSERT_ID(GREATEST(${NOW}, (SELECT m.floor + 1 FROM \`holdfast_meta\` m WHERE m.one = 1 LOCK IN SHARE MODE)))) ` +
   'ON DUPLICATE KEY UPDATE token = token + 0 * LAST_INSERT_ID(0)'
+/**
+ * NOW is from before the statement waited, and a later renewal may have been answered meanwhile: so what has that ttl already is not cut short, unless by a clock that was
+ * set back far.
+ */
 const RENEW =
-  `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ttl = ?, ` +
-  `due_at = IF(outlives, GREATEST(due_at, ${UNTIL}), ${UNTIL}) ${RENEWED}`
+  `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ` +
+  `due_at = IF(outlives OR (ttl = CAST(? AS SIGNED) AND due_at < ${UNTIL} + 60000000), GREATEST(due_at, ${UNTIL}), ${UNTIL}), ttl = ? ${RENEWED}`
 const RENEW_OUTLIVING = `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ttl = ?, due_at = ${UNTIL}, outlives = 1 ${RENEWED}`
 const FREE = `UPDATE \`holdfast_line\` SET due_at = 0, token = LAST_INSERT_ID(token) WHERE k = UNHEX(?) AND id = UNHEX(?) AND due_at > ${NOW}`
 
@@ -41,7 +45,7 @@ export function renewStatement({ key, id, ttlMs, outlives }: Place): Statement {
   const ttl = `${ttlMs}000`
   return outlives === true
     ? { sql: RENEW_OUTLIVING, values: [ttl, ttl, hex(key), id] }
-    : { sql: RENEW, values: [ttl, ttl, ttl, hex(key), id] }
+    : { sql: RENEW, values: [ttl, ttl, ttl, ttl, ttl, hex(key), id] }
 }
 
 /** Leave a line without having been anything but alone in it. The id stays: a row that keeps its size is changed in place. */

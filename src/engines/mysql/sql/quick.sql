@@ -14,7 +14,8 @@ BEGIN
 END
 //
 
--- All with one ttl. If each of them is alone in its line, answers rows of their tokens, in the order of the batch.
+-- All with one ttl. The time is from before the statement waited for rows, and a later renewal may have been answered meanwhile: so what has that ttl already is not cut short, unless by a clock
+-- that was set back far. If each of them is alone in its line, answers rows of their tokens, in the order of the batch.
 CREATE PROCEDURE `holdfast_quick_renew`(
   IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT, IN own_ttl BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
@@ -23,7 +24,7 @@ BEGIN
   DECLARE places LONGTEXT CHARACTER SET ascii DEFAULT CONCAT(' WHERE k IN (', its_keys, ') AND id = ELT(FIELD(k, ', its_keys, '), ', its_ids, ')');
   SET @holdfast_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), @holdfast_ttl = own_ttl, answer = '';
   SET @holdfast_sql = CONCAT(
-    'UPDATE `holdfast_line` FORCE INDEX (PRIMARY) SET due_at = IF(outlives, GREATEST(due_at, @holdfast_now + @holdfast_ttl), @holdfast_now + @holdfast_ttl), ttl = @holdfast_ttl', places, ' AND evicted = 0 AND due_at > @holdfast_now');
+    'UPDATE `holdfast_line` FORCE INDEX (PRIMARY) SET due_at = IF(outlives OR ttl = @holdfast_ttl AND due_at - @holdfast_now < @holdfast_ttl + 60000000, GREATEST(due_at, @holdfast_now + @holdfast_ttl), @holdfast_now + @holdfast_ttl), ttl = @holdfast_ttl', places, ' AND evicted = 0 AND due_at > @holdfast_now');
   CALL `holdfast_run`(changed);
   IF changed = size THEN
     SET @holdfast_sql = CONCAT('SELECT CAST(token AS CHAR) FROM `holdfast_line`', places, ' ORDER BY k');
