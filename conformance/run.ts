@@ -179,6 +179,7 @@ class Run {
   /** What fails first is what is told: a mess left by a failed case is no news. */
   async #play(one: Case, stage: Stage): Promise<void> {
     const scene = new Scene(stage, this.limitMs(one))
+    const { mark } = stage.witness
     let failure: { readonly error: unknown } | undefined
     const attempt = async (part: () => Promise<void>): Promise<void> => {
       try {
@@ -189,7 +190,7 @@ class Run {
     }
     await attempt(() => one.run(scene))
     await attempt(() => scene[Symbol.asyncDispose]())
-    await attempt(() => stage.witness.ask())
+    await attempt(() => stage.witness.ask(mark))
     if (failure !== undefined) throw failure.error
   }
 }

@@ -22,11 +22,19 @@ export class Witness implements Disposable {
     this.#seen.push(what)
   }
 
-  /** Throws if something went unhandled since it was last asked. Node tells of a rejection when its turn ends, so two turns are let pass. */
-  async ask(): Promise<void> {
+  /** How much was seen until now. */
+  get mark(): number {
+    return this.#seen.length
+  }
+
+  /**
+   * Throws if something went unhandled since `mark`. Whoever plays beside a case that left it to nobody is blamed, too; played again, alone, only that one is. Node tells of a
+   * rejection when its turn ends, so two turns are let pass.
+   */
+  async ask(mark: number): Promise<void> {
     await turn()
     await turn()
-    const seen = this.#seen.splice(0)
+    const seen = this.#seen.slice(mark)
     if (seen.length > 0) throw new Error(`went unhandled, ${seen.length} in all:\n${seen.slice(0, 5).join('\n')}`)
   }
 
