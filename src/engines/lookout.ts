@@ -43,6 +43,7 @@ export class Lookout {
   readonly #heap = new Heap<Waiter>()
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
+  #asleepMs = 0
 
   /** `deaf`: nobody tells us anything, so poll. `look`: ask where that entry stands. */
   constructor(clock: Clock, deaf: () => boolean, look: (key: string, id: string) => void) {
@@ -84,10 +85,14 @@ export class Lookout {
 
   #arm(): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    if (at >= this.#timerAt) return
+    // A timer does not run while the machine sleeps: one that has slept is set again.
+    const asleepMs = this.#clock.asleepMs?.() ?? 0
+    if (at >= this.#timerAt && asleepMs === this.#asleepMs) return
+    this.#asleepMs = asleepMs
     this.#timer?.cancel()
+    this.#timer = undefined
     this.#timerAt = at
-    this.#timer = this.#clock.timer(at - this.#clock.now(), () => this.#fire())
+    if (at < Number.POSITIVE_INFINITY) this.#timer = this.#clock.timer(at - this.#clock.now(), () => this.#fire())
   }
 
   #fire(): void {

@@ -56,8 +56,10 @@ export class Hints {
     const [id, key] = [message.slice(0, space), keyOf(message.slice(space + 1))]
     const nodes = this.#heard.get(id) ?? new Set()
     this.#heard.set(id, nodes.add(node))
-    if (nodes.size >= this.#most) this.#look(key, id)
-    else this.#lookout.waits({ key, id, ttlMs: 0, lookMs: MOMENT_MS * (1 + this.#chance.fraction()), place: 'first' })
+    if (nodes.size >= this.#most) {
+      this.#lookout.forget(id)
+      this.#look(key, id)
+    } else this.#lookout.waits({ key, id, ttlMs: 0, lookMs: MOMENT_MS * (1 + this.#chance.fraction()), place: 'first' })
   }
 
   stop(): void {
@@ -65,8 +67,9 @@ export class Hints {
     this.#lookout.stop()
   }
 
+  /** What the lookout knows of it stays: how long it has been looking in vain, and so how soon it looks again. */
   #look(key: string, id: string): void {
-    this.forget(id)
+    this.#heard.delete(id)
     this.#tell(key, id)
   }
 }
