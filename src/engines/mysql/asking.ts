@@ -105,7 +105,7 @@ export class Asking {
 
   /** All have left whose lines have a row. The others were not there, and nothing is left of their lines; they are found by what the rows still say. */
   async #whoLeft(places: readonly Item[], count: number): Promise<readonly string[]> {
-    const [rows = []] = await this.#caller.ask(leftStatement(places)).catch((error: unknown) => {
+    const rows = await this.#caller.look(leftStatement(places)).catch((error: unknown) => {
       throw doubtful(error)
     })
     if (rows.length === count) {

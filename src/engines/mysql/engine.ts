@@ -11,7 +11,7 @@ import { Asking } from './asking.ts'
 import { Caller, type CallOptions } from './caller.ts'
 import { type Diagnosis, diagnose } from './diagnosis.ts'
 import { Ear } from './ear.ts'
-import { ENGINE, fault } from './faults.ts'
+import { doubtful, ENGINE, fault } from './faults.ts'
 import type { Names } from './names.ts'
 import { parted, together, type Way } from './parts.ts'
 import { ALONE, departureOf, keysOf, LINE_BOUND, lineOf, pageOf, standingOf, unhex } from './replies.ts'
@@ -125,7 +125,12 @@ export class MysqlLines implements MysqlEngine {
     const codes = await together(parts, ({ items, way }) => this.#asking.leave(items, way))
     for (const [index, place] of places.entries()) this.#tidying.left(place.key, codes[index] === ALONE)
     this.#tidying.work()
-    return places.map((place, index) => departureOf(codes[index] as string, place))
+    try {
+      return places.map((place, index) => departureOf(codes[index] as string, place))
+    } catch (error) {
+      // One line is locked, and there is no answer for one alone: the others have left all the same.
+      throw places.length > 1 ? doubtful(error) : error
+    }
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {

@@ -9,7 +9,7 @@ BEGIN
   DECLARE held, held_lim, held_lims, waiting INT;
   DECLARE its_id BINARY(16);
   DECLARE is_crowd, is_evicted BOOLEAN;
-  DECLARE is_due BOOLEAN DEFAULT FALSE;
+  DECLARE is_due, is_free BOOLEAN DEFAULT FALSE;
   DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -32,12 +32,14 @@ BEGIN
       UNION ALL
       SELECT id, holder, token, weight, lim, ttl, expires_at, since, held_since FROM `holdfast_entry` WHERE k = own_key AND removed = 0
     ) AS e WHERE e.expires_at > now_us ORDER BY e.token;
+  -- Before the end, or without autocommit a transaction would stay open.
+  SELECT TRUE INTO is_free FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 0 AND l.due_at <= now_us;
   COMMIT AND NO CHAIN NO RELEASE;
   SET innodb_lock_wait_timeout = usual_wait;
   IF @holdfast_wakes <> '' THEN
     CALL `holdfast_wake`(@holdfast_wakes);
   END IF;
-  SELECT IF(EXISTS (SELECT 1 FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 0 AND l.due_at <= now_us), 'free', ''), @holdfast_news;
+  SELECT IF(is_free, 'free', ''), @holdfast_news;
 END
 //
 
