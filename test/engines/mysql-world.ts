@@ -20,6 +20,10 @@ export async function mysqlWorld(server: MariadbServer, brought: Brought = byUrl
   const proxies: FaultProxy[] = []
   const module = builtModule('src/engines/mysql/index.ts')
   const { process } = server
+  // Tables are made when they are first used. With many at once, that may take longer than the ttls of some cases.
+  const first = await brought.engine()
+  await first.inspect('first')
+  await first[Symbol.asyncDispose]()
 
   const actor = async (): Promise<Seat> => {
     const proxy = await FaultProxy.start(server)

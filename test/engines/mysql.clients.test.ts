@@ -147,6 +147,30 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     await pool.close()
   })
 
+  test('without autocommit, no look leaves a transaction open on the connection', async () => {
+    const connection = await createConnection(server.url)
+    await connection.query('set autocommit = 0')
+    const engine = mysql({ client: connection, listen: false, name: 'looked' })
+    const claims = ['a', 'b', 'c'].map((key) => ({
+      key,
+      id: key.repeat(32),
+      holder: 'test',
+      weight: 1,
+      limit: 1,
+      ttlMs: 60_000,
+      wait: true,
+    }))
+    const open = async (): Promise<unknown> => (await connection.query('select @@in_transaction as open'))[0]
+    await engine.enter(claims)
+    await engine.inspect('a')
+    expect(await open()).toEqual([{ open: 0 }])
+    // One of a line that has no row: who has left is looked up.
+    expect(await engine.leave([...claims, { key: 'nobody', id: 'd'.repeat(32) }])).toEqual([true, true, true, false])
+    expect(await open()).toEqual([{ open: 0 }])
+    await engine[Symbol.asyncDispose]()
+    await connection.end()
+  })
+
   test('a single connection on a frozen server: calls are given up in time, nothing is sent behind them, and all goes on afterwards', async () => {
     const connection = await createConnection(server.url)
     const locks = createLocks(mysql({ client: connection }), { ttl: '2s', callTimeout: '300ms' })
