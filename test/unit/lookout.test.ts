@@ -1,0 +1,51 @@
+/** When waiters look again: less and less often for a stranger, and in time although the machine has slept. */
+import { expect, test } from 'vitest'
+import { Witness } from '../../conformance/witness.ts'
+import { systemChance } from '../../src/core/clock.ts'
+import { Lookout } from '../../src/engines/lookout.ts'
+import { Hints } from '../../src/engines/redlock/hints.ts'
+import type { Summary } from '../../src/engines/redlock/verdict.ts'
+import { fakeClock } from '../../src/testing.ts'
+
+const WAITER = { key: 'key', id: 'id', ttlMs: 30_000 }
+
+test('behind a stranger, Redlock looks less and less often', async () => {
+  const clock = fakeClock()
+  const summary = { split: false, stranger: true, next: true, lookMs: 30_000 } as Summary
+  let looks = 0
+  const hints = new Hints(5, clock, systemChance, () => {
+    looks += 1
+    hints.waits(WAITER, summary)
+  })
+  hints.deaf = false
+  hints.waits(WAITER, summary)
+  await clock.advance(10_000)
+  expect(looks).toBeGreaterThan(10)
+  expect(looks).toBeLessThan(60)
+})
+
+test('after the machine has slept, whoever comes is looked after in time, though a timer from before is late', async () => {
+  const timers = fakeClock()
+  let asleepMs = 0
+  const clock = { ...timers, now: () => timers.now() + asleepMs, asleepMs: () => asleepMs }
+  const looked: string[] = []
+  const lookout = new Lookout(
+    clock,
+    () => false,
+    (_, id) => looked.push(id),
+  )
+  lookout.waits({ ...WAITER, id: 'before', lookMs: 30_000, place: 'first' })
+  asleepMs = 3_600_000
+  lookout.waits({ ...WAITER, id: 'after', lookMs: 20, place: 'first' })
+  await timers.advance(100)
+  expect(looked).toContain('after')
+})
+
+test('what goes unhandled while two cases are played is told to both', async () => {
+  using witness = new Witness()
+  const { mark } = witness
+  witness.write('nobody handled this')
+  await expect(witness.ask(mark)).rejects.toThrow('nobody handled this')
+  await expect(witness.ask(mark)).rejects.toThrow('nobody handled this')
+  await witness.ask(witness.mark)
+})
