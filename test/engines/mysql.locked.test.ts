@@ -87,6 +87,30 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     expect(await dueAt()).toBe(renewed)
   })
 
+  test('releases of which one has to wait for a locked row are of unknown outcome, and the others are done', async () => {
+    await using engine = await openMysql(server.url, { listen: false })
+    const claims = ['a', 'b', 'c'].map((key) => ({
+      key,
+      id: key.repeat(32),
+      holder: 'test',
+      weight: 1,
+      limit: 1,
+      ttlMs: 60_000,
+      wait: true,
+    }))
+    await engine.enter(claims)
+    await hand.query('begin')
+    await hand.query(`select 1 from holdfast_line where k = 'b' for update`)
+    await expect(engine.leave(claims)).rejects.toMatchObject({ outcome: 'unknown' })
+    await hand.query('commit')
+    for (const [key, count] of [
+      ['a', 0],
+      ['b', 1],
+      ['c', 0],
+    ] as const)
+      expect((await engine.inspect(key)).entries).toHaveLength(count)
+  })
+
   test('a line that is locked can be looked at', async () => {
     const locks = await open({ ttl: '60s' })
     await locks.mutex('key').acquire()
