@@ -62,10 +62,10 @@ const KINDS: Readonly<Record<string, Kind>> = {
     },
     async listen(url, heard) {
       const watches = new Watches(new EtcdClient({ endpoints: parseUrl(url).hosts }), systemClock)
-      await new Promise<void>((created) => {
+      await new Promise<void>((created, refused) => {
         watches.add(
           { key: CHANNEL, fromRevision: 0n, deletesOnly: true },
-          { changed: heard, created: () => created(), compacted: () => undefined },
+          { changed: heard, created: () => created(), compacted: () => undefined, refused },
         )
       })
     },

@@ -158,6 +158,7 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
         compacted: () => {
           compacted = true
         },
+        refused: () => undefined,
       }
       watches.add({ key: 'watched/', end: 'watched0', fromRevision, deletesOnly: false }, watcher)
       return { keys, ready: async () => vi.waitFor(() => expect(created).toBeGreaterThan(0), LIMIT), compacted: () => compacted }
@@ -213,8 +214,9 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
       const client = open([victim, ...rest])
       const watches = new Watches(client, systemClock)
       onTestFinished(() => watches.stop())
-      const [changed, created] = [vi.fn(), vi.fn()]
-      watches.add({ key: `frozen ${which}`, fromRevision: 0n, deletesOnly: false }, { changed, created, compacted: () => undefined })
+      const [changed, created, ended] = [vi.fn(), vi.fn(), vi.fn()]
+      const watcher = { changed, created, compacted: ended, refused: ended }
+      watches.add({ key: `frozen ${which}`, fromRevision: 0n, deletesOnly: false }, watcher)
       await vi.waitFor(() => expect(created).toHaveBeenCalled(), LIMIT)
       victim.process?.pause()
       onTestFinished(() => victim.process?.resume())

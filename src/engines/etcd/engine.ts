@@ -181,7 +181,7 @@ export class EtcdLines implements EtcdEngine {
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
     await told(this.#client.connect())
-    return await observe(this.#watches, this.#names, key, listener)
+    return await told(observe(this.#watches, this.#names, key, listener))
   }
 
   fence({ key, token }: HeldLease): Fence {

@@ -57,21 +57,23 @@ function summary(key: string, seats: Seat[]): LineSummary {
   return { key, held, waiting: seats.length - held }
 }
 
-/** Resolves when nothing is missed any more. */
+/** Resolves when nothing is missed any more; rejects if we may not watch. Should the right be taken away later, whoever watches finds out by looking. */
 export async function observe(watches: Watches, names: Names, key: string, listener: () => void): Promise<AsyncDisposable> {
   let stop = (): void => {}
+  let begun = false
+  const again = (): void => {
+    void begin()
+    listener()
+  }
   const begin = (): Promise<void> =>
-    new Promise((created) => {
+    new Promise((resolve, reject) => {
+      const created = (): void => {
+        begun = true
+        resolve()
+      }
       stop = watches.add(
         { ...names.line(key), fromRevision: 0n, deletesOnly: false },
-        {
-          changed: listener,
-          created: () => created(),
-          compacted: () => {
-            void begin()
-            listener()
-          },
-        },
+        { changed: listener, created, compacted: again, refused: (error) => (begun ? again() : reject(error)) },
       )
     })
   await begin()

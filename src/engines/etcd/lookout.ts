@@ -81,6 +81,8 @@ export class Lookout {
         changed: (events) => this.#changed(line, events),
         created: (revision) => revision > line.revision && void this.#read(line, { missed: true }),
         compacted: () => this.#watch(line),
+        // Whoever may not look is told so when it does. The line stays, so that it is not tried again and again.
+        refused: () => this.#wake(line),
       },
     )
   }
@@ -152,7 +154,12 @@ export class Lookout {
       // Without it, the next renewal of a waiter brings what we wanted to know; but that may be long.
       if ((!missed && !line.readAgain) || this.#lines.get(line.key) !== line) return
       this.#end(line)
-      for (const id of line.waiters.keys()) this.#setup.tell({ key: line.key, id })
+      this.#wake(line)
     }
+  }
+
+  /** Nobody tells them any more: they have to look for themselves. */
+  #wake(line: Waited): void {
+    for (const id of [...line.waiters.keys()]) this.#setup.tell({ key: line.key, id })
   }
 }

@@ -40,6 +40,11 @@ export interface EtcdClientOptions {
   readonly clock?: Clock
 }
 
+export interface AuthorizedStream extends RpcStream {
+  /** The token that it was begun with may be too old: the next one is to have another. */
+  distrust(): void
+}
+
 export interface CallOptions {
   readonly signal?: AbortSignal | undefined
 }
@@ -125,16 +130,22 @@ export class EtcdClient {
   }
 
   /** A stream both ways, to whichever member answers. `ended` is also called if it could not be begun. */
-  async stream(path: string, handler: StreamHandler): Promise<RpcStream> {
+  async stream(path: string, handler: StreamHandler): Promise<AuthorizedStream> {
     const connection = await this.#endpoints.connect()
     await this.#authenticated()
-    return connection.stream(path, this.#headers(), {
+    const token = this.#token
+    const stream = connection.stream(path, this.#headers(), {
       message: (bytes) => handler.message(bytes),
       ended: (error) => {
         this.#learn(connection, error)
         handler.ended(error)
       },
     })
+    const distrust = (): void => {
+      // Others may have fetched another one meanwhile.
+      if (this.#token === token) this.#token = undefined
+    }
+    return { ...stream, distrust }
   }
 
   close(): void {
