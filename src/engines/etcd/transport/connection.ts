@@ -5,7 +5,8 @@
  * sign of life, and given up if there is none; so a call on it ends within its own limit, and the next one goes elsewhere. It never keeps the process alive.
  */
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants, type IncomingHttpHeaders } from 'node:http2'
-import type { Clock } from '../../../core/clock.ts'
+import type { Socket } from 'node:net'
+import type { Clock, Timer } from '../../../core/clock.ts'
 import { Messages } from './frames.ts'
 import { Pulse } from './pulse.ts'
 import { RpcError, STATUS } from './rpc-error.ts'
@@ -21,6 +22,9 @@ export interface Endpoint {
   readonly host: string
   readonly port: number
 }
+
+/** How long the other side has to say goodbye: a frozen one does not. */
+const GOODBYE_MS = 1_000
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
 
@@ -49,6 +53,8 @@ export class Connection {
   #retired = false
   readonly #pulse: Pulse
   #failure: Error | undefined
+  #socket: Socket | undefined
+  #goodbye: Timer | undefined
 
   constructor(endpoint: Endpoint, tls: Tls | undefined, clock: Clock) {
     this.endpoint = endpoint
@@ -70,6 +76,7 @@ export class Connection {
     this.closed = new Promise((resolve) => {
       this.#session.once('close', resolve)
       this.#session.once('connect', (_, socket) => {
+        this.#socket = socket
         // Small frames one after the other: none of them is to wait until the one before is acknowledged.
         socket.setNoDelay(true)
         // A server that turns us down by an alert of TLS ends the socket, and Node's session does not say so.
@@ -87,6 +94,7 @@ export class Connection {
       void this.closed.then(() => {
         this.#open = false
         this.#pulse.stop()
+        this.#goodbye?.cancel()
         reject(this.#lost('not connected', true))
       })
     })
@@ -171,10 +179,18 @@ export class Connection {
 
   close(): void {
     this.#session.destroy()
+    this.#sayGoodbye()
   }
 
   #closeIfDone(): void {
-    if (this.#retired && this.#calls === 0 && this.#streams.size === 0) this.#session.close()
+    if (!this.#retired || this.#calls > 0 || this.#streams.size > 0) return
+    this.#session.close()
+    this.#sayGoodbye()
+  }
+
+  /** Node waits until the other side ends the connection, too; we do not. */
+  #sayGoodbye(): void {
+    this.#goodbye ??= this.#clock.timer(GOODBYE_MS, () => this.#socket?.destroy())
   }
 
   #request(path: string, headers: Readonly<Record<string, string>>): ClientHttp2Stream | RpcError {
