@@ -12,6 +12,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { CallOptions, EtcdClient } from './transport/client.ts'
+import { RpcError, STATUS } from './transport/rpc-error.ts'
 
 /** A keep-alive that was answered, and does not count yet. */
 export interface Unconfirmed {
@@ -65,6 +66,9 @@ export class ClassLeases {
   readonly #granting = new Map<number, Promise<ClassLease>>()
   /** Those, and the tainted ones in which somebody lives. */
   readonly #all = new Set<ClassLease>()
+  /** Revocations under way. */
+  readonly #ending = new Set<Promise<void>>()
+  #closed = false
 
   constructor(client: EtcdClient, clock: Clock) {
     this.#client = client
@@ -88,9 +92,11 @@ export class ClassLeases {
   /** A lease for this ttl that was kept alive now. */
   async renewed(ttlMs: number, options: CallOptions = {}): Promise<ClassLease> {
     const seconds = secondsOf(ttlMs)
-    const lease = this.#leases.get(seconds)
-    if (lease !== undefined && (await this.keepAlive(lease, options))) return lease
-    return await this.#grant(seconds, options)
+    // One that has ended is in use no more, and others may have had the next one granted by the time we hear of it.
+    for (let lease = this.#leases.get(seconds); lease !== undefined; lease = this.#leases.get(seconds)) {
+      if (await this.keepAlive(lease, options)) return lease
+    }
+    return await this.#grant(seconds)
   }
 
   /** Whether it lives. */
@@ -131,33 +137,42 @@ export class ClassLeases {
     this.#endIfEmpty(lease)
   }
 
-  /** End all of them, with everything that is under them. */
+  /** End all of them, with everything that is under them, also one that is granted meanwhile. From now on there are no others. */
   async close(): Promise<void> {
-    const leases = [...this.#all]
-    this.#all.clear()
+    this.#closed = true
+    await Promise.allSettled(this.#granting.values())
+    for (const lease of this.#all) this.#end(lease)
     this.#leases.clear()
-    await Promise.all(leases.map((lease) => this.#client.revoke(lease.id).catch(() => {})))
+    await Promise.all(this.#ending)
   }
 
   #endIfEmpty(lease: ClassLease): void {
-    if (!lease.tainted || lease.tenants.size > 0 || lease.movingIn > 0 || !this.#all.delete(lease)) return
+    if (lease.tainted && lease.tenants.size === 0 && lease.movingIn === 0) this.#end(lease)
+  }
+
+  #end(lease: ClassLease): void {
+    if (!this.#all.delete(lease)) return
     // Should this fail: nobody keeps it alive any more.
-    this.#client.revoke(lease.id).catch(() => {})
+    const ending = this.#client.revoke(lease.id).catch(() => {})
+    this.#ending.add(ending)
+    void ending.then(() => this.#ending.delete(ending))
   }
 
   #retire(lease: ClassLease): void {
     for (const [seconds, one] of this.#leases) if (one === lease) this.#leases.delete(seconds)
   }
 
-  #grant(seconds: number, options: CallOptions): Promise<ClassLease> {
-    const granting = this.#granting.get(seconds) ?? this.#grantNow(seconds, options).finally(() => this.#granting.delete(seconds))
+  /** One at a time, for whoever wants it: so it is nobody's to give up. */
+  #grant(seconds: number): Promise<ClassLease> {
+    if (this.#closed) return Promise.reject(new RpcError(STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }))
+    const granting = this.#granting.get(seconds) ?? this.#grantNow(seconds).finally(() => this.#granting.delete(seconds))
     this.#granting.set(seconds, granting)
     return granting
   }
 
-  async #grantNow(seconds: number, options: CallOptions): Promise<ClassLease> {
+  async #grantNow(seconds: number): Promise<ClassLease> {
     const sentAt = this.#clock.now()
-    const granted = await this.#client.grant(seconds, options)
+    const granted = await this.#client.grant(seconds)
     const lease = new ClassLease(granted.lease, granted.seconds * 1000, sentAt)
     this.#leases.set(seconds, lease)
     this.#all.add(lease)

@@ -1,0 +1,88 @@
+/** Leases on a real etcd: one for each ttl, however many ask for it at once, and none that an engine leaves behind. */
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Claim } from '../../src/core/engine.ts'
+import { EtcdLines } from '../../src/engines/etcd/engine.ts'
+import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
+import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT = { timeout: 30_000, interval: 10 }
+
+type Question = Parameters<EtcdClient['call']>
+
+/** Answers to these services are kept back until they are let go, one by one. */
+class Holding extends EtcdClient {
+  readonly services = new Set<string>()
+  readonly kept: (() => void)[] = []
+
+  override async call(...question: Question): Promise<Buffer> {
+    const answer = await super.call(...question)
+    if (!this.services.has(question[0].slice(question[0].lastIndexOf('/') + 1))) return answer
+    await new Promise<void>((resolve) => this.kept.push(resolve))
+    return answer
+  }
+}
+
+let ids = 0
+
+/** Of a ttl that ends by itself after the test has. */
+function claimOf(key: string): Claim {
+  ids += 1
+  return { key, id: ids.toString(16).padStart(32, 'c'), holder: 'test', weight: 1, limit: 1, ttlMs: 300_000, wait: true }
+}
+
+await describeServer('leases of etcd', findOwnEtcd, (source) => {
+  let server: EtcdServer
+
+  beforeAll(async () => {
+    server = await EtcdServer.start(source)
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  function open(): { client: Holding; engine: EtcdLines } {
+    const client = new Holding({ endpoints: [server] })
+    const engine = new EtcdLines(client, 'holdfast/', systemClock)
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    return { client, engine }
+  }
+
+  /** Every lease that the server has. */
+  async function leases(): Promise<readonly bigint[]> {
+    const answer = await fetch(`http://127.0.0.1:${server.port}/v3/lease/leases`, { method: 'POST', body: '{}' })
+    const { leases: found = [] } = (await answer.json()) as { leases?: { ID: string }[] }
+    return found.map(({ ID }) => BigInt(ID))
+  }
+
+  test('two that find their lease ended, one after the other, have one granted', async () => {
+    const { client, engine } = open()
+    const [first, second] = [claimOf('one'), claimOf('other')]
+    await engine.enter([first])
+    const [ended] = await leases()
+    await client.revoke(ended as bigint)
+    client.services.add('LeaseKeepAlive')
+    const renewals = [engine.renew([first]), engine.renew([second])]
+    await vi.waitFor(() => expect(client.kept).toHaveLength(2), LIMIT)
+    client.services.clear()
+    client.kept[0]?.()
+    await renewals[0]
+    client.kept[1]?.()
+    await renewals[1]
+    expect(await leases()).toHaveLength(1)
+  })
+
+  test('an engine that is closed leaves no lease, though one was being granted, and grants no other', async () => {
+    const before = await leases()
+    const { client, engine } = open()
+    client.services.add('LeaseGrant')
+    const entering = engine.enter([claimOf('closing')])
+    await vi.waitFor(() => expect(client.kept).toHaveLength(1), LIMIT)
+    const closing = engine[Symbol.asyncDispose]()
+    const late = engine.enter([{ ...claimOf('closed'), ttlMs: 200_000 }])
+    client.kept[0]?.()
+    await Promise.all([entering, closing])
+    const [standing] = await late
+    expect(standing).toMatchObject({ state: 'failed', error: { outcome: 'not-applied', transient: false } })
+    expect(await leases()).toEqual(before)
+  })
+})
