@@ -133,8 +133,9 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
     const [one, other] = [open(), open()]
     const [leaving, entering] = [claimOf('given up: before'), claimOf('given up')]
     await one.engine.enter([leaving])
-    // So that the next enter needs a keep-alive.
-    await new Promise((resolve) => setTimeout(resolve, TTL_MS / 3 + 100))
+    // So that the next enter needs a keep-alive: with less than two thirds of it left, a lease is not fresh.
+    const left = async (): Promise<number | undefined> => (await other.engine.inspect(leaving.key)).entries[0]?.remainingMs
+    await vi.waitFor(async () => expect(await left()).toBeLessThan((2 * TTL_MS) / 3), LIMIT)
     const keepAlive = one.client.keep('LeaseKeepAlive', 'answer')
     const entered = one.engine.enter([entering])
     await keepAlive.there
