@@ -9,10 +9,10 @@ export interface Script {
 }
 
 const common =
-  "local call = redis.call\nlocal function digits(n)\nreturn string.format('%.0f', n)\nend\nlocal clock\nlocal function now()\nif not clock then\nlocal time = call('TIME')\nclock = time[1] * 1000 + math.floor(time[2] / 1000)\nend\nreturn clock\nend\nlocal function counted_to(group)\nlocal count = call('HGET', 'hf1:counters', group)\nif count then return count end\nlocal time = call('TIME')\nlocal seed = time[1] .. string.format('%06d', time[2])\ncall('HSET', 'hf1:counters', group, seed)\nreturn seed\nend\nlocal function mine(value, id)\nif not value or string.sub(value, 1, #id + 6) ~= 'hfr1:' .. id .. ':' then return nil end\nreturn string.match(value, '^(%d+) (%d+) (%a) (%d+) (.*)$', #id + 7)\nend\nlocal function value_of(id, number, attempt, flag, ttl, rest)\nreturn 'hfr1:' .. id .. ':' .. number .. ' ' .. attempt .. ' ' .. flag .. ' ' .. ttl .. ' ' .. rest\nend\nlocal function queue_of(K)\nreturn 'hf1:redlock:queue:{' .. K .. '}'\nend\nlocal function waiters_of(K)\nreturn 'hf1:redlock:waiters:{' .. K .. '}'\nend\nlocal function unregister(K, id)\nif call('ZREM', queue_of(K), id) == 0 then return false end\ncall('HDEL', waiters_of(K), id)\nreturn true\nend\nlocal function first(K)\nwhile true do\nlocal id = call('ZRANGE', queue_of(K), 0, 0)[1]\nif not id then return nil end\nlocal record = call('HGET', waiters_of(K), id)\nlocal expiry = record and string.match(record, '^%d+')\nif expiry and tonumber(expiry) > now() then return id, record end\nunregister(K, id)\nend\nend\nlocal function register(K, id, ttl, client, holder, front)\nlocal queue, waiters = queue_of(K), waiters_of(K)\ncall('HSET', waiters, id, digits(now() + ttl) .. ' ' .. ttl .. ' ' .. client .. ' ' .. holder)\nif not call('ZSCORE', queue, id) then\nlocal end_of_line = front and 0 or -1\nlocal at = call('ZRANGE', queue, end_of_line, end_of_line, 'WITHSCORES')[2]\ncall('ZADD', queue, digits(at and (front and at - 1 or math.max(at + 1, now())) or now()), id)\nend\nif call('PTTL', queue) < tonumber(ttl) then\ncall('PEXPIRE', queue, 2 * ttl)\ncall('PEXPIRE', waiters, 2 * ttl)\nend\nend\nlocal function hint(K)\nlocal id, record = first(K)\nif id then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end\nend"
+  "local call = redis.call\nlocal function digits(n)\nreturn string.format('%.0f', n)\nend\nlocal clock\nlocal function now()\nif not clock then\nlocal time = call('TIME')\nclock = time[1] * 1000 + math.floor(time[2] / 1000)\nend\nreturn clock\nend\nlocal function counted_to(group)\nlocal count = call('HGET', 'hf1:counters', group)\nif count then return count end\nlocal time = call('TIME')\nlocal seed = time[1] .. string.format('%06d', time[2])\ncall('HSET', 'hf1:counters', group, seed)\nreturn seed\nend\nlocal function mine(value, id)\nif not value or string.sub(value, 1, #id + 6) ~= 'hfr1:' .. id .. ':' then return nil end\nreturn string.match(value, '^(%d+) (%d+) (%a) (%d+) (.*)$', #id + 7)\nend\nlocal function value_of(id, number, attempt, flag, ttl, rest)\nreturn 'hfr1:' .. id .. ':' .. number .. ' ' .. attempt .. ' ' .. flag .. ' ' .. ttl .. ' ' .. rest\nend\nlocal function queue_of(K)\nreturn 'hf1:redlock:queue:{' .. K .. '}'\nend\nlocal function waiters_of(K)\nreturn 'hf1:redlock:waiters:{' .. K .. '}'\nend\nlocal function unregister(K, id)\nif call('ZREM', queue_of(K), id) == 0 then return false end\ncall('HDEL', waiters_of(K), id)\nreturn true\nend\nlocal function first(K)\nwhile true do\nlocal id = call('ZRANGE', queue_of(K), 0, 0)[1]\nif not id then return nil end\nlocal record = call('HGET', waiters_of(K), id)\nlocal expiry = record and string.match(record, '^%d+')\nif expiry and tonumber(expiry) > now() then return id, record end\nunregister(K, id)\nend\nend\nlocal function register(K, id, ttl, client, holder, front)\nlocal queue, waiters = queue_of(K), waiters_of(K)\ncall('HSET', waiters, id, digits(now() + ttl) .. ' ' .. ttl .. ' ' .. client .. ' ' .. holder)\nif not call('ZSCORE', queue, id) then\nlocal end_of_line = front and 0 or -1\nlocal at = call('ZRANGE', queue, end_of_line, end_of_line, 'WITHSCORES')[2]\ncall('ZADD', queue, digits(at and (front and at - 1 or math.max(at + 1, now())) or now()), id)\nend\nif call('PTTL', queue) < tonumber(ttl) then\ncall('PEXPIRE', queue, 2 * ttl)\ncall('PEXPIRE', waiters, 2 * ttl)\nend\nend\nlocal function hint(K, by)\nlocal id, record = first(K)\nif id and id ~= by then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end\nend"
 
 export const ask: Script = {
-  sha: 'c6563af486e34cd654d44a5f3701643ac149cd01',
+  sha: '79cc422c27e595e43aec107e98a1b7f251d7e87a',
   text: [
     "if ARGV[3] == '1' and (ARGV[7] == 't' or ARGV[7] == 'w') then\nlocal K = string.sub(ARGV[1], 1, -2)\nif redis.call('EXISTS', K, 'hf1:redlock:evicted') == 0 then\nlocal id, attempt, group = string.match(ARGV[2], '(%S+) (%S+) (%S+)')\nlocal number = redis.call('HINCRBY', 'hf1:counters', group, 1)\nif number > 1 then\nnumber = string.format('%.0f', number)\nredis.call('SET', K, 'hfr1:' .. id .. ':' .. number .. ' ' .. attempt .. ' a ' .. ARGV[6] .. ' ' .. ARGV[4] .. ' ' .. ARGV[8], 'PX', ARGV[6])\nreturn number\nend\nredis.call('HDEL', 'hf1:counters', group)\nend\nend",
     common,
@@ -22,7 +22,7 @@ export const ask: Script = {
 }
 
 export const raise: Script = {
-  sha: '690a9e50c27351ce58b57968aaf75e1d6fa3bf9e',
+  sha: 'f8508d93641bbe619c398f04cd1f4ed6ac066b39',
   text: [
     common,
     "local answers = {}\nfor at = 1, #ARGV, 4 do\nlocal K, id, to, group = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]\nlocal value = redis.pcall('GET', K)\nlocal number, attempt, flag, ttl, rest = mine(type(value) == 'string' and value, id)\nlocal count = number and tonumber(counted_to(group))\nif not number then\nanswers[#answers + 1] = '0'\nelseif count > tonumber(to) then\nanswers[#answers + 1] = digits(count)\nelse\ncall('HSET', 'hf1:counters', group, to)\ncall('SET', K, value_of(id, to, attempt, flag, ttl, rest), 'KEEPTTL')\nanswers[#answers + 1] = to\nend\nend\nreturn table.concat(answers, ' ')",
@@ -31,7 +31,7 @@ export const raise: Script = {
 }
 
 export const mend: Script = {
-  sha: 'a47b08ac2efb5cd10cb171685e49258d6688fafc',
+  sha: 'e909bd60feab4fd6123a6a4b779167d78d08e2ba',
   text: [
     common,
     "for at = 2, #ARGV, 10 do\nlocal K, id, attempt, group, token, seen, not_after, ttl, flag, holder = unpack(ARGV, at, at + 9)\nlocal done\nif seen == '' then\ndone = now() <= tonumber(not_after) and call('SET', K, value_of(id, token, attempt, flag, ttl, ARGV[1] .. ' ' .. holder), 'NX', 'PX', ttl)\nif done then unregister(K, id) end\nelse\nlocal value = redis.pcall('GET', K)\nlocal number, since, is, had, rest = mine(type(value) == 'string' and value, id)\ndone = number == seen\nif done then call('SET', K, value_of(id, token, since, is, had, rest), 'KEEPTTL') end\nend\nif done and tonumber(counted_to(group)) < tonumber(token) then call('HSET', 'hf1:counters', group, token) end\nend\nreturn redis.status_reply('OK')",
@@ -40,7 +40,7 @@ export const mend: Script = {
 }
 
 export const leave: Script = {
-  sha: '6d492c01876a81258739ab8cad02512bf80c6692',
+  sha: 'b01cbcc510b417e5596ea7182e1bf553feccffeb',
   text: [
     "if ARGV[3] == '1' then\nlocal K, id = string.sub(ARGV[1], 1, -2), string.sub(ARGV[2], 1, -2)\nif redis.call('EXISTS', 'hf1:redlock:queue:{' .. K .. '}') == 0 then\nlocal value = redis.pcall('GET', K)\nif type(value) == 'string' and string.sub(value, 1, #id + 6) == 'hfr1:' .. id .. ':' then\nredis.call('DEL', K)\nreturn '1'\nend\nreturn '0'\nend\nend",
     common,
@@ -50,16 +50,16 @@ export const leave: Script = {
 }
 
 export const retreat: Script = {
-  sha: 'c7e4a5bd789fb41d130b933fde22c8e8014f75c0',
+  sha: 'c6f98c2138313ab9d8f4cc64d8a71860a3e3e33a',
   text: [
     common,
-    "local answers = {}\nfor at = 2, #ARGV, 5 do\nlocal K, id, up_to, ttl, holder = unpack(ARGV, at, at + 4)\nlocal value = redis.pcall('GET', K)\nlocal number, attempt, _, _, rest = mine(type(value) == 'string' and value, id)\nlocal was = number and tonumber(attempt) <= tonumber(up_to)\nif was then call('DEL', K) end\nif ttl ~= '' and not (number and not was) and not call('ZSCORE', queue_of(K), id) then\nlocal client, name = string.match(rest or ARGV[1] .. ' ' .. holder, '^(%S*) (.*)$')\nregister(K, id, ttl, client, name, true)\nend\nanswers[#answers + 1] = was and '1' or '0'\nend\nreturn table.concat(answers)",
+    "local answers = {}\nfor at = 2, #ARGV, 5 do\nlocal K, id, up_to, ttl, holder = unpack(ARGV, at, at + 4)\nlocal value = redis.pcall('GET', K)\nlocal number, attempt, _, _, rest = mine(type(value) == 'string' and value, id)\nlocal was = number and tonumber(attempt) <= tonumber(up_to)\nif was then call('DEL', K) end\nif ttl ~= '' and not (number and not was) and not call('ZSCORE', queue_of(K), id) then\nlocal client, name = string.match(rest or ARGV[1] .. ' ' .. holder, '^(%S*) (.*)$')\nregister(K, id, ttl, client, name, true)\nend\nif was then hint(K, id) end\nanswers[#answers + 1] = was and '1' or '0'\nend\nreturn table.concat(answers)",
   ].join('\n'),
   grants: false,
 }
 
 export const look: Script = {
-  sha: 'b5792659f85ed56997fb5c682a4bacfcc26780e2',
+  sha: 'e994398dc04c0272ba2c9e0685646d746786552f',
   text: [
     common,
     "local K = ARGV[1]\nlocal kind = call('TYPE', K).ok\nlocal reply = {kind, kind == 'string' and call('GET', K) or '', call('PTTL', K)}\nfirst(K)\nfor _, id in ipairs(call('ZRANGE', queue_of(K), 0, -1)) do\nlocal record = call('HGET', waiters_of(K), id)\nlocal left = record and string.match(record, '^%d+') - now()\nif left and left > 0 then\nlocal n = #reply\nreply[n + 1], reply[n + 2], reply[n + 3] = id, record, left\nend\nend\nreturn reply",
@@ -68,7 +68,7 @@ export const look: Script = {
 }
 
 export const evict: Script = {
-  sha: 'e23ae73773f33cdcadf7c7794f85fe3af4019041',
+  sha: '4ec5bebd4744cc05173b54cad84fe82c4db6fc27',
   text: [
     common,
     "local K, id, how = ARGV[1], ARGV[2], ARGV[3]\nlocal value = redis.pcall('GET', K)\nlocal number, attempt, _, ttl, rest = mine(type(value) == 'string' and value, id)\nif not number then return 0 end\nif how == 'expire' then\ncall('SET', K, value_of(id, number, attempt, 'e', ttl, rest), 'KEEPTTL')\nelse\nlocal left = math.max(call('PTTL', K), 1)\ncall('DEL', K)\nlocal known = call('HGETALL', 'hf1:redlock:evicted')\nfor at = 1, #known, 2 do\nif tonumber(known[at + 1]) <= now() then call('HDEL', 'hf1:redlock:evicted', known[at]) end\nend\ncall('HSET', 'hf1:redlock:evicted', id, digits(now() + left))\nif call('PTTL', 'hf1:redlock:evicted') < left then call('PEXPIRE', 'hf1:redlock:evicted', left) end\nhint(K)\nend\ncall('PUBLISH', 'hf1:' .. string.match(rest, '^%S*'), id .. ' ' .. K)\nreturn 1",

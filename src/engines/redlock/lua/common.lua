@@ -86,8 +86,8 @@ local function register(K, id, ttl, client, holder, front)
   end
 end
 
--- Tell the first in line that the key may be free. Only a hint: it has to win a majority like everybody else.
-local function hint(K)
+-- Tell the first in line that the key may be free, unless it is the one that has freed it. Only a hint: it has to win a majority like everybody else.
+local function hint(K, by)
   local id, record = first(K)
-  if id then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end
+  if id and id ~= by then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end
 end

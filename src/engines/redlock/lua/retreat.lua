@@ -1,4 +1,5 @@
--- Take back what an attempt has taken, and nothing that a later one has.
+-- Take back what an attempt has taken, and nothing that a later one has. The first in line is told: it may have been waiting for this one. Whoever takes back something and
+-- stays in line is the first itself, and looks again by itself.
 --
 -- KEYS                 none
 -- ARGV  1              the client
@@ -16,6 +17,7 @@ for at = 2, #ARGV, 5 do
     local client, name = string.match(rest or ARGV[1] .. ' ' .. holder, '^(%S*) (.*)$')
     register(K, id, ttl, client, name, true)
   end
+  if was then hint(K, id) end
   answers[#answers + 1] = was and '1' or '0'
 end
 return table.concat(answers)
