@@ -1,12 +1,12 @@
 /** What Redlock is told, or does, too late: attempts that are taken back, messages that overtake each other, commands that a client sends again. On real servers. */
-import type { Redis } from 'ioredis'
 import { afterEach, expect, test, vi } from 'vitest'
 import type { Claim, News } from '../../src/core/engine.ts'
-import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'
-import { FaultProxy } from '../servers/proxy.ts'
-import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
+import { openRedlock, type RedlockEngine, redlock } from '../../src/engines/redlock/index.ts'
+import { ask } from '../../src/engines/redlock/scripts.ts'
+import { findOwnRedis } from '../servers/redis.ts'
+import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
-import { connected, Fleet, urlOf } from './redlock-world.ts'
+import { connected, Fleet } from './redlock-world.ts'
 
 const LIMIT = { timeout: 20_000, interval: 10 }
 /** Far longer than any test waits: what is gone was given back, and who is woken was told. */
@@ -17,6 +17,36 @@ let ids = 0
 function claimOf(key: string, claim: Partial<Claim> = {}): Claim {
   ids += 1
   return { key, id: ids.toString(16).padStart(32, 'd'), holder: 'h', weight: 1, limit: 1, ttlMs: TTL_MS, wait: false, ...claim }
+}
+
+/** A command that is kept back: before it is sent, or before its answer is heard. */
+interface Kept {
+  go(): void
+  /** Nobody hears of it any more. */
+  lose(): void
+}
+
+/** A client of one server that promises no order, as glide does not: of the script that it is told to keep back. */
+class Unordered {
+  readonly #connection: Resp
+  readonly kept: Kept[] = []
+  keeps: { readonly sha: string; readonly what: 'request' | 'answer' } | undefined
+
+  constructor(connection: Resp) {
+    this.#connection = connection
+  }
+
+  async customCommand(words: string[]): Promise<unknown> {
+    const { keeps } = this
+    if (keeps === undefined || !words.includes(keeps.sha)) return await this.#connection.command(...words)
+    const answer = keeps.what === 'answer' ? await this.#connection.command(...words) : undefined
+    await new Promise<void>((go, reject) => this.kept.push({ go, lose: () => reject(new Error('the connection was lost')) }))
+    return answer ?? (await this.#connection.command(...words))
+  }
+
+  invokeScript(): never {
+    throw new Error('not used')
+  }
 }
 
 await describeServer('Redlock, late', findOwnRedis, (source) => {
@@ -32,31 +62,48 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     return fleet
   }
 
-  async function proxyOf(server: RedisServer): Promise<FaultProxy> {
-    const proxy = await FaultProxy.start(server)
-    open.push(proxy)
-    return proxy
-  }
-
-  async function engineOf(via: readonly { readonly port: number }[]): Promise<RedlockEngine> {
-    const engine = await connected(await openRedlock(`${urlOf(via.map(({ port }) => port))}?timeout=2000`))
+  async function unordered(fleet: Fleet): Promise<{ readonly engine: RedlockEngine; readonly clients: readonly Unordered[] }> {
+    const connections = await Promise.all(fleet.servers.map((server) => server.connect()))
+    open.push(...connections)
+    const clients = connections.map((connection) => new Unordered(connection))
+    const engine = await connected(redlock({ clients, timeoutMs: 20_000 }))
     open.push(engine)
-    return engine
+    return { engine, clients }
   }
 
   test('whoever waits for one whose attempt failed is told when it is taken back', async () => {
     const fleet = await fleetOf()
-    const proxies = await Promise.all(fleet.servers.map(proxyOf))
-    const [one, other] = [await engineOf(proxies), await engineOf(fleet.servers)]
+    const one = await unordered(fleet)
+    const other = await connected(await openRedlock(`${fleet.url}?timeout=2000`))
+    open.push(other)
     const news: News[] = []
     await other.subscribe?.((told) => news.push(told))
-    for (const proxy of proxies.slice(1)) proxy.blackHole('replies')
-    const trying = one.enter([claimOf('taken back')])
-    await vi.waitFor(async () => expect(await fleet.stored()).toHaveLength(3), LIMIT)
+    for (const client of one.clients) client.keeps = { sha: ask.sha, what: 'answer' }
+    const trying = one.engine.enter([claimOf('taken back')])
+    await vi.waitFor(() => expect(one.clients.map(({ kept }) => kept.length)).toEqual([1, 1, 1]), LIMIT)
     const waiter = claimOf('taken back', { wait: true })
     expect((await other.enter([waiter]))[0]?.state).toBe('waiting')
+    for (const { kept } of one.clients) kept[0]?.lose()
     expect((await trying)[0]?.state).toBe('failed')
     await vi.waitFor(() => expect(news).toContainEqual({ key: waiter.key, id: waiter.id }), LIMIT)
     await vi.waitFor(async () => expect((await other.renew([waiter]))[0]?.state).toBe('held'), LIMIT)
+  })
+
+  test('a leave that overtakes its own enter leaves nothing behind', async () => {
+    const fleet = await fleetOf()
+    const { engine, clients } = await unordered(fleet)
+    for (const client of clients) client.keeps = { sha: ask.sha, what: 'request' }
+    const claim = claimOf('overtaken')
+    const entering = engine.enter([claim])
+    await vi.waitFor(() => expect(clients.map(({ kept }) => kept.length)).toEqual([1, 1, 1]), LIMIT)
+    expect(await engine.leave([claim])).toEqual([false])
+    for (const { kept } of clients) kept[0]?.go()
+    expect((await entering)[0]?.state).toBe('gone')
+    // Each of them has taken it.
+    for (const server of fleet.servers) {
+      await using connection = await server.connect()
+      await vi.waitFor(async () => expect(await connection.command('HLEN', 'hf1:counters')).toBe(1), LIMIT)
+    }
+    await vi.waitFor(async () => expect(await fleet.stored()).toEqual([]), LIMIT)
   })
 })

@@ -89,7 +89,8 @@ export class Asking {
     for (let index = 0; index < this.#items.length; index += 1) {
       const item = this.#items[index] as Item
       const answer = answers?.[index] ?? (error === undefined ? { why: 'silent' as const } : { why: 'silent' as const, error })
-      if (item.state === 'asked') item.answers[node] = answer
+      // Whoever has left does not wait for the verdict.
+      if (item.state === 'asked' && !item.stay.left) item.answers[node] = answer
       else this.#heardLate(item, node, answer)
     }
     if (answers !== undefined) this.#around.outbox.settle(node)
