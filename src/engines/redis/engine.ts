@@ -66,6 +66,7 @@ export class RedisLines implements RedisEngine {
   #letterbox: Letterbox | undefined
   #opening: Promise<void> | undefined
   #listener: ((news: News) => void) | undefined
+  #closed = false
 
   constructor({ wire, prefix, clock, client, durability }: EngineSetup) {
     this.#wire = wire
@@ -149,6 +150,7 @@ export class RedisLines implements RedisEngine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true
     this.#listener = undefined
     this.#lookout.stop()
     this.#watches.stop()
@@ -167,11 +169,15 @@ export class RedisLines implements RedisEngine {
 
   async #open(): Promise<void> {
     await this.#caller.connected()
-    this.#letterbox = new Letterbox(this.#clock, (K) => this.#names.keyOf(K), {
+    const letterbox = new Letterbox(this.#clock, (K) => this.#names.keyOf(K), {
       news: (news) => this.#heard(news),
       changed: (key) => this.#watches.ring(key),
     })
-    await this.#letterbox.open(this.#wire, RESERVED + this.#client)
+    await letterbox.open(this.#wire, RESERVED + this.#client)
+    // Until now nobody has told us anything, and waiters had to look.
+    this.#letterbox = letterbox
+    // Closed meanwhile: nobody else would close it.
+    if (this.#closed) await letterbox[Symbol.asyncDispose]()
   }
 
   #heard(news: News): void {

@@ -209,7 +209,8 @@ export class RedlockLines implements RedlockEngine {
     const { wire, names } = this.#nodes[index] as ServerNode
     const known = this.#ears.get(index)
     if (known !== undefined) return [known]
-    if (wire.listen === undefined) return []
+    // Closed meanwhile: nobody would close it.
+    if (wire.listen === undefined || this.#closed) return []
     const opening = wire.listen(this.#channel, {
       heard: (message) => this.#hints.heard(index, message, (K) => names.keyOf(K)),
       gap: () => this.#listener?.({ gap: true }),
