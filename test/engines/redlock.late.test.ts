@@ -1,9 +1,11 @@
 /** What Redlock is told, or does, too late: attempts that are taken back, messages that overtake each other, commands that a client sends again. On real servers. */
+import { Redis } from 'ioredis'
 import { afterEach, expect, test, vi } from 'vitest'
 import type { Claim, News } from '../../src/core/engine.ts'
 import { openRedlock, type RedlockEngine, redlock } from '../../src/engines/redlock/index.ts'
 import { ask } from '../../src/engines/redlock/scripts.ts'
-import { findOwnRedis } from '../servers/redis.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
 import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
 import { connected, Fleet } from './redlock-world.ts'
@@ -105,5 +107,35 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
       await vi.waitFor(async () => expect(await connection.command('HLEN', 'hf1:counters')).toBe(1), LIMIT)
     }
     await vi.waitFor(async () => expect(await fleet.stored()).toEqual([]), LIMIT)
+  })
+
+  test('what a client sends again when it is connected, later than a ttl, is given back', async () => {
+    const fleet = await fleetOf()
+    const [first, , third] = fleet.servers as [RedisServer, RedisServer, RedisServer]
+    const proxy = await FaultProxy.start(third)
+    open.push(proxy)
+    const clients = [...fleet.servers.slice(0, 2), proxy].map(({ port }) => new Redis({ port, maxRetriesPerRequest: null }))
+    open.push({ [Symbol.asyncDispose]: async () => void clients.map((client) => client.disconnect()) })
+    const engine = await connected(redlock({ clients, timeoutMs: 500 }))
+    open.push(engine)
+    const [ear, watcher] = [await third.connect(), await first.connect()]
+    open.push(ear, watcher)
+    await ear.command('CONFIG', 'SET', 'notify-keyspace-events', 'Kgx$')
+    const events: string[] = []
+    ear.onMessage = (_, event) => events.push(event)
+    await ear.command('SUBSCRIBE', '__keyspace@0__:lock:again')
+    proxy.blackHole('requests')
+    const claim = claimOf('again', { ttlMs: 2_000 })
+    expect((await engine.enter([claim]))[0]?.state).toBe('held')
+    await vi.waitFor(() => expect(proxy.heldBytes('requests')).toBeGreaterThan(0), LIMIT)
+    await proxy.refuse()
+    await vi.waitFor(() => expect(clients[2]?.status).not.toBe('ready'), LIMIT)
+    expect(await engine.leave([claim])).toEqual([true])
+    // Until whatever was owed has expired.
+    await watcher.command('SET', 'a ttl', '', 'PX', 2_000)
+    await vi.waitFor(async () => expect(await watcher.command('EXISTS', 'a ttl')).toBe(0), LIMIT)
+    await proxy.heal()
+    await vi.waitFor(() => expect(events.filter((event) => event === 'del' || event === 'expired')).toHaveLength(1), LIMIT)
+    expect(events).toEqual(['set', 'expire', 'del'])
   })
 })

@@ -1,4 +1,9 @@
-/** What has to be given back on one node, when it can be asked again: by id, until it must have expired there by itself. */
+/**
+ * What has to be given back on one node, when it can be asked again: by id.
+ *
+ * What was sent before the connection broke must have expired there by itself, after a ttl; but a client that somebody brought may send again what was not answered, as soon as it is
+ * connected, however much later that is. So a debt is paid all the same.
+ */
 import type { Clock } from '../../core/clock.ts'
 import type { Departure } from './node.ts'
 import type { Owed } from './outbox.ts'
@@ -25,20 +30,29 @@ export class Debts {
 
   add(departure: Owed): void {
     const known = this.#debts.get(departure.id)
-    if (known === undefined ? this.#debts.size >= MOST_DEBTS : covers(known.departure, departure)) return
+    if (known === undefined ? !this.#hasRoom() : covers(known.departure, departure)) return
     this.#debts.set(departure.id, { departure, until: this.#clock.now() + departure.ttlMs })
   }
 
-  /** So many of them, without those that have expired. They are no debts any more, unless they are added again. */
+  /** So many of them. They are no debts any more, unless they are added again. */
   take(most: number): readonly Owed[] {
     const now = this.#clock.now()
     const taken: Owed[] = []
     for (const [id, { departure, until }] of this.#debts) {
       if (taken.length === most) break
       this.#debts.delete(id)
-      if (until > now) taken.push({ ...departure, ttlMs: until - now })
+      const { stays, ...gone } = departure
+      // Whoever was to stay in line has not been renewed there since.
+      taken.push(until > now ? { ...departure, ttlMs: until - now } : { ...gone, ttlMs: 0 })
     }
     return taken
+  }
+
+  /** The oldest gives way if it must have expired. */
+  #hasRoom(): boolean {
+    if (this.#debts.size < MOST_DEBTS) return true
+    const [[id, { until }] = ['', { until: Number.POSITIVE_INFINITY }]] = this.#debts
+    return until <= this.#clock.now() && this.#debts.delete(id)
   }
 }
 
