@@ -41,9 +41,10 @@ export class Debts {
     for (const [id, { departure, until }] of this.#debts) {
       if (taken.length === most) break
       this.#debts.delete(id)
-      const { stays, ...gone } = departure
+      const { key, upTo } = departure
       // Whoever was to stay in line has not been renewed there since.
-      taken.push(until > now ? { ...departure, ttlMs: until - now } : { ...gone, ttlMs: 0 })
+      if (until > now) taken.push({ ...departure, ttlMs: until - now })
+      else taken.push({ key, id, ttlMs: 0, ...(upTo === undefined ? {} : { upTo }) })
     }
     return taken
   }
