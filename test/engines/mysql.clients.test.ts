@@ -1,6 +1,6 @@
 /** Clients that users bring: a Pool and a Connection of mysql2, with promises and without, as they are and as users change them. */
 import * as callbacks from 'mysql2'
-import { createConnection, createPool, type Pool, type PoolOptions, type QueryOptions } from 'mysql2/promise'
+import { createConnection, createPool, type Pool, type PoolOptions, type QueryOptions, type RowDataPacket } from 'mysql2/promise'
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { type MysqlClient, mysql } from '../../src/engines/mysql/index.ts'
@@ -59,6 +59,7 @@ const CLIENTS: Readonly<Record<string, (uri: string) => Promise<Brought>>> = {
       charset: 'latin1',
       flags: ['-FOUND_ROWS'],
     } as PoolOptions),
+  'a Pool that resets each connection that is given back': (uri) => poolWith({ uri, resetOnRelease: true } as PoolOptions),
   'a Pool without autocommit, REPEATABLE READ, impatient': async (uri) =>
     poolAfter(uri, 'set autocommit = 0', 'set session transaction isolation level repeatable read', 'set innodb_lock_wait_timeout = 7'),
   'a Pool that is SERIALIZABLE, read-only, and of another mode and zone': async (uri) =>
@@ -122,6 +123,35 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     expect((await pool.query(settings))[0]).toEqual(before)
     await locks.close()
     await pool.end()
+  })
+
+  test('a server that cannot use a prepared statement any more is sent the text, and it is prepared anew', async () => {
+    const connection = await createConnection(server.url)
+    const engine = mysql({ client: connection, listen: false, name: 'unprepared' })
+    const claim = { key: 'key', id: 'a'.repeat(32), holder: 'test', weight: 1, limit: 1, ttlMs: 60_000, wait: true }
+    const prepared = async (): Promise<number> => {
+      const [[row]] = await connection.query<RowDataPacket[]>(`show session status like 'Com_stmt_prepare'`)
+      return Number(row?.Value)
+    }
+    await engine.enter([claim])
+    // In the words of the server, and once: when that happens by itself is a matter of luck.
+    await connection.query(`create trigger once before update on unprepared_line for each row
+      if @told is null then
+        set @told = true;
+        signal sqlstate 'HY000' set mysql_errno = 1615, message_text = 'Prepared statement needs to be re-prepared';
+      end if`)
+    await connection.query('set @told = true')
+    await engine.renew([claim])
+    const before = await prepared()
+    await engine.renew([claim])
+    expect(await prepared()).toBe(before)
+    await connection.query('set @told = null')
+    expect(await engine.renew([claim])).toMatchObject([{ state: 'held' }])
+    expect(await prepared()).toBe(before)
+    await engine.renew([claim])
+    expect(await prepared()).toBe(before + 1)
+    await engine[Symbol.asyncDispose]()
+    await connection.end()
   })
 
   test('something else is refused', () => {

@@ -211,7 +211,7 @@ async function told(connection: Mysql2Connection, statement: Statement): Promise
   return { number: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
 }
 
-/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or does not know ours any more, gets the text. */
+/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or cannot use ours any more, gets the text. */
 async function said(connection: Mysql2Connection, { sql, values }: Statement): Promise<[unknown, unknown]> {
   if (values.length === 0) return await connection.query(question(sql))
   try {
