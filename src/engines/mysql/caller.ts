@@ -49,20 +49,6 @@ export class Caller {
     return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
   }
 
-  /** The rows of a SELECT. Nothing stays open after it, also where somebody has turned autocommit off. Rejects with an `EngineError`. */
-  async look(statement: string, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Rows> {
-    const sql = this.#named(statement)
-    const look = async (deadline: Deadline): Promise<Rows> => {
-      let rows: Rows = []
-      await this.#wire.run(async (ask) => {
-        rows = await ask(sql)
-        await ask('COMMIT')
-      }, deadline)
-      return rows
-    }
-    return await this.#timely(look, limitMs, signal)
-  }
-
   /** What became of a statement. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */
   async tell({ sql, values }: Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
     const statement = { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
