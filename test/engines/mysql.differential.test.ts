@@ -131,6 +131,30 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
     clock.advance(4 * 60_000)
   })
 
+  test('whom the clearing away of the dead lets hold is told, also if nothing could be cleared away', async () => {
+    // By the clock of this process, a third of this ttl is longer than the test may take, and so is the ttl of the dead one. By that of the server, no sleep is over.
+    const options = { ttl: '7200s', callTimeout: '20s' } as const
+    const dead = await openMysql(server.url, { listen: false })
+    await dead.enter([{ ...claimOf('dead'), ttlMs: 100_000 }])
+    await using waits = createLocks(await openMysql(server.url), options)
+    const waiting = waits.mutex('dead').acquire()
+    await vi.waitFor(async () => expect((await waits.inspect('dead')).entries).toHaveLength(2), { timeout: 30_000 })
+    const passing = await openMysql(server.url, { listen: false })
+    const claim = claimOf('dead')
+    await passing.enter([claim])
+    await passing.leave([claim])
+    clock.advance(150_000)
+    const hand = await server.connect()
+    await hand.query('begin')
+    await hand.query('select floor from holdfast_meta for update')
+    // Whoever closes clears away what it has left.
+    await passing[Symbol.asyncDispose]()
+    await (await waiting).release()
+    await hand.query('commit')
+    hand.destroy()
+    await dead[Symbol.asyncDispose]()
+  })
+
   test('a clock that is set back does not take a lock away, and does not give one twice', async () => {
     await using engine = await openMysql(server.url, { listen: false })
     const [first, second, third] = [claimOf('taken'), claimOf('taken'), claimOf('taken')]
