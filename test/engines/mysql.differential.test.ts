@@ -115,6 +115,28 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
     clock.advance(4 * 3_600_000)
   })
 
+  test('two who are let hold by one token, in two lines, are both told: tokens are those of a line, and with a clock set back they follow each other', async () => {
+    const options = { ttl: '600s', callTimeout: '20s' } as const
+    await using one = createLocks(await openMysql(server.url), options)
+    await using other = createLocks(await openMysql(server.url), options)
+    const line = (key: string, size: number) =>
+      vi.waitFor(async () => expect((await one.inspect(key)).entries).toHaveLength(size), { timeout: 30_000 })
+    const [first, second] = await Promise.all([one.mutex('token 1').acquire(), one.mutex('token 2').acquire()])
+    expect(second.token).toBe((first.token as bigint) + 1n)
+    clock.advance(-60_000)
+    const next = one.mutex('token 1').acquire()
+    await line('token 1', 2)
+    const waiting = [other.mutex('token 1').acquire(), other.mutex('token 2').acquire()] as const
+    await line('token 1', 3)
+    await line('token 2', 2)
+    await first.release()
+    await (await next).release()
+    const { token } = await waiting[0]
+    await second.release()
+    expect((await waiting[1]).token).toBe(token)
+    clock.advance(60_000)
+  })
+
   test('a clock that is set back leaves nobody unheard: waiters are woken as before', async () => {
     // A third of this ttl is longer than the test may take.
     const options = { ttl: '600s', callTimeout: '20s' } as const
