@@ -105,7 +105,7 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
         last = tokenOf(standing)
         await engine.leave(claims)
       }
-      // Whoever closes clears away what it left, if that is not too young.
+      // Whoever closes clears away what it left.
       clock.advance(3_000)
       if (round === 0 || round === 3) clock.advance(4 * 3_600_000)
       await engine[Symbol.asyncDispose]()

@@ -11,7 +11,10 @@ import type { Rows, Statement, Told, Wire } from './wires/wire.ts'
 
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000
-/** Lines are locked in one order, so nobody of us is ever in a deadlock with another. Somebody who locks our rows by hand may be. */
+/**
+ * Lines are locked in one order, which leaves few deadlocks: with somebody who locks our rows by hand, and among us where a server also locks the gaps between rows, for rows that are made and
+ * removed, or for plain statements under REPEATABLE READ. Whoever is chosen to give way has done nothing, and asks again.
+ */
 const ATTEMPTS = 3
 
 export type Procedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
