@@ -154,6 +154,30 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     await connection.end()
   })
 
+  test.each(['a Pool with promises', 'a Pool with callbacks', 'a Connection with promises', 'a Connection with callbacks'])(
+    '%s: whatever database a connection was sent to since, its lines are those of the database that the client was made for',
+    async (name) => {
+      const [home, elsewhere] = ['its `home`', 'elsewhere']
+      for (const database of [home, elsewhere].map((one) => one.replaceAll('`', '``'))) {
+        await server.asRoot(`create or replace database \`${database}\``)
+        await server.asRoot(`grant all on \`${database}\`.* to app@'%'`)
+      }
+      const { client, close } = await (CLIENTS[name] as (uri: string) => Promise<Brought>)(
+        server.url.replace('/holdfast', `/${encodeURIComponent(home)}`),
+      )
+      const engine = mysql({ client, listen: false })
+      const claim = { key: 'key', id: 'a'.repeat(32), holder: 'test', weight: 1, limit: 1, ttlMs: 60_000, wait: false }
+      await engine.enter([claim])
+      const asked = ('promise' in client ? client.promise() : client) as Pool
+      await asked.query(`use ${elsewhere}`)
+      expect(await engine.enter([{ ...claim, id: 'b'.repeat(32) }])).toMatchObject([{ state: 'busy' }])
+      expect(await engine.leave([claim])).toEqual([true])
+      await engine[Symbol.asyncDispose]()
+      await close()
+      expect(await server.asRoot(`select table_name from information_schema.tables where table_schema = '${elsewhere}'`)).toEqual([])
+    },
+  )
+
   test('something else is refused', () => {
     for (const client of [undefined, null, {}, 'mysql://', () => undefined]) {
       expect(() => mysql({ client: client as unknown as MysqlClient })).toThrow(TypeError)
