@@ -201,6 +201,27 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     await pool.close()
   })
 
+  test.each([1, 2])(
+    'where a transaction begins when one ends, or a connection ends with it (%i), a call that fails does neither',
+    async (type) => {
+      const connection = await createConnection(server.url)
+      await connection.query(`set completion_type = ${type}`)
+      const engine = mysql({ client: connection, listen: false, name: 'completed' })
+      await engine.inspect('key')
+      const hand = await server.connect()
+      await hand.query(`insert into completed_line (k, token, due_at, weight, lim, ttl, since) values ('key', 1, 0, 1, 1, 1, 1)`)
+      await hand.query('begin')
+      await hand.query('select 1 from completed_line for update')
+      await expect(engine.evict('key', 1n, 'now')).rejects.toMatchObject({ outcome: 'not-applied' })
+      expect((await connection.query('select @@in_transaction as open'))[0]).toEqual([{ open: 0 }])
+      await hand.query('delete from completed_line')
+      await hand.query('commit')
+      hand.destroy()
+      await engine[Symbol.asyncDispose]()
+      await connection.end()
+    },
+  )
+
   test('without autocommit, no look leaves a transaction open on the connection', async () => {
     const connection = await createConnection(server.url)
     await connection.query('set autocommit = 0')

@@ -135,7 +135,7 @@ export class Mysql2ConnectionWire implements Wire {
     })
     this.#turn = using.then(noop, async (error: unknown) => {
       // Nothing of ours may stay open.
-      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK').catch(noop)
+      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
     })
     return deadline.race(using, () => {
       if (state === 'sent') return new Late()
