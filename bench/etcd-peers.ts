@@ -3,12 +3,7 @@ import { Etcd3 } from 'etcd3'
 import { EtcdClient } from '../src/engines/etcd/transport/client.ts'
 import { readText } from '../src/engines/etcd/transport/messages.ts'
 import { Reader, Writer } from '../src/engines/etcd/transport/proto.ts'
-
-export interface Peer {
-  readonly name: string
-  /** Acquire and release, once, on the key of this caller. */
-  pair(caller: number): Promise<unknown>
-}
+import type { Peer } from './ours.ts'
 
 const TTL_SECONDS = 600
 /** etcd3 leaves a timer of one ttl behind for many a lease that it has revoked, and it keeps the process alive: not for ten minutes. */

@@ -3,8 +3,9 @@ import { openEtcd } from '../src/engines/etcd/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { EtcdServer, findEtcd } from '../test/servers/etcd.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, race, ratio, resultOf } from './driver.ts'
+import { figure } from './driver.ts'
 import { peers } from './etcd-peers.ts'
+import { acquireAndRelease } from './ours.ts'
 import { afterKill, handOff, untilWaiting } from './processes.ts'
 
 export async function run(): Promise<void> {
@@ -14,8 +15,8 @@ export async function run(): Promise<void> {
     return
   }
   await using server = await EtcdServer.start(source)
-  await acquireAndRelease(server, 100)
-  await acquireAndRelease(server, 1)
+  await besideOthers(server, 100)
+  await besideOthers(server, 1)
   await handOff(server.url, { wanted: 'at most 1.5 x', rounds: 300 })
   await manyWaiters(server)
   await afterKill(server.url, 'the ttl, and half a second')
@@ -25,22 +26,10 @@ async function open(server: EtcdServer): Promise<Locks> {
   return createLocks(await openEtcd(server.url), { ttl: '30s' })
 }
 
-async function acquireAndRelease(server: EtcdServer, count: number): Promise<void> {
+async function besideOthers(server: EtcdServer, count: number): Promise<void> {
   const locks = await open(server)
-  const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
   const others = await peers(server.port)
-  const results = await race(`acquire + release, ${count} caller${count === 1 ? '' : 's'}, no contention`, [
-    ...others.peers.map(({ name, pair }) => ({ name, run: callers(count, pair) })),
-    {
-      name: 'holdfast (fenced, renewed, ordered)',
-      run: callers(count, async (caller) => {
-        const lease = await mutexes[caller]?.acquire()
-        await lease?.release()
-      }),
-    },
-  ])
-  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
-  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${count === 1 ? 'at least 0.9 x' : 'at least 4 x'})`)
+  await acquireAndRelease(locks, count, { peers: others.peers, wanted: { one: 'at least 0.9 x', many: 'at least 4 x' } })
   others.close()
   await locks.close()
 }

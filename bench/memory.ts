@@ -4,6 +4,7 @@ import { memoryStore } from '@verrou/core/drivers/memory'
 import { createLocks } from '../src/index.ts'
 import { fakeClock, memory } from '../src/testing.ts'
 import { callers, figure, median, race } from './driver.ts'
+import { holdfast } from './ours.ts'
 
 export async function run(): Promise<void> {
   await acquireAndRelease(1)
@@ -14,7 +15,6 @@ export async function run(): Promise<void> {
 
 async function acquireAndRelease(count: number): Promise<void> {
   const locks = createLocks(memory())
-  const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
   const verrou = new LockFactory(memoryStore().factory())
   const stores = Array.from({ length: count }, (_, caller) => verrou.createLock(`key:${caller}`, '30s'))
   await race(`acquire + release, ${count} caller${count === 1 ? '' : 's'}, no contention`, [
@@ -25,13 +25,7 @@ async function acquireAndRelease(count: number): Promise<void> {
         await stores[caller]?.release()
       }),
     },
-    {
-      name: 'holdfast (fenced, renewed, ordered)',
-      run: callers(count, async (caller) => {
-        const lease = await mutexes[caller]?.acquire()
-        await lease?.release()
-      }),
-    },
+    holdfast(locks, count),
   ])
   await locks.close()
 }

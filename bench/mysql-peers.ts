@@ -4,12 +4,7 @@ import { LockFactory } from '@verrou/core'
 import { knexStore } from '@verrou/core/drivers/knex'
 import knex from 'knex'
 import { createPool, type ResultSetHeader } from 'mysql2/promise'
-
-export interface Peer {
-  readonly name: string
-  /** Acquire and release a key of that caller. */
-  pair(caller: number): Promise<unknown>
-}
+import type { Peer } from './ours.ts'
 
 const TTL_MS = 30_000
 

@@ -9,9 +9,10 @@ import { mysql, openMysql } from '../src/engines/mysql/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { findMariadb, MariadbServer } from '../test/servers/mariadb.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, race, ratio, resultOf } from './driver.ts'
-import { type Peer, peers } from './mysql-peers.ts'
-import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
+import { callers, figure, race } from './driver.ts'
+import { peers } from './mysql-peers.ts'
+import { acquireAndRelease, holdManyLeases, letManyWait, type Peer } from './ours.ts'
+import { afterKill, handOff, manyWaiters } from './processes.ts'
 
 const CONNECTIONS = 10
 /** As a server has it by default; tests have less. */
@@ -25,8 +26,8 @@ export async function run(): Promise<void> {
   }
   await using server = await MariadbServer.start(source, { durable: true, args: LIKE_A_SERVER })
   const { url } = server
-  await acquireAndRelease(url, 100)
-  await acquireAndRelease(url, 1)
+  await besideOthers(url, 100)
+  await besideOthers(url, 1)
   await manyKeys(url)
   await handOff(url, { rounds: 200 })
   await manyWaiters(url)
@@ -39,28 +40,17 @@ async function open(url: string, ttl: `${number}s` = '30s'): Promise<Locks> {
   return createLocks(await openMysql(url), { ttl })
 }
 
-async function acquireAndRelease(url: string, count: number): Promise<void> {
+async function besideOthers(url: string, count: number): Promise<void> {
   const pool = createPool({ uri: url, connectionLimit: CONNECTIONS })
   const locks = createLocks(mysql({ client: pool }), { ttl: '30s' })
-  const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
   const others = await peers(url, CONNECTIONS)
-  const results = await race(
-    `acquire + release, ${count} caller${count === 1 ? '' : 's'}, ${CONNECTIONS} connections, no contention`,
-    [
-      ...others.peers.map(({ name, pair }) => ({ name, run: callers(count, pair) })),
-      {
-        name: 'holdfast (fenced, renewed, ordered)',
-        run: callers(count, async (caller) => {
-          const lease = await mutexes[caller]?.acquire()
-          await lease?.release()
-        }),
-      },
-    ],
-    { rounds: 9, roundMs: 500 },
-  )
-  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
-  const wanted = count === 1 ? 'at least 0.8 x' : 'at least 4 x'
-  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${wanted})`)
+  await acquireAndRelease(locks, count, {
+    peers: others.peers,
+    where: `${CONNECTIONS} connections`,
+    wanted: { one: 'at least 0.8 x', many: 'at least 4 x' },
+    rounds: 9,
+    roundMs: 500,
+  })
   await others.close()
   await locks.close()
   await pool.end()
@@ -94,12 +84,7 @@ async function manyKeys(url: string): Promise<void> {
 async function idleWaiters(server: MariadbServer): Promise<void> {
   const pool = createPool({ uri: server.url, connectionLimit: CONNECTIONS })
   const [holding, waiting] = [await open(server.url, '300s'), createLocks(mysql({ client: pool }), { ttl: '3s' })]
-  const cancel = new AbortController()
-  await Promise.all(Array.from({ length: 100 }, (_, index) => holding.mutex(`idle:${index}`).acquire()))
-  const waiters = Array.from({ length: 100 }, (_, index) => waiting.mutex(`idle:${index}`).acquire({ signal: cancel.signal }))
-  for (const waiter of waiters) waiter.catch(() => undefined)
-  for (let index = 0; index < 100; index += 1) await untilWaiting(holding, `idle:${index}`, 1)
-  await sleep(3_000)
+  const endWaiting = await letManyWait(holding, waiting)
   const beats = 10
   const { questions } = await observed(server, () => sleep(beats * 1000))
   const sleepers = await server.asRoot(`select id from information_schema.processlist where state in ('User sleep', 'User lock')`)
@@ -107,17 +92,14 @@ async function idleWaiters(server: MariadbServer): Promise<void> {
   figure('questions per beat', `${(questions / beats).toFixed(1)}   (at most 1)`)
   // The one that holds listens, too.
   figure('connections besides those of the pool', `${sleepers.length - 1}   (at most 1)`)
-  cancel.abort()
+  endWaiting()
   await Promise.all([holding.close(), waiting.close()])
   await pool.end()
 }
 
 async function heldLeases(server: MariadbServer): Promise<void> {
   const locks = await open(server.url, '6s')
-  for (let batch = 0; batch < 20; batch += 1) {
-    await Promise.all(Array.from({ length: 500 }, (_, index) => locks.mutex(`held:${batch}:${index}`).acquire()))
-  }
-  await sleep(4_000)
+  await holdManyLeases(locks)
   const beats = 5
   const { questions, serverMs, ownMs } = await observed(server, () => sleep(beats * 2000))
   console.log('\n10,000 held leases of one process, ttl 6 s, a beat is 2 s')

@@ -5,12 +5,7 @@ import { knexStore } from '@verrou/core/drivers/knex'
 import advisory from 'advisory-lock'
 import knex from 'knex'
 import pg from 'pg'
-
-export interface Peer {
-  readonly name: string
-  /** Acquire and release a key of that caller. */
-  pair(caller: number): Promise<unknown>
-}
+import type { Peer } from './ours.ts'
 
 const TTL_MS = 30_000
 

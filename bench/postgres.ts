@@ -8,9 +8,10 @@ import { openPostgres, postgres } from '../src/engines/postgres/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
 import { Missing } from '../test/servers/programs.ts'
-import { callers, figure, race, ratio, resultOf } from './driver.ts'
+import { figure } from './driver.ts'
+import { acquireAndRelease, holdManyLeases, letManyWait } from './ours.ts'
 import { peers } from './postgres-peers.ts'
-import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
+import { afterKill, handOff, manyWaiters } from './processes.ts'
 
 const CONNECTIONS = 10
 /** Long enough for processors to turn to something else, and to forget us. */
@@ -24,8 +25,8 @@ export async function run(): Promise<void> {
   }
   await using server = await PostgresServer.start(source, { fsync: true, settings: { max_connections: 200 } })
   const url = await server.database()
-  await acquireAndRelease(url, 100)
-  await acquireAndRelease(url, 1)
+  await besideOthers(url, 100)
+  await besideOthers(url, 1)
   await handOff(url, { wanted: 'at most 2 x' })
   await handOff(url, { restMs: REST_MS })
   await manyWaiters(url)
@@ -40,28 +41,17 @@ async function open(url: string, ttl: `${number}s` = '30s'): Promise<Locks> {
   return createLocks(await openPostgres(url), { ttl })
 }
 
-async function acquireAndRelease(url: string, count: number): Promise<void> {
+async function besideOthers(url: string, count: number): Promise<void> {
   const pool = new pg.Pool({ connectionString: url, max: CONNECTIONS })
   const locks = createLocks(postgres({ client: pool }), { ttl: '30s' })
-  const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
   const others = await peers(url, CONNECTIONS)
-  const results = await race(
-    `acquire + release, ${count} caller${count === 1 ? '' : 's'}, ${CONNECTIONS} connections, no contention`,
-    [
-      ...others.peers.map(({ name, pair }) => ({ name, run: callers(count, pair) })),
-      {
-        name: 'holdfast (fenced, renewed, ordered)',
-        run: callers(count, async (caller) => {
-          const lease = await mutexes[caller]?.acquire()
-          await lease?.release()
-        }),
-      },
-    ],
-    { rounds: 9, roundMs: 500 },
-  )
-  const times = ratio(resultOf(results, 'holdfast'), resultOf(results, 'hand-written'))
-  const wanted = count === 1 ? 'at least 0.8 x' : 'at least 4 x'
-  figure('holdfast to hand-written', `${times.toFixed(2)} x   (${wanted})`)
+  await acquireAndRelease(locks, count, {
+    peers: others.peers,
+    where: `${CONNECTIONS} connections`,
+    wanted: { one: 'at least 0.8 x', many: 'at least 4 x' },
+    rounds: 9,
+    roundMs: 500,
+  })
   await others.close()
   await locks.close()
   await pool.end()
@@ -71,12 +61,7 @@ async function acquireAndRelease(url: string, count: number): Promise<void> {
 async function idleWaiters(server: PostgresServer, url: string): Promise<void> {
   const holding = await open(url, '300s')
   const { locks: waiting, statements, close } = counted(`${url}?application_name=waiting`, '3s')
-  const cancel = new AbortController()
-  await Promise.all(Array.from({ length: 100 }, (_, index) => holding.mutex(`idle:${index}`).acquire()))
-  const waiters = Array.from({ length: 100 }, (_, index) => waiting.mutex(`idle:${index}`).acquire({ signal: cancel.signal }))
-  for (const waiter of waiters) waiter.catch(() => undefined)
-  for (let index = 0; index < 100; index += 1) await untilWaiting(holding, `idle:${index}`, 1)
-  await sleep(3_000)
+  const endWaiting = await letManyWait(holding, waiting)
   const beats = 10
   const before = statements()
   await sleep(beats * 1000)
@@ -86,17 +71,14 @@ async function idleWaiters(server: PostgresServer, url: string): Promise<void> {
   console.log('\n100 idle waiters of one process on 100 keys, ttl 3 s, a beat is 1 s')
   figure('statements per beat', `${(asked / beats).toFixed(1)}   (at most 1)`)
   figure('connections besides those of the pool', `${String(listening)}   (at most 1)`)
-  cancel.abort()
+  endWaiting()
   await holding.close()
   await close()
 }
 
 async function heldLeases(url: string): Promise<void> {
   const { locks, statements, close } = counted(url, '6s')
-  for (let batch = 0; batch < 20; batch += 1) {
-    await Promise.all(Array.from({ length: 500 }, (_, index) => locks.mutex(`held:${batch}:${index}`).acquire()))
-  }
-  await sleep(4_000)
+  await holdManyLeases(locks)
   const beats = 5
   const [before, cpuBefore] = [statements(), process.cpuUsage()]
   await sleep(beats * 2000)

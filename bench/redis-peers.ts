@@ -10,12 +10,7 @@ import { LockFactory } from '@verrou/core'
 import { redisStore } from '@verrou/core/drivers/redis'
 import { Redis } from 'ioredis'
 import { Mutex as SemaphoreMutex } from 'redis-semaphore'
-
-export interface Peer {
-  readonly name: string
-  /** Acquire and release a key of that caller. */
-  pair(caller: number): Promise<unknown>
-}
+import type { Peer } from './ours.ts'
 
 const TTL_MS = 30_000
 

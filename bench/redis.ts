@@ -7,8 +7,9 @@ import { openRedis } from '../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { findRedis, RedisServer } from '../test/servers/redis.ts'
-import { callers, figure, race, ratio, resultOf } from './driver.ts'
-import { afterKill, handOff, manyWaiters, untilWaiting } from './processes.ts'
+import { figure, ratio, resultOf } from './driver.ts'
+import { acquireAndRelease, holdManyLeases, letManyWait } from './ours.ts'
+import { afterKill, handOff, manyWaiters } from './processes.ts'
 import { peers } from './redis-peers.ts'
 
 export async function run(): Promise<void> {
@@ -18,8 +19,8 @@ export async function run(): Promise<void> {
     return
   }
   await using server = await RedisServer.start(source)
-  await acquireAndRelease(server, 100)
-  await acquireAndRelease(server, 1)
+  await besideOthers(server, 100)
+  await besideOthers(server, 1)
   await handOff(server.url, { wanted: 'at most 1.5 x' })
   await manyWaiters(server.url, 'at most 2 x')
   await idleWaiters(server)
@@ -31,29 +32,14 @@ async function open(server: RedisServer, ttl: `${number}s` = '30s'): Promise<Loc
   return createLocks(await openRedis(server.url), { ttl })
 }
 
-async function acquireAndRelease(server: RedisServer, count: number): Promise<void> {
+async function besideOthers(server: RedisServer, count: number): Promise<void> {
   const locks = await open(server)
-  const mutexes = Array.from({ length: count }, (_, caller) => locks.mutex(`key:${caller}`))
   const others = await peers(server.port, count)
-  const results = await race(
-    `acquire + release, ${count} caller${count === 1 ? '' : 's'}, no contention`,
-    [
-      ...others.peers.map(({ name, pair }) => ({ name, run: callers(count, pair) })),
-      {
-        name: 'holdfast (fenced, renewed, ordered)',
-        run: callers(count, async (caller) => {
-          const lease = await mutexes[caller]?.acquire()
-          await lease?.release()
-        }),
-      },
-    ],
-    { rounds: 9 },
-  )
+  const wanted = { one: 'at least 0.9 x', many: 'at least 1.5 x' }
+  const results = await acquireAndRelease(locks, count, { peers: others.peers, wanted, rounds: 9 })
   const times = (other: string): string => ratio(resultOf(results, 'holdfast'), resultOf(results, other)).toFixed(2)
   const libraries = results.filter(({ name }) => !name.startsWith('hand') && !name.startsWith('holdfast'))
   const best = libraries.reduce((a, b) => (a.rate > b.rate ? a : b))
-  const wanted = count === 1 ? 'at least 0.9 x' : 'at least 1.5 x'
-  figure('holdfast to hand-written without a token', `${times('hand-written, no token')} x   (${wanted})`)
   figure('holdfast to hand-written with a token', `${times('hand-written, fenced')} x`)
   figure(`holdfast to the best library, ${best.name}`, `${times(best.name)} x${count === 1 ? '' : '   (at least 2 x)'}`)
   others.close()
@@ -63,26 +49,18 @@ async function acquireAndRelease(server: RedisServer, count: number): Promise<vo
 /** What a process asks of the server while a hundred of it wait and nothing happens. */
 async function idleWaiters(server: RedisServer): Promise<void> {
   const [holding, waiting] = [await open(server, '300s'), await open(server, '3s')]
-  const cancel = new AbortController()
-  await Promise.all(Array.from({ length: 100 }, (_, index) => holding.mutex(`idle:${index}`).acquire()))
-  const waiters = Array.from({ length: 100 }, (_, index) => waiting.mutex(`idle:${index}`).acquire({ signal: cancel.signal }))
-  for (const waiter of waiters) waiter.catch(() => undefined)
-  for (let index = 0; index < 100; index += 1) await untilWaiting(holding, `idle:${index}`, 1)
-  await sleep(2_000)
+  const endWaiting = await letManyWait(holding, waiting)
   const beats = 10
   const { commands } = await observed(server, () => sleep(beats * 1000))
   console.log('\n100 idle waiters of one process on 100 keys, ttl 3 s, a beat is 1 s')
   figure('commands per beat', `${(commands / beats).toFixed(1)}   (at most 1)`)
-  cancel.abort()
+  endWaiting()
   await Promise.all([holding.close(), waiting.close()])
 }
 
 async function heldLeases(server: RedisServer): Promise<void> {
   const locks = await open(server, '6s')
-  for (let batch = 0; batch < 20; batch += 1) {
-    await Promise.all(Array.from({ length: 500 }, (_, index) => locks.mutex(`held:${batch}:${index}`).acquire()))
-  }
-  await sleep(4_000)
+  await holdManyLeases(locks)
   const beats = 5
   const { commands, serverMs, ownMs } = await observed(server, () => sleep(beats * 2000))
   console.log('\n10,000 held leases of one process, ttl 6 s, a beat is 2 s')

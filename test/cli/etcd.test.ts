@@ -4,11 +4,7 @@ import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { freePort } from '../servers/ports.ts'
 import { describeServer } from '../servers/suite.ts'
 import { eventually, World } from './holdfast.ts'
-
-interface Report {
-  readonly ok: boolean
-  readonly checks: readonly { readonly name: string; readonly status: string; readonly finding: string; readonly todo?: string }[]
-}
+import { servedInOrder } from './order.ts'
 
 await describeServer('holdfast on etcd', findOwnEtcd, (source) => {
   let server: EtcdServer
@@ -26,15 +22,7 @@ await describeServer('holdfast on etcd', findOwnEtcd, (source) => {
   const shown = async (command: string, key: string): Promise<string> => (await world.run(command, key, '--url', server.url)).stdout
 
   test('run excludes across processes, in order, with a token that rises', async () => {
-    const { url } = server
-    const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
-    await eventually('a token', async () => /^\d+\n$/.test(first.stdout))
-    expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
-    const next = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN'])
-    await eventually('a waiter', async () => (await world.run('ls', '--url', url)).stdout.includes('1     1        job'))
-    first.process.kill('SIGTERM')
-    const { stdout } = await next.ended
-    expect(BigInt(stdout.trim())).toBeGreaterThan(BigInt(first.stdout.trim()))
+    await servedInOrder(world, server.url)
   })
 
   test('show tells who holds and until when; evict ends it', async () => {
@@ -49,13 +37,11 @@ await describeServer('holdfast on etcd', findOwnEtcd, (source) => {
   })
 
   test('doctor finds the server, its version and its smallest ttl', async () => {
-    const { stdout, exit } = await world.run('doctor', '--json', '--url', server.url)
-    const { ok, checks } = JSON.parse(stdout) as Report
-    expect({ ok, exit }).toEqual({ ok: true, exit: 0 })
-    const found = new Map(checks.map((check) => [check.name, check]))
+    const found = await world.doctor(server.url)
     expect(found.get('version')?.finding).toMatch(/^etcd 3\.\d+\.\d+/)
     expect(found.get('smallest ttl')).toMatchObject({ status: 'ok', finding: '2s' })
-    expect(checks.filter(({ status }) => status === 'fail')).toEqual([])
+    expect([...found.values()].filter(({ status }) => status === 'fail')).toEqual([])
+    expect(await world.run('doctor', '--url', server.url)).toMatchObject({ exit: 0 })
   })
 
   test('a server that is not there is said to be out of reach, without the password', async () => {

@@ -17,6 +17,14 @@ const MAIN = builtCommand()
 const LIMIT_MS = 30_000
 const LOOK_EVERY_MS = 10
 
+/** What doctor says of one thing. */
+export interface Check {
+  readonly name: string
+  readonly status: string
+  readonly finding: string
+  readonly todo?: string
+}
+
 export interface Ended {
   readonly exit: number | null
   readonly signal: NodeJS.Signals | null
@@ -129,6 +137,12 @@ export class World implements AsyncDisposable {
     const { stdout, stderr } = await this.run(...args, '--json')
     if (stdout === '') throw new Error(`no JSON; it said: ${stderr}`)
     return JSON.parse(stdout) as Shape
+  }
+
+  /** What doctor finds there, by the names of its checks. */
+  async doctor(url: string): Promise<ReadonlyMap<string, Check>> {
+    const { checks } = await this.json<{ readonly checks: readonly Check[] }>('doctor', '--url', url)
+    return new Map(checks.map((check) => [check.name, check]))
   }
 
   /**

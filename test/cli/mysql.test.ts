@@ -2,12 +2,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
-import { eventually, World } from './holdfast.ts'
-
-interface Report {
-  readonly ok: boolean
-  readonly checks: readonly { readonly name: string; readonly status: string; readonly finding: string; readonly todo?: string }[]
-}
+import { World } from './holdfast.ts'
+import { servedInOrder } from './order.ts'
 
 await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
   let server: MariadbServer
@@ -23,22 +19,8 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  async function doctor(url: string): Promise<ReadonlyMap<string, Report['checks'][number]>> {
-    const { stdout } = await world.run('doctor', '--json', '--url', url)
-    const { checks } = JSON.parse(stdout) as Report
-    return new Map(checks.map((check) => [check.name, check]))
-  }
-
   test.each(['mysql', 'mariadb'])('%s:// runs across processes, in order, with a token', async (scheme) => {
-    const url = server.url.replace('mysql', scheme)
-    const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
-    await eventually('a token', async () => /^\d{16}\n$/.test(first.stdout))
-    expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
-    const next = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN'])
-    await eventually('a waiter', async () => (await world.run('ls', '--url', url)).stdout.includes('1     1        job'))
-    first.process.kill('SIGTERM')
-    const { stdout } = await next.ended
-    expect(BigInt(stdout.trim())).toBeGreaterThan(BigInt(first.stdout.trim()))
+    await servedInOrder(world, server.url.replace('mysql', scheme))
   })
 
   test('migrate makes the tables; migrate --print prints them, without a connection, for the client of MySQL', async () => {
@@ -54,7 +36,7 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
   })
 
   test('doctor is content with a server as it comes', async () => {
-    const found = await doctor(server.url)
+    const found = await world.doctor(server.url)
     const names = ['node', 'reachable', 'round trip', 'verbs', 'server', 'durability', 'clock skew', 'connections', 'listening', 'hand-off']
     expect([...found.values()].map(({ name, status }) => [name, status])).toEqual(names.map((name) => [name, 'ok']))
     expect(found.get('server')?.finding).toMatch(/^MariaDB \d+/)
@@ -62,14 +44,17 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
 
   test('doctor warns of a server that does not write to its disk, fails one that cannot log what we do, or refuses writes', async () => {
     await using careless = await MariadbServer.start(source, { args: ['--log-bin=log', '--binlog-format=STATEMENT'] })
-    const found = await doctor(careless.url)
+    const found = await world.doctor(careless.url)
     expect(found.get('reachable')).toMatchObject({ status: 'ok' })
     expect(found.get('durability')).toMatchObject({ status: 'warn', finding: 'innodb_flush_log_at_trx_commit is 2' })
     expect(found.get('binary log')).toMatchObject({ status: 'fail', finding: 'binlog_format is STATEMENT' })
     await careless.asRoot('set global read_only = 1')
-    expect((await doctor(careless.url)).get('reachable')).toMatchObject({ status: 'fail', finding: expect.stringContaining('primary') })
+    expect((await world.doctor(careless.url)).get('reachable')).toMatchObject({
+      status: 'fail',
+      finding: expect.stringContaining('primary'),
+    })
     // Somebody who may write all the same is told, too: others may not.
     const privileged = `mysql://root@${careless.host}:${careless.port}/holdfast`
-    expect((await doctor(privileged)).get('server')).toMatchObject({ status: 'fail', todo: expect.stringContaining('primary') })
+    expect((await world.doctor(privileged)).get('server')).toMatchObject({ status: 'fail', todo: expect.stringContaining('primary') })
   })
 })

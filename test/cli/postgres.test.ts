@@ -4,11 +4,7 @@ import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer, present } from '../servers/suite.ts'
 import { eventually, World } from './holdfast.ts'
-
-interface Report {
-  readonly ok: boolean
-  readonly checks: readonly { readonly name: string; readonly status: string; readonly finding: string; readonly todo?: string }[]
-}
+import { servedInOrder } from './order.ts'
 
 await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
   let server: PostgresServer
@@ -24,22 +20,8 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  async function doctor(url: string): Promise<ReadonlyMap<string, Report['checks'][number]>> {
-    const { stdout } = await world.run('doctor', '--json', '--url', url)
-    const { checks } = JSON.parse(stdout) as Report
-    return new Map(checks.map((check) => [check.name, check]))
-  }
-
   test('run excludes across processes, in order, with a token', async () => {
-    const url = await server.database()
-    const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
-    await eventually('a token', async () => /^\d{16}\n$/.test(first.stdout))
-    expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
-    const next = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN'])
-    await eventually('a waiter', async () => (await world.run('ls', '--url', url)).stdout.includes('1     1        job'))
-    first.process.kill('SIGTERM')
-    const { stdout } = await next.ended
-    expect(BigInt(stdout.trim())).toBeGreaterThan(BigInt(first.stdout.trim()))
+    await servedInOrder(world, await server.database())
   })
 
   test('session locks, too: whoever is killed is followed at once, and doctor says what they cannot promise', async () => {
@@ -49,7 +31,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
     first.process.kill('SIGKILL')
     expect(await world.run('run', 'job', '-w', '20s', '--url', url, '--', 'true')).toMatchObject({ exit: 0 })
-    const found = await doctor(url)
+    const found = await world.doctor(url)
     expect([...found.values()].filter(({ status }) => status !== 'ok').map(({ name, status }) => [name, status])).toEqual([
       ['loss', 'warn'],
     ])
@@ -68,7 +50,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
   })
 
   test('doctor is content with a server as it comes', async () => {
-    const found = await doctor(await server.database())
+    const found = await world.doctor(await server.database())
     expect([...found.values()].map(({ name, status }) => [name, status])).toEqual(
       [
         'node',
@@ -91,7 +73,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     const program = present(await findPgBouncer(), context)
     await using careless = await PostgresServer.start(source, { settings: { synchronous_commit: 'off' } })
     await using bouncer = await PgBouncer.start(program, careless)
-    const found = await doctor(bouncer.through(await careless.database()))
+    const found = await world.doctor(bouncer.through(await careless.database()))
     expect(found.get('durability')).toMatchObject({ status: 'warn', finding: 'fsync off' })
     expect(found.get('listening')).toMatchObject({ status: 'warn', todo: expect.stringContaining('listenUrl') })
     expect(found.get('hand-off')).toMatchObject({ status: 'ok' })
@@ -101,7 +83,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     const url = await server.database()
     await world.run('migrate', '--url', url)
     await using standby = await PostgresServer.start(source, { standbyOf: server.url })
-    const found = await doctor(standby.url.replace(/\/postgres$/, new URL(url).pathname))
+    const found = await world.doctor(standby.url.replace(/\/postgres$/, new URL(url).pathname))
     expect(found.get('postgresql')).toMatchObject({ status: 'fail', finding: expect.stringContaining('a replica') })
   })
 })

@@ -10,8 +10,8 @@ import type { Clock } from '../../core/clock.ts'
 import { makeClient } from '../redis/client.ts'
 import { parseUrl } from '../redis/url.ts'
 import { IoredisWire } from '../redis/wires/ioredis.ts'
+import { loadEvalsha } from '../redis/wires/prepared.ts'
 import type { Wire } from '../redis/wires/wire.ts'
-import { loadBroadcast } from './broadcast.ts'
 import type { RedlockEngine } from './engine.ts'
 import { checkCount, engineOn, type RedlockCommonOptions } from './setup.ts'
 
@@ -23,7 +23,7 @@ export async function openRedlock(url: string, options: RedlockCommonOptions = {
   if (new Set(hosts.map(({ host, port }) => `${host}:${port}`)).size < hosts.length)
     throw new RangeError('a redlock URL names different servers; one of them is there twice')
   if (target.replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
-  const broadcast = await loadBroadcast()
+  const evalsha = await loadEvalsha()
   const clients = await Promise.all(hosts.map(async (host) => (await makeClient({ ...target, kind: 'server', hosts: [host] })) as Redis))
   const inUrl: RedlockCommonOptions = {
     ...(target.prefix === undefined ? {} : { prefix: target.prefix }),
@@ -31,7 +31,7 @@ export async function openRedlock(url: string, options: RedlockCommonOptions = {
   }
   try {
     const wire = (client: Redis, clock: Clock): Wire =>
-      new IoredisWire(client, clock, { owned: true, evalsha: (words) => client.sendCommand(broadcast(words)) as Promise<unknown> })
+      new IoredisWire(client, clock, { owned: true, evalsha: (words) => evalsha(client, words) })
     return engineOn((clock) => clients.map((client) => wire(client, clock)), clients.length, { ...inUrl, ...options })
   } catch (error) {
     for (const client of clients) client.disconnect()

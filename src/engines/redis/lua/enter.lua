@@ -28,7 +28,7 @@ if more == 0 then
   if K == '' then K, entries = KEYS[2], KEYS[3] end
   if call('EXISTS', entries) == 0
     and call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
-    return first_token
+    return base
   end
   slow = {1}
 end
@@ -56,7 +56,7 @@ if not slow then
       slow[#slow + 1] = i
     end
   end
-  if not slow then return first_token end
+  if not slow then return base end
 end
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
