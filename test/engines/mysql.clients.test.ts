@@ -59,6 +59,7 @@ const CLIENTS: Readonly<Record<string, (uri: string) => Promise<Brought>>> = {
       charset: 'latin1',
       flags: ['-FOUND_ROWS'],
     } as PoolOptions),
+  'a Pool that resets each connection that is given back': (uri) => poolWith({ uri, resetOnRelease: true } as PoolOptions),
   'a Pool without autocommit, REPEATABLE READ, impatient': async (uri) =>
     poolAfter(uri, 'set autocommit = 0', 'set session transaction isolation level repeatable read', 'set innodb_lock_wait_timeout = 7'),
   'a Pool that is SERIALIZABLE, read-only, and of another mode and zone': async (uri) =>
@@ -108,21 +109,29 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     await vi.waitFor(async () => expect(await threads()).toBe(0), LIMIT)
   })
 
-  test('a connection is given back as it was', async () => {
-    const settings = `select @@autocommit as a, @@tx_isolation as b, @@sql_mode as c, @@innodb_lock_wait_timeout as d, @@time_zone as e, @@in_transaction as f`
-    const pool = createPool({ uri: server.url, connectionLimit: 1 })
-    await pool.query(`set innodb_lock_wait_timeout = 17, time_zone = '+03:00'`)
-    const [before] = await pool.query(settings)
-    const locks = createLocks(mysql({ client: pool, name: 'given_back' }), { ttl: '60s' })
-    const lease = await locks.mutex('key').acquire()
-    const waiting = locks.mutex('key').acquire()
-    await Promise.all(Array.from({ length: 20 }, (_, index) => locks.mutex(`${index}`).acquire()))
-    await lease.release()
-    await (await waiting).release()
-    expect((await pool.query(settings))[0]).toEqual(before)
-    await locks.close()
-    await pool.end()
-  })
+  test.each(['a Pool with promises', 'a Pool with callbacks', 'a Connection with promises', 'a Connection with callbacks'])(
+    '%s: whatever database a connection was sent to since, its lines are those of the database that the client was made for',
+    async (name) => {
+      const [home, elsewhere] = ['its `home`', 'elsewhere']
+      for (const database of [home, elsewhere].map((one) => one.replaceAll('`', '``'))) {
+        await server.asRoot(`create or replace database \`${database}\``)
+        await server.asRoot(`grant all on \`${database}\`.* to app@'%'`)
+      }
+      const { client, close } = await (CLIENTS[name] as (uri: string) => Promise<Brought>)(
+        server.url.replace('/holdfast', `/${encodeURIComponent(home)}`),
+      )
+      const engine = mysql({ client, listen: false })
+      const claim = { key: 'key', id: 'a'.repeat(32), holder: 'test', weight: 1, limit: 1, ttlMs: 60_000, wait: false }
+      await engine.enter([claim])
+      const asked = ('promise' in client ? client.promise() : client) as Pool
+      await asked.query(`use ${elsewhere}`)
+      expect(await engine.enter([{ ...claim, id: 'b'.repeat(32) }])).toMatchObject([{ state: 'busy' }])
+      expect(await engine.leave([claim])).toEqual([true])
+      await engine[Symbol.asyncDispose]()
+      await close()
+      expect(await server.asRoot(`select table_name from information_schema.tables where table_schema = '${elsewhere}'`)).toEqual([])
+    },
+  )
 
   test('something else is refused', () => {
     for (const client of [undefined, null, {}, 'mysql://', () => undefined]) {
@@ -145,30 +154,6 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     hand.destroy()
     await engine[Symbol.asyncDispose]()
     await pool.close()
-  })
-
-  test('without autocommit, no look leaves a transaction open on the connection', async () => {
-    const connection = await createConnection(server.url)
-    await connection.query('set autocommit = 0')
-    const engine = mysql({ client: connection, listen: false, name: 'looked' })
-    const claims = ['a', 'b', 'c'].map((key) => ({
-      key,
-      id: key.repeat(32),
-      holder: 'test',
-      weight: 1,
-      limit: 1,
-      ttlMs: 60_000,
-      wait: true,
-    }))
-    const open = async (): Promise<unknown> => (await connection.query('select @@in_transaction as open'))[0]
-    await engine.enter(claims)
-    await engine.inspect('a')
-    expect(await open()).toEqual([{ open: 0 }])
-    // One of a line that has no row: who has left is looked up.
-    expect(await engine.leave([...claims, { key: 'nobody', id: 'd'.repeat(32) }])).toEqual([true, true, true, false])
-    expect(await open()).toEqual([{ open: 0 }])
-    await engine[Symbol.asyncDispose]()
-    await connection.end()
   })
 
   test('a single connection on a frozen server: calls are given up in time, nothing is sent behind them, and all goes on afterwards', async () => {

@@ -105,7 +105,7 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
         last = tokenOf(standing)
         await engine.leave(claims)
       }
-      // Whoever closes clears away what it left, if that is not too young.
+      // Whoever closes clears away what it left.
       clock.advance(3_000)
       if (round === 0 || round === 3) clock.advance(4 * 3_600_000)
       await engine[Symbol.asyncDispose]()
@@ -113,6 +113,28 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
       clock.advance(-3_600_000)
     }
     clock.advance(4 * 3_600_000)
+  })
+
+  test('two who are let hold by one token, in two lines, are both told: tokens are those of a line, and with a clock set back they follow each other', async () => {
+    const options = { ttl: '600s', callTimeout: '20s' } as const
+    await using one = createLocks(await openMysql(server.url), options)
+    await using other = createLocks(await openMysql(server.url), options)
+    const line = (key: string, size: number) =>
+      vi.waitFor(async () => expect((await one.inspect(key)).entries).toHaveLength(size), { timeout: 30_000 })
+    const [first, second] = await Promise.all([one.mutex('token 1').acquire(), one.mutex('token 2').acquire()])
+    expect(second.token).toBe((first.token as bigint) + 1n)
+    clock.advance(-60_000)
+    const next = one.mutex('token 1').acquire()
+    await line('token 1', 2)
+    const waiting = [other.mutex('token 1').acquire(), other.mutex('token 2').acquire()] as const
+    await line('token 1', 3)
+    await line('token 2', 2)
+    await first.release()
+    await (await next).release()
+    const { token } = await waiting[0]
+    await second.release()
+    expect((await waiting[1]).token).toBe(token)
+    clock.advance(60_000)
   })
 
   test('a clock that is set back leaves nobody unheard: waiters are woken as before', async () => {
@@ -129,6 +151,30 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
       await (await waiting).release()
     }
     clock.advance(4 * 60_000)
+  })
+
+  test('whom the clearing away of the dead lets hold is told, also if nothing could be cleared away', async () => {
+    // By the clock of this process, a third of this ttl is longer than the test may take, and so is the ttl of the dead one. By that of the server, no sleep is over.
+    const options = { ttl: '7200s', callTimeout: '20s' } as const
+    const dead = await openMysql(server.url, { listen: false })
+    await dead.enter([{ ...claimOf('dead'), ttlMs: 100_000 }])
+    await using waits = createLocks(await openMysql(server.url), options)
+    const waiting = waits.mutex('dead').acquire()
+    await vi.waitFor(async () => expect((await waits.inspect('dead')).entries).toHaveLength(2), { timeout: 30_000 })
+    const passing = await openMysql(server.url, { listen: false })
+    const claim = claimOf('dead')
+    await passing.enter([claim])
+    await passing.leave([claim])
+    clock.advance(150_000)
+    const hand = await server.connect()
+    await hand.query('begin')
+    await hand.query('select floor from holdfast_meta for update')
+    // Whoever closes clears away what it has left.
+    await passing[Symbol.asyncDispose]()
+    await (await waiting).release()
+    await hand.query('commit')
+    hand.destroy()
+    await dead[Symbol.asyncDispose]()
   })
 
   test('a clock that is set back does not take a lock away, and does not give one twice', async () => {

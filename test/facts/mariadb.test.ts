@@ -229,6 +229,15 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     expect(replies.map(([{ insertId }]) => insertId)).toEqual([0, 7])
   })
 
+  test('LAST_INSERT_ID() is, for each row of a statement, what LAST_INSERT_ID(n) was for the row before, in the order of the primary key', async () => {
+    await one.query('create table in_turn (n int primary key, v bigint not null) engine = innodb')
+    await one.query('insert into in_turn values (9, 0), (3, 0), (5, 0), (1, 0)')
+    await one.query(
+      'update in_turn force index (primary) set v = last_insert_id(if(n = 3, 70, last_insert_id()) + 1) where n in (5, 3, 7, 9)',
+    )
+    expect(await ask(one, 'select group_concat(v order by n) as list from in_turn')).toEqual({ list: '0,71,72,73' })
+  })
+
   test('JSON_TABLE gives its rows in the order of the document, to a cursor too', async () => {
     await one.query(`create procedure in_order(in batch longtext) begin
       declare n, i int default 0;

@@ -11,7 +11,10 @@ import type { Rows, Statement, Told, Wire } from './wires/wire.ts'
 
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000
-/** Lines are locked in one order, so nobody of us is ever in a deadlock with another. Somebody who locks our rows by hand may be. */
+/**
+ * Lines are locked in one order, which leaves few deadlocks: with somebody who locks our rows by hand, and among us where a server also locks the gaps between rows, for rows that are made and
+ * removed, or for plain statements under REPEATABLE READ. Whoever is chosen to give way has done nothing, and asks again.
+ */
 const ATTEMPTS = 3
 
 export type Procedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
@@ -47,20 +50,6 @@ export class Caller {
   async ask(statement: string, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<readonly Rows[]> {
     const sql = this.#named(statement)
     return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
-  }
-
-  /** The rows of a SELECT. Nothing stays open after it, also where somebody has turned autocommit off. Rejects with an `EngineError`. */
-  async look(statement: string, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Rows> {
-    const sql = this.#named(statement)
-    const look = async (deadline: Deadline): Promise<Rows> => {
-      let rows: Rows = []
-      await this.#wire.run(async (ask) => {
-        rows = await ask(sql)
-        await ask('COMMIT')
-      }, deadline)
-      return rows
-    }
-    return await this.#timely(look, limitMs, signal)
   }
 
   /** What became of a statement. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */

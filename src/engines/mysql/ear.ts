@@ -44,6 +44,7 @@ export interface EarOptions {
 
 export class Ear {
   readonly #options: EarOptions
+  /** Which news, by the id of their entry, with a minus if it was evicted; and when they were made. Tokens will not do: two lines can have the same. */
   readonly #told = new Map<string, number>()
   #connection: OwnConnection | undefined
   #newestUs = 0
@@ -171,7 +172,7 @@ export class Ear {
   #hear(rows: Rows): number {
     for (const [key, id, token, removed, expiresAtUs, newsAtUs, nowUs] of rows) {
       const evicted = Number(removed) === 1
-      this.#told.set(`${evicted ? '-' : ''}${String(token)}`, Number(newsAtUs))
+      this.#told.set(`${evicted ? '-' : ''}${String(id)}`, Number(newsAtUs))
       // The clock may have been set back: then nothing that is told from now on would be new.
       this.#newestUs = Math.min(Math.max(this.#newestUs, Number(newsAtUs)), Number(nowUs))
       const named = { key: unhex(key), id: String(id) }
@@ -179,7 +180,7 @@ export class Ear {
       if (evicted) this.#options.news({ ...named, standing: { state: 'gone', why: 'evicted' } })
       else if (heldForMs > 0) this.#options.news({ ...named, standing: { state: 'held', token: BigInt(String(token)), heldForMs } })
     }
-    for (const [token, at] of this.#told) if (at <= this.#newestUs - MARGIN_US) this.#told.delete(token)
+    for (const [told, at] of this.#told) if (at <= this.#newestUs - MARGIN_US) this.#told.delete(told)
     return rows.length
   }
 

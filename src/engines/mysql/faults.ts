@@ -33,8 +33,8 @@ const FORBIDDEN = [1044, 1142, 1143, 1227, 1370, 1419]
 const WRONG_WAY_IN = [1045, 1049, 1130, 1251, 1524, 1698, 1820, 1862]
 const CROWDED = [1040, 1203, 1226]
 const STATEMENT_LOG = 1665
-/** There are too many prepared statements; this one cannot be prepared; it is not there any more. */
-const UNPREPARED = [1461, 1295, 1243]
+/** There are too many prepared statements; this one cannot be prepared; it is not there any more; its tables change faster than the server prepares it anew. */
+const UNPREPARED = [1461, 1295, 1243, 1615]
 
 /** The whole call was rolled back, or refused before it began. */
 const ROLLED_BACK = new Set([

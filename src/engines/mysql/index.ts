@@ -5,6 +5,7 @@
  * ../lookout.ts (how a waiter hears), wires/ (your client).
  */
 import type { MysqlEngine } from './engine.ts'
+import { databaseOf } from './load.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 import { type MysqlClient, wireOf } from './wires/detect.ts'
 
@@ -25,5 +26,6 @@ export interface MysqlOptions extends CommonOptions {
 
 /** An engine on a client of yours. For one by URL: `openMysql(url)`, or `connect(url)`. */
 export function mysql(options: MysqlOptions): MysqlEngine {
-  return engineOn(wireOf(options.client), options)
+  const wire = wireOf(options.client)
+  return engineOn(wire, options, databaseOf(options.client))
 }

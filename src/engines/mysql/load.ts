@@ -51,12 +51,27 @@ export async function poolAt(target: Target): Promise<Mysql2PoolWire> {
 
 /** How to make one more connection to where this client leads; undefined if it does not tell. */
 export function connectLike(client: object): Wire['connect'] {
-  const { pool, config } = client as { pool?: { config?: { connectionConfig?: object } }; config?: object }
-  const theirs = (pool?.config?.connectionConfig ?? config) as Readonly<Record<string, unknown>> | undefined
+  const theirs = settingsOf(client)
   if (theirs?.host === undefined && theirs?.socketPath === undefined) return undefined
   // A stream that is there already leads one connection only.
   if (typeof theirs.stream === 'object' && theirs.stream !== null) return undefined
   return connector({ ...CONNECTION, ...Object.fromEntries(WAY.flatMap((name) => (theirs[name] ? [[name, theirs[name]]] : []))) })
+}
+
+/** The database that this client was made for, whatever its connections were told since; undefined if it does not tell. */
+export function databaseOf(client: object): string | undefined {
+  const { database } = settingsOf(client) ?? {}
+  return typeof database === 'string' && database !== '' ? database : undefined
+}
+
+interface Settings {
+  readonly connectionConfig?: object
+}
+
+/** Of each connection: with promises or without, of a pool or of one alone. */
+function settingsOf(client: object): Readonly<Record<string, unknown>> | undefined {
+  const { pool, config } = client as { pool?: { config?: Settings }; config?: Settings }
+  return (pool?.config?.connectionConfig ?? config?.connectionConfig ?? config) as Readonly<Record<string, unknown>> | undefined
 }
 
 function connector(way: object): NonNullable<Wire['connect']> {

@@ -6,7 +6,7 @@
  */
 import { EngineError } from '../../core/errors.ts'
 import { ENGINE, errnoOf } from './faults.ts'
-import { checkNames, DEFAULT_NAME, type Names, PROCEDURES, renamed, TABLES } from './names.ts'
+import { checkNames, DEFAULT_NAME, type Names, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'
 import { sources } from './sources.ts'
 import { optionsOf } from './url.ts'
 
@@ -52,7 +52,7 @@ export async function firstUse(names: Names, ask: Ask): Promise<void> {
     for (const sql of [meta, row]) await ask(sql)
     await refuseNewer(names, ask)
     for (const sql of others) await ask(sql)
-    for (const sql of PROCEDURES) await ask(renamed(sql, names)).catch(unlessItExists)
+    for (const sql of PROCEDURES) await ask(procedureOf(sql, names)).catch(unlessItExists)
   } finally {
     await ask(`SET SESSION sql_mode = '${String(before)}'`)
     await ask(`DO RELEASE_LOCK('${turn}')`)

@@ -39,11 +39,17 @@ const TABLE_NAMES = new Set(['meta', 'line', 'entry'])
 
 /** SQL as in sql/, where everything of ours is `` `holdfast_...` ``, under the names that were chosen. */
 export function renamed(sql: string, { database, name }: Names): string {
-  const place = database === undefined ? '' : `\`${database}\`.`
+  const place = database === undefined ? '' : `\`${database.replaceAll('`', '``')}\`.`
   return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
     const version = TABLE_NAMES.has(what) ? '' : `_${VERSION}`
     return `${place}\`${name}_${what}${version}\``
   })
+}
+
+/** What makes a procedure. Inside of it, names are those of the database that it is in, also if that was copied from another one. */
+export function procedureOf(sql: string, { database, name }: Names): string {
+  const [head = '', ...body] = sql.split('(')
+  return [renamed(head, { database, name }), ...body.map((part) => renamed(part, { database: undefined, name }))].join('(')
 }
 
 function stripped(sql: string): string {

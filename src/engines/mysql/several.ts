@@ -40,25 +40,25 @@ export function makeAllStatement(claims: readonly Claim[], client: string): Stat
   return { sql, values: [] }
 }
 
-/** Leave lines without having been anything but alone in them. If somebody else is in one of them, or was since, nothing happens. A line that has no row is left out. */
-export function freeAllStatement(places: readonly Item[]): Statement {
+/**
+ * Leave lines without having been anything but alone in them. If somebody else is in one of them, or was since, nothing happens. A line that has no row is left out, and then so are all
+ * after it, or nothing happens: rows come in the order of the keys, the LAST_INSERT_ID of each is one above that of the row before, and says whose turn it is. So the number of rows that
+ * have changed tells which they were. `start` is a number that no other statement has, or a row could follow one of an earlier statement.
+ */
+export function freeAllStatement(places: readonly Item[], start: number): Statement {
   const items = inOrder(places)
+  const turn = `CAST(LAST_INSERT_ID(IF(k = x'${hex((items[0] as Item).key)}', ${start}, LAST_INSERT_ID()) + 1) AS SIGNED) - ${start}`
   const sql =
-    `UPDATE \`holdfast_line\` FORCE INDEX (PRIMARY) SET due_at = IF(crowd = 0 AND id = ${idOf(items)} AND due_at > ${NOW}, 0, ${FAIL}) ` +
+    `UPDATE \`holdfast_line\` FORCE INDEX (PRIMARY) ` +
+    `SET due_at = IF(id = ELT(${turn}, ${items.map(({ id }) => `x'${id}'`).join(',')}) AND crowd = 0 AND due_at > ${NOW}, 0, ${FAIL}) ` +
     `WHERE ${amongKeys(items)}`
   return { sql, values: [] }
 }
 
-/** After that, the keys of those that have left, as long as nobody has come since. */
-export function leftStatement(places: readonly Item[]): string {
-  const items = inOrder(places)
-  return `SELECT LOWER(HEX(k)) FROM \`holdfast_line\` FORCE INDEX (PRIMARY) WHERE ${amongKeys(items)} AND id = ${idOf(items)} AND due_at = 0`
-}
-
-/** By how much the token of each claim is above the number that came back. */
-export function ranks(claims: readonly Claim[]): readonly number[] {
-  const order = inOrder(claims.map(({ key }, index) => ({ key, index })))
-  const rank: number[] = new Array(claims.length)
+/** Which each item is in the order of the keys, from 1. By so much the token of a claim is above the number that came back. */
+export function ranks(items: readonly { readonly key: string }[]): readonly number[] {
+  const order = inOrder(items.map(({ key }, index) => ({ key, index })))
+  const rank: number[] = new Array(items.length)
   for (const [at, { index }] of order.entries()) rank[index] = at + 1
   return rank
 }

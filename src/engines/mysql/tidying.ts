@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 
-/** A key that was left this long ago is not about to be used again. The server keeps younger rows (see sql/tidy.sql). */
+/** A key that was left this long ago is not about to be used again. Only we know when that was: the server removes whatever is free (see sql/tidy.sql). */
 const COLD_MS = 3000
 /** So many, or some for this long, and they are removed. */
 const MANY = 500

@@ -59,14 +59,14 @@ END
 --
 -- One of all who listen sleeps: the watch. The others wait for it to end, and so do not sleep, but can be woken all the same; should it end, the next one is the watch.
 --
--- What was told before is the caller's memory: `newest_us`, the time of the newest, and of those less than `margin_us` older the tokens, negative if evicted, in the list `told`. What is older still is old. But if
+-- What was told before is the caller's memory: `newest_us`, the time of the newest, and of those less than `margin_us` older the ids, with a minus if evicted, in the list `told`. What is older still is old. But if
 -- the clock was set back since, all that is news is older than the newest, and so the clock counts.
 CREATE PROCEDURE `holdfast_listen`(IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_there BOOLEAN DEFAULT FALSE;
   SELECT TRUE INTO is_there FROM `holdfast_entry`
     WHERE client = me AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
-      AND NOT FIND_IN_SET(IF(removed, -token, token), told) LIMIT 1;
+      AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told) LIMIT 1;
   IF NOT is_there THEN
     IF GET_LOCK('holdfast.watch', seconds) THEN
       DO SLEEP(seconds);
@@ -76,6 +76,6 @@ BEGIN
       CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)
     FROM `holdfast_entry`
     WHERE client = me AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
-      AND NOT FIND_IN_SET(IF(removed, -token, token), told);
+      AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told);
 END
 //

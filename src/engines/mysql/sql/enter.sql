@@ -28,7 +28,7 @@ BEGIN
   DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
-    ROLLBACK;
+    ROLLBACK AND NO CHAIN NO RELEASE;
     SET innodb_lock_wait_timeout = usual_wait;
     RESIGNAL;
   END;
@@ -82,22 +82,22 @@ BEGIN
 END
 //
 
--- Enter a line that has no row. The answer is '' if somebody else was faster.
+-- Enter a line that has no row. The answer is '' if somebody was faster, be it an earlier call of ours for the same entry: that has to be renewed, since what lives as long as that call said may be
+-- over before what we answer.
 CREATE PROCEDURE `holdfast_make`(
   IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512), IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN now_us BIGINT, IN me BINARY(16),
   OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE its_id BINARY(16);
   DECLARE own_token, lowest BIGINT;
   -- Whoever is second waits here, and then has the row locked. With INSERT IGNORE, two who wait for a third could end in a deadlock.
   INSERT INTO `holdfast_line` (k, token, due_at, id, holder, client, weight, lim, ttl, since)
     VALUES (own_key, now_us, now_us + own_ttl, own_id, own_holder, me, own_weight, own_lim, own_ttl, now_us)
     ON DUPLICATE KEY UPDATE k = own_key;
   -- A statement of its own: it sees the floor that was raised when the row of this line was removed.
-  SELECT l.id, l.token, m.floor INTO its_id, own_token, lowest FROM `holdfast_line` l JOIN `holdfast_meta` m ON m.one = 1
-    WHERE l.k = own_key AND l.due_at > now_us;
-  IF its_id IS NULL OR its_id <> own_id THEN
+  SELECT l.token, m.floor INTO own_token, lowest FROM `holdfast_line` l JOIN `holdfast_meta` m ON m.one = 1
+    WHERE l.k = own_key AND l.id = own_id AND l.due_at = now_us + own_ttl;
+  IF own_token IS NULL THEN
     SET answer = '';
   ELSE
     IF own_token <= lowest THEN

@@ -20,7 +20,7 @@ BEGIN
   DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
-    ROLLBACK;
+    ROLLBACK AND NO CHAIN NO RELEASE;
     SET innodb_lock_wait_timeout = usual_wait;
     RESIGNAL;
   END;

@@ -17,7 +17,7 @@ BEGIN
   DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
-    ROLLBACK;
+    ROLLBACK AND NO CHAIN NO RELEASE;
     SET innodb_lock_wait_timeout = usual_wait;
     RESIGNAL;
   END;
@@ -37,19 +37,23 @@ BEGIN
     END IF;
   UNTIL own_key IS NULL END REPEAT;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-  START TRANSACTION READ WRITE;
-  SELECT m.floor INTO lowest FROM `holdfast_meta` m WHERE m.one = 1 FOR UPDATE;
-  SET @holdfast_places = CONCAT(' WHERE k IN (', its_keys, ') AND crowd = 0 AND due_at <= @holdfast_now');
-  SET @holdfast_sql = CONCAT('SELECT MAX(token) INTO @holdfast_most FROM `holdfast_line`', @holdfast_places, ' FOR UPDATE');
-  CALL `holdfast_run`(changed);
-  IF @holdfast_most IS NOT NULL THEN
-    -- Others may have become free since then, but none with a higher token is removed.
-    SET @holdfast_sql = CONCAT('DELETE FROM `holdfast_line`', @holdfast_places, ' AND token <= @holdfast_most');
+  -- What fails from here on is left to whoever tidies next: those whom the crowds let hold are told all the same.
+  BEGIN
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION ROLLBACK AND NO CHAIN NO RELEASE;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    SELECT m.floor INTO lowest FROM `holdfast_meta` m WHERE m.one = 1 FOR UPDATE;
+    SET @holdfast_places = CONCAT(' WHERE k IN (', its_keys, ') AND crowd = 0 AND due_at <= @holdfast_now');
+    SET @holdfast_sql = CONCAT('SELECT MAX(token) INTO @holdfast_most FROM `holdfast_line`', @holdfast_places, ' FOR UPDATE');
     CALL `holdfast_run`(changed);
-    UPDATE `holdfast_meta` m SET m.floor = @holdfast_most WHERE m.one = 1 AND @holdfast_most > lowest;
-  END IF;
-  COMMIT AND NO CHAIN NO RELEASE;
+    IF @holdfast_most IS NOT NULL THEN
+      -- Others may have become free since then, but none with a higher token is removed.
+      SET @holdfast_sql = CONCAT('DELETE FROM `holdfast_line`', @holdfast_places, ' AND token <= @holdfast_most');
+      CALL `holdfast_run`(changed);
+      UPDATE `holdfast_meta` m SET m.floor = @holdfast_most WHERE m.one = 1 AND @holdfast_most > lowest;
+    END IF;
+    COMMIT AND NO CHAIN NO RELEASE;
+  END;
   SET innodb_lock_wait_timeout = usual_wait;
   IF @holdfast_wakes <> '' THEN
     CALL `holdfast_wake`(@holdfast_wakes);

@@ -135,7 +135,7 @@ export class Mysql2ConnectionWire implements Wire {
     })
     this.#turn = using.then(noop, async (error: unknown) => {
       // Nothing of ours may stay open.
-      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK').catch(noop)
+      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
     })
     return deadline.race(using, () => {
       if (state === 'sent') return new Late()
@@ -211,7 +211,7 @@ async function told(connection: Mysql2Connection, statement: Statement): Promise
   return { number: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
 }
 
-/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or does not know ours any more, gets the text. */
+/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or cannot use ours any more, gets the text. */
 async function said(connection: Mysql2Connection, { sql, values }: Statement): Promise<[unknown, unknown]> {
   if (values.length === 0) return await connection.query(question(sql))
   try {

@@ -15,6 +15,7 @@ interface BareStatement {
 interface BareConnection {
   query(question: Question, answered: Callback<unknown>): unknown
   prepare(sql: string, prepared: Callback<BareStatement>): unknown
+  unprepare(sql: string): unknown
   on(event: string, listener: (...args: never[]) => void): unknown
   release(): void
   destroy(): void
@@ -60,10 +61,9 @@ class Bare implements PooledMysql2Connection {
     const statement = statements.get(sql) ?? (await this.#prepare(sql, statements))
     return await new Promise((resolve, reject) => {
       statement.execute(values, (error, answer) => {
-        if (error === null) resolve([answer, undefined])
-        else reject(error)
-        // mysql2 keeps a number of statements, and lets go of ours when others come.
-        if (isUnprepared(error)) statements.delete(sql)
+        if (error === null) return resolve([answer, undefined])
+        if (isUnprepared(error)) this.#forget(sql, statements)
+        reject(error)
       })
     })
   }
@@ -78,6 +78,12 @@ class Bare implements PooledMysql2Connection {
 
   destroy(): void {
     this.connection.destroy()
+  }
+
+  /** It is of no use any more, or mysql2, which keeps a number of them, has let go of it for others. While mysql2 has it, preparing it again would give us the same one. */
+  #forget(sql: string, statements: Map<string, BareStatement>): void {
+    statements.delete(sql)
+    this.connection.unprepare(sql)
   }
 
   #prepare(sql: string, statements: Map<string, BareStatement>): Promise<BareStatement> {

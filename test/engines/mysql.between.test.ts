@@ -1,0 +1,101 @@
+/** What others do on a MariaDB server between two steps of ours: everybody is answered what is true of it. */
+import { createPool, type Pool, type QueryOptions } from 'mysql2/promise'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import type { Claim } from '../../src/core/engine.ts'
+import { type MysqlClient, mysql, openMysql } from '../../src/engines/mysql/index.ts'
+import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { describeServer } from '../servers/suite.ts'
+
+let made = 0
+
+function claimOf(key: string, ttlMs = 60_000): Claim {
+  made += 1
+  return { key, id: made.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs, wait: true }
+}
+
+/** A pool whose answers come late: `meanwhile` is what happens before, after each statement. */
+function slowly(pool: Pool, meanwhile: (sql: string) => Promise<unknown>): MysqlClient {
+  return {
+    getConnection: async () => {
+      const connection = await pool.getConnection()
+      return {
+        query: async (asked) => {
+          const answer = await connection.query(asked as QueryOptions)
+          await meanwhile(asked.sql)
+          return answer
+        },
+        on: (event, listener) => connection.on(event, listener),
+        release: () => connection.release(),
+        destroy: () => connection.destroy(),
+      }
+    },
+  }
+}
+
+await describeServer('between two steps on MariaDB', findOwnMariadb, (source) => {
+  let server: MariadbServer
+
+  beforeAll(async () => {
+    server = await MariadbServer.start(source)
+  })
+
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  /** Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look. */
+  const untilBlocked = (count: number): Promise<void> =>
+    vi.waitFor(
+      async () => {
+        const waits = await server.asRoot('select distinct requesting_trx_id from information_schema.innodb_lock_waits')
+        expect(waits).toHaveLength(count)
+      },
+      { timeout: 30_000, interval: 150 },
+    )
+
+  test.each(['a', 'b', 'c', 'd', 'ab', 'ac', 'bd', 'cd', 'abc', 'abcd', ''])(
+    'of releases at once, those whose line was removed (%s) are told so, and the others have left, whoever comes to their lines before it is clear',
+    async (removed) => {
+      const name = `removed_${removed}`
+      await using theirs = await openMysql(server.url, { name, listen: false })
+      const claims = ['d', 'b', 'c', 'a'].map((key) => claimOf(key))
+      const pool = createPool({ uri: server.url })
+      let asked: string[] | undefined
+      const client = slowly(pool, async (sql) => {
+        if (asked?.push(sql) !== 1) return
+        // One is taken by somebody else, and of another nothing is left.
+        await theirs.enter(['b', 'removed', 'd'].map((key) => claimOf(key)))
+        await server.asRoot(`delete from holdfast.${name}_line where k = 'c' and due_at = 0`)
+      })
+      const ours = mysql({ client, name, listen: false })
+      await ours.enter(claims)
+      await server.asRoot(`delete from holdfast.${name}_line where locate(k, '${removed}') > 0`)
+      asked = []
+      expect(await ours.leave(claims)).toEqual(claims.map(({ key }) => !removed.includes(key)))
+      if (removed === '') expect(asked, 'one statement').toHaveLength(1)
+      await ours[Symbol.asyncDispose]()
+      await pool.end()
+    },
+  )
+
+  test('an entry that is asked for twice at once is entered once, and lives as long as the later one was told', async () => {
+    const name = 'twice'
+    await using engine = await openMysql(server.url, { name, listen: false })
+    await engine.inspect('key')
+    const [claim, other] = [claimOf('key'), claimOf('other', 50_000)]
+    const hand = await server.connect()
+    const now = `timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))`
+    // The later call finds no row, and is held up before it makes one: by then an earlier one has, whose entry lives for half as long.
+    await hand.query('set session transaction isolation level repeatable read')
+    await hand.query('begin')
+    await hand.query(`select 1 from ${name}_line where k = 'key' for update`)
+    const entered = engine.enter([claim, other])
+    await untilBlocked(1)
+    await hand.query(`insert into ${name}_line (k, token, due_at, id, holder, client, weight, lim, ttl, since)
+      values ('key', ${now}, ${now} + 30000000, x'${claim.id}', 'test', x'00', 1, 1, 60000000, ${now})`)
+    await hand.query('commit')
+    expect(await entered).toMatchObject([{ state: 'held', heldForMs: 60_000 }, { state: 'held' }])
+    const { entries } = await engine.inspect('key')
+    expect(entries).toHaveLength(1)
+    expect(entries[0]?.remainingMs).toBeGreaterThan(31_000)
+    hand.destroy()
+  })
+})
