@@ -20,9 +20,11 @@ function slowly(pool: Pool, meanwhile: (sql: string) => Promise<unknown>): Mysql
       const connection = await pool.getConnection()
       return {
         query: async (asked) => {
-          const answer = await connection.query(asked as QueryOptions)
-          await meanwhile(asked.sql)
-          return answer
+          try {
+            return await connection.query(asked as QueryOptions)
+          } finally {
+            await meanwhile(asked.sql)
+          }
         },
         on: (event, listener) => connection.on(event, listener),
         release: () => connection.release(),
@@ -75,6 +77,30 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
       await pool.end()
     },
   )
+
+  test('releases at once that have to give way in a deadlock are told what is true when they are tried again', async () => {
+    const name = 'given_way'
+    const pool = createPool({ uri: server.url, connectionLimit: 1 })
+    let leaving = false
+    const client = slowly(pool, async () => {
+      // By the time of the second attempt nothing is left of the first line.
+      if (leaving) await server.asRoot(`delete from holdfast.${name}_line where k = 'a'`)
+      leaving = false
+    })
+    const ours = mysql({ client, name, listen: false })
+    const claims = ['a', 'b', 'c'].map((key) => claimOf(key))
+    await ours.enter(claims)
+    // In the words of the server, and once, when the first row was to change: whose turn it is then is known to the connection.
+    await pool.query(`create trigger gives_way before update on ${name}_line for each row
+      if @told is null then
+        set @told = true;
+        signal sqlstate '40001' set mysql_errno = 1213, message_text = 'Deadlock found when trying to get lock';
+      end if`)
+    leaving = true
+    expect(await ours.leave(claims)).toEqual([false, true, true])
+    await ours[Symbol.asyncDispose]()
+    await pool.end()
+  })
 
   test('an entry that is asked for twice at once is entered once, and lives as long as the later one was told', async () => {
     const name = 'twice'

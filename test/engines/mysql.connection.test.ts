@@ -60,6 +60,28 @@ await describeServer('a connection to MariaDB', findOwnMariadb, (source) => {
     await connection.end()
   })
 
+  test('a client without a database is told so at once, and not when its patience is over', async () => {
+    const { hostname: host, port, username: user, password } = new URL(server.url)
+    const pool = createPool({ host, port: Number(port), user, password })
+    const locks = createLocks(mysql({ client: pool }), { ttl: '60s' })
+    await expect(locks.mutex('key').acquire()).rejects.toMatchObject({ code: 'ENGINE', transient: false })
+    await locks.close()
+    await pool.end()
+  })
+
+  test('a name with a question mark in it is not taken for a place in a statement that is sent as text', async () => {
+    await server.asRoot('create database `a?b`')
+    await server.asRoot('grant all on `a?b`.* to public')
+    await server.asRoot('set global max_prepared_stmt_count = 0')
+    const pool = createPool({ uri: server.url.replace(/\/[^/]*$/, '/a%3Fb') })
+    const locks = createLocks(mysql({ client: pool, listen: false }), { ttl: '60s' })
+    const lease = await locks.mutex('key').acquire()
+    expect(await lease.release()).toBe(true)
+    await locks.close()
+    await pool.end()
+    await server.asRoot('set global max_prepared_stmt_count = default')
+  })
+
   test.each([1, 2])(
     'where a transaction begins when one ends, or a connection ends with it (%i), a call that fails does neither',
     async (type) => {

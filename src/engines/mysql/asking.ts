@@ -38,7 +38,7 @@ export class Asking {
 
   /** One code for each claim, as in sql/enter.sql. What a statement has entered already, if not all, the procedure finds there, and renews. */
   async enter(claims: readonly Claim[], way: Way, options: CallOptions): Promise<readonly string[]> {
-    const plain = way === 'call' ? UNTRIED : await this.#plainly(this.#entering(claims, way), options)
+    const plain = way === 'call' ? UNTRIED : await this.#plainly(() => this.#entering(claims, way), options)
     if (plain.number !== 0n && plain.changed >= claims.length) {
       return claims.length === 1 ? [String(plain.number)] : ranks(claims).map((rank) => String(plain.number + BigInt(rank)))
     }
@@ -49,7 +49,7 @@ export class Asking {
   async renew(places: readonly Place[], way: Way, options: CallOptions): Promise<readonly string[]> {
     const [first] = places
     const alone = way === 'alone' && places.length === 1 && first !== undefined
-    const plain = alone ? await this.#plainly(renewStatement(first), options) : UNTRIED
+    const plain = alone ? await this.#plainly(() => renewStatement(first), options) : UNTRIED
     if (plain.number !== 0n) return [String(plain.number)]
     return await this.#codes('renew', packPlaces(places), options, plain)
   }
@@ -58,7 +58,7 @@ export class Asking {
   async leave(places: readonly Item[], way: Way): Promise<readonly string[]> {
     const [first] = places
     if (way === 'call' || first === undefined) return await this.#codes('leave', packIds(places), {}, UNTRIED)
-    const plain = await this.#plainly(places.length === 1 ? freeStatement(first) : freeAllStatement(places, someNumber()), {})
+    const plain = await this.#plainly(() => (places.length === 1 ? freeStatement(first) : freeAllStatement(places, someNumber())), {})
     if (plain.changed === places.length) return places.map(() => ALONE)
     if (plain.changed > 0) return ranks(places).map((rank) => (rank <= plain.changed ? ALONE : '0'))
     return await this.#codes('leave', packIds(places), {}, plain)
@@ -104,7 +104,7 @@ export class Asking {
   }
 
   /** Nothing has changed where it is not what it was meant for. */
-  async #plainly(statement: Statement, options: CallOptions): Promise<Plain> {
+  async #plainly(statement: () => Statement, options: CallOptions): Promise<Plain> {
     try {
       return await this.#caller.tell(statement, this.#isMariadb, options)
     } catch (error) {

@@ -52,10 +52,13 @@ export class Caller {
     return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
   }
 
-  /** What became of a statement. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */
-  async tell({ sql, values }: Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
-    const statement = { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
-    return await this.#timely((deadline) => this.#wire.tell(statement, deadline), limitMs, signal)
+  /** What became of a statement, which is made anew for each attempt. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */
+  async tell(make: () => Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
+    const statement = (): Statement => {
+      const { sql, values } = make()
+      return { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
+    }
+    return await this.#timely((deadline) => this.#wire.tell(statement(), deadline), limitMs, signal)
   }
 
   /** Make what is missing, unless somebody does already. */

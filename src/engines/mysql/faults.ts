@@ -30,7 +30,7 @@ const MISSING = new Set([1305, 1146, 1054])
 const READ_ONLY_SESSION = 1792
 const READ_ONLY = [1290, READ_ONLY_SESSION, 1836]
 const FORBIDDEN = [1044, 1142, 1143, 1227, 1370, 1419]
-const WRONG_WAY_IN = [1045, 1049, 1130, 1251, 1524, 1698, 1820, 1862]
+const WRONG_WAY_IN = [1045, 1046, 1049, 1130, 1251, 1524, 1698, 1820, 1862]
 const CROWDED = [1040, 1203, 1226]
 const STATEMENT_LOG = 1665
 /** There are too many prepared statements; this one cannot be prepared; it is not there any more; its tables change faster than the server prepares it anew. */

@@ -219,9 +219,12 @@ async function said(connection: Mysql2Connection, { sql, values }: Statement): P
   } catch (error) {
     if (!isUnprepared(error)) throw error
   }
-  const [first = '', ...rest] = sql.split('?')
+  const [first = '', ...rest] = sql.split(PLACEHOLDER)
   return await connection.query(question(first + rest.map((text, index) => `'${values[index]}'${text}`).join('')))
 }
+
+/** Not one in a name: an even number of backticks follows it. */
+const PLACEHOLDER = /\?(?=(?:[^`]*`[^`]*`)*[^`]*$)/
 
 /** Only another function takes the place of one that the user has given to the client. */
 const asItIs: TypeCast = (_field, next) => next()
