@@ -5,8 +5,10 @@
 import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
+import { observe } from '../../src/engines/etcd/looking.ts'
+import { Names } from '../../src/engines/etcd/names.ts'
 import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { Messages } from '../../src/engines/etcd/transport/frames.ts'
 import { Reader, Writer } from '../../src/engines/etcd/transport/proto.ts'
@@ -46,6 +48,7 @@ await describeServer('watches on an etcd with users', findOwnEtcd, (source) => {
 class Peer {
   readonly #server: Http2Server
   streams = 0
+  #newest: ServerHttp2Stream | undefined
 
   static async start(refuses: (key: string, stream: number) => boolean): Promise<Peer> {
     const peer = new Peer(refuses)
@@ -57,6 +60,7 @@ class Peer {
     this.#server = createServer()
     this.#server.on('stream', (stream) => {
       this.streams += 1
+      this.#newest = stream
       const number = this.streams
       stream.on('error', () => undefined)
       stream.respond({ 'content-type': 'application/grpc' }, { waitForTrailers: true })
@@ -71,6 +75,11 @@ class Peer {
 
   close(): void {
     this.#server.close()
+  }
+
+  /** As a member does that goes away. */
+  breakStream(): void {
+    this.#newest?.destroy()
   }
 
   #answer(stream: ServerHttp2Stream, request: Reader, refuses: (key: string) => boolean): void {
@@ -104,7 +113,7 @@ function watcher(): Told {
   }
 }
 
-async function watching(refuses: (key: string, stream: number) => boolean, keys: readonly string[]): Promise<{ told: Told[]; peer: Peer }> {
+async function watchesOn(refuses: (key: string, stream: number) => boolean): Promise<{ watches: Watches; peer: Peer }> {
   const peer = await Peer.start(refuses)
   const client = new EtcdClient({ endpoints: [{ host: '127.0.0.1', port: peer.port }] })
   const watches = new Watches(client, systemClock)
@@ -113,6 +122,11 @@ async function watching(refuses: (key: string, stream: number) => boolean, keys:
     client.close()
     peer.close()
   })
+  return { watches, peer }
+}
+
+async function watching(refuses: (key: string, stream: number) => boolean, keys: readonly string[]): Promise<{ told: Told[]; peer: Peer }> {
+  const { watches, peer } = await watchesOn(refuses)
   const told = keys.map((key) => {
     const one = watcher()
     watches.add({ key, fromRevision: 0n, deletesOnly: true }, one)
@@ -139,4 +153,32 @@ test('a watch that was refused once is made on the next stream, and nothing is s
   const { told, peer } = await watching((_, stream) => stream === 1, ['a', 'b'])
   await vi.waitFor(() => expect(told.map(({ told }) => told)).toEqual([['created'], ['created']]), LIMIT)
   expect(peer.streams).toBe(2)
+})
+
+test('whoever loses the right to watch is not asked for again and again; when it has it back, it is told that something may have changed', async () => {
+  let refusing = false
+  const { watches, peer } = await watchesOn((key) => refusing && key.includes('theirs'))
+  const pauses: (() => void)[] = []
+  const clock: Clock = {
+    ...systemClock,
+    timer: (_, fire) => {
+      pauses.push(fire)
+      return { cancel: () => undefined }
+    },
+  }
+  const observing = { watches, names: new Names(''), clock }
+  const [mine, theirs] = [vi.fn(), vi.fn()]
+  await observe(observing, 'mine', mine)
+  await observe(observing, 'theirs', theirs)
+  refusing = true
+  peer.breakStream()
+  await vi.waitFor(() => expect(theirs).toHaveBeenCalledTimes(1), LIMIT)
+  expect(pauses).toHaveLength(1)
+  // The first, and one for each refusal; on the last everything else goes on.
+  await vi.waitFor(() => expect(peer.streams).toBe(4), LIMIT)
+  refusing = false
+  pauses[0]?.()
+  await vi.waitFor(() => expect(theirs).toHaveBeenCalledTimes(2), LIMIT)
+  expect(peer.streams).toBe(4)
+  expect(mine).not.toHaveBeenCalled()
 })

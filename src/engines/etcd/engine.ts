@@ -6,7 +6,7 @@ import { ClassLeases } from './class-lease.ts'
 import { diagnose, type EtcdFinding } from './diagnose.ts'
 import { Entering, LINE_BOUND } from './entering.ts'
 import { ENGINE, fault } from './faults.ts'
-import { inspect, list, observe } from './looking.ts'
+import { inspect, list, type Observing, observe } from './looking.ts'
 import { Lookout } from './lookout.ts'
 import { Entries } from './mine.ts'
 import { Names } from './names.ts'
@@ -68,6 +68,7 @@ export class EtcdLines implements EtcdEngine {
   readonly #leases: ClassLeases
   readonly #entries: Entries
   readonly #watches: Watches
+  readonly #observing: Observing
   readonly #lookout: Lookout
   readonly #seals: Seals
   readonly #entering: Entering
@@ -81,6 +82,7 @@ export class EtcdLines implements EtcdEngine {
     this.#leases = new ClassLeases(client, clock)
     this.#entries = new Entries(this.#leases, clock)
     this.#watches = new Watches(client, clock)
+    this.#observing = { watches: this.#watches, names, clock }
     this.#lookout = new Lookout({ client, watches: this.#watches, names, tell: (news) => this.#listener?.(news), now: () => clock.now() })
     const common = { client, clock, names, leases: this.#leases, entries: this.#entries }
     this.#seals = new Seals(common)
@@ -181,7 +183,7 @@ export class EtcdLines implements EtcdEngine {
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
     await told(this.#client.connect())
-    return await told(observe(this.#watches, this.#names, key, listener))
+    return await told(observe(this.#observing, key, listener))
   }
 
   fence({ key, token }: HeldLease): Fence {

@@ -1,4 +1,5 @@
 /** Looking at lines: who is in one, which ones there are, and word of a change for those who only watch. */
+import type { Clock, Timer } from '../../core/clock.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
 import type { Names } from './names.ts'
@@ -7,6 +8,8 @@ import type { EtcdClient, LeaseTime } from './transport/client.ts'
 import type { Watches } from './transport/watches.ts'
 
 const PAGE = 1_000
+/** Each try of a watch that is refused costs a stream and a login, also those who may watch. */
+const REFUSED_PAUSE_MS = 10_000
 
 export async function inspect(client: EtcdClient, names: Names, key: string): Promise<Line> {
   const { seats, held } = frontOf(await client.range({ ...names.line(key), oldestFirst: true }))
@@ -57,12 +60,30 @@ function summary(key: string, seats: Seat[]): LineSummary {
   return { key, held, waiting: seats.length - held }
 }
 
-/** Resolves when nothing is missed any more; rejects if we may not watch. Should the right be taken away later, whoever watches finds out by looking. */
-export async function observe(watches: Watches, names: Names, key: string, listener: () => void): Promise<AsyncDisposable> {
+export interface Observing {
+  readonly watches: Watches
+  readonly names: Names
+  readonly clock: Clock
+}
+
+/**
+ * Resolves when nothing is missed any more; rejects if we may not watch. Should the right be taken away later, whoever watches finds out by looking, and we try again now and
+ * then.
+ */
+export async function observe({ watches, names, clock }: Observing, key: string, listener: () => void): Promise<AsyncDisposable> {
   let stop = (): void => {}
   let begun = false
+  let pause: Timer | undefined
   const again = (): void => {
-    void begin()
+    // What changes until it is created, nobody tells us.
+    void begin().then(listener)
+  }
+  const missed = (): void => {
+    again()
+    listener()
+  }
+  const later = (): void => {
+    pause = clock.timer(REFUSED_PAUSE_MS, again)
     listener()
   }
   const begin = (): Promise<void> =>
@@ -73,9 +94,14 @@ export async function observe(watches: Watches, names: Names, key: string, liste
       }
       stop = watches.add(
         { ...names.line(key), fromRevision: 0n, deletesOnly: false },
-        { changed: listener, created, compacted: again, refused: (error) => (begun ? again() : reject(error)) },
+        { changed: listener, created, compacted: missed, refused: (error) => (begun ? later() : reject(error)) },
       )
     })
   await begin()
-  return { [Symbol.asyncDispose]: async () => stop() }
+  return {
+    [Symbol.asyncDispose]: async () => {
+      pause?.cancel()
+      stop()
+    },
+  }
 }

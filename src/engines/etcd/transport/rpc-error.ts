@@ -42,12 +42,12 @@ export class RpcError extends Error {
     this.name = 'RpcError'
     this.status = status
     this.refused = options.refused ?? (REFUSED.has(status) || message === NO_LEADER || message.includes(TOO_MANY))
-    this.lasting = options.lasting ?? LASTING.has(status)
+    this.lasting = options.lasting ?? (LASTING.has(status) && !OLD_TOKEN.test(message))
   }
 
   /** The token that came with the call is not known, or older than the users and roles are. */
   get tokenRejected(): boolean {
-    return /invalid auth token|revision of auth store is old|user name is empty/.test(this.message)
+    return OLD_TOKEN.test(this.message) || this.message.includes(NO_TOKEN)
   }
 
   /** This member cannot serve, and others may. */
@@ -56,6 +56,9 @@ export class RpcError extends Error {
   }
 }
 
+/** The next token may be new enough, also if this was the second that was not: users and roles can change fast. */
+const OLD_TOKEN = /invalid auth token|revision of auth store is old/
+const NO_TOKEN = 'user name is empty'
 /** Said by a member that has no leader to those who ask for one, before it does anything. */
 const NO_LEADER = 'etcdserver: no leader'
 /** Said before anything is done. That there is no space left may be said of something that was done all the same. */

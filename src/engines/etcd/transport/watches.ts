@@ -79,7 +79,8 @@ export class Watches {
     const watch = { ...request, watcher, refusals: 0 }
     this.#watches.set(id, watch)
     if (this.#stream === undefined) this.#open()
-    else this.#create(this.#stream, id, watch)
+    // One that is about to be given up would refuse it, too: the next one creates it.
+    else if (!this.#distrusted) this.#create(this.#stream, id, watch)
     return () => {
       if (this.#watches.delete(id)) this.#stream?.send(watchCancelation(id))
     }
