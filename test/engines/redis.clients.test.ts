@@ -129,7 +129,8 @@ await describeServer('brought clients', findOwnRedis, (source) => {
       const used = await connections()
       for (let waiters = 1; waiters < 100; waiters += 1) void wait()
       await vi.waitFor(async () => expect((await locks.inspect('many')).entries).toHaveLength(101), LIMIT)
-      expect(await connections()).toBe(used)
+      // Fewer, if those of an earlier test are still being closed.
+      expect(await connections()).toBeLessThanOrEqual(used)
       expect(methodsOf(options.client)).toEqual(before)
       cancel.abort()
       await lease.release()
