@@ -49,6 +49,11 @@ class Peer {
   readonly #server: Http2Server
   streams = 0
   #newest: ServerHttp2Stream | undefined
+  /** Which keys were asked for, and on which stream. */
+  readonly asked: string[] = []
+  /** What is said of this key waits until somebody calls `letGo`. */
+  keepsBack: string | undefined
+  letGo: () => void = () => undefined
 
   static async start(refuses: (key: string, stream: number) => boolean): Promise<Peer> {
     const peer = new Peer(refuses)
@@ -64,7 +69,7 @@ class Peer {
       const number = this.streams
       stream.on('error', () => undefined)
       stream.respond({ 'content-type': 'application/grpc' }, { waitForTrailers: true })
-      const messages = new Messages((bytes) => this.#answer(stream, new Reader(bytes), (key) => refuses(key, number)))
+      const messages = new Messages((bytes) => this.#answer(stream, number, new Reader(bytes), (key) => refuses(key, number)))
       stream.on('data', (bytes: Buffer) => messages.take(bytes))
     })
   }
@@ -82,7 +87,7 @@ class Peer {
     this.#newest?.destroy()
   }
 
-  #answer(stream: ServerHttp2Stream, request: Reader, refuses: (key: string) => boolean): void {
+  #answer(stream: ServerHttp2Stream, number: number, request: Reader, refuses: (key: string) => boolean): void {
     if (!request.next() || request.field !== 1) return
     const creation = request.message()
     let [key, id] = ['', 0]
@@ -90,10 +95,15 @@ class Peer {
       if (creation.field === 1) key = creation.text()
       else if (creation.field === 7) id = creation.number()
     }
+    this.asked.push(`${key} on ${number}`)
     const answer = new Writer().message(1, (header) => header.number(3, 7).number(4, 1))
     if (refuses(key)) answer.number(2, -1).flag(3, true).flag(4, true).text(6, 'etcdserver: permission denied')
     else answer.number(2, id).flag(3, true)
-    stream.write(answer.framed())
+    const say = (): void => void stream.write(answer.framed())
+    if (key === this.keepsBack) {
+      this.keepsBack = undefined
+      this.letGo = say
+    } else say()
   }
 }
 
@@ -153,6 +163,23 @@ test('a watch that was refused once is made on the next stream, and nothing is s
   const { told, peer } = await watching((_, stream) => stream === 1, ['a', 'b'])
   await vi.waitFor(() => expect(told.map(({ told }) => told)).toEqual([['created'], ['created']]), LIMIT)
   expect(peer.streams).toBe(2)
+})
+
+test('a stream that has refused one, and is to be given up, is asked for no others', async () => {
+  const { watches, peer } = await watchesOn((key, stream) => key === 'a' && stream === 1)
+  peer.keepsBack = 'b'
+  const add = (key: string): Told => {
+    const one = watcher()
+    watches.add({ key, fromRevision: 0n, deletesOnly: true }, one)
+    return one
+  }
+  const told = ['a', 'z', 'b'].map(add)
+  // Answers come in order: by then the first was refused.
+  await vi.waitFor(() => expect(told[1]?.told).toEqual(['created']), LIMIT)
+  told.push(add('c'))
+  peer.letGo()
+  await vi.waitFor(() => expect(told.map(({ told }) => told.at(-1))).toEqual(['created', 'created', 'created', 'created']), LIMIT)
+  expect(peer.asked).toEqual(['a on 1', 'z on 1', 'b on 1', 'a on 2', 'z on 2', 'b on 2', 'c on 2'])
 })
 
 test('whoever loses the right to watch is not asked for again and again; when it has it back, it is told that something may have changed', async () => {

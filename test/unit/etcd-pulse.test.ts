@@ -1,7 +1,7 @@
 /** Whether a member of etcd lives: one that says nothing does not; one whose answer we had no time to read does. */
 import { expect, test, vi } from 'vitest'
 import { Pulse } from '../../src/engines/etcd/transport/pulse.ts'
-import { RpcError } from '../../src/engines/etcd/transport/rpc-error.ts'
+import { RpcError, STATUS } from '../../src/engines/etcd/transport/rpc-error.ts'
 import { fakeClock } from '../../src/testing.ts'
 
 function patient(): {
@@ -49,4 +49,13 @@ test('an answer is a sign of life', async () => {
 test('what could not be stored for want of space may have been; what was too much was not done', () => {
   expect(new RpcError(8, 'etcdserver: mvcc: database space exceeded').refused).toBe(false)
   expect(new RpcError(8, 'etcdserver: too many requests').refused).toBe(true)
+})
+
+test('a token that is older than users and roles is not bad for good; to have no right, or no user, is', () => {
+  for (const message of ['etcdserver: invalid auth token', 'etcdserver: revision of auth store is old']) {
+    expect(new RpcError(STATUS.unauthenticated, message)).toMatchObject({ lasting: false, tokenRejected: true, refused: true })
+    expect(new RpcError(STATUS.invalidArgument, message)).toMatchObject({ lasting: false, tokenRejected: true, refused: true })
+  }
+  expect(new RpcError(STATUS.invalidArgument, 'etcdserver: user name is empty')).toMatchObject({ lasting: true, tokenRejected: true })
+  expect(new RpcError(STATUS.permissionDenied, 'etcdserver: permission denied')).toMatchObject({ lasting: true, tokenRejected: false })
 })
