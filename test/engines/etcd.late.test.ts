@@ -2,12 +2,14 @@
  * Requests to etcd that arrive after they were given up, and replies that never come, in exactly the order that would hurt: what is asked by the engine is kept back here, and sent to a real
  * server when the test says so.
  */
+
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
 import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { RpcError, STATUS } from '../../src/engines/etcd/transport/rpc-error.ts'
+import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -55,11 +57,8 @@ class Wayward extends EtcdClient {
   }
 }
 
-let ids = 0
-
 function claimOf(key: string): Claim {
-  ids += 1
-  return { key, id: ids.toString(16).padStart(32, 'a'), holder: 'test', weight: 1, limit: 1, ttlMs: TTL_MS, wait: true }
+  return newClaim(key, { ttlMs: TTL_MS })
 }
 
 await describeServer('etcd, late', findOwnEtcd, (source) => {

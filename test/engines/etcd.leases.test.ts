@@ -1,9 +1,11 @@
 /** Leases on a real etcd: one for each ttl, however many ask for it at once, and none that an engine leaves behind. */
+
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
 import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
+import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -24,12 +26,9 @@ class Holding extends EtcdClient {
   }
 }
 
-let ids = 0
-
 /** Of a ttl that ends by itself after the test has. */
 function claimOf(key: string): Claim {
-  ids += 1
-  return { key, id: ids.toString(16).padStart(32, 'c'), holder: 'test', weight: 1, limit: 1, ttlMs: 300_000, wait: true }
+  return newClaim(key, { ttlMs: 300_000 })
 }
 
 await describeServer('leases of etcd', findOwnEtcd, (source) => {

@@ -1,17 +1,11 @@
 /** What entries are called in etcd: one name for all that a process does in empty lines, and never the wrong one. */
+
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import type { Claim } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
 import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
+import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
-
-let ids = 0
-
-function claimOf(key: string, more: Partial<Claim> = {}): Claim {
-  ids += 1
-  return { key, id: ids.toString(16).padStart(32, 'b'), holder: 'test', weight: 1, limit: 1, ttlMs: 30_000, wait: true, ...more }
-}
 
 await describeServer('names in etcd', findOwnEtcd, (source) => {
   let server: EtcdServer
@@ -40,7 +34,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
     const keys = new Set<string>()
     let last = 0n
     for (let round = 0; round < 20; round += 1) {
-      const claim = claimOf('again', { wait: round % 2 === 0 })
+      const claim = newClaim('again', { wait: round % 2 === 0 })
       const [standing] = await engine.enter([claim])
       const token = standing?.state === 'held' ? (standing.token ?? 0n) : 0n
       expect(token).toBeGreaterThan(last)
@@ -53,7 +47,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
 
   test('whoever was evicted, and leaves late, does not take out the next one of its process', async () => {
     const [engine, other] = [await open(), await open()]
-    const [evicted, next] = [claimOf('evicted'), claimOf('evicted')]
+    const [evicted, next] = [newClaim('evicted'), newClaim('evicted')]
     const [first] = await engine.enter([evicted])
     expect(await other.evict('evicted', first?.state === 'held' ? (first.token ?? 0n) : 0n, 'now')).toBe(true)
     const [second] = await engine.enter([next])
@@ -65,7 +59,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
 
   test('an entry is one entry for every client, whatever it is called: entered again, renewed, left', async () => {
     const [engine, other] = [await open(), await open()]
-    const claim = claimOf('shared id')
+    const claim = newClaim('shared id')
     const [standing] = await engine.enter([claim])
     expect((await other.enter([claim]))[0]).toEqual({ ...standing, heldForMs: expect.any(Number) })
     expect(await keysOf('shared id')).toHaveLength(1)
@@ -79,7 +73,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
 
   test('whoever knows an entry by the name of another client does not take out what that client calls so later', async () => {
     const [engine, other] = [await open(), await open()]
-    const [claim, next] = [claimOf('their name'), claimOf('their name')]
+    const [claim, next] = [newClaim('their name'), newClaim('their name')]
     await other.enter([claim])
     expect((await engine.renew([claim]))[0]).toMatchObject({ state: 'held' })
     await other.leave([claim])
@@ -90,7 +84,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
 
   test('an entry that another client has entered anew is found where it is now', async () => {
     const [engine, other] = [await open(), await open()]
-    const [claim, first] = [claimOf('anew'), claimOf('anew')]
+    const [claim, first] = [newClaim('anew'), newClaim('anew')]
     await engine.enter([claim])
     await other.leave([claim])
     await other.enter([first])
@@ -104,7 +98,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
 
   test('after a leave nothing is left of an eviction', async () => {
     const [engine, other] = [await open(), await open()]
-    const claim = claimOf('leaves early')
+    const claim = newClaim('leaves early')
     const [standing] = await engine.enter([claim])
     expect(await other.evict(claim.key, standing?.state === 'held' ? (standing.token ?? 0n) : 0n, 'expire')).toBe(true)
     expect(await engine.leave([claim])).toEqual([true])

@@ -1,17 +1,11 @@
 /** What others do on a MariaDB server between two steps of ours: everybody is answered what is true of it. */
+
 import { createPool, type Pool, type QueryOptions } from 'mysql2/promise'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import type { Claim } from '../../src/core/engine.ts'
 import { type MysqlClient, mysql, openMysql } from '../../src/engines/mysql/index.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
-
-let made = 0
-
-function claimOf(key: string, ttlMs = 60_000): Claim {
-  made += 1
-  return { key, id: made.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs, wait: true }
-}
 
 /** A pool whose answers come late: `meanwhile` is what happens before, after each statement. */
 function slowly(pool: Pool, meanwhile: (sql: string) => Promise<unknown>): MysqlClient {
@@ -58,13 +52,13 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
     async (removed) => {
       const name = `removed_${removed}`
       await using theirs = await openMysql(server.url, { name, listen: false })
-      const claims = ['d', 'b', 'c', 'a'].map((key) => claimOf(key))
+      const claims = ['d', 'b', 'c', 'a'].map((key) => newClaim(key))
       const pool = createPool({ uri: server.url })
       let asked: string[] | undefined
       const client = slowly(pool, async (sql) => {
         if (asked?.push(sql) !== 1) return
         // One is taken by somebody else, and of another nothing is left.
-        await theirs.enter(['b', 'removed', 'd'].map((key) => claimOf(key)))
+        await theirs.enter(['b', 'removed', 'd'].map((key) => newClaim(key)))
         await server.asRoot(`delete from holdfast.${name}_line where k = 'c' and due_at = 0`)
       })
       const ours = mysql({ client, name, listen: false })
@@ -88,7 +82,7 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
       leaving = false
     })
     const ours = mysql({ client, name, listen: false })
-    const claims = ['a', 'b', 'c'].map((key) => claimOf(key))
+    const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     await ours.enter(claims)
     // In the words of the server, and once, when the first row was to change: whose turn it is then is known to the connection.
     await pool.query(`create trigger gives_way before update on ${name}_line for each row
@@ -106,7 +100,7 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
     const name = 'twice'
     await using engine = await openMysql(server.url, { name, listen: false })
     await engine.inspect('key')
-    const [claim, other] = [claimOf('key'), claimOf('other', 50_000)]
+    const [claim, other] = [newClaim('key'), newClaim('other', { ttlMs: 50_000 })]
     const hand = await server.connect()
     const now = `timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))`
     // The later call finds no row, and is held up before it makes one: by then an earlier one has, whose entry lives for half as long.

@@ -1,8 +1,10 @@
 /** A connection to MariaDB that was brought, and what is set or prepared on it: none of that is relied on, and none of it changed. */
+
 import { createConnection, createPool, type RowDataPacket } from 'mysql2/promise'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { mysql } from '../../src/engines/mysql/index.ts'
 import { createLocks } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -34,7 +36,7 @@ await describeServer('a connection to MariaDB', findOwnMariadb, (source) => {
   test('a server that cannot use a prepared statement any more is sent the text, and it is prepared anew', async () => {
     const connection = await createConnection(server.url)
     const engine = mysql({ client: connection, listen: false, name: 'unprepared' })
-    const claim = { key: 'key', id: 'a'.repeat(32), holder: 'test', weight: 1, limit: 1, ttlMs: 60_000, wait: true }
+    const claim = newClaim('key')
     const prepared = async (): Promise<number> => {
       const [[row]] = await connection.query<RowDataPacket[]>(`show session status like 'Com_stmt_prepare'`)
       return Number(row?.Value)
@@ -107,20 +109,12 @@ await describeServer('a connection to MariaDB', findOwnMariadb, (source) => {
     const connection = await createConnection(server.url)
     await connection.query('set autocommit = 0')
     const engine = mysql({ client: connection, listen: false, name: 'looked' })
-    const claims = ['a', 'b', 'c'].map((key) => ({
-      key,
-      id: key.repeat(32),
-      holder: 'test',
-      weight: 1,
-      limit: 1,
-      ttlMs: 60_000,
-      wait: true,
-    }))
+    const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     const open = async (): Promise<unknown> => (await connection.query('select @@in_transaction as open'))[0]
     await engine.enter(claims)
     await engine.inspect('a')
     expect(await open()).toEqual([{ open: 0 }])
-    // One of a line that has no row: who has left is looked up.
+    // One is of a line that has no row: a plain statement cannot answer for all of them.
     expect(await engine.leave([...claims, { key: 'nobody', id: 'd'.repeat(32) }])).toEqual([true, true, true, false])
     expect(await open()).toEqual([{ open: 0 }])
     await engine[Symbol.asyncDispose]()

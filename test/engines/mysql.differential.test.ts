@@ -1,9 +1,11 @@
 /** MariaDB under a clock of ours answers as the memory engine does, and its tokens do not go back with the clock. */
+
 import { createPool } from 'mysql2/promise'
 import { afterAll, expect, test, vi } from 'vitest'
 import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
 import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
 import { createLocks } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { ServerClock } from '../servers/clock.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { Missing } from '../servers/programs.ts'
@@ -22,11 +24,8 @@ async function clockwork(): Promise<{ readonly clock: ServerClock; readonly serv
   return { clock, server: await MariadbServer.start({ program: clock.drive(source.program) }) }
 }
 
-let made = 0
-
 function claimOf(key: string): Claim {
-  made += 1
-  return { key, id: made.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs: 10_000, wait: true }
+  return newClaim(key, { ttlMs: 10_000 })
 }
 
 function tokenOf(standing: Standing | undefined): bigint {

@@ -1,8 +1,10 @@
 /** Rows of ours that somebody else has locked, by hand or for a backup: what can go on does, and what cannot is told so, and is had afterwards. */
+
 import type { Connection, RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { createLocks, type Locks, type LocksOptions } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -62,15 +64,7 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
 
   test('a batch of renewals that had to wait does not cut short what was renewed meanwhile', async () => {
     await using engine = await openMysql(server.url, { listen: false })
-    const claims = ['a', 'b', 'c'].map((key) => ({
-      key,
-      id: key.repeat(32),
-      holder: 'test',
-      weight: 1,
-      limit: 1,
-      ttlMs: 60_000,
-      wait: true,
-    }))
+    const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     await engine.enter(claims)
     const dueAt = async (): Promise<bigint> => {
       const [rows] = await hand.query<RowDataPacket[]>(`select cast(due_at as char) due_at from holdfast_line where k = 'c'`)
@@ -89,15 +83,7 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
 
   test('releases of which one has to wait for a locked row are of unknown outcome, and the others are done', async () => {
     await using engine = await openMysql(server.url, { listen: false })
-    const claims = ['a', 'b', 'c'].map((key) => ({
-      key,
-      id: key.repeat(32),
-      holder: 'test',
-      weight: 1,
-      limit: 1,
-      ttlMs: 60_000,
-      wait: true,
-    }))
+    const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     await engine.enter(claims)
     await hand.query('begin')
     await hand.query(`select 1 from holdfast_line where k = 'b' for update`)

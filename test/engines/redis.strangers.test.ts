@@ -2,19 +2,20 @@
  * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other, whoever came first and however either ends. What is
  * at a key and is no lock is said to be so, instead of being waited for.
  */
+
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { dice } from '../../conformance/chance.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { type Claim, type Engine, EngineError, UNLIMITED } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { Clockwork } from '../servers/clockwork.ts'
 import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
 
-let ids = 0
+let keys = 0
 
 function claim(key: string, more: Partial<Claim> = {}): Claim {
-  ids += 1
-  return { key, id: ids.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs: 1005, wait: true, ...more }
+  return newClaim(key, { ttlMs: 1005, ...more })
 }
 
 await describeServer('Redis and strangers', Clockwork.start, (works) => {
@@ -28,7 +29,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
   })
 
   beforeEach(() => {
-    key = `key ${++ids}`
+    key = `key ${++keys}`
   })
 
   afterAll(async () => {
@@ -182,7 +183,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
 
   test('tokens go on rising when the counter is deleted and when the clock is set back', async () => {
     const token = async (): Promise<bigint> => {
-      const [standing] = await engine.enter([claim(`${key} ${++ids}`)])
+      const [standing] = await engine.enter([claim(`${key} ${++keys}`)])
       return standing?.state === 'held' ? (standing.token ?? 0n) : 0n
     }
     const first = await token()

@@ -1,8 +1,10 @@
 /** Observers of a line on Redis: they hear of changes, also after the server, or the way to it, has forgotten them, and leave nothing behind. */
+
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import type { Claim, Engine } from '../../src/index.ts'
 import { fakeClock } from '../../src/testing.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -10,11 +12,8 @@ const LIMIT = { timeout: 30_000, interval: 5 }
 /** As in watches.ts: how often the server is told again. */
 const BEAT_MS = 10_000
 
-let ids = 0
-
 function claim(more: Partial<Claim> = {}): Claim {
-  ids += 1
-  return { key: 'key', id: ids.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs: 30_000, wait: true, ...more }
+  return newClaim('key', { ttlMs: 30_000, ...more })
 }
 
 await describeServer('watching a line on Redis', findOwnRedis, (source) => {

@@ -1,9 +1,11 @@
 /** What Redlock is told, or does, too late: attempts that are taken back, messages that overtake each other, commands that a client sends again. On real servers. */
+
 import { Redis } from 'ioredis'
 import { afterEach, expect, test, vi } from 'vitest'
 import type { Claim, News } from '../../src/core/engine.ts'
 import { openRedlock, type RedlockEngine, redlock } from '../../src/engines/redlock/index.ts'
 import { ask } from '../../src/engines/redlock/scripts.ts'
+import { newClaim } from '../claims.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
 import type { Resp } from '../servers/resp.ts'
@@ -14,11 +16,8 @@ const LIMIT = { timeout: 20_000, interval: 10 }
 /** Far longer than any test waits: what is gone was given back, and who is woken was told. */
 const TTL_MS = 300_000
 
-let ids = 0
-
-function claimOf(key: string, claim: Partial<Claim> = {}): Claim {
-  ids += 1
-  return { key, id: ids.toString(16).padStart(32, 'd'), holder: 'h', weight: 1, limit: 1, ttlMs: TTL_MS, wait: false, ...claim }
+function claimOf(key: string, more: Partial<Claim> = {}): Claim {
+  return newClaim(key, { ttlMs: TTL_MS, wait: false, ...more })
 }
 
 /** A command that is kept back: before it is sent, or before its answer is heard. */

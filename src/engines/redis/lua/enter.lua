@@ -4,7 +4,7 @@
 -- ARGV  1..3           as in keys.lua
 --       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
 --       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
--- Answer               the first token, if all hold and are new: each has the token of the one before it plus 1. Else
+-- Answer               the first token, as a number, if all hold and are new: each has the token of the one before it plus 1. Else
 --                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
