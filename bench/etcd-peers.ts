@@ -1,8 +1,8 @@
 /** Whom the etcd engine is compared with: the protocol by hand and the recipe of etcd's own client, on the same transport, the server's Lock service, and etcd3. */
 import { Etcd3 } from 'etcd3'
-import { EtcdClient } from '../src/engines/etcd/transport/client.ts'
-import { readText } from '../src/engines/etcd/transport/messages.ts'
-import { Reader, Writer } from '../src/engines/etcd/transport/proto.ts'
+import { EtcdClient } from '../src/clients/etcd/client.ts'
+import { readText } from '../src/clients/etcd/messages.ts'
+import { Reader, Writer } from '../src/clients/etcd/proto.ts'
 import type { Peer } from './ours.ts'
 
 const TTL_SECONDS = 600

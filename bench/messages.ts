@@ -1,10 +1,10 @@
 /** What it takes at least to tell another process something, on each server: a bare message. Hand-offs are compared with it. */
 import { Redis } from 'ioredis'
 import pg from 'pg'
+import { EtcdClient } from '../src/clients/etcd/client.ts'
+import { parseUrl } from '../src/clients/etcd/url.ts'
+import { Watches } from '../src/clients/etcd/watches.ts'
 import { systemClock } from '../src/core/clock.ts'
-import { EtcdClient } from '../src/engines/etcd/transport/client.ts'
-import { Watches } from '../src/engines/etcd/transport/watches.ts'
-import { parseUrl } from '../src/engines/etcd/url.ts'
 
 export interface Teller {
   /** What has to be done before each, and is not timed. */

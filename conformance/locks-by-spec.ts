@@ -1,7 +1,7 @@
 /** A lock in words, so that a test can name the same lock to itself and to another process. */
 import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lock } from '../src/core/lock.ts'
-import type { Locks } from '../src/core/locks.ts'
+import type { Locks } from '../src/locks.ts'
 
 export interface LockSpec {
   readonly kind: 'mutex' | 'semaphore' | 'read' | 'write' | 'all'

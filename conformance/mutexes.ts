@@ -3,7 +3,7 @@
  * that is used as a weaker one has no weaknesses of its own.
  */
 import type { Lock } from '../src/core/lock.ts'
-import type { Locks } from '../src/core/locks.ts'
+import type { Locks } from '../src/locks.ts'
 import { type LockSpec, lockBySpec } from './locks-by-spec.ts'
 import { type Need, readers, semaphores } from './needs.ts'
 import type { Scene } from './scene.ts'

@@ -8,7 +8,7 @@
  * The core never sees true time. It gets what `sleepless` makes of these three, as on a real machine.
  */
 import { type Clock, sleepless, type Timer } from '../src/core/clock.ts'
-import { createLocks, type Locks } from '../src/core/locks.ts'
+import { createLocks, type Locks } from '../src/locks.ts'
 import { Actor, type ResumeOrder } from './actor.ts'
 import { simulatedEngine } from './engine.ts'
 import { Link } from './link.ts'

@@ -3,7 +3,7 @@
  * memory, or have its clock set.
  */
 import type { Clock } from '../src/core/clock.ts'
-import { MemoryServer } from '../src/engines/memory.ts'
+import { MemoryServer } from '../src/engines/memory/engine.ts'
 import { Actor } from './actor.ts'
 import type { SimulatedEvent } from './scheduler.ts'
 import type { World } from './world.ts'

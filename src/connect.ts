@@ -2,7 +2,7 @@
  * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that nobody pays for the ones they do not use.
  */
 import type { Engine } from './core/engine.ts'
-import { createLocks, type Locks, type LocksOptions } from './core/locks.ts'
+import { createLocks, type Locks, type LocksOptions } from './locks.ts'
 
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
 type Opener = (url: string) => Promise<Engine>
@@ -13,7 +13,7 @@ const mysql: Opener = async (url) => (await import('./engines/mysql/open.ts')).o
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
-  memory: async () => (await import('./engines/memory.ts')).memory(),
+  memory: async () => (await import('./engines/memory/engine.ts')).memory(),
   sqlite: async (url) => (await import('./engines/sqlite/open.ts')).openSqlite(url),
   redis,
   rediss: redis,

@@ -32,6 +32,8 @@ export {
 } from './core/errors.ts'
 export type { Lease, ReleaseOptions } from './core/lease.ts'
 export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
+export type { Logger } from './core/logging.ts'
+export type { OrderReport } from './core/order.ts'
 export {
   createLocks,
   type LockOptions,
@@ -40,8 +42,6 @@ export {
   type ReadWriteLock,
   type ReentrantLockOptions,
   type Semaphore,
-} from './core/locks.ts'
-export type { Logger } from './core/logging.ts'
-export type { OrderReport } from './core/order.ts'
+} from './locks.ts'
 export type { AllLease } from './primitives/all.ts'
 export type { Election, Leader, LeadOptions } from './primitives/election.ts'

@@ -68,14 +68,14 @@ export const rules: readonly Rule[] = [
   {
     ...pattern(
       'time passes only through core/clock.ts',
-      /^src\/(?:core|primitives|engines|transactions|guards|recipes)\/.*\.ts$/,
+      /^src\/(?:core|primitives|clients|engines|transactions|guards|recipes)\/.*\.ts$/,
       /\bDate\.now\b|\bnew Date\b|\bperformance\.now\b|\bset(?:Timeout|Interval)\(|\bprocess\.hrtime\b/,
       'const at = Date.now()',
       'const at = clock.now() // not Date.now()',
       { inComments: false },
     ),
     // The second door is a server's clock, not ours: SQLite has none, so the processes of a host share the machine's.
-    except: /^src\/(?:core\/clock|engines\/sqlite\/host)\.ts$/,
+    except: /^src\/(?:core\/clock|clients\/sqlite\/host)\.ts$/,
   },
   pattern(
     'no path of one machine, no host of a registry',

@@ -5,7 +5,7 @@
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
-import type { Locks } from '../core/locks.ts'
+import type { Locks } from '../locks.ts'
 
 export interface Finding {
   readonly name: string

@@ -17,7 +17,7 @@ type Opener = (url: string, table: string | undefined) => Promise<Fences>
 const OPENERS: Readonly<Record<string, Opener>> = {
   sqlite: async (url, table) => {
     const { openSqlite } = await import('../engines/sqlite/open.ts')
-    const { loadDriver } = await import('../engines/sqlite/driver.ts')
+    const { loadDriver } = await import('../clients/sqlite/driver.ts')
     const { guard } = await import('../guards/sqlite.ts')
     const { file } = openSqlite(url)
     const fence = guard(table === undefined ? {} : { table })

@@ -2,8 +2,8 @@
 import { defaultUrl, openEngine } from '../connect.ts'
 import { systemClock as clock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
-import { createLocks, type Locks, type LocksOptions } from '../core/locks.ts'
-import { within } from '../core/within.ts'
+import { within } from '../core/time-limit.ts'
+import { createLocks, type Locks, type LocksOptions } from '../locks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 

@@ -5,7 +5,7 @@
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Line } from '../core/engine.ts'
-import type { Locks } from '../core/locks.ts'
+import type { Locks } from '../locks.ts'
 import { parseHolder } from './holder.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
 

@@ -4,14 +4,15 @@
  * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It wakes when the entry is held, when
  * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
  */
-import { onAbort } from './cancel.ts'
+
 import type { Operation } from './diagnostics.ts'
 import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
 import { AcquireTimeoutError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { EntryLease } from './lease.ts'
-import { within } from './within.ts'
+import { onAbort } from './on-abort.ts'
+import { within } from './time-limit.ts'
 
 /** What is asked for. */
 export interface Ask {

@@ -10,10 +10,11 @@
  * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it, so that a stuck key
  * costs one call and not all of them, and so that the order of claims on one key is kept.
  */
-import type { Awake } from './awake.ts'
+
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
-import { outside } from './outside.ts'
+import type { Awake } from './keep-alive.ts'
+import { outside } from './no-context.ts'
 
 /** When a call went out. `order` tells earlier from later even where the clock does not. */
 export interface Sent {

@@ -6,7 +6,7 @@
  */
 import type { Clock, Timer } from './clock.ts'
 import { Heap, type Heaped } from './heap.ts'
-import { outside } from './outside.ts'
+import { outside } from './no-context.ts'
 
 /** `Heaped.at` is when it has to be handled. */
 export interface Scheduled extends Heaped {

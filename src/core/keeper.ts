@@ -4,7 +4,7 @@
  * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the rules about deadlines, unknown outcomes
  * and the order of answers live (docs/how-it-works.md tells them in prose). Waiting, cancelling and nesting are built on top, in acquire.ts.
  */
-import { Awake } from './awake.ts'
+
 import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
@@ -12,9 +12,10 @@ import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { Heartbeat } from './heartbeat.ts'
+import { Awake } from './keep-alive.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
+import { noAnswer, timely, within } from './time-limit.ts'
 import { Verbs } from './verbs.ts'
-import { noAnswer, timely, within } from './within.ts'
 
 export interface KeeperOptions {
   readonly clock: Clock

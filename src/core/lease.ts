@@ -3,10 +3,10 @@ import { type Duration, parseDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
+import { Turnstile } from './local-queue.ts'
 import { type Holding, type InnerLease, isShared } from './nesting.ts'
-import { outside } from './outside.ts'
+import { outside } from './no-context.ts'
 import { truthfulController } from './signal.ts'
-import { Turnstile } from './turnstile.ts'
 
 export interface ReleaseOptions {
   readonly after?: Duration

@@ -14,7 +14,7 @@ import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Lease } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
-import { Turnstile } from './turnstile.ts'
+import { Turnstile } from './local-queue.ts'
 
 /** What is held, or asked for, of one key. */
 export interface Holding extends Weighted {

@@ -5,7 +5,7 @@
  * up on one, the leave is repeated every beat until a ttl after the last attempt, whatever it answers, so that a late arrival does not stand in
  * line for work that nobody waits for.
  */
-import type { Awake } from './awake.ts'
+
 import { Batch, type Verb } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
@@ -13,6 +13,7 @@ import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import type { EngineError } from './errors.ts'
 import { Heartbeat, type Scheduled } from './heartbeat.ts'
+import type { Awake } from './keep-alive.ts'
 import type { KeeperOptions } from './keeper.ts'
 
 interface Departure extends Scheduled {

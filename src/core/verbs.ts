@@ -2,14 +2,14 @@
  * The two calls that carry entries to the engine, ready to be batched: how they are made, and how long each is waited for.
  */
 import type { Sent, Verb } from './batch.ts'
-import { onAbort } from './cancel.ts'
 import type { Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { EngineError } from './errors.ts'
 import type { KeeperOptions } from './keeper.ts'
-import { within } from './within.ts'
+import { onAbort } from './on-abort.ts'
+import { within } from './time-limit.ts'
 
 /** What the keeper does with what comes back. */
 export interface Hearing {

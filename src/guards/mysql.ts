@@ -13,13 +13,13 @@
  *
  * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: touch before you read.
  */
-import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../transactions/mysql/client.ts'
+import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../clients/mysql/transaction.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
 import { type Bearer, newer, visit } from './bearer.ts'
 import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
 
-export type { TransactionClient } from '../transactions/mysql/client.ts'
+export type { TransactionClient } from '../clients/mysql/transaction.ts'
 export type { Bearer } from './bearer.ts'
 export type { Mark, Marks } from './marks.ts'
 

@@ -14,15 +14,16 @@
  * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction. Even a caller who forgets to await the guard cannot commit. How a plain statement
  * fails on purpose, with a number in its message: by casting a text to a number that is none.
  */
+
+import { advisoryKey } from '../clients/postgres/advisory-key.ts'
+import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '../clients/postgres/transaction.ts'
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
-import { advisoryKey } from '../transactions/postgres/advisory-key.ts'
-import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
 import { type Bearer, newer, type Visit, visit } from './bearer.ts'
 import { FORMAT, type Mark, type Touch } from './marks.ts'
 
-export type { PgClient, PostgresJsSql, TransactionClient } from '../transactions/postgres/client.ts'
+export type { PgClient, PostgresJsSql, TransactionClient } from '../clients/postgres/transaction.ts'
 export type { Bearer } from './bearer.ts'
 export type { Mark, Marks } from './marks.ts'
 

@@ -10,20 +10,21 @@
  * The marks are a hash at `hf1:fence:{resource}`, without expiry. In Cluster they are in the slot of the resource's name, and so must be what is protected: a resource `account:7` goes with the keys
  * `account:7` and `{account:7}:log`.
  */
+
+import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
+import { ENGINE, fault } from '../clients/redis/errors.ts'
+import { pages } from '../clients/redis/scan.ts'
+import { Caller } from '../clients/redis/script-caller.ts'
+import type { Wire } from '../clients/redis/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
-import { Caller } from '../engines/redis/caller.ts'
-import { ENGINE, fault } from '../engines/redis/faults.ts'
 import { globEscape, RESERVED, suffixOf } from '../engines/redis/names.ts'
-import { pages } from '../engines/redis/scan.ts'
 import { fence } from '../engines/redis/scripts.ts'
-import { type RedisClient, wireOf } from '../engines/redis/wires/detect.ts'
-import type { Wire } from '../engines/redis/wires/wire.ts'
 import { type Bearer, newer, visit } from './bearer.ts'
 import type { Mark, Touch } from './marks.ts'
 
-export type { RedisClient } from '../engines/redis/wires/detect.ts'
+export type { RedisClient } from '../clients/redis/detect.ts'
 export type { Bearer } from './bearer.ts'
 export type { Mark, Marks } from './marks.ts'
 

@@ -12,12 +12,12 @@
  *
  * A `StaleTokenError` out of either means: roll back.
  */
-import type { BroughtDatabase } from '../engines/sqlite/driver.ts'
+import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 import { quoted, type Table, tableName } from '../transactions/statements.ts'
 import { type Bearer, newer, visit } from './bearer.ts'
 import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
 
-export type { BroughtDatabase } from '../engines/sqlite/driver.ts'
+export type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 export type { Bearer } from './bearer.ts'
 export type { Mark, Marks } from './marks.ts'
 

@@ -4,13 +4,14 @@
  * A leader that was stopped for longer than its ttl may still believe for a moment that it leads. `lease.token` is the term: whatever the leader commands
  * should carry it, and whoever obeys should refuse a lower one.
  */
-import { onAbort } from '../core/cancel.ts'
+
 import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/duration.ts'
 import { LeaseLostError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import type { Lease } from '../core/lease.ts'
 import { type LineLock, usingArguments, type Work } from '../core/lock.ts'
+import { onAbort } from '../core/on-abort.ts'
 
 export interface LeadOptions {
   /** Stop campaigning. While leading, ending is up to the work: it resigns by returning. */

@@ -1,5 +1,5 @@
 /** Locks inside of the caller's own transaction on MySQL and MariaDB: the door. `holdfast/mysql` exports it again. docs/transactions.md says when to use which. */
-export type { TransactionClient } from './mysql/client.ts'
+export type { TransactionClient } from '../clients/mysql/transaction.ts'
 export { optimistic } from './mysql/optimistic.ts'
 export { rowLock } from './mysql/row-lock.ts'
 export type { OptimisticOptions, OptimisticResult, RetryOptions } from './optimistic.ts'

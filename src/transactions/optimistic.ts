@@ -5,9 +5,10 @@
  * The tries are bounded, and between them passes a random time that grows, so that those who collided do not collide again. Reading and writing are the caller's, or those of a table
  * (table.ts).
  */
-import { onAbort } from '../core/cancel.ts'
+
 import { type Chance, type Clock, systemChance, systemClock } from '../core/clock.ts'
 import { ConflictError } from '../core/errors.ts'
+import { onAbort } from '../core/on-abort.ts'
 
 export interface RetryOptions {
   /** How often to try again after somebody else was faster: 10. Then `ConflictError`. */

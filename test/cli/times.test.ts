@@ -1,6 +1,6 @@
 /** --at-least, --at-most and --on-lost. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { loadDriver } from '../../src/engines/sqlite/driver.ts'
+import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { eventually, isRunning, World } from './holdfast.ts'
 
 let world: World

@@ -1,9 +1,9 @@
 /** The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored. */
 import { delegate } from '../../conformance/delegate.ts'
 import type { Seat, World } from '../../conformance/index.ts'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { builtModule } from '../built.ts'
 import type { EtcdServer } from '../servers/etcd.ts'
 import { FaultProxy } from '../servers/proxy.ts'

@@ -1,8 +1,8 @@
 /** Connections to members that are frozen: they end when they are closed, not when the member thaws. */
 import { readFileSync } from 'node:fs'
 import { expect, onTestFinished, test } from 'vitest'
+import { Connection, type Tls } from '../../src/clients/etcd/connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
-import { Connection, type Tls } from '../../src/engines/etcd/transport/connection.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { Missing } from '../servers/programs.ts'
 import { describeServer } from '../servers/suite.ts'

@@ -1,10 +1,10 @@
 /** Leases on a real etcd: one for each ttl, however many ask for it at once, and none that an engine leaves behind. */
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'

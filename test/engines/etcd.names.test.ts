@@ -1,8 +1,8 @@
 /** What entries are called in etcd: one name for all that a process does in empty lines, and never the wrong one. */
 
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'

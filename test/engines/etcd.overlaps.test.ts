@@ -4,11 +4,11 @@
  */
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
+import { RpcError, STATUS } from '../../src/clients/etcd/rpc-error.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
-import { RpcError, STATUS } from '../../src/engines/etcd/transport/rpc-error.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'

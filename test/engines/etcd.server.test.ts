@@ -1,9 +1,9 @@
 /** One etcd, and what can happen on the way to it and in it: replies that are lost, requests that come late, compaction, sealed entries, and writes of our own that a lease guards. */
 import { Etcd3 } from 'etcd3'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
 import { createLocks, EngineError, LeaseLostError, type Locks } from '../../src/index.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { FaultProxy } from '../servers/proxy.ts'

@@ -3,7 +3,7 @@
  */
 import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { loadDriver } from '../../dist/src/engines/sqlite/driver.js'
+import { loadDriver } from '../../dist/src/clients/sqlite/driver.js'
 import { guard as filesGuard } from '../../dist/src/guards/files.js'
 import { guard as mysqlGuard } from '../../dist/src/guards/mysql.js'
 import { guard as postgresGuard } from '../../dist/src/guards/postgres.js'

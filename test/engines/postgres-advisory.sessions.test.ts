@@ -1,10 +1,10 @@
 /** What is special about session locks: the server can end the session, strangers use the same locks, and a pooler would give them away. */
 import { once } from 'node:events'
 import { beforeAll, expect, test, vi } from 'vitest'
-import { createLocks, type Locks } from '../../src/core/locks.ts'
+import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
 import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
 import { connect, UnsupportedError } from '../../src/index.ts'
-import { advisoryKey } from '../../src/transactions/postgres/advisory-key.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'

@@ -5,8 +5,8 @@ import { fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, closeSync, openSync, rmSync, unlinkSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { createLocks } from '../../dist/src/core/locks.js'
 import { defaultFile, sqlite } from '../../dist/src/engines/sqlite/index.js'
+import { createLocks } from '../../dist/src/locks.js'
 
 let engine
 

@@ -5,9 +5,9 @@ import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, readdirSync, rm
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { type Database, loadDriver } from '../../src/clients/sqlite/driver.ts'
 import type { Line } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { type Database, loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { defaultFile, type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
 import { type Child, ChildError, Children, claim, whyNot } from './sqlite.process.ts'
 

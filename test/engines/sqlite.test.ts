@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
-import { loadDriver } from '../../src/engines/sqlite/driver.ts'
+import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
 import { builtModule } from '../built.ts'
 

@@ -2,8 +2,8 @@
  * Truths about etcd that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { EtcdClient } from '../../src/engines/etcd/transport/client.ts'
-import type { Compare, Op } from '../../src/engines/etcd/transport/messages.ts'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
+import type { Compare, Op } from '../../src/clients/etcd/messages.ts'
 import { EtcdServer, findEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 

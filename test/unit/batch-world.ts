@@ -1,6 +1,7 @@
 /** A batch whose calls the test answers, and what the batch tells. */
-import { Awake } from '../../src/core/awake.ts'
+
 import { Batch, type Sent, type Verb } from '../../src/core/batch.ts'
+import { Awake } from '../../src/core/keep-alive.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
 export interface Item {

@@ -19,7 +19,7 @@ describe('a URL', () => {
   })
 
   test('with options that are wrong leaves no engine open', async () => {
-    const real = await vi.importActual<typeof import('../../src/engines/memory.ts')>('../../src/engines/memory.ts')
+    const real = await vi.importActual<typeof import('../../src/engines/memory/engine.ts')>('../../src/engines/memory/engine.ts')
     let disposed = 0
     const counting = {
       ...real.memory(),
@@ -28,10 +28,10 @@ describe('a URL', () => {
       },
     }
     vi.resetModules()
-    vi.doMock('../../src/engines/memory.ts', () => ({ ...real, memory: () => counting }))
+    vi.doMock('../../src/engines/memory/engine.ts', () => ({ ...real, memory: () => counting }))
     const fresh = await import('../../src/connect.ts')
     await expect(fresh.connect('memory:', { ttl: 1 })).rejects.toThrow(RangeError)
-    vi.doUnmock('../../src/engines/memory.ts')
+    vi.doUnmock('../../src/engines/memory/engine.ts')
     expect(disposed).toBe(1)
   })
 })

@@ -1,8 +1,8 @@
 /** Elections: leading, resigning, being replaced, and watching who leads. */
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
-import { createLocks, type Locks } from '../../src/core/locks.ts'
-import { MemoryServer, memory } from '../../src/engines/memory.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/engine.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 import type { Leader } from '../../src/primitives/election.ts'
 import { lineEntry } from './scripted-engine.ts'
 import { type CountingClock, countingClock, gate, scripted, settled, TTL, watched } from './world.ts'

@@ -1,8 +1,8 @@
 /** The codec: what is written is read again, whatever it is, and the bytes are those that Protocol Buffers prescribe. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Messages } from '../../src/engines/etcd/transport/frames.ts'
-import { FRAME_BYTES, Reader, Writer } from '../../src/engines/etcd/transport/proto.ts'
+import { Messages } from '../../src/clients/etcd/frames.ts'
+import { FRAME_BYTES, Reader, Writer } from '../../src/clients/etcd/proto.ts'
 
 const written = (writer: Writer): Buffer => writer.framed().subarray(FRAME_BYTES)
 

@@ -1,7 +1,7 @@
 /** Whether a member of etcd lives: one that says nothing does not; one whose answer we had no time to read does. */
 import { expect, test, vi } from 'vitest'
-import { Pulse } from '../../src/engines/etcd/transport/pulse.ts'
-import { RpcError, STATUS } from '../../src/engines/etcd/transport/rpc-error.ts'
+import { Pulse } from '../../src/clients/etcd/pulse.ts'
+import { RpcError, STATUS } from '../../src/clients/etcd/rpc-error.ts'
 import { fakeClock } from '../../src/testing.ts'
 
 function patient(): {

@@ -1,9 +1,9 @@
 /** What an etcd URL says, and that a wrong one is explained without its password. */
 import { describe, expect, test } from 'vitest'
+import { parseUrl } from '../../src/clients/etcd/url.ts'
 import { versionFinding } from '../../src/engines/etcd/diagnose.ts'
 import { etcd } from '../../src/engines/etcd/index.ts'
 import { Names } from '../../src/engines/etcd/names.ts'
-import { parseUrl } from '../../src/engines/etcd/url.ts'
 
 describe('an etcd URL', () => {
   test('names one member or several, with the usual port unless another is given', () => {

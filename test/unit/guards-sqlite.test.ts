@@ -1,8 +1,8 @@
 /** The guard of SQLite, on a database in memory: it decides as the pure rule does, and only inside of a transaction. */
 import fc from 'fast-check'
 import { beforeEach, describe, expect, test } from 'vitest'
+import { type Database, loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
-import { type Database, loadDriver } from '../../src/engines/sqlite/driver.ts'
 import { raised, type Touch, UNTOUCHED } from '../../src/guards/marks.ts'
 import { guard } from '../../src/guards/sqlite.ts'
 

@@ -2,8 +2,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { checkKey, compareKeys } from '../../src/core/keys.ts'
-import { createLocks } from '../../src/core/locks.ts'
-import { memory } from '../../src/engines/memory.ts'
+import { memory } from '../../src/engines/memory/engine.ts'
+import { createLocks } from '../../src/locks.ts'
 
 describe('a key', () => {
   test('is 1 to 512 bytes of well-formed UTF-8 without NUL', () => {

@@ -2,9 +2,9 @@
 import { expect, test } from 'vitest'
 import { Witness } from '../../conformance/witness.ts'
 import { systemChance } from '../../src/core/clock.ts'
-import { Lookout } from '../../src/engines/lookout.ts'
 import { Hints } from '../../src/engines/redlock/hints.ts'
 import type { Summary } from '../../src/engines/redlock/verdict.ts'
+import { Lookout } from '../../src/engines/shared/recheck-timer.ts'
 import { fakeClock } from '../../src/testing.ts'
 
 const WAITER = { key: 'key', id: 'id', ttlMs: 30_000 }

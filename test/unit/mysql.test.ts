@@ -1,7 +1,8 @@
 /** The MySQL engine without a server: what is published is the SQL files, names, batches, URLs and errors. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { fault, NotSent } from '../../src/engines/mysql/faults.ts'
+import { fault, NotSent } from '../../src/clients/mysql/errors.ts'
+import { parseUrl } from '../../src/clients/mysql/url.ts'
 import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
 import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
 import { parted, together, type Way } from '../../src/engines/mysql/parts.ts'
@@ -9,7 +10,6 @@ import { codesOf, replyOf } from '../../src/engines/mysql/replies.ts'
 import { packClaims, packIds, packPlaces } from '../../src/engines/mysql/requests.ts'
 import { freeAllStatement, makeAllStatement, takeAllStatement } from '../../src/engines/mysql/several.ts'
 import { freeStatement, makeStatement, renewStatement, takeStatement } from '../../src/engines/mysql/single.ts'
-import { parseUrl } from '../../src/engines/mysql/url.ts'
 
 const FOLDER = 'src/engines/mysql/sql'
 const NAMES = { database: undefined, name: 'holdfast' }

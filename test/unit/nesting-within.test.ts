@@ -2,8 +2,8 @@
 import { AsyncResource } from 'node:async_hooks'
 import { describe, expect, test } from 'vitest'
 import type { Lease } from '../../src/core/lease.ts'
-import { createLocks } from '../../src/core/locks.ts'
-import { memory } from '../../src/engines/memory.ts'
+import { memory } from '../../src/engines/memory/engine.ts'
+import { createLocks } from '../../src/locks.ts'
 import { countingClock, evenChance, gate, inMemory, settled, TTL, watched } from './world.ts'
 
 describe('`within`', () => {

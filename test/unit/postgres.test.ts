@@ -1,13 +1,13 @@
 /** The PostgreSQL engine without a server: what is published is the SQL files, names, arrays, URLs and errors. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
+import { fault, NotSent } from '../../src/clients/postgres/errors.ts'
+import { split } from '../../src/clients/postgres/url.ts'
 import { redactUrl } from '../../src/connect.ts'
-import { fault, NotSent } from '../../src/engines/postgres/faults.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
 import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
 import { letterOf, replyOf } from '../../src/engines/postgres/replies.ts'
 import { texts } from '../../src/engines/postgres/requests.ts'
-import { split } from '../../src/engines/postgres/url.ts'
 
 const FOLDER = 'src/engines/postgres/sql'
 

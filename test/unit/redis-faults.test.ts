@@ -1,6 +1,6 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
 import { expect, test } from 'vitest'
-import { codeOf, fault, offline } from '../../src/engines/redis/faults.ts'
+import { codeOf, fault, offline } from '../../src/clients/redis/errors.ts'
 import { Claims, renewArguments } from '../../src/engines/redis/requests.ts'
 
 const glide = (text: string): string => `An error was signalled by the server: - ${text}`

@@ -1,8 +1,8 @@
 /** A slot that is being moved: whoever holds alone is renewed and let go by its one key, whichever of the two servers the client heard last. */
 import { expect, test } from 'vitest'
-import type { Caller } from '../../src/engines/redis/caller.ts'
+import { fault } from '../../src/clients/redis/errors.ts'
+import type { Caller } from '../../src/clients/redis/script-caller.ts'
 import { Calls } from '../../src/engines/redis/calls.ts'
-import { fault } from '../../src/engines/redis/faults.ts'
 import { Names } from '../../src/engines/redis/names.ts'
 import { Standings } from '../../src/engines/redis/replies.ts'
 import { alone, type Script } from '../../src/engines/redis/scripts.ts'

@@ -1,6 +1,6 @@
 /** What a redis URL says, and what it must not say. */
 import { expect, test } from 'vitest'
-import { parseUrl } from '../../src/engines/redis/url.ts'
+import { parseUrl } from '../../src/clients/redis/url.ts'
 
 test.each([
   ['redis://', { kind: 'server', hosts: [{ host: '127.0.0.1', port: 6379 }], db: 0, tls: false }],

@@ -1,9 +1,9 @@
 /** The parts of the SQLite engine that need no file. */
 import { describe, expect, test } from 'vitest'
-import { isSafe } from '../../src/engines/sqlite/driver.ts'
-import { codeOf, fault } from '../../src/engines/sqlite/faults.ts'
-import { networkTypeOf } from '../../src/engines/sqlite/folder.ts'
-import { hostClock } from '../../src/engines/sqlite/host.ts'
+import { isSafe } from '../../src/clients/sqlite/driver.ts'
+import { codeOf, fault } from '../../src/clients/sqlite/errors.ts'
+import { networkTypeOf } from '../../src/clients/sqlite/folder.ts'
+import { hostClock } from '../../src/clients/sqlite/host.ts'
 
 test('a SQLite that several processes can corrupt is told from one they cannot', () => {
   const safe = ['3.51.3', '3.51.10', '3.52.0', '3.100.0', '4.0.0']

@@ -1,6 +1,6 @@
 /** The fake clock that users of Holdfast get for their own tests. */
 import { describe, expect, test } from 'vitest'
-import { createLocks } from '../../src/core/locks.ts'
+import { createLocks } from '../../src/locks.ts'
 import { fakeClock, memory } from '../../src/testing.ts'
 
 describe('a fake clock', () => {

@@ -1,6 +1,6 @@
 /** Turns inside one process: first come, first served, and whoever gives up leaves no trace. */
 import { expect, test } from 'vitest'
-import { Turnstile } from '../../src/core/turnstile.ts'
+import { Turnstile } from '../../src/core/local-queue.ts'
 import { countingClock, settled, watched } from './world.ts'
 
 const FOREVER = Number.POSITIVE_INFINITY

@@ -4,8 +4,8 @@
 
 import type { Chance, Timer } from '../../src/core/clock.ts'
 import type { Engine, Traits } from '../../src/core/engine.ts'
-import { createLocks, type Locks, type LocksOptions } from '../../src/core/locks.ts'
-import { memory } from '../../src/engines/memory.ts'
+import { memory } from '../../src/engines/memory/engine.ts'
+import { createLocks, type Locks, type LocksOptions } from '../../src/locks.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
 import { ScriptedEngine, settled } from './scripted-engine.ts'
 

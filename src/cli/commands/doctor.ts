@@ -2,7 +2,7 @@
 import { redactUrl } from '../../connect.ts'
 import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
-import { timely } from '../../core/within.ts'
+import { timely } from '../../core/time-limit.ts'
 import type { CommandSpec } from '../args.ts'
 import { type Check, type Finding, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'

@@ -1,7 +1,7 @@
 /** `holdfast run KEY -- COMMAND`: the command runs while the lock is held, and never while it is not. */
 import { UNLIMITED } from '../../core/engine.ts'
 import type { AcquireOptions, Lock } from '../../core/lock.ts'
-import type { Locks } from '../../core/locks.ts'
+import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { Interrupted } from '../failure.ts'

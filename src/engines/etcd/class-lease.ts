@@ -10,9 +10,10 @@
  * lease is *tainted*: nothing new is put under it, nobody keeps it alive, whoever lives there moves out at its next renewal, and then it is revoked, with whatever has arrived
  * late. Not earlier: a lease is not revoked while anybody lives there, or may live there, or is about to.
  */
+
+import type { CallOptions, EtcdClient } from '../../clients/etcd/client.ts'
+import { RpcError, STATUS } from '../../clients/etcd/rpc-error.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { CallOptions, EtcdClient } from './transport/client.ts'
-import { RpcError, STATUS } from './transport/rpc-error.ts'
 
 /** A keep-alive that was answered, and does not count yet. */
 export interface Unconfirmed {

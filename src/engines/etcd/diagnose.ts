@@ -1,5 +1,5 @@
 /** What about a cluster could break the promises of locks on it. */
-import type { EtcdClient } from './transport/client.ts'
+import type { EtcdClient } from '../../clients/etcd/client.ts'
 
 export interface EtcdFinding {
   readonly name: string

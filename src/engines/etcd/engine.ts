@@ -1,20 +1,21 @@
 /** The engine: verbs and their answers. How a line is kept is in entering.ts, renewing.ts and seals.ts; how waiters hear, in lookout.ts; what leases are, in class-lease.ts. */
+
+import type { EtcdClient } from '../../clients/etcd/client.ts'
+import type { DeletionAnswer } from '../../clients/etcd/messages.ts'
+import { Watches } from '../../clients/etcd/watches.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
 import { ClassLeases } from './class-lease.ts'
 import { diagnose, type EtcdFinding } from './diagnose.ts'
 import { Entering, LINE_BOUND } from './entering.ts'
-import { ENGINE, fault } from './faults.ts'
+import { ENGINE, fault } from './errors.ts'
 import { inspect, list, type Observing, observe } from './looking.ts'
 import { Lookout } from './lookout.ts'
 import { Entries } from './mine.ts'
 import { Names } from './names.ts'
 import { placeOf, Renewing } from './renewing.ts'
 import { Seals } from './seals.ts'
-import type { EtcdClient } from './transport/client.ts'
-import type { DeletionAnswer } from './transport/messages.ts'
-import { Watches } from './transport/watches.ts'
 
 const traits: Traits = {
   order: 'fifo',

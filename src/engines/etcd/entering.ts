@@ -7,19 +7,20 @@
  * one entry alone; they go one after the other, in their order. Whoever does not want to wait (`wait: false`) enters only if the line is empty, or, in a second step, if
  * nobody has come since it was read and there is room: nobody ever sees an entry that does not wait.
  */
+
+import type { EtcdClient } from '../../clients/etcd/client.ts'
+import type { Compare, Header, Keys, Op, Range, Txn, TxnAnswer } from '../../clients/etcd/messages.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import type { ClassLease, ClassLeases } from './class-lease.ts'
-import { fault, isLeaseGone } from './faults.ts'
+import { fault, isLeaseGone } from './errors.ts'
 import { FRONT, type Lookout } from './lookout.ts'
 import type { Entries } from './mine.ts'
 import type { Names } from './names.ts'
 import { rounds } from './rounds.ts'
 import { type Front, frontOf, type Seat, written } from './stored.ts'
-import type { EtcdClient } from './transport/client.ts'
-import type { Compare, Header, Keys, Op, Range, Txn, TxnAnswer } from './transport/messages.ts'
 
 /** What all verbs work with. */
 export interface Workplace {

@@ -1,11 +1,12 @@
 /** Looking at lines: who is in one, which ones there are, and word of a change for those who only watch. */
+
+import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
+import type { Watches } from '../../clients/etcd/watches.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
 import type { Names } from './names.ts'
 import { frontOf, type Seat, seatOf } from './stored.ts'
-import type { EtcdClient, LeaseTime } from './transport/client.ts'
-import type { Watches } from './transport/watches.ts'
 
 const PAGE = 1_000
 /** Each try of a watch that is refused costs a stream and a login, also those who may watch. */

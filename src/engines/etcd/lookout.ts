@@ -5,13 +5,14 @@
  * the line and that, the line is read once more, so that nothing is missed in between. (etcd also starts watches in the past, but looks after those ten times a second only.) When somebody goes, the rule says who holds now, and ours are told, with their token: a hand-over is one message, and no further question. Those who stand too far
  * behind to be in the front we know are not forgotten: when everybody whom we know of holds, we read on.
  */
+
+import type { EtcdClient } from '../../clients/etcd/client.ts'
+import type { WatchEvent } from '../../clients/etcd/messages.ts'
+import type { Watches } from '../../clients/etcd/watches.ts'
 import type { News } from '../../core/engine.ts'
 import type { Mine } from './mine.ts'
 import type { Names } from './names.ts'
 import { type Front, frontOf, without } from './stored.ts'
-import type { EtcdClient } from './transport/client.ts'
-import type { WatchEvent } from './transport/messages.ts'
-import type { Watches } from './transport/watches.ts'
 
 /** How much of a line is read at once; more where more can hold together. */
 export const FRONT = 32

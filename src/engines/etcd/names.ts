@@ -10,7 +10,7 @@
  * In a key, `/` is written `%2F` and `%` is written `%25`, and nothing else is changed. So no line is a part of another, lines whose keys begin alike stand together,
  * and a person with etcdctl can read them.
  */
-import type { Keys } from './transport/messages.ts'
+import type { Keys } from '../../clients/etcd/messages.ts'
 
 /** The character after `/`: all that begins with `a/` comes before `a0`. */
 const AFTER_SLASH = '0'

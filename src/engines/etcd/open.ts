@@ -1,8 +1,8 @@
 /** From a URL to the engine. */
 import { readFileSync } from 'node:fs'
+import { parseUrl } from '../../clients/etcd/url.ts'
 import type { EtcdEngine } from './engine.ts'
 import { type EtcdOptions, etcd } from './setup.ts'
-import { parseUrl } from './url.ts'
 
 /** The engine behind a URL; see url.ts for what one looks like. */
 export async function openEtcd(url: string, options: Partial<EtcdOptions> = {}): Promise<EtcdEngine> {

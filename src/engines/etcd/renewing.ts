@@ -5,15 +5,16 @@
  * An entry that is not under the lease of its ttl is moved there: its ttl has changed, or its old lease is tainted, or another engine object entered it. It is moved from where it was
  * read, and only from there, so that a move which was given up and arrives late moves nothing.
  */
+
+import type { CallOptions } from '../../clients/etcd/client.ts'
+import { type Header, NO_HEADER, type Op } from '../../clients/etcd/messages.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import type { ClassLease } from './class-lease.ts'
 import type { Workplace } from './entering.ts'
-import { fault, isLeaseGone, unsettled } from './faults.ts'
+import { fault, isLeaseGone, unsettled } from './errors.ts'
 import { FRONT } from './lookout.ts'
 import type { Seals } from './seals.ts'
 import { type Front, frontOf, type Seat, seatOf } from './stored.ts'
-import type { CallOptions } from './transport/client.ts'
-import { type Header, NO_HEADER, type Op } from './transport/messages.ts'
 
 /** Each takes two operations at most, of the 128 that a transaction may have. */
 const PLACES_AT_ONCE = 60

@@ -5,13 +5,14 @@
  * `evicted`: somebody has removed it, at once or by letting it run out; as long as the seal stands, its owner is told so. `outlives`: its owner has left it to stand for a
  * while without its process.
  */
+
+import type { CallOptions } from '../../clients/etcd/client.ts'
+import type { Compare } from '../../clients/etcd/messages.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
 import type { Workplace } from './entering.ts'
-import { unsettled } from './faults.ts'
+import { unsettled } from './errors.ts'
 import { type Seat, seatOf } from './stored.ts'
-import type { CallOptions } from './transport/client.ts'
-import type { Compare } from './transport/messages.ts'
 
 type Kind = 'evicted' | 'outlives'
 

@@ -1,8 +1,9 @@
 /** The options, checked, and the engine they make. */
+
+import { EtcdClient, type User } from '../../clients/etcd/client.ts'
+import type { Endpoint, Tls } from '../../clients/etcd/connection.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type EtcdEngine, EtcdLines } from './engine.ts'
-import { EtcdClient, type User } from './transport/client.ts'
-import type { Endpoint, Tls } from './transport/connection.ts'
 
 export interface EtcdOptions {
   /** The members, or some of them: whichever answers is used. */

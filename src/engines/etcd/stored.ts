@@ -1,8 +1,9 @@
 /** An entry as it is stored: JSON that a person can read, with the version of the format in front. Its place in line, its token, is the revision that created it. */
+
+import type { KeyValue, RangeAnswer } from '../../clients/etcd/messages.ts'
 import type { Claim } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
-import { unreadable } from './faults.ts'
-import type { KeyValue, RangeAnswer } from './transport/messages.ts'
+import { unreadable } from './errors.ts'
 
 const VERSION = 1
 

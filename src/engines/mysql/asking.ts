@@ -1,16 +1,17 @@
 /**
  * How lines are asked for: by a statement of its own, if that will do; everything else by a procedure, and around lines that somebody has locked for good.
  */
+
+import { doubtful, isForeign, isLocked, isReadOnlySession, isRefused } from '../../clients/mysql/errors.ts'
+import type { Rows, Statement, Told } from '../../clients/mysql/wire.ts'
 import { systemChance } from '../../core/clock.ts'
 import type { Claim, News, Place } from '../../core/engine.ts'
 import type { Caller, CallOptions, Procedure } from './caller.ts'
-import { doubtful, isForeign, isLocked, isReadOnlySession, isRefused } from './faults.ts'
 import type { Way } from './parts.ts'
 import { ALONE, codesOf, replyOf } from './replies.ts'
 import { type Packed, packClaims, packIds, packPlaces } from './requests.ts'
 import { freeAllStatement, makeAllStatement, ranks, takeAllStatement } from './several.ts'
 import { freeStatement, makeStatement, renewStatement, takeStatement } from './single.ts'
-import type { Rows, Statement, Told } from './wires/wire.ts'
 
 type Item = Pick<Place, 'key' | 'id'>
 

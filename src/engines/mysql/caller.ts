@@ -2,12 +2,13 @@
  * How a procedure of ours is called: within a deadline, and made first where it is not there. Nothing is asked of the database before that: whoever finds the tables, as nearly
  * everybody does, pays nothing for the question.
  */
+
+import { Deadline } from '../../clients/mysql/deadline.ts'
+import { fault, isCrowded, isDeadlock, isMissing } from '../../clients/mysql/errors.ts'
+import type { Rows, Statement, Told, Wire } from '../../clients/mysql/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import { Deadline } from './deadline.ts'
-import { fault, isCrowded, isDeadlock, isMissing } from './faults.ts'
 import { firstUse } from './migration.ts'
 import { type Names, renamed } from './names.ts'
-import type { Rows, Statement, Told, Wire } from './wires/wire.ts'
 
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000

@@ -7,12 +7,13 @@
  * Entries that are marked as news stay so until they are renewed or leave. Which of them have been told is remembered here, for a while: news older than what we have seen by a
  * margin is old.
  */
+
+import { isCrowded, isInterrupted, isMissing } from '../../clients/mysql/errors.ts'
+import type { OwnConnection, Rows } from '../../clients/mysql/wire.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { isCrowded, isInterrupted, isMissing } from './faults.ts'
 import { type Names, renamed } from './names.ts'
 import { unhex } from './replies.ts'
-import type { OwnConnection, Rows } from './wires/wire.ts'
 
 /** How long to wait for the watch to end, at most, and then to sleep as the watch. */
 const SLEEP_S = 300

@@ -3,21 +3,22 @@
  *
  * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an eye on, and empty rows cleared away.
  */
+
+import { doubtful, ENGINE, fault } from '../../clients/mysql/errors.ts'
+import type { Wire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { within } from '../../core/within.ts'
-import { Lookout } from '../lookout.ts'
+import { within } from '../../core/time-limit.ts'
+import { Lookout } from '../shared/recheck-timer.ts'
 import { Asking } from './asking.ts'
 import { Caller, type CallOptions } from './caller.ts'
-import { type Diagnosis, diagnose } from './diagnosis.ts'
+import { type Diagnosis, diagnose } from './diagnose.ts'
 import { Ear } from './ear.ts'
-import { doubtful, ENGINE, fault } from './faults.ts'
 import type { Names } from './names.ts'
 import { parted, together, type Way } from './parts.ts'
 import { ALONE, departureOf, keysOf, LINE_BOUND, lineOf, pageOf, standingOf, unhex } from './replies.ts'
 import { areAlike, hex, packKeys } from './requests.ts'
 import { type Memory, Tidying } from './tidying.ts'
-import type { Wire } from './wires/wire.ts'
 
 const traits: Traits = {
   order: 'fifo',

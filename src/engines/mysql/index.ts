@@ -4,17 +4,18 @@
  * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is decided), engine.ts (how it is asked), ear.ts and
  * ../lookout.ts (how a waiter hears), wires/ (your client).
  */
-import type { MysqlEngine } from './engine.ts'
-import { databaseOf } from './load.ts'
-import { type CommonOptions, engineOn } from './setup.ts'
-import { type MysqlClient, wireOf } from './wires/detect.ts'
 
+import { databaseOf } from '../../clients/mysql/connect.ts'
+import { type MysqlClient, wireOf } from '../../clients/mysql/detect.ts'
+import type { MysqlEngine } from './engine.ts'
+import { type CommonOptions, engineOn } from './setup.ts'
+
+export type { MysqlClient } from '../../clients/mysql/detect.ts'
 export * from '../../transactions/mysql.ts'
-export type { Diagnosis } from './diagnosis.ts'
+export type { Diagnosis } from './diagnose.ts'
 export type { MysqlEngine } from './engine.ts'
 export { openMysql } from './open.ts'
 export type { CommonOptions } from './setup.ts'
-export type { MysqlClient } from './wires/detect.ts'
 
 export interface MysqlOptions extends CommonOptions {
   /**

@@ -4,11 +4,12 @@
  * Fifty processes may come to an empty database at once, so they take turns, and only the first one finds something to do. What is there is not touched. A later version that
  * stores something else raises `format`, drops the procedures of earlier ones, and renames the columns that plain statements use (see single.ts): whoever then finds his own missing comes here, and is refused.
  */
+
+import { ENGINE, errnoOf } from '../../clients/mysql/errors.ts'
+import { optionsOf } from '../../clients/mysql/url.ts'
 import { EngineError } from '../../core/errors.ts'
-import { ENGINE, errnoOf } from './faults.ts'
 import { checkNames, DEFAULT_NAME, type Names, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'
 import { sources } from './sources.ts'
-import { optionsOf } from './url.ts'
 
 const FORMAT = 1
 

@@ -1,7 +1,7 @@
 /**
  * A batch in parts: what can be done without a procedure, and the rest. The parts are of different lines, and so are asked at the same time.
  */
-import { doubtful } from './faults.ts'
+import { doubtful } from '../../clients/mysql/errors.ts'
 
 /** How a part is asked. `take` and `make`: by a statement of its own, for lines that have a row or have none. `alone`: by a statement of its own. `call`: by a procedure, which can do everything. */
 export type Way = 'take' | 'make' | 'alone' | 'call'

@@ -1,9 +1,10 @@
 /** What the procedures answer, in the words of the contract. The letters are explained in sql/enter.sql. */
+
+import { ENGINE, lineLocked } from '../../clients/mysql/errors.ts'
+import type { Rows } from '../../clients/mysql/wire.ts'
 import type { Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../lookout.ts'
-import { ENGINE, lineLocked } from './faults.ts'
-import type { Rows } from './wires/wire.ts'
+import type { Patience } from '../shared/recheck-timer.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000

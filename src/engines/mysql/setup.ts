@@ -1,8 +1,9 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
+
+import type { Wire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import { type MysqlEngine, MysqlLines } from './engine.ts'
 import { checkNames, DEFAULT_NAME } from './names.ts'
-import type { Wire } from './wires/wire.ts'
 
 export interface CommonOptions {
   /** The database of our tables and procedures; that of the client unless given. It has to be there; they are made on first use. */

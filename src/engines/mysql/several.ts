@@ -5,10 +5,11 @@
  * The items are in the order of their keys, in which everybody locks lines, and no key is there twice. So that this is the order in which a server locks them, it is told to use the
  * primary key: of a small table it would read all rows, and wait for any that is locked.
  */
+
+import type { Statement } from '../../clients/mysql/wire.ts'
 import type { Claim, Place } from '../../core/engine.ts'
 import { hex, inOrder } from './requests.ts'
 import { NOW } from './single.ts'
-import type { Statement } from './wires/wire.ts'
 
 type Item = Pick<Place, 'key' | 'id'>
 

@@ -4,9 +4,10 @@
  * Each either does all that is asked or nothing; then the procedure is asked, which can do everything. The number that comes back with a statement, LAST_INSERT_ID, is the token.
  * They are always the same but for their values, so that a server can prepare them. Values are digits, which mean the same in every character set.
  */
+
+import type { Statement } from '../../clients/mysql/wire.ts'
 import type { Claim, Place } from '../../core/engine.ts'
 import { hex } from './requests.ts'
-import type { Statement } from './wires/wire.ts'
 
 export const NOW = `TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))`
 const UNTIL = `${NOW} + CAST(? AS SIGNED)`

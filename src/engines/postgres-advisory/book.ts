@@ -2,8 +2,9 @@
  * Who of this process wants what. A session may take its own lock twice, so the server cannot keep two entries of one process apart: this does. Entries of a key stand in order of
  * arrival; the front may ask the server, together with the readers right behind it; whoever comes after a waiting writer of this process waits behind it.
  */
+
+import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { type Claim, type Place, UNLIMITED } from '../../core/engine.ts'
-import { advisoryKey } from '../../transactions/postgres/advisory-key.ts'
 
 export interface Entry {
   readonly claim: Claim

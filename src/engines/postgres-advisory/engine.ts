@@ -8,7 +8,7 @@ import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } 
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import { Book, type Entry, type KeyBook } from './book.ts'
-import { failure, unreachable } from './faults.ts'
+import { failure, unreachable } from './errors.ts'
 import { summaryOf, viewOf } from './looking.ts'
 import { ENGINE, SESSION_TTL_MS, type Session, type SessionEvents } from './session.ts'
 import { ATTEMPT, EVICT, EVICTED, EVICTION, FREED, INSPECT, LIST, RELEASE } from './sql.ts'

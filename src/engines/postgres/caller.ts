@@ -2,11 +2,11 @@
  * How a function of ours is called: within a limit of time, and made first where it is not there. Nothing is asked of the database before that: whoever finds the tables, as
  * nearly everybody does, pays nothing for the question.
  */
-import { fault, isMissing } from './faults.ts'
+import { fault, isMissing } from '../../clients/postgres/errors.ts'
+import type { Limits, Wire } from '../../clients/postgres/wire.ts'
 import { firstUse } from './migration.ts'
 import { callOf, type Names } from './names.ts'
 import { type Reply, replyOf } from './replies.ts'
-import type { Limits, Wire } from './wires/wire.ts'
 
 /** A connection that is not there after this long is not waited for: it would be time to ask again. */
 const CONNECT_MS = 3000

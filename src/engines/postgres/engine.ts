@@ -3,13 +3,15 @@
  *
  * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an eye on, and empty rows cleared away.
  */
+
+import { ENGINE, fault } from '../../clients/postgres/errors.ts'
+import type { Wire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { Lookout } from '../lookout.ts'
+import { Lookout } from '../shared/recheck-timer.ts'
 import { Caller, type Verb } from './caller.ts'
-import { type Diagnosis, diagnose } from './diagnosis.ts'
-import { ENGINE, fault } from './faults.ts'
+import { type Diagnosis, diagnose } from './diagnose.ts'
 import { HandOvers } from './handovers.ts'
 import { Letterbox } from './letterbox.ts'
 import type { Names } from './names.ts'
@@ -17,7 +19,6 @@ import { departuresOf, keysOf, LINE_BOUND, lineOf, pageOf, type Reply, standings
 import { enterArguments, leaveArguments, renewArguments, takeArguments, texts } from './requests.ts'
 import { aroundStuck } from './stuck.ts'
 import { Tidying } from './tidying.ts'
-import type { Wire } from './wires/wire.ts'
 
 const traits: Traits = {
   order: 'fifo',

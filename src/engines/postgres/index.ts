@@ -5,16 +5,17 @@
  * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is decided), engine.ts (how it is asked), letterbox.ts and
  * ../lookout.ts (how a waiter hears), wires/ (your client).
  */
+
+import { type PostgresClient, wireOf } from '../../clients/postgres/detect.ts'
 import type { PostgresEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
-import { type PostgresClient, wireOf } from './wires/detect.ts'
 
+export type { PostgresClient } from '../../clients/postgres/detect.ts'
 export * from '../../transactions/postgres.ts'
-export type { Diagnosis } from './diagnosis.ts'
+export type { Diagnosis } from './diagnose.ts'
 export type { PostgresEngine } from './engine.ts'
 export { openPostgres } from './open.ts'
 export type { CommonOptions } from './setup.ts'
-export type { PostgresClient } from './wires/detect.ts'
 
 export interface PostgresOptions extends CommonOptions {
   /**

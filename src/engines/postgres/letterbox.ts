@@ -5,10 +5,11 @@
  * nothing is ever heard. So hearing is believed only when something was heard: each beat that renews waiters sends an empty letter to ourselves. Until it arrives we are deaf,
  * and waiters poll; if it does not arrive, the connection is made anew. Whatever may have been missed is a `gap`.
  */
+
+import type { Listening, Wire } from '../../clients/postgres/wire.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
 import { letterOf } from './replies.ts'
-import type { Listening, Wire } from './wires/wire.ts'
 
 /** How long a letter may take. */
 const POST_MS = 2000

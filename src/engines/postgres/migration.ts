@@ -5,9 +5,10 @@
  * to do. What is there is not touched, except by a newer version of the functions, which have their version in their names: older and newer processes work
  * side by side.
  */
+
+import { split } from '../../clients/postgres/url.ts'
 import { checkNames, DEFAULT_NAMES, type Names, renamed } from './names.ts'
 import { sources } from './sources.ts'
-import { split } from './url.ts'
 
 /** For people and for psql. It can be run again. */
 export function migration(names: Names): string {

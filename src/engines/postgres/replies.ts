@@ -1,8 +1,9 @@
 /** What the functions answer, in the words of the contract. The letters are explained in sql/enter.sql. */
+
+import { ENGINE } from '../../clients/postgres/errors.ts'
 import type { Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../lookout.ts'
-import { ENGINE } from './faults.ts'
+import type { Patience } from '../shared/recheck-timer.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000

@@ -1,11 +1,12 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
+
+import { clientAt } from '../../clients/postgres/connect.ts'
+import { PgEar } from '../../clients/postgres/pg-listen.ts'
+import { Watch } from '../../clients/postgres/watch.ts'
+import type { Wire } from '../../clients/postgres/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import { PostgresEngine } from './engine.ts'
-import { clientAt } from './load.ts'
 import { checkNames, DEFAULT_NAMES } from './names.ts'
-import { Watch } from './watch.ts'
-import { PgEar } from './wires/pg-ear.ts'
-import type { Wire } from './wires/wire.ts'
 
 export interface CommonOptions {
   /** The schema of our tables and functions; `public` unless given. Made, like them, on first use. */

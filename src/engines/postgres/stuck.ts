@@ -1,8 +1,9 @@
 /**
  * A row that somebody has locked for good (a transaction by hand, a backend that stands still) fails the whole batch that touches it. Then the others go without it.
  */
+
+import { isLocked } from '../../clients/postgres/errors.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { isLocked } from './faults.ts'
 
 export interface Around<One, Answer> {
   readonly call: (items: readonly One[]) => Promise<readonly Answer[]>

@@ -2,10 +2,11 @@
  * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once; a slot whose answer is an error leaves the
  * others' answers alone, except in `leave`, which has no word for it and is repeated.
  */
+
+import { codeOf, reserved } from '../../clients/redis/errors.ts'
+import type { Caller } from '../../clients/redis/script-caller.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import type { Caller } from './caller.ts'
-import { codeOf, reserved } from './faults.ts'
 import { counterKey, type Names } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
 import { Claims, renewArguments, stayOf } from './requests.ts'

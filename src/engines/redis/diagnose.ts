@@ -2,9 +2,10 @@
  * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that nobody waits for, keys of strangers that never
  * end. For `holdfast doctor`, and for whoever listens to warnings.
  */
+
+import { pages } from '../../clients/redis/scan.ts'
+import type { Server, Wire } from '../../clients/redis/wire.ts'
 import { globEscape } from './names.ts'
-import { pages } from './scan.ts'
-import type { Server, Wire } from './wires/wire.ts'
 
 export interface RedisFinding {
   readonly name: 'version' | 'eviction' | 'persistence' | 'replicas' | 'strangers'

@@ -6,11 +6,12 @@
  * restarts without persistence forgets what it confirmed. It makes the loss of a lock in a fail-over unlikely, not impossible; tokens remain what a resource
  * should check. Fewer than a majority would not even do that, and are refused.
  */
+
+import { ENGINE, fault } from '../../clients/redis/errors.ts'
+import { ConnectionLost, type Wire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import { majority } from './diagnose.ts'
-import { ENGINE, fault } from './faults.ts'
-import { ConnectionLost, type Wire } from './wires/wire.ts'
 
 export interface Durability {
   /** How many replicas have to confirm a grant or a renewal. With the master they must be more than half of all servers. */

@@ -3,21 +3,22 @@
  *
  * What a line is, and every decision about it, is in lua/.
  */
+
+import { ENGINE, fault } from '../../clients/redis/errors.ts'
+import { linesIn } from '../../clients/redis/scan.ts'
+import { Caller } from '../../clients/redis/script-caller.ts'
+import type { Wire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { Lookout } from '../lookout.ts'
-import { Caller } from './caller.ts'
+import { Lookout } from '../shared/recheck-timer.ts'
 import { Calls, type Departing } from './calls.ts'
 import { diagnose, type RedisFinding } from './diagnose.ts'
 import { Confirmation, type Durability } from './durability.ts'
-import { ENGINE, fault } from './faults.ts'
 import { Letterbox } from './letterbox.ts'
 import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
-import { linesIn } from './scan.ts'
 import { Warnings } from './warnings.ts'
 import { Watches } from './watches.ts'
-import type { Wire } from './wires/wire.ts'
 
 const traits: Traits = {
   order: 'fifo',

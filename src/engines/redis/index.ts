@@ -4,16 +4,17 @@
  * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts (how it is asked), engine.ts, lookout.ts and
  * letterbox.ts (how a waiter hears), wires/ (your client).
  */
+
+import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
 import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
-import { type RedisClient, type RedisSubscriber, wireOf } from './wires/detect.ts'
 
+export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedisFinding } from './diagnose.ts'
 export type { Durability } from './durability.ts'
 export type { RedisEngine } from './engine.ts'
 export { openRedis } from './open.ts'
 export type { CommonOptions } from './setup.ts'
-export type { RedisClient, RedisSubscriber } from './wires/detect.ts'
 
 export interface RedisOptions extends CommonOptions {
   /** Your client: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. You connect it and close it. */

@@ -4,9 +4,10 @@
  * A channel has no memory, and a connection can be dead without anybody noticing. So a beat that renews waiters sends an empty letter to ourselves, and if that
  * does not arrive, the connection is made anew. Whatever may have been missed is a `gap`.
  */
+
+import type { Listening, Wire } from '../../clients/redis/wire.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import type { Listening, Wire } from './wires/wire.ts'
 
 /** How long a letter may take. */
 const POST_MS = 2000

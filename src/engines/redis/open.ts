@@ -1,13 +1,13 @@
 /** From a URL to the engine, on a client that we make. */
 import type { Cluster, Redis } from 'ioredis'
+import { makeClient } from '../../clients/redis/connect.ts'
+import { IoredisWire, type IoredisWireOptions } from '../../clients/redis/ioredis.ts'
+import { loadEvalsha } from '../../clients/redis/prepared.ts'
+import { parseUrl } from '../../clients/redis/url.ts'
+import type { Wire } from '../../clients/redis/wire.ts'
 import { systemClock } from '../../core/clock.ts'
-import { makeClient } from './client.ts'
 import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
-import { parseUrl } from './url.ts'
-import { IoredisWire, type IoredisWireOptions } from './wires/ioredis.ts'
-import { loadEvalsha } from './wires/prepared.ts'
-import type { Wire } from './wires/wire.ts'
 
 /** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
 export async function openRedis(url: string, options: CommonOptions = {}): Promise<RedisEngine> {

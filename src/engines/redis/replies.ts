@@ -1,8 +1,9 @@
 /** What the scripts answer, in the words of the contract. The letters are explained in lua/place.lua. */
+
+import { ENGINE, unusable } from '../../clients/redis/errors.ts'
 import type { Claim, LineEntry, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../lookout.ts'
-import { ENGINE, unusable } from './faults.ts'
+import type { Patience } from '../shared/recheck-timer.ts'
 
 /** As in lua/enter.lua. */
 export const LINE_BOUND = 10_000

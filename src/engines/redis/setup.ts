@@ -1,9 +1,10 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
+
+import type { Wire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Durability } from './durability.ts'
 import { type RedisEngine, RedisLines } from './engine.ts'
 import { RESERVED } from './names.ts'
-import type { Wire } from './wires/wire.ts'
 
 export interface CommonOptions {
   /**

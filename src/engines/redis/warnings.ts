@@ -1,7 +1,7 @@
 /** What somebody should know about a server, told on the diagnostics channel `holdfast:warning`: each kind once for each engine object. */
 import { type Channel, channel } from 'node:diagnostics_channel'
+import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisFinding } from './diagnose.ts'
-import { ENGINE } from './faults.ts'
 
 /** `{ engine, name, message }`. */
 const told: Channel = channel('holdfast:warning')

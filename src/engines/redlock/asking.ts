@@ -10,7 +10,7 @@
  */
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Standing } from '../../core/engine.ts'
-import { outrun, unanswered, unusable } from './faults.ts'
+import { outrun, unanswered, unusable } from './errors.ts'
 import type { Answer, Node, Question } from './node.ts'
 import type { Outbox } from './outbox.ts'
 import type { Patience } from './patience.ts'

@@ -1,14 +1,15 @@
 /**
  * The engine: the majority (majority.ts) on Redis servers (server.ts), with hints for those who wait.
  */
+
+import { reserved } from '../../clients/redis/errors.ts'
+import type { Listening, Wire } from '../../clients/redis/wire.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import { reserved } from '../redis/faults.ts'
 import { Names, RESERVED } from '../redis/names.ts'
-import type { Listening, Wire } from '../redis/wires/wire.ts'
 import { diagnose, type RedlockFinding } from './diagnose.ts'
-import { ENGINE, LINE_BOUND, unanswered } from './faults.ts'
+import { ENGINE, LINE_BOUND, unanswered } from './errors.ts'
 import { Hints } from './hints.ts'
 import { keysIn } from './listing.ts'
 import { entriesOf, fromAll, seenIn } from './looking.ts'

@@ -7,7 +7,7 @@
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
-import { Lookout } from '../lookout.ts'
+import { Lookout } from '../shared/recheck-timer.ts'
 import { majorityOf, type Summary } from './verdict.ts'
 
 /** How long word from the other servers may take. */

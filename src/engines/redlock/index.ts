@@ -4,12 +4,13 @@
  * Read in this order: verdict.ts (when a lock is granted, and with which token), asking.ts and majority.ts (how that is brought about), lua/common.lua and lua/ask.lua (what one server
  * does), server.ts (how it is asked), engine.ts, hints.ts (how a waiter hears).
  */
+
+import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
 import type { Clock } from '../../core/clock.ts'
-import { type RedisClient, type RedisSubscriber, wireOf } from '../redis/wires/detect.ts'
 import type { RedlockEngine } from './engine.ts'
 import { engineOn, type RedlockCommonOptions } from './setup.ts'
 
-export type { RedisClient, RedisSubscriber } from '../redis/wires/detect.ts'
+export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedlockFinding } from './diagnose.ts'
 export type { RedlockEngine } from './engine.ts'
 export { openRedlock } from './open.ts'

@@ -1,6 +1,7 @@
 /** Finding lines: on every server that can be asked, since one that was away may have missed some. */
+
+import { pages } from '../../clients/redis/scan.ts'
 import { globEscape } from '../redis/names.ts'
-import { pages } from '../redis/scan.ts'
 import type { ServerNode } from './server.ts'
 
 const QUEUE = 'hf1:redlock:queue:{'

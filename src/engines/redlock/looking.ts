@@ -4,7 +4,7 @@
  */
 import type { Timer } from '../../core/clock.ts'
 import type { LineEntry } from '../../core/engine.ts'
-import { unanswered, unusable } from './faults.ts'
+import { unanswered, unusable } from './errors.ts'
 import type { Patience } from './patience.ts'
 import type { ServerNode } from './server.ts'
 import { majorityOf, summaryOf } from './verdict.ts'

@@ -7,7 +7,7 @@
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { Asking, type Result, type Surroundings } from './asking.ts'
-import { unanswered } from './faults.ts'
+import { unanswered } from './errors.ts'
 import type { Node, Question } from './node.ts'
 import { type Farewell, Outbox } from './outbox.ts'
 import { Patience } from './patience.ts'

@@ -6,12 +6,12 @@
  * with the options of a redis URL (`prefix`, `tls`, `ca`), and `timeout`, how long a silent server is waited for (ms). User, password and database are those of all servers.
  */
 import type { Redis } from 'ioredis'
+import { makeClient } from '../../clients/redis/connect.ts'
+import { IoredisWire } from '../../clients/redis/ioredis.ts'
+import { loadEvalsha } from '../../clients/redis/prepared.ts'
+import { parseUrl } from '../../clients/redis/url.ts'
+import type { Wire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import { makeClient } from '../redis/client.ts'
-import { parseUrl } from '../redis/url.ts'
-import { IoredisWire } from '../redis/wires/ioredis.ts'
-import { loadEvalsha } from '../redis/wires/prepared.ts'
-import type { Wire } from '../redis/wires/wire.ts'
 import type { RedlockEngine } from './engine.ts'
 import { checkCount, engineOn, type RedlockCommonOptions } from './setup.ts'
 

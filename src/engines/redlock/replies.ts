@@ -1,6 +1,6 @@
 /** What the scripts answer, in the words of node.ts. */
 import { EngineError } from '../../core/errors.ts'
-import { ENGINE } from './faults.ts'
+import { ENGINE } from './errors.ts'
 import type { Answer } from './node.ts'
 
 /** The answers of lua/ask.lua. */

@@ -3,10 +3,11 @@
  *
  * It never waits for a connection: a server that is away counts as silent at once, and the others decide. Nor does it heap up calls for a server that does not answer.
  */
+
+import { Caller } from '../../clients/redis/script-caller.ts'
+import type { Wire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import { Caller } from '../redis/caller.ts'
 import { Names } from '../redis/names.ts'
-import type { Wire } from '../redis/wires/wire.ts'
 import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from './node.ts'
 import { answersIn, numbersIn, wereIn } from './replies.ts'
 import { ask, evict, leave, look, mend, raise, retreat, type Script } from './scripts.ts'

@@ -1,7 +1,8 @@
 /** The options that do not depend on how the clients were had, checked, and the engine they make. */
+
+import type { Wire } from '../../clients/redis/wire.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { RESERVED } from '../redis/names.ts'
-import type { Wire } from '../redis/wires/wire.ts'
 import { type RedlockEngine, RedlockLines } from './engine.ts'
 
 export interface RedlockCommonOptions {

@@ -2,14 +2,15 @@
  * The engine: the verbs of the contract, each a piece of work for the next transaction (writer.ts, lines.ts), and what follows from a commit:
  * our own waiters are told directly, those of other engine objects are woken (wake.ts), and the patrol is set (patrol.ts).
  */
+
+import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts'
+import { refusal } from '../../clients/sqlite/errors.ts'
+import { preparePlace } from '../../clients/sqlite/folder.ts'
+import { bootId } from '../../clients/sqlite/host.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { Bulk } from './bulk.ts'
 import { Clients } from './clients.ts'
-import { type BroughtDatabase, loadDriver } from './driver.ts'
-import { refusal } from './faults.ts'
-import { preparePlace } from './folder.ts'
-import { bootId } from './host.ts'
 import { LINE_BOUND, Lines } from './lines.ts'
 import { inspect, page } from './looking.ts'
 import { Patrol } from './patrol.ts'

@@ -5,16 +5,16 @@
  * (how a waiter hears), process.ts (when a holder is dead), engine.ts (all of it together).
  */
 import { resolve } from 'node:path'
+import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
+import { defaultFile } from '../../clients/sqlite/folder.ts'
+import { hostClock } from '../../clients/sqlite/host.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
-import type { BroughtDatabase } from './driver.ts'
 import { SqliteEngine } from './engine.ts'
-import { defaultFile } from './folder.ts'
-import { hostClock } from './host.ts'
 import { fileOf } from './store.ts'
 
-export type { BroughtDatabase } from './driver.ts'
+export type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
+export { defaultFile } from '../../clients/sqlite/folder.ts'
 export type { SqliteEngine } from './engine.ts'
-export { defaultFile } from './folder.ts'
 
 export interface SqliteOptions {
   /** The database file; it and its folder are made if need be. Default: `defaultFile()`. All processes that share locks name the same one. */

@@ -5,7 +5,7 @@
  * pid namespace, its pid and its start time. Death is judged only where the first two are ours; anybody else lives until its ttl is over. Doubt always means alive.
  */
 import { readdirSync } from 'node:fs'
-import { linkOf, readProc, sessionOf } from './host.ts'
+import { linkOf, readProc, sessionOf } from '../../clients/sqlite/host.ts'
 
 /** As stored in the file. Nulls: this entry does not live with a process, or nobody could tell. */
 export interface ProcessName {

@@ -9,8 +9,8 @@
  *
  * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of the host's monotonic clock (host.ts).
  */
-import type { BroughtDatabase } from './driver.ts'
-import { refusal } from './faults.ts'
+import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
+import { refusal } from '../../clients/sqlite/errors.ts'
 
 /** Raised by any change that an older Holdfast would misread. */
 export const FORMAT = 1

@@ -4,7 +4,7 @@
  * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than choosing another way.
  * Statements that write and answer are stepped to their end (`all`); see driver.ts.
  */
-import { type BroughtDatabase, type Command, command, type Query, query } from './driver.ts'
+import { type BroughtDatabase, type Command, command, type Query, query } from '../../clients/sqlite/driver.ts'
 
 /** What the sums of a line need to know of somebody who has gone. */
 export interface GoneRow {

@@ -1,7 +1,7 @@
 /** The open file: its statements, its transactions, and whether it still is the file of that name. */
-import { type BroughtDatabase, type Database, refuseUnsafe } from './driver.ts'
-import { isBusy, refusal } from './faults.ts'
-import { type FileIdentity, identityOf } from './folder.ts'
+import { type BroughtDatabase, type Database, refuseUnsafe } from '../../clients/sqlite/driver.ts'
+import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
+import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
 import { configure, type Host, initialise, rollback } from './schema.ts'
 import { prepare, type Statements } from './statements.ts'
 

@@ -3,7 +3,7 @@
  *
  * The counter never goes back, whatever is deleted and whatever the clock does, because it is read and raised under the file's write lock (see `mint` in statements.ts).
  */
-import { refusal } from './faults.ts'
+import { refusal } from '../../clients/sqlite/errors.ts'
 import type { Scene } from './scene.ts'
 
 export class Tokens {

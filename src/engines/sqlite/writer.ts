@@ -5,9 +5,10 @@
  * later, at random. What this process asks in one turn of its event loop, or while it waits for the file, becomes one transaction.
  * Opening the file is part of trying: many processes that open a fresh file at once get in each other's way like writers do.
  */
+
+import { BUSY, fault, isBusy, isHarmless } from '../../clients/sqlite/errors.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
-import { BUSY, fault, isBusy, isHarmless } from './faults.ts'
 import type { Lines } from './lines.ts'
 import type { Store } from './store.ts'
 

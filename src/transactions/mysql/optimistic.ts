@@ -1,7 +1,8 @@
 /** Optimistic changes on MySQL and MariaDB. */
+
+import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../../clients/mysql/transaction.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
-import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from './client.ts'
 
 /** Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and write. */
 export function optimistic<Columns extends object = Row>(

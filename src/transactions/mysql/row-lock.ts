@@ -4,6 +4,8 @@
  * A statement that fails leaves the transaction open, so no savepoint is needed; but rows that it had locked before it met the busy one stay locked, and neither server gives them back before the transaction
  * ends.
  */
+
+import { checkClient, dialect, doneBy, errnoOf, rowsOf, type TransactionClient } from '../../clients/mysql/transaction.ts'
 import {
   checkMode,
   found,
@@ -17,7 +19,6 @@ import {
 import { type Statement, select } from '../statements.ts'
 import type { Row } from '../table.ts'
 import { inTurn } from '../turns.ts'
-import { checkClient, dialect, doneBy, errnoOf, rowsOf, type TransactionClient } from './client.ts'
 
 const FAILURES: Readonly<Record<number, LockFailure>> = {
   // ER_LOCK_WAIT_TIMEOUT; MariaDB says so for NOWAIT too

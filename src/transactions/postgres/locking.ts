@@ -1,7 +1,8 @@
 /** Waiting for a lock inside of the caller's transaction: with a time-out that ends with the wait, and with failures that are answers. */
+
+import { type Ask, behindSavepoint, codeOf, type TransactionClient } from '../../clients/postgres/transaction.ts'
 import type { LockFailure, Patience } from '../row-lock.ts'
 import { inTurn } from '../turns.ts'
-import { type Ask, behindSavepoint, codeOf, type TransactionClient } from './client.ts'
 
 /** Each is one line of the manual's appendix "PostgreSQL Error Codes". */
 const FAILURES: Readonly<Record<string, LockFailure>> = {

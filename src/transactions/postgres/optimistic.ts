@@ -1,7 +1,8 @@
 /** Optimistic changes on PostgreSQL. */
+
+import { type Ask, askerOf, codeOf, dialect, type TransactionClient } from '../../clients/postgres/transaction.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
-import { type Ask, askerOf, codeOf, dialect, type TransactionClient } from './client.ts'
 
 /** Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and write. */
 export function optimistic<Columns extends object = Row>(

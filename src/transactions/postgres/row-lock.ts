@@ -1,8 +1,9 @@
 /** `SELECT ... FOR UPDATE` in the caller's transaction. */
+
+import { dialect, type TransactionClient } from '../../clients/postgres/transaction.ts'
 import { checkMode, found, patienceOf, type RowLockOptions, type RowLockResult } from '../row-lock.ts'
 import { select } from '../statements.ts'
 import type { Row } from '../table.ts'
-import { dialect, type TransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }

@@ -2,11 +2,12 @@
  * A lock by name that ends with the caller's transaction: PostgreSQL's transaction-scoped advisory lock. For what is not a row, or not yet: "one import of this file at a time", "nobody else creates
  * this user now".
  */
+
+import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
+import type { TransactionClient } from '../../clients/postgres/transaction.ts'
 import type { Duration } from '../../core/duration.ts'
 import { checkKey } from '../../core/keys.ts'
 import { type LockFailure, patienceOf } from '../row-lock.ts'
-import { advisoryKey } from './advisory-key.ts'
-import type { TransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 export interface XactLockOptions {

@@ -1,0 +1,100 @@
+/** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
+import { EngineError } from '../../core/errors.ts'
+import { ENGINE } from './errors.ts'
+import { cut, type Mysql2Connection, type Mysql2Pool, Mysql2PoolWire, ownConnection, type PooledMysql2Connection } from './mysql2.ts'
+import type { Target } from './url.ts'
+import type { Wire } from './wire.ts'
+
+/** Three verbs are under way at once at most, with one or two to spare for calls that a stuck row holds up. */
+const MOST_CONNECTIONS = 5
+const CONNECT_LIMIT_MS = 5000
+const KEEP_ALIVE_MS = 10_000
+
+const CONNECTION = { connectTimeout: CONNECT_LIMIT_MS, enableKeepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS } as const
+
+/** Of a user's settings, those that lead to the server. */
+const WAY = [
+  ...['host', 'port', 'socketPath', 'localAddress', 'stream', 'ssl', 'compress'],
+  ...['user', 'password', 'password2', 'password3', 'database', 'authPlugins', 'insecureAuth', 'enableCleartextPlugin'],
+] as const
+
+/** Our own pool. Its connections keep the process alive only while they are asked something. */
+export async function poolAt(target: Target): Promise<Mysql2PoolWire> {
+  const { createPool } = await loadMysql2()
+  const way = { ...CONNECTION, ...target }
+  const pool = createPool({ ...way, connectionLimit: MOST_CONNECTIONS })
+  const lent = new Set<PooledMysql2Connection>()
+  const lending: Mysql2Pool = {
+    async getConnection() {
+      const connection = (await pool.getConnection()) as unknown as PooledMysql2Connection
+      const [rest, end] = [connection.release.bind(connection), connection.destroy.bind(connection)]
+      lent.add(connection)
+      keepAlive(connection, true)
+      connection.release = () => {
+        lent.delete(connection)
+        keepAlive(connection, false)
+        rest()
+      }
+      connection.destroy = () => {
+        lent.delete(connection)
+        end()
+      }
+      return connection
+    },
+  }
+  return new Mysql2PoolWire(lending, connector(way), async () => {
+    // Nobody waits any more for what these are asked, and the pool would: of a server that is away or stands still there is no goodbye.
+    for (const connection of [...lent]) cut(connection)
+    await pool.end().catch(() => undefined)
+  })
+}
+
+/** How to make one more connection to where this client leads; undefined if it does not tell. */
+export function connectLike(client: object): Wire['connect'] {
+  const theirs = settingsOf(client)
+  if (theirs?.host === undefined && theirs?.socketPath === undefined) return undefined
+  // A stream that is there already leads one connection only.
+  if (typeof theirs.stream === 'object' && theirs.stream !== null) return undefined
+  return connector({ ...CONNECTION, ...Object.fromEntries(WAY.flatMap((name) => (theirs[name] ? [[name, theirs[name]]] : []))) })
+}
+
+/** The database that this client was made for, whatever its connections were told since; undefined if it does not tell. */
+export function databaseOf(client: object): string | undefined {
+  const { database } = settingsOf(client) ?? {}
+  return typeof database === 'string' && database !== '' ? database : undefined
+}
+
+interface Settings {
+  readonly connectionConfig?: object
+}
+
+/** Of each connection: with promises or without, of a pool or of one alone. */
+function settingsOf(client: object): Readonly<Record<string, unknown>> | undefined {
+  const { pool, config } = client as { pool?: { config?: Settings }; config?: Settings }
+  return (pool?.config?.connectionConfig ?? config?.connectionConfig ?? config) as Readonly<Record<string, unknown>> | undefined
+}
+
+function connector(way: object): NonNullable<Wire['connect']> {
+  return async () => {
+    const { createConnection } = await loadMysql2()
+    const connection = await createConnection(way)
+    keepAlive(connection as unknown as Mysql2Connection, false)
+    return ownConnection(connection as unknown as Parameters<typeof ownConnection>[0])
+  }
+}
+
+/** Listening, or resting, is no reason for a process to live on. */
+function keepAlive(connection: Mysql2Connection, wanted: boolean): void {
+  const { stream } = (connection as { connection?: { stream?: { ref?(): void; unref?(): void } } }).connection ?? {}
+  if (wanted) stream?.ref?.()
+  else stream?.unref?.()
+}
+
+async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'createConnection' | 'createPool'>> {
+  try {
+    return await import('mysql2/promise')
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
+    throw new EngineError(ENGINE, 'mysql:// needs a client: npm install mysql2', { outcome: 'not-applied', transient: false, cause })
+  }
+}

@@ -1,0 +1,242 @@
+/**
+ * mysql2: a Pool, or a single Connection.
+ *
+ * From a pool, each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back: whatever was sent on it may still be executed,
+ * and nobody should wait behind that. So is one whose call was killed: its transaction may still be open.
+ *
+ * Whatever the user's settings are (how big numbers and dates are read, rows as objects, placeholders): we send plain text without placeholders, ask for rows as arrays, and our
+ * procedures answer in characters.
+ */
+import type { Deadline } from './deadline.ts'
+import { isLocked, isRefused, isRolledBack, isUnprepared, NotSent } from './errors.ts'
+import { bareConnection, barePool } from './underneath.ts'
+import { Late, type OwnConnection, type Rows, type Statement, type Told, type Wire } from './wire.ts'
+
+type TypeCast = (field: unknown, next: () => unknown) => unknown
+
+/** How we ask. */
+export interface Question {
+  sql: string
+  rowsAsArray: true
+  typeCast: TypeCast
+  nestTables: false
+}
+
+/** What we use of a `Connection` of mysql2 with promises. */
+export interface Mysql2Connection {
+  query(question: Question): Promise<[unknown, unknown]>
+  /** Without it, nothing is prepared. */
+  execute?(statement: { sql: string; values: string[] }): Promise<[unknown, unknown]>
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+/** What we use of a connection that came from a `Pool`. */
+export interface PooledMysql2Connection extends Mysql2Connection {
+  release(): void
+  destroy(): void
+}
+
+/** What we use of a `Pool` of mysql2 with promises. */
+export interface Mysql2Pool {
+  getConnection(): Promise<PooledMysql2Connection>
+}
+
+export class Mysql2PoolWire implements Wire {
+  readonly connect: Wire['connect']
+  readonly #pool: Mysql2Pool
+  readonly #close: () => Promise<void>
+
+  /** `close`: what to do with the pool at the end. */
+  constructor(pool: Mysql2Pool, connect: Wire['connect'], close: () => Promise<void> = async () => {}) {
+    this.#pool = barePool(pool)
+    this.connect = connect
+    this.#close = close
+  }
+
+  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]> {
+    return this.#borrow((connection) => deadline.race(asked(connection, sql), () => new Late()), deadline)
+  }
+
+  tell(statement: Statement, deadline: Deadline): Promise<Told> {
+    return this.#borrow((connection) => deadline.race(told(connection, statement), () => new Late()), deadline)
+  }
+
+  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void> {
+    await this.#borrow((connection) => deadline.race(work(oneSet(connection)), () => new Late()), deadline)
+  }
+
+  async close(): Promise<void> {
+    await this.#close()
+  }
+
+  async #borrow<Value>(use: (connection: PooledMysql2Connection) => Promise<Value>, deadline: Deadline): Promise<Value> {
+    const connection = await this.#connection(deadline)
+    try {
+      const value = await use(connection)
+      connection.release()
+      return value
+    } catch (error) {
+      if (isRolledBack(error)) connection.release()
+      else cut(connection)
+      throw error
+    }
+  }
+
+  /** A connection of the pool, in time. One that comes too late goes back unused. */
+  async #connection(deadline: Deadline): Promise<PooledMysql2Connection> {
+    const connecting = this.#pool.getConnection()
+    try {
+      return await deadline.race(connecting, () => new Error('no connection was free in time'))
+    } catch (error) {
+      connecting.then(
+        (late) => late.release(),
+        () => undefined,
+      )
+      throw new NotSent(error)
+    }
+  }
+}
+
+/** One connection, for everything. mysql2 sends what it is given one after the other, so what waits behind a call that hangs must not be given to it. */
+export class Mysql2ConnectionWire implements Wire {
+  readonly connect: Wire['connect']
+  readonly #connection: Mysql2Connection
+  /** Settles when whoever was before us has been answered. */
+  #turn: Promise<unknown> = Promise.resolve()
+
+  constructor(connection: Mysql2Connection, connect: Wire['connect']) {
+    this.#connection = bareConnection(connection)
+    this.connect = connect
+    connection.on('error', () => undefined)
+  }
+
+  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]> {
+    return this.#inTurn(() => asked(this.#connection, sql), deadline)
+  }
+
+  tell(statement: Statement, deadline: Deadline): Promise<Told> {
+    return this.#inTurn(() => told(this.#connection, statement), deadline)
+  }
+
+  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void> {
+    await this.#inTurn(() => work(oneSet(this.#connection)), deadline)
+  }
+
+  async close(): Promise<void> {
+    // It is the user's.
+  }
+
+  #inTurn<Value>(use: () => Promise<Value>, deadline: Deadline): Promise<Value> {
+    let state: 'queued' | 'sent' | 'dropped' = 'queued'
+    const using = this.#turn.then(() => {
+      if (state === 'dropped') throw new Error('its time was up before its turn')
+      state = 'sent'
+      return use()
+    })
+    this.#turn = using.then(noop, async (error: unknown) => {
+      // Nothing of ours may stay open.
+      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
+    })
+    return deadline.race(using, () => {
+      if (state === 'sent') return new Late()
+      state = 'dropped'
+      return new NotSent(new Error('the connection was not free in time'))
+    })
+  }
+}
+
+function noop(): void {}
+
+/** A connection that mysql2 has made for us alone. What it is asked fails when it ends: mysql2 itself forgets it. */
+export function ownConnection(
+  connection: Mysql2Connection & { destroy(): void; on(event: 'end', listener: () => void): unknown },
+): OwnConnection {
+  const ask = oneSet(connection)
+  const ends = new Set<(reason: Error) => void>()
+  const end = (): void => {
+    for (const ended of [...ends]) ended(new Error('the connection has ended'))
+    ends.clear()
+  }
+  connection.on('error', end)
+  connection.on('end', end)
+  return {
+    async ask(sql) {
+      let ended: (reason: Error) => void = () => {}
+      try {
+        return await new Promise<Rows>((resolve, reject) => {
+          ended = reject
+          ends.add(ended)
+          ask(sql).then(resolve, reject)
+        })
+      } finally {
+        ends.delete(ended)
+      }
+    },
+    onEnd(listener) {
+      ends.add(listener)
+    },
+    cut() {
+      cut(connection)
+      end()
+    },
+  }
+}
+
+/** End it, without waiting for a server that may never answer. */
+export function cut(connection: { destroy(): void }): void {
+  connection.destroy()
+  const { stream } = (connection as { connection?: { stream?: { destroy?(): void } } }).connection ?? {}
+  stream?.destroy?.()
+}
+
+function oneSet(connection: Mysql2Connection): (sql: string) => Promise<Rows> {
+  return async (sql) => (await asked(connection, sql))[0] ?? []
+}
+
+/** https://dev.mysql.com/doc/dev/mysql-server/latest/mysql__com_8h.html: SERVER_STATUS_IN_TRANS. */
+const IN_TRANSACTION = 1
+
+/** On a connection without autocommit a statement leaves its transaction open, and what it did, or has locked, would be nobody's. */
+async function told(connection: Mysql2Connection, statement: Statement): Promise<Told> {
+  const [answer] = await said(connection, statement).catch(async (error: unknown) => {
+    if (isLocked(error) || isRefused(error)) await connection.query(question('ROLLBACK AND NO CHAIN NO RELEASE'))
+    throw error
+  })
+  const { insertId, affectedRows, serverStatus } = answer as {
+    insertId?: number | string | bigint
+    affectedRows?: number
+    serverStatus?: number
+  }
+  if (((serverStatus ?? IN_TRANSACTION) & IN_TRANSACTION) !== 0) await connection.query(question('COMMIT AND NO CHAIN NO RELEASE'))
+  return { number: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
+}
+
+/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or cannot use ours any more, gets the text. */
+async function said(connection: Mysql2Connection, { sql, values }: Statement): Promise<[unknown, unknown]> {
+  if (values.length === 0) return await connection.query(question(sql))
+  try {
+    if (connection.execute !== undefined) return await connection.execute({ sql, values })
+  } catch (error) {
+    if (!isUnprepared(error)) throw error
+  }
+  const [first = '', ...rest] = sql.split(PLACEHOLDER)
+  return await connection.query(question(first + rest.map((text, index) => `'${values[index]}'${text}`).join('')))
+}
+
+/** Not one in a name: an even number of backticks follows it. */
+const PLACEHOLDER = /\?(?=(?:[^`]*`[^`]*`)*[^`]*$)/
+
+/** Only another function takes the place of one that the user has given to the client. */
+const asItIs: TypeCast = (_field, next) => next()
+
+function question(sql: string): Question {
+  return { sql, rowsAsArray: true, typeCast: asItIs, nestTables: false }
+}
+
+/** Rows of one SELECT, or the sets of a CALL, with what the server says at the end. */
+async function asked(connection: Mysql2Connection, sql: string): Promise<readonly Rows[]> {
+  const [answer] = await connection.query(question(sql))
+  if (!Array.isArray(answer)) return []
+  if (!sql.startsWith('CALL')) return [answer as Rows]
+  return answer.filter((set) => Array.isArray(set)) as Rows[]
+}

@@ -1,0 +1,56 @@
+/**
+ * What the engine asks of a client, whichever it is: see mysql2.ts.
+ *
+ * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late: what still waits for a connection when
+ * the deadline comes is dropped.
+ */
+import type { Deadline } from './deadline.ts'
+
+/** Rows, each an array of values. */
+export type Rows = readonly (readonly unknown[])[]
+
+/** A statement that changes something. */
+export interface Statement {
+  readonly sql: string
+  /** What its placeholders stand for: digits, decimal or hexadecimal. */
+  readonly values: string[]
+}
+
+/** What became of a statement. */
+export interface Told {
+  /** Its LAST_INSERT_ID; 0 if it did not set it. */
+  readonly number: bigint
+  /** How many rows it changed. */
+  readonly changed: number
+}
+
+export interface Wire {
+  /** The result sets of one statement. Rejects with the client's own error; with `NotSent` if nothing was sent. */
+  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]>
+  /** One statement that changes something, by itself. */
+  tell(statement: Statement, deadline: Deadline): Promise<Told>
+  /** Several statements, one after the other, on one connection. */
+  run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void>
+  /** One more connection, outside of any pool, to listen on. Undefined: this client does not tell how. */
+  readonly connect: (() => Promise<OwnConnection>) | undefined
+  /** Let go of the client: close it if it is ours. */
+  close(): Promise<void>
+}
+
+/** A connection of our own. */
+export interface OwnConnection {
+  ask(sql: string): Promise<Rows>
+  /** Called once, when it has come to its end, however that was. */
+  onEnd(ended: () => void): void
+  /** End it, without waiting for anything. */
+  cut(): void
+}
+
+/** No answer in time. Nobody knows what became of it. */
+export class Late extends Error {
+  override readonly name = 'Late'
+
+  constructor() {
+    super('no answer in time')
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * A Pool of pg (node-postgres).
+ *
+ * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back: whatever was sent on it may still be executed, and nobody
+ * should wait behind that. For listening, the pool is asked how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
+ */
+import { NotSent } from './errors.ts'
+import { cut, isFromServer, type OwnPgClient, type PgClient, type Query, Statements } from './pg-client.ts'
+import { PgEar } from './pg-listen.ts'
+import type { Watch, Watched } from './watch.ts'
+import { Late, type Limits, neverCrash, type Wire } from './wire.ts'
+
+interface PooledPgClient extends PgClient {
+  /** With `true` it is not used again. */
+  release(destroy?: boolean): void
+}
+
+/** What we use of a `Pool` of pg. */
+export interface PgPool {
+  readonly totalCount: number
+  readonly options: object
+  connect(callback: (error: Error | undefined, client: PooledPgClient | undefined) => void): void
+  on(event: 'error', listener: (error: Error) => void): unknown
+}
+
+export class PgPoolWire implements Wire {
+  readonly name = 'pg'
+  readonly listen: Wire['listen']
+  readonly #pool: PgPool
+  readonly #watch: Watch
+  readonly #close: () => Promise<void>
+  readonly #statements = new Statements()
+
+  /** `close`: what to do with the pool at the end. */
+  constructor(pool: PgPool, watch: Watch, close: () => Promise<void> = async () => {}) {
+    this.#pool = pool
+    this.#watch = watch
+    this.#close = close
+    const { Client } = pool as PgPool & { readonly Client?: new (options: object) => OwnPgClient }
+    this.listen = Client && ((channel, ears) => PgEar.open(() => new Client(pool.options), watch.clock, channel, ears))
+    neverCrash(pool)
+  }
+
+  ask(text: string, values: readonly string[], limits: Limits): Promise<unknown> {
+    return this.#call(this.#statements.query(text, values), limits)
+  }
+
+  run(text: string, limits: Limits): Promise<unknown> {
+    return this.#call(text, limits)
+  }
+
+  async close(): Promise<void> {
+    await this.#close()
+  }
+
+  #call(query: Query | string, limits: Limits): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const call = new Call(this.#watch, this.#statements, query, limits, resolve, reject)
+      this.#watch.begin(call)
+      // Not as a promise: a connection can break in the very turn in which it is had, and pg then looks for a listener at once.
+      this.#pool.connect(call.connected)
+    })
+  }
+}
+
+/** One statement on its way: until there is a connection, and then until it is answered. */
+class Call implements Watched {
+  overAt: number
+  readonly #watch: Watch
+  readonly #statements: Statements
+  readonly #query: Query | string
+  readonly #answerMs: number
+  readonly #resolve: (value: unknown) => void
+  readonly #reject: (error: Error) => void
+  #client: PooledPgClient | undefined
+  #ended = false
+
+  constructor(
+    watch: Watch,
+    statements: Statements,
+    query: Query | string,
+    limits: Limits,
+    resolve: (value: unknown) => void,
+    reject: (error: Error) => void,
+  ) {
+    this.overAt = watch.now() + limits.connectMs
+    this.#watch = watch
+    this.#statements = statements
+    this.#query = query
+    this.#answerMs = limits.answerMs
+    this.#resolve = resolve
+    this.#reject = reject
+  }
+
+  readonly connected = (error: Error | undefined, client: PooledPgClient | undefined): void => {
+    if (client === undefined) {
+      this.#end(new NotSent(error))
+      return
+    }
+    neverCrash(client)
+    if (this.#ended) {
+      // Too late: it goes back unused.
+      client.release()
+      return
+    }
+    this.#client = client
+    this.overAt = this.#watch.now() + this.#answerMs
+    this.#send(client, this.#query)
+  }
+
+  over(): void {
+    if (this.#client !== undefined) cut(this.#client)
+    this.#end(this.#client === undefined ? new NotSent(new Error('no connection was free in time')) : new Late())
+  }
+
+  #send(client: PooledPgClient, query: Query | string): void {
+    if (typeof query === 'string') {
+      client.query(query).then(
+        () => this.#end(),
+        (error: Error) => this.#end(error),
+      )
+      return
+    }
+    client.query(query, (error, result) => {
+      if (!error) this.#end(undefined, result.rows[0]?.[0])
+      else if (this.#statements.refused(error, query)) this.#send(client, this.#statements.query(query.text, query.values))
+      else this.#end(error)
+    })
+  }
+
+  #end(error?: Error, value?: unknown): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.#watch.end(this)
+    // The server said no, and is there. After anything else, the connection is not to be trusted.
+    const healthy = error === undefined || isFromServer(error)
+    this.#client?.release(!healthy)
+    if (error === undefined) this.#resolve(value)
+    else this.#reject(error)
+  }
+}

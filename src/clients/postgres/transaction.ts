@@ -1,0 +1,103 @@
+/**
+ * The caller's own client, by the few methods we call: a Client or PoolClient of pg, or the `sql` that postgres.js gives to a transaction. Errors of the client pass
+ * through unchanged: it is the caller's connection, and the caller's transaction.
+ *
+ * A failed statement aborts a transaction of PostgreSQL. So whatever may fail runs behind a savepoint, and is undone to it; the locks it took are given back with it.
+ */
+import { notInTransaction } from '../../transactions/row-lock.ts'
+import { type Dialect, quoted } from '../../transactions/statements.ts'
+import type { Row } from '../../transactions/table.ts'
+
+/** pg: Client, PoolClient; Pool too where no transaction is needed. */
+export interface PgClient {
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly unknown[]; readonly rowCount: number | null }>
+}
+
+/** postgres.js. */
+export interface PostgresJsSql {
+  unsafe(
+    text: string,
+    values?: never[],
+    options?: { readonly prepare?: boolean },
+  ): PromiseLike<readonly unknown[] & { readonly count: number }>
+}
+
+export type TransactionClient = PgClient | PostgresJsSql
+
+export interface Answer {
+  readonly rows: readonly Row[]
+  readonly count: number
+}
+
+/** `fixed`: a text that is always the same. postgres.js keeps such a statement prepared, if it may; else it asks the server for the types of its values first, every time. */
+export type Ask = (text: string, values?: readonly unknown[], fixed?: 'fixed') => Promise<Answer>
+
+/** The server keeps 63 bytes of a name and forgets the rest: another table may be called so. */
+const LONGEST_NAME_BYTES = 63
+
+export const dialect: Dialect = {
+  quote: (name) => quoted(name, '"', LONGEST_NAME_BYTES),
+  parameter: (position) => `$${position}`,
+  same: (column, parameter) => `${column} IS NOT DISTINCT FROM ${parameter}`,
+  takes: (value) => typeof value !== 'function' && typeof value !== 'symbol',
+}
+
+export function askerOf(client: TransactionClient): Ask {
+  if (isPostgresJs(client)) {
+    return async (text, values = [], fixed) => {
+      const rows = await client.unsafe(text, [...values] as never[], { prepare: fixed === 'fixed' })
+      return { rows: rows as readonly Row[], count: rows.count }
+    }
+  }
+  if (typeof client?.query !== 'function') throw new TypeError('client must be a Client or PoolClient of pg, or the sql of postgres.js')
+  return async (text, values = []) => {
+    const { rows, rowCount } = await client.query(text, [...values])
+    return { rows: rows as readonly Row[], count: rowCount ?? 0 }
+  }
+}
+
+/** Do `work` in the caller's open transaction, so that its failure leaves the transaction as it was. `what` names the caller's call in the refusal. */
+export async function behindSavepoint<Result>(
+  client: TransactionClient,
+  what: string,
+  work: (ask: Ask) => Promise<Result>,
+): Promise<Result> {
+  if (!isPostgresJs(client)) return await behindOwnSavepoint(askerOf(client), what, work)
+  // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back, whatever we do.
+  if (!('savepoint' in client)) throw notInTransaction(what, 'Use the sql that sql.begin() gives to its function.')
+  const { savepoint } = client as { savepoint(run: (sql: PostgresJsSql) => Promise<Result>): Promise<Result> }
+  return await savepoint((sql) => work(askerOf(sql)))
+}
+
+async function behindOwnSavepoint<Result>(ask: Ask, what: string, work: (ask: Ask) => Promise<Result>): Promise<Result> {
+  try {
+    await ask('SAVEPOINT holdfast')
+  } catch (error) {
+    // no_active_sql_transaction
+    throw codeOf(error) === '25P01' ? notInTransaction(what, "Send 'BEGIN' on this client first.") : error
+  }
+  let result: Result
+  try {
+    result = await work(ask)
+  } catch (error) {
+    // What failed first is what is told: a connection that is gone cannot go back either.
+    await goBack(ask).catch(() => undefined)
+    throw error
+  }
+  await ask('RELEASE SAVEPOINT holdfast')
+  return result
+}
+
+async function goBack(ask: Ask): Promise<void> {
+  await ask('ROLLBACK TO SAVEPOINT holdfast')
+  await ask('RELEASE SAVEPOINT holdfast')
+}
+
+/** SQLSTATE. */
+export function codeOf(error: unknown): unknown {
+  return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
+}
+
+function isPostgresJs(client: TransactionClient): client is PostgresJsSql {
+  return typeof (client as Partial<PostgresJsSql> | undefined)?.unsafe === 'function'
+}

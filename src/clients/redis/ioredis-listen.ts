@@ -1,0 +1,111 @@
+/**
+ * A connection of ioredis that only listens: a duplicate of the client, or of one node of a Cluster.
+ *
+ * ioredis makes it anew when it breaks. We subscribe ourselves, each time it is ready, and tell of the gap only when the subscription stands: whoever looks
+ * again after a gap must not look too early. A node that stays away is given up for another.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { IoredisClient } from './ioredis.ts'
+import type { Ears, Listening } from './wire.ts'
+
+/** A first connection that does not stand after this long is as good as refused. */
+const OPEN_LIMIT_MS = 5000
+const RETRY_FIRST_MS = 50
+const RETRY_LONGEST_MS = 1000
+/** After so many vain attempts at one server, look which servers there are. */
+const RETRIES = 4
+
+const OPTIONS = {
+  lazyConnect: false,
+  keyPrefix: '',
+  enableOfflineQueue: false,
+  autoResubscribe: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: null,
+  retryStrategy: (times: number) => (times > RETRIES ? null : Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS)),
+}
+
+export class IoredisEar implements Listening {
+  readonly #server: () => IoredisClient | undefined
+  readonly #clock: Clock
+  readonly #channel: string
+  readonly #ears: Ears
+  /** Set until the first subscription stands, or has failed. */
+  #opening: { readonly resolve: () => void; readonly reject: (error: Error) => void } | undefined
+  #connection: IoredisClient | undefined
+  #trouble = new Error('no server is known')
+  #timer: Timer | undefined
+  #closed = false
+
+  static async open(server: () => IoredisClient | undefined, clock: Clock, channel: string, ears: Ears): Promise<IoredisEar> {
+    const ear = new IoredisEar(server, clock, channel, ears)
+    try {
+      await new Promise<void>((resolve, reject) => {
+        ear.#opening = { resolve, reject }
+        ear.#timer = clock.timer(OPEN_LIMIT_MS, () => reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)))
+        ear.#connect()
+      })
+    } catch (error) {
+      await ear.close()
+      throw error
+    }
+    return ear
+  }
+
+  private constructor(server: () => IoredisClient | undefined, clock: Clock, channel: string, ears: Ears) {
+    this.#server = server
+    this.#clock = clock
+    this.#channel = channel
+    this.#ears = ears
+  }
+
+  restart(): void {
+    this.#connection?.disconnect(true)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#timer?.cancel()
+    this.#connection?.disconnect()
+  }
+
+  #connect(): void {
+    const connection = this.#server()?.duplicate(OPTIONS)
+    if (connection === undefined) {
+      this.#broken()
+      return
+    }
+    this.#connection = connection
+    connection.on('error', (error) => {
+      this.#trouble = error as Error
+    })
+    connection.on('message', (channel, message) => {
+      if (channel === this.#channel) this.#ears.heard(String(message))
+    })
+    connection.on('ready', () => void this.#subscribe(connection))
+    connection.on('close', () => this.#opening?.reject(this.#trouble))
+    connection.on('end', () => this.#broken())
+  }
+
+  async #subscribe(connection: IoredisClient): Promise<void> {
+    try {
+      await connection.subscribe(this.#channel)
+    } catch (error) {
+      this.#trouble = error as Error
+      connection.disconnect(true)
+      return
+    }
+    const opening = this.#opening
+    this.#opening = undefined
+    if (opening === undefined) return this.#ears.gap()
+    this.#timer?.cancel()
+    opening.resolve()
+  }
+
+  /** Given up. Try again, with whichever server there is then. */
+  #broken(): void {
+    this.#opening?.reject(this.#trouble)
+    if (this.#closed || this.#opening !== undefined) return
+    this.#timer = this.#clock.timer(RETRY_LONGEST_MS, () => this.#connect())
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * A connection of node-redis that only listens: a duplicate of the client, or of one node of a Cluster.
+ *
+ * node-redis makes it anew when it breaks, and subscribes again before it says that it is ready: that is when we tell of the gap.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { NodeRedisListener } from './node-redis.ts'
+import type { Ears, Listening } from './wire.ts'
+
+/** A first connection that does not stand after this long is as good as refused. */
+const OPEN_LIMIT_MS = 5000
+const RETRY_MS = 1000
+
+export class NodeRedisEar implements Listening {
+  readonly #make: () => Promise<NodeRedisListener>
+  readonly #clock: Clock
+  readonly #channel: string
+  readonly #ears: Ears
+  #connection: NodeRedisListener | undefined
+  #timer: Timer | undefined
+  #closed = false
+
+  static async open(make: () => Promise<NodeRedisListener>, clock: Clock, channel: string, ears: Ears): Promise<NodeRedisEar> {
+    const ear = new NodeRedisEar(make, clock, channel, ears)
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const limit = clock.timer(OPEN_LIMIT_MS, () => reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)))
+        ear
+          .#connect(reject)
+          .then(resolve, reject)
+          .finally(() => limit.cancel())
+      })
+    } catch (error) {
+      await ear.close()
+      throw error
+    }
+    return ear
+  }
+
+  private constructor(make: () => Promise<NodeRedisListener>, clock: Clock, channel: string, ears: Ears) {
+    this.#make = make
+    this.#clock = clock
+    this.#channel = channel
+    this.#ears = ears
+  }
+
+  restart(): void {
+    this.#drop()
+    this.#connect().then(
+      () => this.#ears.gap(),
+      () => this.#later(),
+    )
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#timer?.cancel()
+    this.#drop()
+  }
+
+  async #connect(failed: (error: Error) => void = () => undefined): Promise<void> {
+    const connection = await this.#make()
+    if (this.#closed) return
+    this.#connection = connection
+    let subscribed = false
+    // Also keeps it from ending the process. It goes on trying; the first time, somebody waits to be told.
+    connection.on('error', (error) => failed(error as Error))
+    connection.on('ready', () => {
+      if (subscribed) this.#ears.gap()
+    })
+    await connection.connect()
+    await connection.subscribe(this.#channel, (message) => this.#ears.heard(message))
+    subscribed = true
+  }
+
+  #later(): void {
+    if (this.#closed) return
+    this.#timer = this.#clock.timer(RETRY_MS, () => this.restart())
+  }
+
+  #drop(): void {
+    const connection = this.#connection
+    this.#connection = undefined
+    if (connection === undefined || !connection.isOpen) return
+    if (connection.destroy !== undefined) connection.destroy()
+    else void connection.disconnect?.()
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * node-redis (`redis` on npm), version 4 and later: a client, a pool, Sentinel, or a Cluster.
+ *
+ * Left to itself it queues commands while it is offline and sends them seconds late; so we look at its state before we send. A command that was sent and not
+ * answered when the connection ends is rejected by the client itself. On a frozen server it would hang for ever: the core's own deadline ends that.
+ */
+import type { Clock } from '../../core/clock.ts'
+import { NodeRedisEar } from './node-redis-listen.ts'
+import { type Ears, type Listening, neverCrash, type Server, type Wire } from './wire.ts'
+
+interface Common {
+  readonly isOpen: boolean
+  evalSha(...args: never[]): unknown
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+}
+
+/** What can listen, and be made a second time for it. */
+export interface NodeRedisListener extends Common {
+  duplicate(): NodeRedisListener
+  connect(): Promise<unknown>
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  /** Version 5 and later; before that, `disconnect`. */
+  destroy?(): void
+  disconnect?(): unknown
+}
+
+/** What we use of a client, as `createClient` makes it. */
+export interface NodeRedisClient extends NodeRedisListener {
+  readonly isReady: boolean
+  sendCommand(args: string[]): Promise<unknown>
+}
+
+/** As `createClientPool` makes it. It cannot listen: give a `subscriber` too. */
+export interface NodeRedisPool extends Common {
+  sendCommand(args: string[]): Promise<unknown>
+  execute(...args: never[]): unknown
+}
+
+/** As `createSentinel` makes it. */
+export interface NodeRedisSentinel extends NodeRedisListener {
+  readonly isReady: boolean
+  sendCommand(readonly: boolean | undefined, args: string[]): Promise<unknown>
+  setTracer(tracer?: never): unknown
+}
+
+/** As `createCluster` makes it. */
+export interface NodeRedisCluster extends NodeRedisListener {
+  readonly masters: readonly unknown[]
+  sendCommand(key: string | undefined, readonly: boolean | undefined, args: string[]): Promise<unknown>
+  nodeClient(node: unknown): unknown
+}
+
+export type AnyNodeRedis = NodeRedisClient | NodeRedisPool | NodeRedisSentinel | NodeRedisCluster
+
+export class NodeRedisWire implements Wire {
+  readonly name = 'node-redis'
+  readonly cluster: boolean
+  readonly inOrder: boolean
+  readonly keyPrefix = ''
+  connection = 0
+  readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
+  trouble: Error | undefined
+  onChange: () => void = () => undefined
+  readonly #client: AnyNodeRedis
+  readonly #ready = (): void => {
+    this.connection += 1
+    this.#changed(undefined)
+  }
+  readonly #error = (error: unknown): void => this.#changed(error as Error)
+
+  constructor(client: AnyNodeRedis, clock: Clock, subscriber?: NodeRedisListener) {
+    this.#client = client
+    this.cluster = isCluster(client)
+    this.inOrder = !this.cluster && !isPool(client) && !isSentinel(client)
+    neverCrash(client)
+    client.on('ready', this.#ready)
+    client.on('error', this.#error)
+    const listener = subscriber ?? (isPool(client) ? undefined : client)
+    if (listener !== undefined) this.listen = (channel, ears) => NodeRedisEar.open(() => connectable(listener), clock, channel, ears)
+  }
+
+  get ready(): boolean {
+    const { isOpen } = this.#client
+    return 'isReady' in this.#client ? this.#client.isReady : isOpen
+  }
+
+  send(command: string, words: readonly string[], key?: string): Promise<unknown> {
+    const args = [command, ...words]
+    if (isCluster(this.#client)) return this.#client.sendCommand(key, false, args)
+    return isSentinel(this.#client) ? this.#client.sendCommand(false, args) : this.#client.sendCommand(args)
+  }
+
+  async servers(): Promise<readonly Server[]> {
+    if (!isCluster(this.#client)) return [this]
+    const cluster = this.#client
+    const nodes = await Promise.all(cluster.masters.map((node) => cluster.nodeClient(node)))
+    return nodes.map((node) => ({ send: (command, words) => (node as NodeRedisClient).sendCommand([command, ...words]) }))
+  }
+
+  async close(): Promise<void> {
+    this.#client.off('ready', this.#ready)
+    this.#client.off('error', this.#error)
+  }
+
+  #changed(trouble: Error | undefined): void {
+    this.trouble = trouble
+    this.onChange()
+  }
+}
+
+/** In Cluster, messages reach every server, and a plain connection to one of them tells when it was lost: the cluster's own does not. */
+async function connectable(client: NodeRedisListener): Promise<NodeRedisListener> {
+  if (!isCluster(client)) return client.duplicate()
+  const { masters } = client
+  const node = await client.nodeClient(masters[Math.floor(Math.random() * masters.length)])
+  return (node as NodeRedisClient).duplicate()
+}
+
+function isCluster(client: Common): client is NodeRedisCluster {
+  return 'nodeClient' in client
+}
+
+function isPool(client: Common): client is NodeRedisPool {
+  return 'execute' in client
+}
+
+function isSentinel(client: Common): client is NodeRedisSentinel {
+  return 'setTracer' in client
+}

@@ -1,0 +1,125 @@
+/**
+ * How a script is called: only while there is a connection, by its short name, and by its text where the server does not know it (yet, or any more).
+ *
+ * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { EngineError } from '../../core/errors.ts'
+import type { Confirmation } from '../../engines/redis/durability.ts'
+import type { Script } from '../../engines/redis/scripts.ts'
+import { codeOf, fault, offline } from './errors.ts'
+import type { Wire } from './wire.ts'
+
+/** How long a call waits for a connection, at most: long enough for a first one, and for most blips. */
+const PATIENCE_MS = 1000
+
+export class Caller {
+  readonly #wire: Wire
+  readonly #clock: Clock
+  readonly #confirmation: Confirmation | undefined
+  readonly #waiting = new Set<() => void>()
+  /** Called when the server does not know a script, which is therefore sent a second time: after what was sent meanwhile. */
+  onResend: () => void = () => undefined
+
+  constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
+    this.#wire = wire
+    this.#clock = clock
+    this.#confirmation = confirmation
+    wire.onChange = () => {
+      for (const look of [...this.#waiting]) look()
+    }
+  }
+
+  /**
+   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Resolves with what `read` makes of
+   * the reply; where replicas are asked, not before they have confirmed what was granted. A caller with little time says how long to wait for a connection.
+   * Rejects with an `EngineError`.
+   */
+  call<Answer>(script: Script, words: string[], key: string, read: (reply: unknown) => Answer, patienceMs?: number): Promise<Answer> {
+    const { ready, silence } = this.#wire
+    if (!ready) return this.connected(patienceMs).then(() => this.call(script, words, key, read))
+    words[0] = script.sha
+    silence?.asked()
+    // All that is to be done with a reply in one promise: each further one costs a single caller a microsecond.
+    return this.#send('EVALSHA', script, words, key).then(
+      (reply) => {
+        silence?.answered()
+        return read(reply)
+      },
+      (error: unknown) => {
+        silence?.answered()
+        return this.#again(error, script, words, key).then(read).catch(rethrow)
+      },
+    )
+  }
+
+  /** The same for whoever is called back: a promise less, where several servers are asked for one thing. It waits for no connection; `words` may be those of others too. */
+  tell(script: Script, words: string[], hear: (reply: unknown, error?: EngineError) => void): void {
+    const { ready, silence, trouble } = this.#wire
+    words[0] = script.sha
+    silence?.asked()
+    const sent = ready ? this.#wire.send('EVALSHA', words) : Promise.reject(offline(trouble))
+    sent.then(
+      (reply) => {
+        silence?.answered()
+        hear(reply)
+      },
+      (error: unknown) => {
+        silence?.answered()
+        this.#again(error, script, words, '').then(
+          (reply) => hear(reply),
+          (second: unknown) => hear(undefined, fault(second)),
+        )
+      },
+    )
+  }
+
+  /** By its text, if the error says that its name is not known. */
+  #again(error: unknown, script: Script, words: readonly string[], key: string): Promise<unknown> {
+    if (codeOf(error) !== 'NOSCRIPT') return Promise.reject(error)
+    this.onResend()
+    return this.#send('EVAL', script, words.with(0, script.text), key)
+  }
+
+  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: readonly string[], key: string): Promise<unknown> {
+    const reply = this.#wire.send(command, words, key)
+    if (this.#confirmation === undefined || !grants) return reply
+    return afterBoth(reply, this.#confirmation.asked())
+  }
+
+  /** Resolves when there is a connection. */
+  connected(patienceMs: number = PATIENCE_MS): Promise<void> {
+    return new Promise((resolve, reject) => {
+      let limit: Timer | undefined
+      const end = (): void => {
+        this.#waiting.delete(look)
+        limit?.cancel()
+      }
+      const giveUp = (): void => {
+        end()
+        reject(offline(this.#wire.trouble))
+      }
+      const look = (): void => {
+        if (this.#wire.ready) {
+          end()
+          resolve()
+        } else if (!offline(this.#wire.trouble).transient) giveUp()
+      }
+      limit = this.#clock.timer(Math.min(patienceMs, PATIENCE_MS), giveUp)
+      this.#waiting.add(look)
+      look()
+    })
+  }
+}
+
+/** The reply, when the replicas have confirmed. What is said of a script that failed is its own error. */
+async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Promise<unknown> {
+  const [said, both] = await Promise.allSettled([reply, confirmed])
+  if (said.status === 'rejected') throw said.reason
+  if (both.status === 'rejected') throw both.reason
+  return said.value
+}
+
+function rethrow(error: unknown): never {
+  throw fault(error)
+}

@@ -1,0 +1,142 @@
+/**
+ * What the engine asks of a client, whichever it is. The adapters beside this file make it of ioredis, node-redis and valkey-glide.
+ *
+ * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken seconds after somebody asked for it is taken
+ * for nobody.
+ */
+import type { Clock, Timer } from '../../core/clock.ts'
+
+export interface Wire {
+  /** As in error messages: `ioredis`, `node-redis`, `valkey-glide`. */
+  readonly name: string
+  /** Keys live in slots, and slots on several servers. */
+  readonly cluster: boolean
+  /** All commands go to one server, on one connection, in order. */
+  readonly inOrder: boolean
+  /** Counts the connections so far: two answers with the same number before and after came on one. */
+  readonly connection: number
+  /** What the client itself puts before every key; '' if nothing. */
+  readonly keyPrefix: string
+  /** What is sent now goes out now. */
+  readonly ready: boolean
+  /** What the client last complained of; undefined when all is well. */
+  readonly trouble: Error | undefined
+  /** Called whenever `ready` or `trouble` may have changed. */
+  onChange: () => void
+  /** To be told of what is asked and answered, where a connection that is silent is ours to end. */
+  readonly silence?: Silence
+  /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
+  send(command: string, words: readonly string[], key?: string): Promise<unknown>
+  /** Each server that has keys of its own, for SCAN and INFO. */
+  servers(): Promise<readonly Server[]>
+  /** Listen to a channel on a connection that is for nothing else. Undefined: this client cannot. */
+  readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
+  /** Let go of the client: close it if it is ours. */
+  close(): Promise<void>
+}
+
+/** One server, by itself. */
+export interface Server {
+  send(command: string, words: readonly string[]): Promise<unknown>
+}
+
+export interface Ears {
+  heard(message: string): void
+  /** The connection was lost and is there again: something may have been missed. */
+  gap(): void
+}
+
+export interface Listening {
+  /** Nothing arrives any more: make a new connection. */
+  restart(): void
+  close(): Promise<void>
+}
+
+/** Clients that somebody listens to for good. */
+const listened = new WeakSet<object>()
+
+/**
+ * Without a listener for its errors, node-redis ends the process at the first blip, and ioredis writes to the console. Ours stays when the engine is closed: whoever
+ * brought the client may have relied on it.
+ */
+export function neverCrash(client: { on(event: string, listener: () => void): unknown }): void {
+  if (listened.has(client)) return
+  listened.add(client)
+  client.on('error', () => undefined)
+}
+
+/** The connection ended while a command was under way. Nobody knows whether it was executed. */
+export class ConnectionLost extends Error {
+  override readonly name = 'ConnectionLost'
+}
+
+/** Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. */
+export class UnderWay {
+  readonly #rejects = new Set<(error: Error) => void>()
+
+  track(reply: Promise<unknown>): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#rejects.add(reject)
+      reply.then(
+        (value) => {
+          this.#rejects.delete(reject)
+          resolve(value)
+        },
+        (error: unknown) => {
+          this.#rejects.delete(reject)
+          reject(error)
+        },
+      )
+    })
+  }
+
+  /** The connection has ended. */
+  lost(cause: unknown): void {
+    for (const reject of this.#rejects) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
+    this.#rejects.clear()
+  }
+}
+
+/** How long nothing may be answered, though asked. Noticed after that time at the earliest, and twice that at the latest. */
+const SILENCE_MS = 1000
+
+/** Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now and then. */
+export class Silence {
+  readonly #clock: Clock
+  readonly #noticed: () => void
+  #waiting = 0
+  #answers = 0
+  /** How many answers there were when it last looked, if somebody was waiting for one then. */
+  #before: number | undefined
+  #timer: Timer | undefined
+
+  constructor(clock: Clock, noticed: () => void) {
+    this.#clock = clock
+    this.#noticed = noticed
+  }
+
+  asked(): void {
+    this.#waiting += 1
+    this.#timer ??= this.#clock.timer(SILENCE_MS, () => this.#look())
+  }
+
+  answered(): void {
+    this.#waiting -= 1
+    this.#answers += 1
+  }
+
+  stop(): void {
+    this.#timer?.cancel()
+    this.#timer = undefined
+    this.#before = undefined
+  }
+
+  #look(): void {
+    const silent = this.#waiting > 0 && this.#before === this.#answers
+    this.stop()
+    if (this.#waiting === 0) return
+    this.#before = this.#answers
+    this.#timer = this.#clock.timer(SILENCE_MS, () => this.#look())
+    if (silent) this.#noticed()
+  }
+}

@@ -1,0 +1,203 @@
+/** The door: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
+import { hostname } from 'node:os'
+import { type Chance, type Clock, systemChance, systemClock } from './core/clock.ts'
+import { publish } from './core/diagnostics.ts'
+import { type Duration, parseDuration } from './core/duration.ts'
+import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engine.ts'
+import { UnsupportedError } from './core/errors.ts'
+import { Keeper } from './core/keeper.ts'
+import { checkKey } from './core/keys.ts'
+import { type AcquireOptions, type LineAcquireOptions, LineLock, type Lock, type Scope, type WeightedAcquireOptions } from './core/lock.ts'
+import { type Logger, publishAndLog } from './core/logging.ts'
+import { OrderChecker, type OrderReport } from './core/order.ts'
+import { type AllLease, AllLock } from './primitives/all.ts'
+import { type Election, LineElection } from './primitives/election.ts'
+
+export interface LockOptions {
+  /** How long the lease lives without renewal: after a crash, others wait this long. Renewed every third of it. */
+  readonly ttl?: Duration
+}
+
+export interface ReentrantLockOptions extends LockOptions {
+  /** Asking inside a `using` of the same key gives a nested lease instead of a `DeadlockError`. */
+  readonly reentrant?: boolean
+}
+
+export interface LocksOptions {
+  /** The ttl of locks that name none: 30 s. */
+  readonly ttl?: Duration
+  /** Who we are, for people who look at the line. `host:pid` unless given. */
+  readonly holder?: string
+  /** How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl. */
+  readonly callTimeout?: Duration
+  /** For development: report keys taken in opposite orders. `true` warns through `process.emitWarning`. */
+  readonly checkOrder?: boolean | ((report: OrderReport) => void)
+  /** Where to log: pino, or anything with its four methods. Silent unless given. */
+  readonly logger?: Logger
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+  /** For tests: where ids and jitter come from. */
+  readonly chance?: Chance
+}
+
+export interface ReadWriteLock {
+  /** Readers hold together. */
+  readonly read: Lock<LineAcquireOptions>
+  /** A writer holds alone, and is not overtaken by readers who come after it. */
+  readonly write: Lock<LineAcquireOptions>
+}
+
+/** Holds up to `limit` together. */
+export interface Semaphore extends Lock<WeightedAcquireOptions> {
+  readonly limit: number
+}
+
+const DEFAULT_TTL_MS = 30_000
+const DEFAULT_CALL_TIMEOUT_MS = 5_000
+const SHORTEST_CALL_TIMEOUT_MS = 1
+const LONGEST_HOLDER_BYTES = 512
+/** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
+const LONGEST_TTL_MS = 24 * 3_600_000
+
+export function createLocks(engine: Engine, options: LocksOptions = {}): Locks {
+  return new Locks(engine, options)
+}
+
+export class Locks implements AsyncDisposable {
+  readonly engine: Engine
+  readonly holder: string
+  readonly #scope: Scope
+  readonly #ttl: Duration
+
+  constructor(engine: Engine, options: LocksOptions) {
+    const { clock = systemClock, chance = systemChance, checkOrder = false } = options
+    if (typeof engine?.enter !== 'function')
+      throw new TypeError(`createLocks takes an engine, like memory() or redis({ client }); got ${typeof engine}`)
+    this.engine = engine
+    this.holder = checkedHolder(options.holder ?? `${hostname()}:${process.pid}`)
+    this.#ttl = options.ttl ?? DEFAULT_TTL_MS
+    const callTimeoutMs = parseDuration(options.callTimeout ?? DEFAULT_CALL_TIMEOUT_MS, 'callTimeout')
+    if (callTimeoutMs < SHORTEST_CALL_TIMEOUT_MS) {
+      throw new RangeError(`callTimeout must be at least ${SHORTEST_CALL_TIMEOUT_MS} ms; got ${callTimeoutMs} ms`)
+    }
+    const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
+    const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
+    const report = (found: OrderReport): void => {
+      publishing.order(found)
+      warn(found)
+    }
+    this.#scope = {
+      keeper: new Keeper(engine, { clock, chance, callTimeoutMs, publish: publishing }),
+      holder: this.holder,
+      order: checkOrder === false ? undefined : new OrderChecker(report),
+    }
+    this.#ttlMs({})
+  }
+
+  /** One holder at a time. */
+  mutex(key: string, options: ReentrantLockOptions = {}): Lock<LineAcquireOptions> {
+    return this.#lock(key, 1, options)
+  }
+
+  /** Up to `limit` holders at a time. Callers who disagree on the limit get the stricter one. */
+  semaphore(key: string, limit: number, options: LockOptions = {}): Semaphore {
+    if (!Number.isInteger(limit) || limit < 1 || limit > UNLIMITED) {
+      throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${limit}`)
+    }
+    if (limit > 1 && this.engine.traits.sharing !== true) {
+      throw new UnsupportedError(this.engine.name, `${this.engine.name} has no semaphores above 1; use ${SHARING_ENGINES}`)
+    }
+    return this.#lock(key, limit, options)
+  }
+
+  /** Many readers or one writer, in order of arrival. */
+  rw(key: string, options: ReentrantLockOptions = {}): ReadWriteLock {
+    if (this.engine.traits.sharing === false) {
+      throw new UnsupportedError(this.engine.name, `${this.engine.name} has no read locks; use ${SHARING_ENGINES}`)
+    }
+    return { read: this.#lock(key, UNLIMITED, options), write: this.#lock(key, 1, options) }
+  }
+
+  /** Several locks as one: all or nothing, taken in one global order. */
+  all(locks: readonly Lock[]): Lock<AcquireOptions, AllLease> {
+    return new AllLock(
+      this.#scope,
+      locks.map((lock) => {
+        if (lock instanceof LineLock && lock.scope === this.#scope) return lock
+        throw new TypeError('all takes mutexes, semaphores, read and write locks of the same createLocks()')
+      }),
+    )
+  }
+
+  election(key: string, options: LockOptions = {}): Election {
+    return new LineElection(this.#lock(key, 1, options))
+  }
+
+  /** Who holds and who waits, in order. */
+  async inspect(key: string): Promise<Line> {
+    checkKey(key)
+    return this.#scope.keeper.call('inspect', (engine) => engine.inspect(key))
+  }
+
+  /** The lines that somebody is in, whose key starts with `prefix`. */
+  async *list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
+    const { keeper } = this.#scope
+    const lines = this.engine.list(prefix)[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const { value, done } = await keeper.call('list', () => lines.next())
+        if (done) return
+        yield value
+      }
+    } finally {
+      // Not awaited: it would queue behind a look that is never answered.
+      void lines.return?.().catch(() => {})
+    }
+  }
+
+  /**
+   * Remove somebody's entry, named by its token. `expire` (the default) refuses its renewals: the holder learns of it and stops before the next one is
+   * let in. `now` lets the next one in at once, while the holder may still be working: only where it is known to be dead, or where guards check tokens.
+   */
+  async evict(key: string, token: bigint, how: 'expire' | 'now' = 'expire'): Promise<boolean> {
+    checkKey(key)
+    if (typeof token !== 'bigint') throw new TypeError(`token must be a bigint; got ${typeof token}`)
+    if (how !== 'expire' && how !== 'now') throw new TypeError(`how must be 'expire' or 'now'; got '${String(how)}'`)
+    return this.#scope.keeper.call('evict', (engine) => engine.evict(key, token, how))
+  }
+
+  /** Release everything, stop waiting, close the engine. Leases still held are lost (`closed`). */
+  async close(): Promise<void> {
+    await this.#scope.keeper.close()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close()
+  }
+
+  #lock(key: string, limit: number, options: ReentrantLockOptions): LineLock {
+    checkKey(key)
+    const { reentrant = false } = options
+    return new LineLock(this.#scope, { key, weight: 1, limit, ttlMs: this.#ttlMs(options), reentrant })
+  }
+
+  #ttlMs(options: LockOptions): number {
+    const ttlMs = Math.ceil(parseDuration(options.ttl ?? this.#ttl, 'ttl'))
+    const { minTtlMs } = this.engine.traits
+    if (ttlMs >= minTtlMs && ttlMs <= LONGEST_TTL_MS) return ttlMs
+    throw new RangeError(`ttl must be from ${minTtlMs} ms (${this.engine.name}) to 24 h; got ${ttlMs} ms`)
+  }
+}
+
+const SHARING_ENGINES = 'memory, sqlite, redis, postgres, mysql, mongodb, etcd or zookeeper'
+
+function checkedHolder(holder: string): string {
+  if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
+  const bytes = Buffer.byteLength(holder)
+  if (bytes > LONGEST_HOLDER_BYTES) throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
+  return holder
+}
+
+function warnOfOrder(report: OrderReport): void {
+  process.emitWarning(report.message, { code: 'HOLDFAST_LOCK_ORDER' })
+}
