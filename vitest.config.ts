@@ -1,9 +1,10 @@
 /**
  * Four projects, one after the other, so that `vitest run --project unit` is a step of its own in scripts/test.mjs.
  *
- * Unit tests are pure and share two workers. Tests that start servers and processes, kill and stop them, and measure what the survivors notice, run one file at a
- * time: beside a busy neighbour on two cores, a lease could be lost for want of a processor. On a shared machine that happens even so: such a test gets a second try, and
- * scripts/test.mjs names every test that needed it.
+ * Unit tests are pure and share two workers. Tests that start servers and processes, kill and stop them, and measure
+ * what the survivors notice, run one file at a time: beside a busy neighbour on two cores, a lease could be lost for
+ * want of a processor. On a shared machine that happens even so: such a test gets a second try, and scripts/test.mjs
+ * names every test that needed it.
  */
 import { defineConfig } from 'vitest/config'
 
@@ -25,11 +26,23 @@ export default defineConfig({
       },
       {
         extends: true,
-        test: { name: 'facts', include: ['test/{facts,servers}/**/*.test.ts'], maxWorkers: 1, retry: 1, sequence: { groupOrder: 2 } },
+        test: {
+          name: 'facts',
+          include: ['test/{facts,servers}/**/*.test.ts'],
+          maxWorkers: 1,
+          retry: 1,
+          sequence: { groupOrder: 2 },
+        },
       },
       {
         extends: true,
-        test: { name: 'engines', include: ['test/engines/**/*.test.ts'], maxWorkers: 1, retry: 1, sequence: { groupOrder: 3 } },
+        test: {
+          name: 'engines',
+          include: ['test/engines/**/*.test.ts'],
+          maxWorkers: 1,
+          retry: 1,
+          sequence: { groupOrder: 3 },
+        },
       },
       {
         extends: true,

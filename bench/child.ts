@@ -1,6 +1,6 @@
 /**
- * The other process of a benchmark, with locks of its own at the URL that it is given. It does what its parent says (processes.ts) and answers with host monotonic
- * times, which all processes of a host share.
+ * The other process of a benchmark, with locks of its own at the URL that it is given. It does what its parent says
+ * (processes.ts) and answers with host monotonic times, which all processes of a host share.
  */
 import { connect } from '../src/index.ts'
 import { messages } from './messages.ts'

@@ -1,6 +1,7 @@
 /**
- * The driver of all benchmarks: contenders take turns in short rounds, so that whatever else the machine does meets all of them alike, and the figures
- * of one run can be compared with each other. Absolute figures mean little; ratios are what is printed last.
+ * The driver of all benchmarks: contenders take turns in short rounds, so that whatever else the machine does meets all
+ * of them alike, and the figures of one run can be compared with each other. Absolute figures mean little; ratios are
+ * what is printed last.
  */
 
 export interface Contender {
@@ -25,7 +26,11 @@ export interface RaceOptions {
 }
 
 /** Let contenders race. The first one is what the others are compared with. */
-export async function race(question: string, contenders: readonly Contender[], options: RaceOptions = {}): Promise<readonly Result[]> {
+export async function race(
+  question: string,
+  contenders: readonly Contender[],
+  options: RaceOptions = {},
+): Promise<readonly Result[]> {
   const { rounds = 7, roundMs = 300, warmUps = 3 } = options
   const rates = contenders.map((): number[] => [])
   for (let round = -warmUps; round < rounds; round += 1) {
@@ -34,12 +39,19 @@ export async function race(question: string, contenders: readonly Contender[], o
       if (round >= 0) rates[index]?.push(rate)
     }
   }
-  const results = contenders.map(({ name }, index) => ({ name, rate: median(rates[index] ?? []), rates: rates[index] ?? [] }))
+  const results = contenders.map(({ name }, index) => ({
+    name,
+    rate: median(rates[index] ?? []),
+    rates: rates[index] ?? [],
+  }))
   print(question, results)
   return results
 }
 
-/** A turn begins with a moment that does not count: the garbage and the cold caches that the one before leaves behind are not one's own. */
+/**
+ * A turn begins with a moment that does not count: the garbage and the cold caches that the one before leaves behind
+ * are not one's own.
+ */
 async function timed({ run }: Contender, ms: number): Promise<number> {
   const settledAt = performance.now() + ms / 3
   await run(() => performance.now() < settledAt)
@@ -64,7 +76,10 @@ export function callers(count: number, step: (caller: number) => Promise<unknown
   }
 }
 
-/** How much faster one is than the other: the median of what each round says, since a busy moment meets both of a round, but not all rounds. */
+/**
+ * How much faster one is than the other: the median of what each round says, since a busy moment meets both of a round,
+ * but not all rounds.
+ */
 export function ratio(one: Result | undefined, other: Result | undefined): number {
   return median((one?.rates ?? []).map((rate, round) => rate / (other?.rates[round] ?? Number.NaN)))
 }
@@ -89,7 +104,9 @@ function print(question: string, results: readonly Result[]): void {
   console.log(`\n${question}`)
   for (const result of results) {
     const { name, rate } = result
-    console.log(`  ${name.padEnd(44)} ${rate.toFixed(0).padStart(10)} /s   ${ratio(result, first).toFixed(2).padStart(6)} x`)
+    console.log(
+      `  ${name.padEnd(44)} ${rate.toFixed(0).padStart(10)} /s   ${ratio(result, first).toFixed(2).padStart(6)} x`,
+    )
   }
 }
 

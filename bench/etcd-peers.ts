@@ -1,4 +1,7 @@
-/** Whom the etcd engine is compared with: the protocol by hand and the recipe of etcd's own client, on the same transport, the server's Lock service, and etcd3. */
+/**
+ * Whom the etcd engine is compared with: the protocol by hand and the recipe of etcd's own client, on the same
+ * transport, the server's Lock service, and etcd3.
+ */
 import { Etcd3 } from 'etcd3'
 import { EtcdClient } from '../src/clients/etcd/client.ts'
 import { readText } from '../src/clients/etcd/messages.ts'
@@ -6,7 +9,10 @@ import { Reader, Writer } from '../src/clients/etcd/proto.ts'
 import type { Peer } from './ours.ts'
 
 const TTL_SECONDS = 600
-/** etcd3 leaves a timer of one ttl behind for many a lease that it has revoked, and it keeps the process alive: not for ten minutes. */
+/**
+ * etcd3 leaves a timer of one ttl behind for many a lease that it has revoked, and it keeps the process alive: not for
+ * ten minutes.
+ */
 const ETCD3_TTL_SECONDS = 10
 
 export async function peers(port: number): Promise<{ readonly peers: readonly Peer[]; close(): void }> {
@@ -19,7 +25,11 @@ export async function peers(port: number): Promise<{ readonly peers: readonly Pe
       const key = `by-hand/${caller}`
       const absent = { key, target: 'create', result: 'equal', value: 0n } as const
       const put = { key, value: 'x', lease }
-      const { succeeded, header } = await client.txn({ compare: [absent], success: [{ put }], failure: [{ range: { key } }] })
+      const { succeeded, header } = await client.txn({
+        compare: [absent],
+        success: [{ put }],
+        failure: [{ range: { key } }],
+      })
       if (!succeeded) throw new Error('somebody else has it')
       // Whoever has lost its lease must not delete what the next one has put there.
       const mine = { key, target: 'create', result: 'equal', value: header.revision } as const
@@ -34,7 +44,11 @@ export async function peers(port: number): Promise<{ readonly peers: readonly Pe
       const put = { key, value: '', lease }
       const owner = { key: `recipe/${caller}/`, end: `recipe/${caller}0`, oldestFirst: true, limit: 1 }
       const success = [{ put }, { range: owner }]
-      const { answers } = await client.txn({ compare: [absent], success, failure: [{ range: { key } }, { range: owner }] })
+      const { answers } = await client.txn({
+        compare: [absent],
+        success,
+        failure: [{ range: { key } }, { range: owner }],
+      })
       if (answers[1]?.range?.kvs[0]?.key !== key) throw new Error('somebody else has it')
       await client.delete({ key })
     },

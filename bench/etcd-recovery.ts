@@ -1,4 +1,7 @@
-/** How long it is until locks on etcd go on: an elected leader killed, and members of a cluster of three killed, frozen or cut off. */
+/**
+ * How long it is until locks on etcd go on: an elected leader killed, and members of a cluster of three killed, frozen
+ * or cut off.
+ */
 import { openEtcd } from '../src/engines/etcd/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { EtcdEnsemble } from '../test/servers/ensemble.ts'
@@ -74,7 +77,12 @@ async function electedLeader(ensemble: EtcdEnsemble): Promise<void> {
 }
 
 /** From the trouble of a member to the next lock that is acquired, asked for at that moment. */
-async function member(ensemble: EtcdEnsemble, { name, strike }: Trouble, who: 'leader' | 'follower', talking: boolean): Promise<void> {
+async function member(
+  ensemble: EtcdEnsemble,
+  { name, strike }: Trouble,
+  who: 'leader' | 'follower',
+  talking: boolean,
+): Promise<void> {
   const times: number[] = []
   let lost = 0
   for (let round = 0; round < ROUNDS; round += 1) {

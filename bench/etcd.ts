@@ -1,4 +1,7 @@
-/** etcd, beside the hand-written protocol on the same transport, the server's own Lock service and etcd3: what a lock costs, how fast it changes hands, and what waiters cost the server. */
+/**
+ * etcd, beside the hand-written protocol on the same transport, the server's own Lock service and etcd3: what a lock
+ * costs, how fast it changes hands, and what waiters cost the server.
+ */
 import { openEtcd } from '../src/engines/etcd/index.ts'
 import { createLocks, type Locks } from '../src/index.ts'
 import { EtcdServer, findEtcd } from '../test/servers/etcd.ts'
@@ -29,7 +32,10 @@ async function open(server: EtcdServer): Promise<Locks> {
 async function besideOthers(server: EtcdServer, count: number): Promise<void> {
   const locks = await open(server)
   const others = await peers(server.port)
-  await acquireAndRelease(locks, count, { peers: others.peers, wanted: { one: 'at least 0.9 x', many: 'at least 4 x' } })
+  await acquireAndRelease(locks, count, {
+    peers: others.peers,
+    wanted: { one: 'at least 0.9 x', many: 'at least 4 x' },
+  })
   others.close()
   await locks.close()
 }
@@ -56,7 +62,10 @@ async function manyWaiters(server: EtcdServer): Promise<void> {
   // The last to be served leaves when nobody waits, and so nobody is told.
   figure('watch events for each of 100 releases', `${((after.events - before.events) / 100).toFixed(2)}   (at most 1)`)
   figure('time of one hand-over', `${(tookMs / 100).toFixed(2)} ms`)
-  figure('served in order', tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint)) ? 'yes' : 'NO')
+  figure(
+    'served in order',
+    tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint)) ? 'yes' : 'NO',
+  )
   await Promise.all([holding.close(), waiting.close()])
 }
 

@@ -1,4 +1,7 @@
-/** What a guard costs: the same write with and without it, by one caller, on servers that write to disk before they answer. */
+/**
+ * What a guard costs: the same write with and without it, by one caller, on servers that write to disk before they
+ * answer.
+ */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { rename, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -124,7 +127,9 @@ async function postgresql(): Promise<void> {
     { name: 'update', run: callers(1, () => sql.begin((tx) => tx`UPDATE account SET balance = ${1} WHERE id = 7`)) },
     {
       name: 'guard and update, sent together',
-      run: callers(1, () => sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1} WHERE id = 7`]))),
+      run: callers(1, () =>
+        sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1} WHERE id = 7`])),
+      ),
     },
   ])
   await sql.end()

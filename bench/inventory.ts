@@ -1,5 +1,6 @@
 /**
- * The last ticket and ten buyers in eight processes: how many tickets a second each way sells, on servers that write to disk before they answer. It is examples/inventory, run as it is; what it prints is its own.
+ * The last ticket and ten buyers in eight processes: how many tickets a second each way sells, on servers that write to
+ * disk before they answer. It is examples/inventory, run as it is; what it prints is its own.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,4 +1,7 @@
-/** The memory engine, and with it the price of the core: what a lease, a token and a fair line cost when the engine costs nothing. */
+/**
+ * The memory engine, and with it the price of the core: what a lease, a token and a fair line cost when the engine
+ * costs nothing.
+ */
 import { LockFactory } from '@verrou/core'
 import { memoryStore } from '@verrou/core/drivers/memory'
 import { createLocks } from '../src/index.ts'
@@ -102,7 +105,10 @@ async function beat(): Promise<void> {
   const beats = 30
   await clock.advance(beats * 10_000)
   console.log('\n1,000 leases of one process, ttl 30 s, five minutes')
-  figure('renew calls (one beat is 10 s)', `${renewals.length} in ${beats} beats, median ${median(renewals)} leases each`)
+  figure(
+    'renew calls (one beat is 10 s)',
+    `${renewals.length} in ${beats} beats, median ${median(renewals)} leases each`,
+  )
   figure('timers set', `${timers} (one for the beat, one for the call)`)
   await locks.close()
 }

@@ -1,4 +1,7 @@
-/** What it takes at least to tell another process something, on each server: a bare message. Hand-offs are compared with it. */
+/**
+ * What it takes at least to tell another process something, on each server: a bare message. Hand-offs are compared with
+ * it.
+ */
 import { Redis } from 'ioredis'
 import pg from 'pg'
 import { EtcdClient } from '../src/clients/etcd/client.ts'

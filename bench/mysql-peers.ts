@@ -1,4 +1,7 @@
-/** What people use on MySQL and MariaDB today, each as its own documentation shows it: the hand-written protocol and a library, on as many connections as we have. */
+/**
+ * What people use on MySQL and MariaDB today, each as its own documentation shows it: the hand-written protocol and a
+ * library, on as many connections as we have.
+ */
 import { randomUUID } from 'node:crypto'
 import { LockFactory } from '@verrou/core'
 import { knexStore } from '@verrou/core/drivers/knex'
@@ -8,7 +11,8 @@ import type { Peer } from './ours.ts'
 
 const TTL_MS = 30_000
 
-const TABLE = 'CREATE TABLE hand_written (name VARCHAR(255) PRIMARY KEY, owner CHAR(36) NOT NULL, expires_at DATETIME(3) NOT NULL)'
+const TABLE =
+  'CREATE TABLE hand_written (name VARCHAR(255) PRIMARY KEY, owner CHAR(36) NOT NULL, expires_at DATETIME(3) NOT NULL)'
 const ACQUIRE = 'INSERT IGNORE INTO hand_written VALUES (?, ?, NOW(3) + INTERVAL ? MICROSECOND)'
 const RELEASE = 'DELETE FROM hand_written WHERE name = ? AND owner = ?'
 
@@ -17,7 +21,10 @@ const mustHold = (held: unknown): void => {
 }
 
 /** All of them, the hand-written one first. `close` ends their connections. */
-export async function peers(uri: string, connections: number): Promise<{ peers: readonly Peer[]; close(): Promise<void> }> {
+export async function peers(
+  uri: string,
+  connections: number,
+): Promise<{ peers: readonly Peer[]; close(): Promise<void> }> {
   const pool = createPool({ uri, connectionLimit: connections })
   await pool.query('DROP TABLE IF EXISTS hand_written')
   await pool.query(TABLE)

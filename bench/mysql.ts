@@ -1,6 +1,7 @@
 /**
- * MariaDB, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes hands, and what it asks of the server when
- * nothing happens. The server writes to its disk before it answers, as servers do by default.
+ * MariaDB, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes
+ * hands, and what it asks of the server when nothing happens. The server writes to its disk before it answers, as
+ * servers do by default.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -87,7 +88,9 @@ async function idleWaiters(server: MariadbServer): Promise<void> {
   const endWaiting = await letManyWait(holding, waiting)
   const beats = 10
   const { questions } = await observed(server, () => sleep(beats * 1000))
-  const sleepers = await server.asRoot(`select id from information_schema.processlist where state in ('User sleep', 'User lock')`)
+  const sleepers = await server.asRoot(
+    `select id from information_schema.processlist where state in ('User sleep', 'User lock')`,
+  )
   console.log('\n100 idle waiters of one process on 100 keys, ttl 3 s, a beat is 1 s')
   figure('questions per beat', `${(questions / beats).toFixed(1)}   (at most 1)`)
   // The one that holds listens, too.
@@ -109,7 +112,9 @@ async function heldLeases(server: MariadbServer): Promise<void> {
   await locks.close()
 }
 
-/** How much clients have asked meanwhile (our own two questions left out), and what it cost the server and this process. */
+/**
+ * How much clients have asked meanwhile (our own two questions left out), and what it cost the server and this process.
+ */
 async function observed(
   server: MariadbServer,
   doing: () => Promise<unknown>,

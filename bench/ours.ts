@@ -1,4 +1,7 @@
-/** What the benches of all servers ask of Holdfast itself, in the same words: a race beside others, many that are held, many that wait. */
+/**
+ * What the benches of all servers ask of Holdfast itself, in the same words: a race beside others, many that are held,
+ * many that wait.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Locks } from '../src/index.ts'
 import { type Contender, callers, figure, type RaceOptions, type Result, race, ratio, resultOf } from './driver.ts'
@@ -19,7 +22,10 @@ export interface Beside extends RaceOptions {
   readonly wanted: { readonly one: string; readonly many: string }
 }
 
-/** Acquire and release, each caller its own key, beside others. The first peer whose name begins with `hand-written` is what counts. */
+/**
+ * Acquire and release, each caller its own key, beside others. The first peer whose name begins with `hand-written` is
+ * what counts.
+ */
 export async function acquireAndRelease(locks: Locks, count: number, beside: Beside): Promise<readonly Result[]> {
   const where = beside.where === undefined ? '' : ` ${beside.where},`
   const results = await race(

@@ -1,4 +1,7 @@
-/** What people use on PostgreSQL today, each as its own documentation shows it: the hand-written protocol and the libraries, on as many connections as we have. */
+/**
+ * What people use on PostgreSQL today, each as its own documentation shows it: the hand-written protocol and the
+ * libraries, on as many connections as we have.
+ */
 import { randomUUID } from 'node:crypto'
 import { LockFactory } from '@verrou/core'
 import { knexStore } from '@verrou/core/drivers/knex'
@@ -21,7 +24,10 @@ const mustHold = (held: unknown): void => {
 }
 
 /** All of them, the hand-written one first. `close` ends their connections. */
-export async function peers(url: string, connections: number): Promise<{ peers: readonly Peer[]; close(): Promise<void> }> {
+export async function peers(
+  url: string,
+  connections: number,
+): Promise<{ peers: readonly Peer[]; close(): Promise<void> }> {
   const pool = new pg.Pool({ connectionString: url, max: connections })
   await pool.query(`DROP TABLE IF EXISTS hand_written; ${TABLE}`)
   const database = knex({ client: 'pg', connection: url, pool: { min: 0, max: connections } })

@@ -1,6 +1,7 @@
 /**
- * PostgreSQL, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes hands, and what it asks of the server when
- * nothing happens. The server writes to its disk before it answers, as servers do by default.
+ * PostgreSQL, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it
+ * changes hands, and what it asks of the server when nothing happens. The server writes to its disk before it answers,
+ * as servers do by default.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -67,7 +68,9 @@ async function idleWaiters(server: PostgresServer, url: string): Promise<void> {
   await sleep(beats * 1000)
   const asked = statements() - before
   await using looker = await server.connect(url)
-  const listening = await looker.value(`SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting' AND query LIKE 'LISTEN%'`)
+  const listening = await looker.value(
+    `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiting' AND query LIKE 'LISTEN%'`,
+  )
   console.log('\n100 idle waiters of one process on 100 keys, ttl 3 s, a beat is 1 s')
   figure('statements per beat', `${(asked / beats).toFixed(1)}   (at most 1)`)
   figure('connections besides those of the pool', `${String(listening)}   (at most 1)`)

@@ -1,4 +1,7 @@
-/** What is asked of every engine that several processes share: how fast a lock changes hands, how the cost grows with the line, and when the dead are replaced. */
+/**
+ * What is asked of every engine that several processes share: how fast a lock changes hands, how the cost grows with
+ * the line, and when the dead are replaced.
+ */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -51,7 +54,10 @@ export interface HandOffOptions {
   readonly restMs?: number
 }
 
-/** From the call of release in one process to the grant in another; and what a bare message takes, by turns, where the server has messages. */
+/**
+ * From the call of release in one process to the grant in another; and what a bare message takes, by turns, where the
+ * server has messages.
+ */
 export async function handOff(url: string, { wanted, rounds = 1000, restMs = 0 }: HandOffOptions = {}): Promise<void> {
   const kind = messages(url)
   const [locks, bare] = [await connect(url), await kind?.teller(url)]
@@ -87,7 +93,10 @@ export async function handOff(url: string, { wanted, rounds = 1000, restMs = 0 }
 }
 
 /** From now, when it is started, to the time that the other process says that it has heard; and until it is done. */
-async function timed(start: () => Promise<unknown>, answer: Promise<{ at: string }>): Promise<{ heardMs: number; doneMs: number }> {
+async function timed(
+  start: () => Promise<unknown>,
+  answer: Promise<{ at: string }>,
+): Promise<{ heardMs: number; doneMs: number }> {
   const startedAt = nowNs()
   const done = start().then(() => nowNs())
   const { at } = await answer
@@ -109,7 +118,10 @@ export async function manyWaiters(url: string, wanted?: string): Promise<void> {
   const [few, many] = [median(costs.get(8) ?? []), median(costs.get(256) ?? [])]
   console.log('\nhand-off among eight clients, by number of waiters')
   figure('8 waiters', `${few.toFixed(3)} ms`)
-  figure('256 waiters', `${many.toFixed(3)} ms   ${(many / few).toFixed(2)} x${wanted === undefined ? '' : `   (${wanted})`}`)
+  figure(
+    '256 waiters',
+    `${many.toFixed(3)} ms   ${(many / few).toFixed(2)} x${wanted === undefined ? '' : `   (${wanted})`}`,
+  )
   figure('everybody was served in order', inOrder ? 'yes' : 'NO')
   await Promise.all(clients.map((locks) => locks.close()))
 }

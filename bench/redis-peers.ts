@@ -1,7 +1,8 @@
 /**
- * What people use on Redis today: the hand-written protocol, and the libraries. Each has what it needs to be fast: an ioredis client, auto-pipelined where many call
- * at once (it only delays a single caller), scripts that are loaded, lock objects that are made once for each caller, no renewal. A peer that does not run on this
- * Node is left out, and said so.
+ * What people use on Redis today: the hand-written protocol, and the libraries. Each has what it needs to be fast: an
+ * ioredis client, auto-pipelined where many call at once (it only delays a single caller), scripts that are loaded,
+ * lock objects that are made once for each caller, no renewal. A peer that does not run on this Node is left out, and
+ * said so.
  */
 import { randomUUID } from 'node:crypto'
 import { createRequire } from 'node:module'
@@ -63,12 +64,15 @@ type Redlock = new (clients: Redis[]) => { lock(key: string, ttlMs: number): Pro
 export async function peers(port: number, callers: number): Promise<{ peers: readonly Peer[]; close(): void }> {
   const client = handWritten(port, callers > 1)
   const how = callers > 1 ? ' (auto-pipelined)' : ''
-  const each = <Made>(make: (caller: number) => Made): readonly Made[] => Array.from({ length: callers }, (_, caller) => make(caller))
+  const each = <Made>(make: (caller: number) => Made): readonly Made[] =>
+    Array.from({ length: callers }, (_, caller) => make(caller))
   const redlock = new (createRequire(import.meta.url)('redlock') as Redlock)([client])
   const sesame = new SesameRedlock([client])
   const verrou = new LockFactory(redisStore({ connection: client as never }).factory())
   const verrouLocks = each((caller) => verrou.createLock(`verrou:${caller}`, TTL_MS))
-  const semaphores = each((caller) => new SemaphoreMutex(client, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 }))
+  const semaphores = each(
+    (caller) => new SemaphoreMutex(client, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 }),
+  )
   const libraries: Peer[] = [
     {
       name: 'redlock',
@@ -105,7 +109,10 @@ interface Universal {
   IoredisAdapter: new (client: Redis) => object
 }
 
-async function redlockUniversal(client: Redis, each: <Made>(make: (caller: number) => Made) => readonly Made[]): Promise<readonly Peer[]> {
+async function redlockUniversal(
+  client: Redis,
+  each: <Made>(make: (caller: number) => Made) => readonly Made[],
+): Promise<readonly Peer[]> {
   try {
     const { createLock, IoredisAdapter } = (await import('redlock-universal' as string)) as Universal
     const adapter = new IoredisAdapter(client)

@@ -1,6 +1,6 @@
 /**
- * Redis, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes hands, and what it asks of the server when
- * nothing happens.
+ * Redis, beside the hand-written protocol and the libraries that people use: what a lock costs, how fast it changes
+ * hands, and what it asks of the server when nothing happens.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openRedis } from '../src/engines/redis/index.ts'

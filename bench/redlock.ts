@@ -1,6 +1,6 @@
 /**
- * Redlock on five servers, beside the libraries that people use for it: what a lock costs with one caller and with a hundred, while all servers are well, and while one of
- * them has vanished without a word.
+ * Redlock on five servers, beside the libraries that people use for it: what a lock costs with one caller and with a
+ * hundred, while all servers are well, and while one of them has vanished without a word.
  */
 import { createRequire } from 'node:module'
 import { Redlock as SesameRedlock } from '@sesamecare-oss/redlock'
@@ -21,7 +21,10 @@ const TIMEOUT_MS = 50
 const WARM_UPS = 12
 
 type Pair = (caller: number) => Promise<unknown>
-type Redlock = new (clients: Redis[], options: object) => { lock(key: string, ttlMs: number): Promise<{ unlock(): PromiseLike<void> }> }
+type Redlock = new (
+  clients: Redis[],
+  options: object,
+) => { lock(key: string, ttlMs: number): Promise<{ unlock(): PromiseLike<void> }> }
 
 export async function run(): Promise<void> {
   const source = await findOwnRedis()
@@ -44,7 +47,9 @@ export async function run(): Promise<void> {
 
 async function healthy(ports: readonly number[], count: number): Promise<void> {
   const { contenders, close } = await everybody(ports, count)
-  const results = await race(`acquire + release on ${SERVERS} servers, ${counted(count)}, all well`, contenders, { warmUps: WARM_UPS })
+  const results = await race(`acquire + release on ${SERVERS} servers, ${counted(count)}, all well`, contenders, {
+    warmUps: WARM_UPS,
+  })
   judge(results, 'at least 1.0 x')
   await close()
 }
@@ -52,7 +57,10 @@ async function healthy(ports: readonly number[], count: number): Promise<void> {
 async function oneVanished(ports: readonly number[], proxy: FaultProxy, count: number): Promise<void> {
   const { contenders, close } = await everybody(ports, count)
   proxy.blackHole()
-  const results = await race(`acquire + release, ${counted(count)}, one server has vanished`, contenders, { rounds: 3, roundMs: 1000 })
+  const results = await race(`acquire + release, ${counted(count)}, one server has vanished`, contenders, {
+    rounds: 3,
+    roundMs: 1000,
+  })
   judge(results, 'at least 5 x those that wait for it')
   await close()
   await proxy.heal()
@@ -93,15 +101,22 @@ function counted(count: number): string {
 function judge(results: readonly Result[], wanted: string): void {
   const others = results.filter(({ name }) => !name.startsWith('holdfast'))
   const best = others.reduce((a, b) => (a.rate > b.rate ? a : b))
-  figure(`holdfast to the best of the others, ${best.name}`, `${ratio(resultOf(results, 'holdfast'), best).toFixed(2)} x   (${wanted})`)
+  figure(
+    `holdfast to the best of the others, ${best.name}`,
+    `${ratio(resultOf(results, 'holdfast'), best).toFixed(2)} x   (${wanted})`,
+  )
 }
 
 /** Everybody with clients of their own; auto-pipelined where many call at once. */
-async function everybody(ports: readonly number[], count: number): Promise<{ contenders: readonly Contender[]; close(): Promise<void> }> {
+async function everybody(
+  ports: readonly number[],
+  count: number,
+): Promise<{ contenders: readonly Contender[]; close(): Promise<void> }> {
   const clients: Redis[] = []
   const connect = (): Redis[] => {
     const made = ports.map(
-      (port) => new Redis({ port, enableAutoPipelining: count > 1, commandTimeout: TIMEOUT_MS, maxRetriesPerRequest: 0 }),
+      (port) =>
+        new Redis({ port, enableAutoPipelining: count > 1, commandTimeout: TIMEOUT_MS, maxRetriesPerRequest: 0 }),
     )
     for (const client of made) client.on('error', () => undefined)
     clients.push(...made)
@@ -149,7 +164,8 @@ function libraries(connect: () => Redis[], count: number): readonly (readonly [s
   const semaphoreClients = connect()
   const semaphores = Array.from(
     { length: count },
-    (_, caller) => new RedlockMutex(semaphoreClients, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 }),
+    (_, caller) =>
+      new RedlockMutex(semaphoreClients, `semaphore:${caller}`, { lockTimeout: TTL_MS, refreshInterval: 0 }),
   )
   return [
     ['redlock', async (caller) => await (await redlock.lock(`redlock:${caller}`, TTL_MS)).unlock()],
@@ -176,7 +192,9 @@ async function universal(connect: () => Redis[], count: number): Promise<readonl
   try {
     const { createRedlock, IoredisAdapter } = (await import('redlock-universal' as string)) as Universal
     const adapters = connect().map((client) => new IoredisAdapter(client))
-    const locks = Array.from({ length: count }, (_, caller) => createRedlock({ adapters, key: `universal:${caller}`, ttl: TTL_MS }))
+    const locks = Array.from({ length: count }, (_, caller) =>
+      createRedlock({ adapters, key: `universal:${caller}`, ttl: TTL_MS }),
+    )
     const pair: Pair = async (caller) => {
       const lock = locks[caller]
       if (lock !== undefined) await lock.release(await lock.acquire())

@@ -1,5 +1,6 @@
 /**
- * The other process of the SQLite benchmark. It does what its parent says and answers with host monotonic times, which all processes of a host share.
+ * The other process of the SQLite benchmark. It does what its parent says and answers with host monotonic times, which
+ * all processes of a host share.
  */
 import { watch } from 'node:fs'
 import { sqlite } from '../src/engines/sqlite/index.ts'

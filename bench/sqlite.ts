@@ -55,7 +55,10 @@ async function acquireAndRelease(folder: string, count: number): Promise<void> {
   await locks.close()
 }
 
-/** From the call of release in one process to the grant in another, and what a bare message through a watched file takes, by turns. */
+/**
+ * From the call of release in one process to the grant in another, and what a bare message through a watched file
+ * takes, by turns.
+ */
 async function handOff(folder: string): Promise<void> {
   const file = join(folder, 'hand-off.db')
   const locks = createLocks(sqlite({ file }))

@@ -1,5 +1,6 @@
 /**
- * A case: one sentence a user would care about, what it needs, and how it is shown. Cases are data; run.ts runs them, under any test runner or none.
+ * A case: one sentence a user would care about, what it needs, and how it is shown. Cases are data; run.ts runs them,
+ * under any test runner or none.
  */
 import type { Need } from './needs.ts'
 import type { Scene } from './scene.ts'
@@ -18,7 +19,10 @@ export interface Case {
 /** The cases of one property. */
 export interface Group {
   readonly property: string
-  /** Its cases mostly wait, and disturb nobody: they are played beside each other, and beside those of other such groups. */
+  /**
+   * Its cases mostly wait, and disturb nobody: they are played beside each other, and beside those of other such
+   * groups.
+   */
   readonly atOnce?: boolean
   readonly cases: readonly Case[]
 }

@@ -1,6 +1,7 @@
 /**
- * An engine with a bad way to it: requests and replies that are lost, held up or repeated, and a connection that can be cut and healed. It works around any
- * engine, so that every engine is tried with the same faults, in one process, at exactly the moment that matters.
+ * An engine with a bad way to it: requests and replies that are lost, held up or repeated, and a connection that can be
+ * cut and healed. It works around any engine, so that every engine is tried with the same faults, in one process, at
+ * exactly the moment that matters.
  *
  *     const engine = faulty(await redis({ url }))
  *     const held = engine.next('enter', 'hold reply')   // the next enter is applied, and its answer stays on the way
@@ -15,10 +16,17 @@ import { delegate } from './delegate.ts'
 export type FaultyVerb = 'enter' | 'renew' | 'leave'
 
 /**
- * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that broke. `hold`: it stops on the way until released.
- * `hold request, lose reply`: both. `repeat`: the request arrives twice; the first answer counts.
+ * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that
+ * broke. `hold`: it stops on the way until released. `hold request, lose reply`: both. `repeat`: the request arrives
+ * twice; the first answer counts.
  */
-export type Fault = 'lose request' | 'lose reply' | 'hold request' | 'hold reply' | 'hold request, lose reply' | 'repeat'
+export type Fault =
+  | 'lose request'
+  | 'lose reply'
+  | 'hold request'
+  | 'hold reply'
+  | 'hold request, lose reply'
+  | 'repeat'
 
 /** A fault that has been laid out for one call. */
 export interface Ambush {
@@ -33,9 +41,14 @@ export interface Ambush {
 export interface FaultyEngine extends Engine {
   /** Lay out a fault for the next call of `verb` that has none yet. */
   next(verb: FaultyVerb, fault: Fault): Ambush
-  /** From now on nothing goes out and nothing comes in, and nobody is told: calls just hang. For good, this is a crash. */
+  /**
+   * From now on nothing goes out and nothing comes in, and nobody is told: calls just hang. For good, this is a crash.
+   */
   cut(): void
-  /** The way is open again: calls that hung fail, as with a broken connection, and the core hears that it may have missed news. */
+  /**
+   * The way is open again: calls that hung fail, as with a broken connection, and the core hears that it may have
+   * missed news.
+   */
   heal(): void
   /** While true, news are lost. */
   deaf: boolean
@@ -56,7 +69,8 @@ export function faulty(engine: Engine): FaultyEngine {
   let isCut = false
   let listener: ((news: News) => void) | undefined
 
-  const broken = (verb: string): EngineError => new EngineError(engine.name, `the connection broke during ${verb}`, { outcome: 'unknown' })
+  const broken = (verb: string): EngineError =>
+    new EngineError(engine.name, `the connection broke during ${verb}`, { outcome: 'unknown' })
 
   const hang = (verb: string): Promise<never> =>
     new Promise((_, reject) => {
@@ -80,7 +94,11 @@ export function faulty(engine: Engine): FaultyEngine {
     }
   }
 
-  const waylay = async <Answer>(ambush: LaidOut, verb: FaultyVerb, go: (late?: boolean) => Promise<Answer>): Promise<Answer> => {
+  const waylay = async <Answer>(
+    ambush: LaidOut,
+    verb: FaultyVerb,
+    go: (late?: boolean) => Promise<Answer>,
+  ): Promise<Answer> => {
     const { fault, reach, released } = ambush
     if (fault === 'lose request') {
       reach()

@@ -1,6 +1,6 @@
 /**
- * Everything that must behave like a mutex. The cases in cases/mutex.ts are written once and hold for each of these: a stronger primitive
- * that is used as a weaker one has no weaknesses of its own.
+ * Everything that must behave like a mutex. The cases in cases/mutex.ts are written once and hold for each of these: a
+ * stronger primitive that is used as a weaker one has no weaknesses of its own.
  */
 import type { Lock } from '../src/core/lock.ts'
 import type { Locks } from '../src/locks.ts'

@@ -1,5 +1,6 @@
 /**
- * Why a case may not apply. Each need answers `true`, or the reason, in words for the report. A case that does not apply has not passed.
+ * Why a case may not apply. Each need answers `true`, or the reason, in words for the report. A case that does not
+ * apply has not passed.
  */
 import type { Deployment } from './world.ts'
 
@@ -17,7 +18,8 @@ export const semaphores: Need = ({ traits }) => unless(traits.sharing === true, 
 export const readers: Need = ({ traits }) => unless(traits.sharing !== false, 'it has no shared locks')
 
 /** A ttl for each entry, so that one can run out while its neighbour lives. */
-export const ownTtl: Need = ({ traits }) => unless(traits.ttl === 'entry', `its ttl belongs to the ${traits.ttl}, not to the entry`)
+export const ownTtl: Need = ({ traits }) =>
+  unless(traits.ttl === 'entry', `its ttl belongs to the ${traits.ttl}, not to the entry`)
 
 export const lossBeforeNext: Need = ({ traits }) =>
   unless(traits.lossBeforeNext, 'its server can free a lock at any moment, before the holder knows')

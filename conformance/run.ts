@@ -1,8 +1,9 @@
 /**
- * Running cases: with `runCases`, which needs no test runner and returns what came out, or with `conformance`, which registers them with yours.
+ * Running cases: with `runCases`, which needs no test runner and returns what came out, or with `conformance`, which
+ * registers them with yours.
  *
- * Each case ends in one of three ways. *Not applicable* means that the engine or the world lacks what the case is about; it comes with the reason, it is counted as
- * skipped, and it is never called passed.
+ * Each case ends in one of three ways. *Not applicable* means that the engine or the world lacks what the case is
+ * about; it comes with the reason, it is counted as skipped, and it is never called passed.
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -37,7 +38,11 @@ export type Outcome =
 /** The part of a test runner that is used; vitest and node:test both have it (whose `after` is vitest's `afterAll`). */
 export interface TestRunner {
   describe(name: string, body: () => void): unknown
-  it(name: string, options: { readonly timeout: number }, test: (context: { skip(reason?: string): void }) => Promise<void>): unknown
+  it(
+    name: string,
+    options: { readonly timeout: number },
+    test: (context: { skip(reason?: string): void }) => Promise<void>,
+  ): unknown
   afterAll(close: () => Promise<void>): unknown
 }
 
@@ -45,12 +50,16 @@ const USUAL_LIMIT_MS = 20_000
 const USUALLY_AT_ONCE = 8
 
 /** Run the suite in one world, and close it. Never rejects for a case that failed. */
-export async function runCases(makeWorld: () => World | Promise<World>, options: RunOptions = {}): Promise<readonly Result[]> {
+export async function runCases(
+  makeWorld: () => World | Promise<World>,
+  options: RunOptions = {},
+): Promise<readonly Result[]> {
   const results: Result[] = []
   const run = new Run(makeWorld, options)
   try {
     for (const group of chosen(options)) {
-      for (const one of group.cases) results.push({ property: group.property, name: one.name, ...(await run.outcome(one)) })
+      for (const one of group.cases)
+        results.push({ property: group.property, name: one.name, ...(await run.outcome(one)) })
     }
   } finally {
     await run.close()
@@ -59,7 +68,12 @@ export async function runCases(makeWorld: () => World | Promise<World>, options:
 }
 
 /** Register the suite with a test runner: `conformance({ describe, it, afterAll }, 'memory', makeWorld)`. */
-export function conformance(runner: TestRunner, engine: string, makeWorld: () => World | Promise<World>, options: RunOptions = {}): void {
+export function conformance(
+  runner: TestRunner,
+  engine: string,
+  makeWorld: () => World | Promise<World>,
+  options: RunOptions = {},
+): void {
   const { describe, it, afterAll } = runner
   describe(`${engine} conforms`, () => {
     const run = new Run(makeWorld, options)
@@ -87,8 +101,8 @@ function chosen({ only }: RunOptions): readonly Group[] {
 }
 
 /**
- * One run of the suite. A runner asks for one outcome after the other, in the order of the groups. Cases that mostly wait are begun before they are asked for, a few
- * at a time; all others are played alone.
+ * One run of the suite. A runner asks for one outcome after the other, in the order of the groups. Cases that mostly
+ * wait are begun before they are asked for, a few at a time; all others are played alone.
  */
 class Run {
   readonly #limitMs: number | undefined
@@ -202,7 +216,17 @@ async function setStage(world: World, rounds: number, seed: number): Promise<Sta
   const prefix = `conformance:${randomBytes(4).toString('hex')}:`
   const witness = new Witness()
   const troupe = new Troupe(world, (what) => witness.write(`in an actor: ${what}`))
-  return { world, traits, wakes: subscribe !== undefined, watches: watch !== undefined, rounds, seed, prefix, witness, troupe }
+  return {
+    world,
+    traits,
+    wakes: subscribe !== undefined,
+    watches: watch !== undefined,
+    rounds,
+    seed,
+    prefix,
+    witness,
+    troupe,
+  }
 }
 
 /** Reject if `part` takes longer. It goes on behind, as nothing can stop it. */

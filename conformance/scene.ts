@@ -1,5 +1,6 @@
 /**
- * The scene of one case: clients, actors, keys and claims that are its own, and that are cleared away when the case is over, however it ended.
+ * The scene of one case: clients, actors, keys and claims that are its own, and that are cleared away when the case is
+ * over, however it ended.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
@@ -56,7 +57,10 @@ export class Scene implements AsyncDisposable {
   readonly longTtlMs: number = LONG_TTL_MS
   /** For entries that are. */
   readonly shortTtlMs: number
-  /** For entries and leases that are meant to expire, but only after something else has happened: long enough for that on a busy machine. */
+  /**
+   * For entries and leases that are meant to expire, but only after something else has happened: long enough for that
+   * on a busy machine.
+   */
   readonly fairTtlMs: number
   readonly #stage: Stage
   readonly #patienceMs: number
@@ -85,7 +89,10 @@ export class Scene implements AsyncDisposable {
     return `${this.#stage.prefix}${keysMade}:${label}`
   }
 
-  /** A claim of a mutex with a long ttl, unless told otherwise. Whatever becomes of it, it is left when the case is over. */
+  /**
+   * A claim of a mutex with a long ttl, unless told otherwise. Whatever becomes of it, it is left when the case is
+   * over.
+   */
   claim(key: string, more: Partial<Claim> = {}): Claim {
     const id = randomBytes(16).toString('hex')
     const claim = { key, id, holder: 'conformance', weight: 1, limit: 1, ttlMs: this.longTtlMs, wait: true, ...more }
@@ -145,7 +152,10 @@ export class Scene implements AsyncDisposable {
     }
   }
 
-  /** For what must be seen within some time, to mean anything: do it again, from the beginning, until this machine was fast enough. */
+  /**
+   * For what must be seen within some time, to mean anything: do it again, from the beginning, until this machine was
+   * fast enough.
+   */
   async promptly<Seen>(withinMs: number, look: () => Promise<Seen>): Promise<Seen> {
     return this.eventually(`a look that takes less than ${withinMs} ms`, async () => {
       const startedAt = performance.now()
@@ -164,7 +174,9 @@ export class Scene implements AsyncDisposable {
 
   /** Until that entry is in no line. */
   async gone(engine: Engine, { key, id }: { readonly key: string; readonly id: string }): Promise<void> {
-    await this.eventually(`${id} gone from ${key}`, async () => (await engine.inspect(key)).entries.every((entry) => entry.id !== id))
+    await this.eventually(`${id} gone from ${key}`, async () =>
+      (await engine.inspect(key)).entries.every((entry) => entry.id !== id),
+    )
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

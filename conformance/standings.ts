@@ -1,4 +1,7 @@
-/** Short words for what a contract case expects of an answer. Each throws, with the whole answer in the message, unless it is so. */
+/**
+ * Short words for what a contract case expects of an answer. Each throws, with the whole answer in the message, unless
+ * it is so.
+ */
 import assert from 'node:assert/strict'
 import type { Engine, GoneReason, Line, LineEntry, Standing } from '../src/core/engine.ts'
 
@@ -25,7 +28,10 @@ export function isBusy(standing: Standing | undefined): void {
   is(standing, 'busy')
 }
 
-/** An engine that has forgotten why may say `unknown` for `expired`, never for `evicted`: an evicted waiter would come back. */
+/**
+ * An engine that has forgotten why may say `unknown` for `expired`, never for `evicted`: an evicted waiter would come
+ * back.
+ */
 export function isGone(standing: Standing | undefined, why?: GoneReason): void {
   const gone = is(standing, 'gone')
   if (why === 'evicted') assert.equal(gone.why, 'evicted')

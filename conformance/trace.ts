@@ -1,9 +1,10 @@
 /**
- * A seeded random trace of contract calls, run on the memory engine and on the engine under test, step by step, with equal answers.
+ * A seeded random trace of contract calls, run on the memory engine and on the engine under test, step by step, with
+ * equal answers.
  *
- * The memory engine is the reference, on a clock that moves only when told. Time is kept out of the comparison: entries have a ttl that outlasts the trace, except
- * where a step is about expiry; that step gives one entry the shortest ttl and waits until the engine under test has let it go. Tokens are compared by their
- * order, not by their value.
+ * The memory engine is the reference, on a clock that moves only when told. Time is kept out of the comparison: entries
+ * have a ttl that outlasts the trace, except where a step is about expiry; that step gives one entry the shortest ttl
+ * and waits until the engine under test has let it go. Tokens are compared by their order, not by their value.
  */
 import assert from 'node:assert/strict'
 import { type Claim, type Engine, type Line, type Standing, type Traits, UNLIMITED } from '../src/core/engine.ts'
@@ -53,8 +54,13 @@ export class Trace {
     try {
       for (let step = 0; step < STEPS; step += 1) await trace.#step()
     } catch (error) {
-      const steps = trace.#log.slice(-12).map((step, index, last) => `  ${trace.#log.length - last.length + index + 1}. ${step}`)
-      throw new Error(`differs from memory with HOLDFAST_SEED=${seed}, after\n${steps.join('\n')}\n${messageOf(error)}`, { cause: error })
+      const steps = trace.#log
+        .slice(-12)
+        .map((step, index, last) => `  ${trace.#log.length - last.length + index + 1}. ${step}`)
+      throw new Error(
+        `differs from memory with HOLDFAST_SEED=${seed}, after\n${steps.join('\n')}\n${messageOf(error)}`,
+        { cause: error },
+      )
     }
   }
 
@@ -83,7 +89,13 @@ export class Trace {
     const limit = this.#chance.pick(limitsOf(this.#scene.traits))
     const weight = limit === UNLIMITED || limit === 1 ? 1 : 1 + this.#chance.below(limit)
     const id = this.#chance.id()
-    return this.#scene.claim(this.#chance.pick(this.#keys), { id, weight, limit, wait: !this.#chance.oneIn(4), holder: id.slice(0, 4) })
+    return this.#scene.claim(this.#chance.pick(this.#keys), {
+      id,
+      weight,
+      limit,
+      wait: !this.#chance.oneIn(4),
+      holder: id.slice(0, 4),
+    })
   }
 
   async #renew(): Promise<void> {
@@ -170,7 +182,10 @@ export class Trace {
       assert.deepEqual(shape(line), shape(expected), `the line of ${key}`)
       const tokens = line.entries.map(({ token }) => token).filter((token) => token !== null)
       for (const [index, token] of tokens.entries()) {
-        assert(index === 0 || token > (tokens[index - 1] as bigint), `tokens ${tokens.join(', ')} in the line of ${key}`)
+        assert(
+          index === 0 || token > (tokens[index - 1] as bigint),
+          `tokens ${tokens.join(', ')} in the line of ${key}`,
+        )
       }
     }
   }
@@ -185,7 +200,10 @@ function limitsOf({ sharing }: Traits): readonly number[] {
   return sharing === 'shared' ? [1, UNLIMITED] : [1]
 }
 
-/** What of an answer must be equal. `ahead` counts only where both sides count, and an engine may have forgotten that something expired. */
+/**
+ * What of an answer must be equal. `ahead` counts only where both sides count, and an engine may have forgotten that
+ * something expired.
+ */
 function comparable(standing: Standing | undefined, other: Standing | undefined): object | undefined {
   if (standing?.state === 'held') return { state: 'held', fenced: standing.token !== null }
   if (standing?.state === 'gone') return { state: 'gone', evicted: standing.why === 'evicted' }

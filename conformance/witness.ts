@@ -1,6 +1,7 @@
 /**
- * Who sees what nobody handles. While a suite runs, every unhandled rejection and uncaught exception, in this process and in its actors, is written down, and fails
- * the case in which it is seen. So does Node's warning that somebody adds listeners without end.
+ * Who sees what nobody handles. While a suite runs, every unhandled rejection and uncaught exception, in this process
+ * and in its actors, is written down, and fails the case in which it is seen. So does Node's warning that somebody adds
+ * listeners without end.
  */
 import { setImmediate as turn } from 'node:timers/promises'
 
@@ -28,8 +29,8 @@ export class Witness implements Disposable {
   }
 
   /**
-   * Throws if something went unhandled since `mark`. Whoever plays beside a case that left it to nobody is blamed, too; played again, alone, only that one is. Node tells of a
-   * rejection when its turn ends, so two turns are let pass.
+   * Throws if something went unhandled since `mark`. Whoever plays beside a case that left it to nobody is blamed, too;
+   * played again, alone, only that one is. Node tells of a rejection when its turn ends, so two turns are let pass.
    */
   async ask(mark: number): Promise<void> {
     await turn()

@@ -1,8 +1,8 @@
 /**
  * The world an engine is tried in: what the engine's test file says about its deployment.
  *
- * Only `engine` is required. Whatever else is there makes more cases apply; whatever is missing makes cases *not applicable*, with the reason in `lacks`,
- * or a general one. Nothing here knows a particular engine.
+ * Only `engine` is required. Whatever else is there makes more cases apply; whatever is missing makes cases *not
+ * applicable*, with the reason in `lacks`, or a general one. Nothing here knows a particular engine.
  *
  *     const world: World = {
  *       engine: () => redis({ url }),
@@ -12,7 +12,10 @@
  */
 import type { Engine, Traits } from '../src/core/engine.ts'
 
-/** How another process gets a client: it imports `module`, calls what is exported as `export` with `options`, and awaits it. */
+/**
+ * How another process gets a client: it imports `module`, calls what is exported as `export` with `options`, and awaits
+ * it.
+ */
 export interface EngineModule {
   /** A package name or the URL of a file. */
   readonly module: string
@@ -40,7 +43,10 @@ export interface World {
   restart?(how: 'cleanly' | 'killed'): Promise<void>
   /** Whether lines survive a restart. Where they do, a lease that is renewed in time does too. */
   readonly restartKeepsLines?: boolean
-  /** What is stored, beside what the engine always keeps (a counter): rows, keys, files, one string each. The same after a line is empty as before it was used. */
+  /**
+   * What is stored, beside what the engine always keeps (a counter): rows, keys, files, one string each. The same after
+   * a line is empty as before it was used.
+   */
   leftovers?(): readonly string[] | Promise<readonly string[]>
   /** Why an ability is missing, for the report. */
   readonly lacks?: { readonly [Name in Ability]?: string }

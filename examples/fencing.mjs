@@ -1,4 +1,5 @@
-// `npm run demo:fencing`: a stopped worker wakes up after its lease, and writes. Once without a guard, once with one; real processes, real SIGSTOP.
+// `npm run demo:fencing`: a stopped worker wakes up after its lease, and writes. Once without a guard, once with one;
+// real processes, real SIGSTOP.
 import assert from 'node:assert/strict'
 import { stripVTControlCharacters } from 'node:util'
 import { BEFORE, DEPOSIT, tell } from './fencing/story.mjs'
@@ -41,8 +42,15 @@ async function act(title, guarded) {
   const { events, balance, expected } = await tell(guarded, show)
   const lost = expected - balance
   if (lost === 0)
-    console.log(green(`           balance ${balance}: whatever was acknowledged is there. A knows that it has to do its work again.`))
-  else console.log(red(`           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and nobody knows.`))
+    console.log(
+      green(
+        `           balance ${balance}: whatever was acknowledged is there. A knows that it has to do its work again.`,
+      ),
+    )
+  else
+    console.log(
+      red(`           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and nobody knows.`),
+    )
   return { events, balance, lost }
 }
 
@@ -51,7 +59,9 @@ console.log(
 )
 const bare = await act('Without a guard', false)
 const guarded = await act('With a guard: holdfast/guards/sqlite', true)
-console.log('\nSame lock, same pause. The lock cannot prevent the late write; only what is written to can. docs/fencing.md says why.')
+console.log(
+  '\nSame lock, same pause. The lock cannot prevent the late write; only what is written to can. docs/fencing.md says why.',
+)
 
 assert.equal(bare.lost, DEPOSIT.B, 'without a guard, the deposit of B is overwritten')
 assert.equal(guarded.lost, 0)

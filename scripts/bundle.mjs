@@ -1,6 +1,7 @@
 /**
- * The command line as one file, dist/bundle/cli/holdfast.js: Node takes a good millisecond to find, read and link each of a hundred small modules, and a shell
- * script pays that at every `holdfast run`. The same code as dist/src, three folders below package.json like dist/src/cli. Packages stay outside: the user's own are used.
+ * The command line as one file, dist/bundle/cli/holdfast.js: Node takes a good millisecond to find, read and link each
+ * of a hundred small modules, and a shell script pays that at every `holdfast run`. The same code as dist/src, three
+ * folders below package.json like dist/src/cli. Packages stay outside: the user's own are used.
  */
 import { rolldown } from 'rolldown'
 

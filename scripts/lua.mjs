@@ -1,8 +1,8 @@
 /**
  * Makes the `scripts.ts` of the engines on Redis from the Lua files beside them: what is only for readers is taken out.
  *
- * The scripts are source files with headers; what is published has them as text, so that nothing has to be found on a disk at run time and bundlers need no
- * settings. `npm run build` comes here first, and a test keeps the two equal.
+ * The scripts are source files with headers; what is published has them as text, so that nothing has to be found on a
+ * disk at run time and bundlers need no settings. `npm run build` comes here first, and a test keeps the two equal.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -70,7 +70,9 @@ function declaration(engine, name) {
 /** Without comments, empty lines and indentation. */
 function code(engine, name) {
   const lines = readFileSync(join(folder(engine), 'lua', `${name}.lua`), 'utf8').split('\n')
-  return lines.map((line) => line.trim()).filter((line) => line !== '' && (!line.startsWith('--') || line.startsWith('--#include')))
+  return lines
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && (!line.startsWith('--') || line.startsWith('--#include')))
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -1,5 +1,6 @@
 /**
- * What would be published, looked at as a user gets it: packed, unpacked into an empty project without any optional package, imported, compiled against, run.
+ * What would be published, looked at as a user gets it: packed, unpacked into an empty project without any optional
+ * package, imported, compiled against, run.
  *
  * Prints what it does and ends with 1 at the first thing that is wrong.
  */
@@ -66,7 +67,8 @@ function pack() {
   const strange = files.filter((file) => (!MUST.includes(file) && !MAY.test(file)) || NEVER.test(file))
   // Left in dist by a source that is gone.
   const stale = files.filter(
-    (file) => file.endsWith('.js') && !MUST.includes(file) && !existsSync(file.replace(/^dist\//, '').replace(/js$/, 'ts')),
+    (file) =>
+      file.endsWith('.js') && !MUST.includes(file) && !existsSync(file.replace(/^dist\//, '').replace(/js$/, 'ts')),
   )
   const wrong = Object.entries({ missing, strange, stale }).filter(([, list]) => list.length > 0)
   if (wrong.length > 0) throw new Error(wrong.map(([what, list]) => `${what}: ${list.join(', ')}`).join('\n'))
@@ -79,7 +81,10 @@ function consume(tarball, doors, peers) {
   mkdirSync(home)
   writeFileSync(join(home, 'package.json'), JSON.stringify({ name: 'consumer', private: true, type: 'module' }))
   say('an empty project installs it offline, with nothing optional')
-  npm(['install', '--offline', '--no-audit', '--no-fund', '--omit=optional', '--omit=peer', tarball], { cwd: home, stdio: 'inherit' })
+  npm(['install', '--offline', '--no-audit', '--no-fund', '--omit=optional', '--omit=peer', tarball], {
+    cwd: home,
+    stdio: 'inherit',
+  })
 
   say('what can be imported')
   for (const door of doors) importDoor(home, door, peers)
@@ -109,13 +114,17 @@ function consume(tarball, doors, peers) {
 
 /** A door may need a package that the user brings, if it is declared as a peer. The main door needs none. */
 function importDoor(home, door, peers) {
-  writeFileSync(join(home, 'door.mjs'), `if (Object.keys(await import('${door}')).length === 0) throw new Error('it exports nothing')`)
+  writeFileSync(
+    join(home, 'door.mjs'),
+    `if (Object.keys(await import('${door}')).length === 0) throw new Error('it exports nothing')`,
+  )
   try {
     node(home, 'door.mjs')
     console.log(door)
   } catch (error) {
     const [, peer] = /Cannot find package '([^']+)'/.exec(error.stderr) ?? []
-    if (peer === undefined || !peers.includes(peer) || !door.includes('/')) throw new Error(`${door} cannot be imported:\n${error.stderr}`)
+    if (peer === undefined || !peers.includes(peer) || !door.includes('/'))
+      throw new Error(`${door} cannot be imported:\n${error.stderr}`)
     mkdirSync(dirname(join(home, 'node_modules', peer)), { recursive: true })
     symlinkSync(resolve('node_modules', peer), join(home, 'node_modules', peer))
     node(home, 'door.mjs')

@@ -1,8 +1,9 @@
 /**
- * Records two shells that want the same lock, and draws them as docs/demo.svg: `node scripts/record-demo.mjs`, after `npm run build`.
+ * Records two shells that want the same lock, and draws them as docs/demo.svg: `node scripts/record-demo.mjs`, after
+ * `npm run build`.
  *
- * Everything in the picture was printed by a real run: two shells on two terminals (script(1) of util-linux makes them), one lock file, and the times at
- * which each line appeared. Only the name of the host is replaced.
+ * Everything in the picture was printed by a real run: two shells on two terminals (script(1) of util-linux makes
+ * them), one lock file, and the times at which each line appeared. Only the name of the host is replaced.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -13,7 +14,11 @@ import { join, resolve } from 'node:path'
 const HOST = 'laptop'
 const COLUMNS = 72
 const PANES = [
-  { title: 'first shell', startMs: 0, commands: ['holdfast run deploy -- ./deploy.sh', 'holdfast run deploy -n -- ./deploy.sh'] },
+  {
+    title: 'first shell',
+    startMs: 0,
+    commands: ['holdfast run deploy -- ./deploy.sh', 'holdfast run deploy -n -- ./deploy.sh'],
+  },
   { title: 'second shell', startMs: 1200, commands: ['holdfast run deploy -- ./deploy.sh'] },
 ]
 const DEPLOY = '#!/bin/sh\necho "deploying with token $HOLDFAST_TOKEN"\nsleep 4\necho done\n'
@@ -26,8 +31,18 @@ const PAUSE_MS = 700
 async function record(cwd) {
   mkdirSync(join(cwd, 'bin'))
   executable(join(cwd, 'deploy.sh'), DEPLOY)
-  executable(join(cwd, 'bin', 'holdfast'), `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bundle/cli/holdfast.js')}' "$@"\n`)
-  const env = { ...process.env, HOME: cwd, HOLDFAST_URL: '', PATH: `${join(cwd, 'bin')}:${process.env.PATH}`, TERM: 'xterm', NO_COLOR: '' }
+  executable(
+    join(cwd, 'bin', 'holdfast'),
+    `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bundle/cli/holdfast.js')}' "$@"\n`,
+  )
+  const env = {
+    ...process.env,
+    HOME: cwd,
+    HOLDFAST_URL: '',
+    PATH: `${join(cwd, 'bin')}:${process.env.PATH}`,
+    TERM: 'xterm',
+    NO_COLOR: '',
+  }
   const startedAt = performance.now()
   const now = () => performance.now() - startedAt
   return Promise.all(
@@ -61,7 +76,10 @@ function pause(ms) {
 const COLOUR = new RegExp(`${ESCAPE}\\[[0-9;]*m`, 'g')
 const PIECE = new RegExp(`\r\n|\r${ESCAPE}\\[K|[^\r\n${ESCAPE}]+`, 'g')
 
-/** A terminal that knows what our output uses: new lines, "back to the start and erase", and colours, which are left out. */
+/**
+ * A terminal that knows what our output uses: new lines, "back to the start and erase", and colours, which are left
+ * out.
+ */
 class Screen {
   #now
   #frames = []

@@ -1,8 +1,9 @@
 /**
- * Makes `src/engines/<engine>/sources.ts` from the SQL files of an engine, with their comments: what `holdfast migrate --print` prints is for people.
+ * Makes `src/engines/<engine>/sources.ts` from the SQL files of an engine, with their comments: what
+ * `holdfast migrate --print` prints is for people.
  *
- * The SQL is source files with headers; what is published has it as text, so that nothing has to be found on a disk at run time and bundlers need no settings.
- * `npm run build` comes here first, and a test keeps the two equal.
+ * The SQL is source files with headers; what is published has it as text, so that nothing has to be found on a disk at
+ * run time and bundlers need no settings. `npm run build` comes here first, and a test keeps the two equal.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

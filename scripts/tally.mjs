@@ -1,7 +1,9 @@
 /**
- * A vitest reporter that writes down what scripts/test.mjs adds up: how many passed, what failed, and what was skipped for which reason.
+ * A vitest reporter that writes down what scripts/test.mjs adds up: how many passed, what failed, and what was skipped
+ * for which reason.
  *
- * Vitest's own JSON report has no reasons for skips, and counts neither a file that failed to load nor an error outside any test. Those are failures here.
+ * Vitest's own JSON report has no reasons for skips, and counts neither a file that failed to load nor an error outside
+ * any test. Those are failures here.
  */
 import { writeFileSync } from 'node:fs'
 import { relative } from 'node:path'
@@ -16,7 +18,8 @@ export default class Tally {
       for (const suite of module.children.allSuites()) {
         for (const error of suite.errors()) tally.failed.push(`${file}: ${suite.fullName}: ${error.message}`)
       }
-      for (const test of module.children.allTests()) count(tally, `${file}: ${test.fullName}`, test.result(), test.diagnostic()?.flaky)
+      for (const test of module.children.allTests())
+        count(tally, `${file}: ${test.fullName}`, test.result(), test.diagnostic()?.flaky)
     }
     for (const error of unhandledErrors) tally.failed.push(`unhandled: ${error.message}`)
     writeFileSync(process.env.HOLDFAST_TALLY, JSON.stringify(tally))

@@ -1,12 +1,14 @@
 /**
- * `npm test`: everything that must be true of this repository, step by step. A failing step does not hide the ones after it.
+ * `npm test`: everything that must be true of this repository, step by step. A failing step does not hide the ones
+ * after it.
  *
  *     npm test                          all of it
  *     npm test -- --only unit,lint      some of it
  *     npm test -- --rounds 10           longer conformance runs (HOLDFAST_ROUNDS)
  *
- * The last line is always `N passed, N failed, N skipped`: tests are counted one by one, any other step as one, and every skip is listed with its reason. A test of
- * real processes that passed only at its second try is listed as unsteady: look into it if it comes back.
+ * The last line is always `N passed, N failed, N skipped`: tests are counted one by one, any other step as one, and
+ * every skip is listed with its reason. A test of real processes that passed only at its second try is listed as
+ * unsteady: look into it if it comes back.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
@@ -55,7 +57,8 @@ for (const name of Object.keys(steps).filter((step) => chosen.includes(step))) {
   const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
   console.log(`━━━ ${name}: ${tally.failed.length === 0 ? 'good' : 'FAILED'}, ${seconds} s`)
   total.passed += tally.passed
-  for (const kind of ['failed', 'skipped', 'unsteady']) total[kind].push(...(tally[kind] ?? []).map((line) => `${name}: ${line}`))
+  for (const kind of ['failed', 'skipped', 'unsteady'])
+    total[kind].push(...(tally[kind] ?? []).map((line) => `${name}: ${line}`))
 }
 
 console.log('')
@@ -89,7 +92,16 @@ async function vitest(project) {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
   try {
     process.env.HOLDFAST_TALLY = join(folder, 'tally.json')
-    const ran = await command('vitest', 'run', '--project', project, '--reporter', 'default', '--reporter', './scripts/tally.mjs')
+    const ran = await command(
+      'vitest',
+      'run',
+      '--project',
+      project,
+      '--reporter',
+      'default',
+      '--reporter',
+      './scripts/tally.mjs',
+    )
     if (!existsSync(process.env.HOLDFAST_TALLY)) return failure('vitest wrote no report')
     const tally = JSON.parse(readFileSync(process.env.HOLDFAST_TALLY, 'utf8'))
     // A bad exit with nothing to show for it must not get lost.

@@ -1,8 +1,8 @@
 /**
  * Whatever can be stopped in the middle of what it does: a process, or the server.
  *
- * A stopped actor (SIGSTOP, a frozen virtual machine, a synchronous stall) loses nothing: what is due meanwhile waits, and happens when it goes on. In
- * which order is not promised by any operating system, so it is drawn.
+ * A stopped actor (SIGSTOP, a frozen virtual machine, a synchronous stall) loses nothing: what is due meanwhile waits,
+ * and happens when it goes on. In which order is not promised by any operating system, so it is drawn.
  */
 import type { EventKind, Owner, Scheduler, SimulatedEvent } from './scheduler.ts'
 

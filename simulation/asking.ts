@@ -52,7 +52,10 @@ export class SimulatedAsking {
     }
     world.history.askings.push(this.#record)
     if (world.logging)
-      world.log(process.name, `asks: ${this.#named()}${waitMs === Number.POSITIVE_INFINITY ? '' : `, waits ${waitMs.toFixed(1)} ms`}`)
+      world.log(
+        process.name,
+        `asks: ${this.#named()}${waitMs === Number.POSITIVE_INFINITY ? '' : `, waits ${waitMs.toFixed(1)} ms`}`,
+      )
   }
 
   get settled(): boolean {
@@ -82,7 +85,10 @@ export class SimulatedAsking {
     this.#record.error = error
     if ((outcome === 'timeout' || outcome === 'cancelled') && this.#raced()) this.#world.coverage.racedCancels += 1
     if (this.#world.logging)
-      this.#world.log(this.#process.name, `${this.#named()}: ${outcome}${error instanceof Error ? ` (${error.message})` : ''}`)
+      this.#world.log(
+        this.#process.name,
+        `${this.#named()}: ${outcome}${error instanceof Error ? ` (${error.message})` : ''}`,
+      )
   }
 
   /** It ended with this error. False: no such error belongs to an asking. */
@@ -104,7 +110,9 @@ export class SimulatedAsking {
   }
 
   #named(): string {
-    const parts = this.#shares.map(({ key, weight, limit }) => `${key} ${weight}/${limit === UNLIMITED ? 'unlimited' : limit}`)
+    const parts = this.#shares.map(
+      ({ key, weight, limit }) => `${key} ${weight}/${limit === UNLIMITED ? 'unlimited' : limit}`,
+    )
     return `${this.#record.what} of ${parts.join(' + ')}`
   }
 }

@@ -1,5 +1,6 @@
 /**
- * The checks that every run has to pass. Each is a small function of the history that yields a sentence for whatever is wrong; none of them knows the core.
+ * The checks that every run has to pass. Each is a small function of the history that yields a sentence for whatever is
+ * wrong; none of them knows the core.
  */
 import { liveness } from './checks/liveness.ts'
 import { needlessness } from './checks/needless.ts'

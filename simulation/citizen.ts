@@ -1,8 +1,9 @@
 /**
- * A good citizen: somebody who has a lease and works under it, looking at the lease before each step, in any of the ways there are to look.
+ * A good citizen: somebody who has a lease and works under it, looking at the lease before each step, in any of the
+ * ways there are to look.
  *
- * The work is on the registers: read, take time, write back one higher. Taking time is where the faults hit: it sleeps, it stalls its own event loop, it
- * outlives its ttl. What it believes at each moment goes into the history.
+ * The work is on the registers: read, take time, write back one higher. Taking time is where the faults hit: it sleeps,
+ * it stalls its own event loop, it outlives its ttl. What it believes at each moment goes into the history.
  */
 import { LeaseLostError, type LossReason } from '../src/core/errors.ts'
 import type { Lease } from '../src/core/lease.ts'
@@ -157,7 +158,9 @@ export class Citizen {
 
   async #takeTime(): Promise<void> {
     const { random, climate, calm } = this.#world
-    const durationMs = random.happens(0.12) ? random.between(0, 1.6 * climate.ttlMs) : random.between(0, climate.ttlMs / 10)
+    const durationMs = random.happens(0.12)
+      ? random.between(0, 1.6 * climate.ttlMs)
+      : random.between(0, climate.ttlMs / 10)
     if (calm || !random.happens(climate.stall)) return this.#process.sleep(durationMs)
     const stalledMs = random.between(0, 1.6 * climate.ttlMs)
     this.#world.fault('stall', this.#process.number, stalledMs)
@@ -170,7 +173,13 @@ export class Citizen {
     const alone = this.#holdings.filter(({ limit }) => limit === 1)
     return alone.map(({ key, token }) => {
       const plainValue = careful ? plain.get(key)?.read(now, token) : undefined
-      return { key, token, plainValue, fencedValue: fenced.get(key)?.read(now, token), bareValue: bare.get(key)?.read() }
+      return {
+        key,
+        token,
+        plainValue,
+        fencedValue: fenced.get(key)?.read(now, token),
+        bareValue: bare.get(key)?.read(),
+      }
     })
   }
 

@@ -1,6 +1,7 @@
 /**
- * What a seed's world is like: how fast, how lossy, how many, which faults. Drawn once, at the beginning, so that some worlds are perfectly fair (there, nothing
- * may be lost or late at all), some have one kind of trouble, and some have everything at once.
+ * What a seed's world is like: how fast, how lossy, how many, which faults. Drawn once, at the beginning, so that some
+ * worlds are perfectly fair (there, nothing may be lost or late at all), some have one kind of trouble, and some have
+ * everything at once.
  */
 import type { ResumeOrder } from './actor.ts'
 import type { Random } from './random.ts'
@@ -36,9 +37,15 @@ export interface Climate {
   readonly subscription: 'prompt' | 'slow' | 'fails at first'
   /** What tokens continue from when the server has lost its memory. */
   readonly mint: 'counter survives' | 'server time'
-  /** Whether the engine takes the signal by which the core gives up on a call. Making one is dear, so most worlds do without. */
+  /**
+   * Whether the engine takes the signal by which the core gives up on a call. Making one is dear, so most worlds do
+   * without.
+   */
   readonly signals: boolean
-  /** Whether anybody works inside `using`. The async contexts behind it make every promise dearer, so most worlds do without. */
+  /**
+   * Whether anybody works inside `using`. The async contexts behind it make every promise dearer, so most worlds do
+   * without.
+   */
   readonly contexts: boolean
   readonly batchLimit: number
   /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
@@ -48,7 +55,10 @@ export interface Climate {
   readonly keys: number
   /** Whether each process has somebody who watches an election. */
   readonly observers: boolean
-  /** How long a worker is busy with something else, at most: the more of them there are, the longer, or all they would do is wait. */
+  /**
+   * How long a worker is busy with something else, at most: the more of them there are, the longer, or all they would
+   * do is wait.
+   */
   readonly thinkMs: number
   /** How often each of these befalls a message. */
   readonly refuse: number

@@ -1,6 +1,6 @@
 /**
- * How often the interesting things really happened. A simulator that never loses the reply of an enter proves nothing about lost replies: a test demands
- * that none of these stays at zero.
+ * How often the interesting things really happened. A simulator that never loses the reply of an enter proves nothing
+ * about lost replies: a test demands that none of these stays at zero.
  */
 export class Coverage {
   grants = 0

@@ -1,7 +1,7 @@
 /**
- * Deliberate defects. Each is a mistake that somebody has made in a lock library, or that this one once had, as a small change to one file: the exact text to
- * find (it must be there exactly once) and what to put in its place. The simulator has to catch every one of them (`mutants.ts` tries), or its silence about
- * the real core means nothing.
+ * Deliberate defects. Each is a mistake that somebody has made in a lock library, or that this one once had, as a small
+ * change to one file: the exact text to find (it must be there exactly once) and what to put in its place. The
+ * simulator has to catch every one of them (`mutants.ts` tries), or its silence about the real core means nothing.
  */
 import type { Climate } from './climate.ts'
 import type { Climate as RedlockClimate } from './redlock/climate.ts'
@@ -93,7 +93,8 @@ const core: readonly Defect[] = [
     name: 'expired waiter keeps its old id',
     file: 'src/core/acquire.ts',
     find: '  for (let queued = false; ; queued = true) {\n    const entry = new Entry(ask, keeper.chance.id(),',
-    replace: '  const id = keeper.chance.id()\n  for (let queued = false; ; queued = true) {\n    const entry = new Entry(ask, id,',
+    replace:
+      '  const id = keeper.chance.id()\n  for (let queued = false; ; queued = true) {\n    const entry = new Entry(ask, id,',
     why: 'late news and answers of the first stay are taken for the second',
   },
   {
@@ -210,7 +211,8 @@ const engine: readonly Defect[] = [
     name: 'no settling after a waiter leaves',
     file: 'src/engines/memory/engine.ts',
     find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)',
-    replace: "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
+    replace:
+      "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
     why: 'a cancelled writer between readers keeps those behind it waiting',
   },
   {
@@ -239,7 +241,8 @@ const engine: readonly Defect[] = [
     name: 'token reset',
     file: 'src/engines/memory/engine.ts',
     find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
-    replace: '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
+    replace:
+      '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
     why: 'counters that go with their key let a stale holder pass every guard',
   },
   {

@@ -1,6 +1,6 @@
 /**
- * The engine that a simulated process has: the contract on one side, messages through a network that cannot be trusted on the other. The lines are in
- * the server; nothing is decided here.
+ * The engine that a simulated process has: the contract on one side, messages through a network that cannot be trusted
+ * on the other. The lines are in the server; nothing is decided here.
  */
 import type { Claim, Engine, Place, Standing, Traits } from '../src/core/engine.ts'
 import type { Link } from './link.ts'

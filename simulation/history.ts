@@ -1,6 +1,6 @@
 /**
- * What happened in one run, in true time: what the server did, what the programs believed, and what went wrong around them. Plain data, so that the
- * checks are functions of it and can be tested on histories made by hand.
+ * What happened in one run, in true time: what the server did, what the programs believed, and what went wrong around
+ * them. Plain data, so that the checks are functions of it and can be tested on histories made by hand.
  */
 import type { LossReason } from '../src/core/errors.ts'
 
@@ -70,7 +70,10 @@ export interface Call {
   readonly verb: 'enter' | 'renew' | 'leave'
   readonly items: readonly { readonly key: string; readonly id: string }[]
   readonly sentAt: number
-  /** Answered, failed, or given up by the core's own deadline. Where nobody can see the giving up: as soon as it was sent. */
+  /**
+   * Answered, failed, or given up by the core's own deadline. Where nobody can see the giving up: as soon as it was
+   * sent.
+   */
   overAt: number | undefined
   /** The ids that its answer said are gone, and when it came. */
   gone: readonly string[]
@@ -85,7 +88,10 @@ export interface Replacement {
   readonly token: bigint
 }
 
-/** A process was told of a grant in a way that must not be believed at once: it may be about an earlier stay of the same id. */
+/**
+ * A process was told of a grant in a way that must not be believed at once: it may be about an earlier stay of the same
+ * id.
+ */
 export interface Rumour {
   readonly at: number
   readonly process: number

@@ -1,6 +1,7 @@
 /**
- * What one process was told about its own entries: what it can know, as opposed to what the witness sees. From this the history learns of the moments that are
- * easily got wrong: a grant announced too early or too late, an answer overtaken by a later one, another token, a gap.
+ * What one process was told about its own entries: what it can know, as opposed to what the witness sees. From this the
+ * history learns of the moments that are easily got wrong: a grant announced too early or too late, an answer overtaken
+ * by a later one, another token, a gap.
  */
 import type { News, Standing } from '../src/core/engine.ts'
 import type { Call, Rumour } from './history.ts'
@@ -135,7 +136,12 @@ export class Ledger {
       this.#learns(known, token)
       if (known.standing === 'waiting' && overtaken) this.#rumour(key, token, 'overtaken by a later answer')
       // What was asked before the token was known may have been answered before it was given.
-      if (call.verb === 'renew' && known.token !== undefined && known.token !== token && call.sentAt > known.tokenKnownAt)
+      if (
+        call.verb === 'renew' &&
+        known.token !== undefined &&
+        known.token !== token &&
+        call.sentAt > known.tokenKnownAt
+      )
         history.replacements.push({ at: now, process: this.#process, key, token: known.token })
     }
     if (known.standing === 'held' || known.standing === 'gone') return

@@ -4,7 +4,8 @@
  *     process ── request ──► server ── reply ──► process        each leg: delayed, lost, overtaken; a request also doubled or refused
  *     process ◄────────────── news ── server                    delayed, lost, doubled; after an outage, a gap
  *
- * A call that vanishes is never answered, or answered by "connection lost": both mean that nobody knows. Only `refused` promises that nothing was applied.
+ * A call that vanishes is never answered, or answered by "connection lost": both mean that nobody knows. Only `refused`
+ * promises that nothing was applied.
  */
 import type { Standing } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
@@ -86,7 +87,8 @@ export class Link {
     }
     world.history.calls.push(call)
     this.ledger.sends(call, signal)
-    if (world.logging) world.log(this.#process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
+    if (world.logging)
+      world.log(this.#process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
     return new Promise<Given[]>((resolve, reject) => {
       const unsent = world.random.happens(0.2)
       this.#depart({ call, signal, apply, resolve: resolve as Flight['resolve'], reject, unsent })
@@ -103,7 +105,9 @@ export class Link {
         const answer = look()
         // It makes the server see what has expired.
         witness.looksAround()
-        this.#process.schedule(this.#delayMs('back'), 'io', () => (this.closed ? reject(new Error('closed')) : resolve(answer)))
+        this.#process.schedule(this.#delayMs('back'), 'io', () =>
+          this.closed ? reject(new Error('closed')) : resolve(answer),
+        )
       })
     })
   }

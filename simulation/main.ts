@@ -1,10 +1,11 @@
 /**
- * `npm run simulate -- --seeds 1000 [--from 1] [--workers 2] [--stop]`: run that many seeds, and say what happened. A seed that breaks a property is printed
- * with its number and the command that replays it; the exit code is 1 then.
+ * `npm run simulate -- --seeds 1000 [--from 1] [--workers 2] [--stop]`: run that many seeds, and say what happened. A
+ * seed that breaks a property is printed with its number and the command that replays it; the exit code is 1 then.
  *
  * `npm run simulate -- --replay 17`: run one seed, and print its whole event log.
  *
- * `--climate '{"duplicate":0.5}'`: with any of them, leave that part of every world's climate not to chance (simulation/climate.ts has the names).
+ * `--climate '{"duplicate":0.5}'`: with any of them, leave that part of every world's climate not to chance
+ * (simulation/climate.ts has the names).
  *
  * What a world is made of is in world.ts and climate.ts; what has to be true of it afterwards is in checks/.
  */
@@ -72,8 +73,8 @@ async function runHere(from: number, seeds: number, failed: (failure: Failure) =
 }
 
 /**
- * One process for each piece: what a run leaves behind (Node keeps signals alive that somebody still listens to, and the dead of a simulation listen for ever) goes
- * with it, and a million seeds need no more memory than one piece.
+ * One process for each piece: what a run leaves behind (Node keeps signals alive that somebody still listens to, and
+ * the dead of a simulation listen for ever) goes with it, and a million seeds need no more memory than one piece.
  */
 const PIECE = 25_000
 
@@ -95,7 +96,15 @@ async function runInWorkers(from: number, seeds: number, workers: number): Promi
 
 function runInWorker(from: number, seeds: number): Promise<Summary> {
   return new Promise((resolve, reject) => {
-    const options = ['--from', `${from}`, '--seeds', `${seeds}`, '--climate', values.climate, ...(values.stop ? ['--stop'] : [])]
+    const options = [
+      '--from',
+      `${from}`,
+      '--seeds',
+      `${seeds}`,
+      '--climate',
+      values.climate,
+      ...(values.stop ? ['--stop'] : []),
+    ]
     const child = fork(fileURLToPath(import.meta.url), options)
     let summary: Summary | undefined
     child.on('message', (message: Message) => {

@@ -1,7 +1,7 @@
 /**
- * Teeth: does the simulator bite? `npm run mutants [-- --budget small] [-- --only <name>]` applies one defect after the other to a copy of the sources in a
- * temporary folder, compiles it, and runs seeds until one of them breaks a property. A defect that survives its budget of seeds is a hole in the simulator:
- * the exit code is 1 then.
+ * Teeth: does the simulator bite? `npm run mutants [-- --budget small] [-- --only <name>]` applies one defect after the
+ * other to a copy of the sources in a temporary folder, compiles it, and runs seeds until one of them breaks a
+ * property. A defect that survives its budget of seeds is a hole in the simulator: the exit code is 1 then.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
@@ -12,7 +12,10 @@ import { parseArgs } from 'node:util'
 import { DEFECTS as CORE_DEFECTS, type Defect } from './defects.ts'
 import { DEFECTS as REDLOCK_DEFECTS } from './redlock/defects.ts'
 
-/** How many seeds a defect may survive. The small budget is for the tests; seeds are the same every time, and each defect is caught within it. */
+/**
+ * How many seeds a defect may survive. The small budget is for the tests; seeds are the same every time, and each
+ * defect is caught within it.
+ */
 const SEEDS = { small: 1_000, full: 50_000 } as const
 
 const DEFECTS: readonly Defect[] = [...CORE_DEFECTS, ...REDLOCK_DEFECTS]
@@ -76,7 +79,10 @@ class Workshop {
 
   #run(...command: readonly string[]): Promise<{ code: number | null; output: string }> {
     return new Promise((resolve, reject) => {
-      const child: ChildProcess = spawn(process.execPath, command, { cwd: this.#folder, stdio: ['ignore', 'pipe', 'pipe'] })
+      const child: ChildProcess = spawn(process.execPath, command, {
+        cwd: this.#folder,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      })
       let output = ''
       const hear = (chunk: Buffer): void => {
         output += chunk.toString()
@@ -94,7 +100,10 @@ function judged({ name }: Defect, output: string, seeds: number): { caught: bool
   const checks = [...output.matchAll(/^seed (\d+) breaks "([^"]+)"/gm)]
   const [first] = checks
   if (first === undefined) return { caught: false, line: `SURVIVED  ${name} (${seeds} seeds)` }
-  return { caught: true, line: `caught    ${name}, at seed ${first[1]}, by: ${checks.map(([, , check]) => check).join('; ')}` }
+  return {
+    caught: true,
+    line: `caught    ${name}, at seed ${first[1]}, by: ${checks.map(([, , check]) => check).join('; ')}`,
+  }
 }
 
 async function main(): Promise<void> {

@@ -1,8 +1,8 @@
 /**
  * The other half of a link: the subscription, and the news that comes along it.
  *
- * An outage loses the news of its time; when the subscription stands again, a gap is announced. Now and then a message is lost without any outage, as
- * published messages may be: then the waiter's own renewal has to repair it.
+ * An outage loses the news of its time; when the subscription stands again, a gap is announced. Now and then a message
+ * is lost without any outage, as published messages may be: then the waiter's own renewal has to repair it.
  */
 import type { News } from '../src/core/engine.ts'
 import type { Link } from './link.ts'
@@ -17,7 +17,10 @@ export class Newsline {
   readonly #world: World
   readonly #process: SimulatedProcess
   readonly #link: Link
-  /** Usually one. A subscription that the core had given up on may come to stand besides its successor, until the core ends it. */
+  /**
+   * Usually one. A subscription that the core had given up on may come to stand besides its successor, until the core
+   * ends it.
+   */
   readonly #listeners = new Set<Listener>()
   #failures: number
 
@@ -114,7 +117,8 @@ export class Newsline {
     if (this.#link.severed || 'gap' in news) return
     const { key, id, standing } = news
     const bare = this.#world.climate.news === 'bare'
-    if (this.#world.logging) this.#world.log(this.#process.name, `hears news of ${id}${bare ? '' : `: ${standing?.state}`}`)
+    if (this.#world.logging)
+      this.#world.log(this.#process.name, `hears news of ${id}${bare ? '' : `: ${standing?.state}`}`)
     if (!bare) this.#link.ledger.hears(news)
     this.#tell(bare ? { key, id } : news)
   }

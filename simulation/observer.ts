@@ -1,5 +1,6 @@
 /**
- * Somebody who watches an election: it sees leader after leader, and never an earlier one again, whatever happens to the watching.
+ * Somebody who watches an election: it sees leader after leader, and never an earlier one again, whatever happens to
+ * the watching.
  */
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
@@ -19,7 +20,8 @@ async function observe(world: World, process: SimulatedProcess, signal: AbortSig
       for await (const leader of election.observe({ signal })) {
         world.coverage.leadersSeen += 1
         const token = leader?.token ?? last
-        if (token < last) world.mishap('leaders out of order', `${process.name} saw leader ${token} of '${election.key}' after ${last}`)
+        if (token < last)
+          world.mishap('leaders out of order', `${process.name} saw leader ${token} of '${election.key}' after ${last}`)
         last = token
       }
     } catch {

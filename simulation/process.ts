@@ -1,5 +1,6 @@
 /**
- * One process of somebody's program, on a machine of its own: its three clocks, its timers, its locks. The core inside is the real one.
+ * One process of somebody's program, on a machine of its own: its three clocks, its timers, its locks. The core inside
+ * is the real one.
  *
  *     true time ──► monotonic  runs at the machine's own rate; stops while the machine is suspended
  *              ├──► boot       the same, but counts suspension; read in steps of 10 ms
@@ -102,8 +103,9 @@ export class SimulatedProcess extends Actor {
   }
 
   /**
-   * Wall and monotonic time come apart. A wall clock that is set back by as much as the machine has just slept, to a tenth of a second, would hide the sleep from the core,
-   * which does not promise to notice that: then it is set back by more.
+   * Wall and monotonic time come apart. A wall clock that is set back by as much as the machine has just slept, to a
+   * tenth of a second, would hide the sleep from the core, which does not promise to notice that: then it is set back
+   * by more.
    */
   #comeApart(byMs: number): void {
     this.#unseenMs += byMs

@@ -1,8 +1,10 @@
 /**
- * What the locks protect: a number that workers read, think about, and write back one higher. If two of them do it at once, one step is lost.
+ * What the locks protect: a number that workers read, think about, and write back one higher. If two of them do it at
+ * once, one step is lost.
  *
- * The fenced one is guarded as a resource should be, by the very rule that the guards share: src/guards/marks.ts. The plain one believes everybody, and only the careful
- * come to it. To the bare one comes everybody, and it believes everybody: it shows what the fence is for.
+ * The fenced one is guarded as a resource should be, by the very rule that the guards share: src/guards/marks.ts. The
+ * plain one believes everybody, and only the careful come to it. To the bare one comes everybody, and it believes
+ * everybody: it shows what the fence is for.
  */
 import { least, type Marks, raised, type Touch, UNTOUCHED } from '../src/guards/marks.ts'
 import type { History } from './history.ts'
@@ -23,7 +25,15 @@ export class Register {
   /** The number, or undefined for a stale token. */
   read(at: number, token: bigint): number | undefined {
     const accepted = this.#admit(token, 'read')
-    this.#history.touches.push({ at, key: this.#key, token, fenced: this.#fenced, kind: 'read', accepted, value: this.#value })
+    this.#history.touches.push({
+      at,
+      key: this.#key,
+      token,
+      fenced: this.#fenced,
+      kind: 'read',
+      accepted,
+      value: this.#value,
+    })
     return accepted ? this.#value : undefined
   }
 

@@ -1,11 +1,12 @@
 /**
  * When everything that an event has set off has come to rest: no promise job is left, and no tick.
  *
- * `setImmediate` would tell, but it takes a turn of the event loop, with its system calls. Node works through all ticks, then all promise jobs, then ticks again,
- * until neither is left. So ticks are counted here, and a tick of our own that finds no other one, neither waiting nor run since promise jobs were last used up,
- * knows that it is alone.
+ * `setImmediate` would tell, but it takes a turn of the event loop, with its system calls. Node works through all
+ * ticks, then all promise jobs, then ticks again, until neither is left. So ticks are counted here, and a tick of our
+ * own that finds no other one, neither waiting nor run since promise jobs were last used up, knows that it is alone.
  *
- * Now and then the event loop gets its turn all the same: only then does Node report rejections that nobody has handled.
+ * Now and then the event loop gets its turn all the same: only then does Node report rejections that nobody has
+ * handled.
  */
 
 /** How often it is asked for before the event loop gets a turn. */
@@ -39,7 +40,8 @@ export function whenAtRest(go: () => void): void {
     ran = false
     again()
   }
-  // By way of a promise job, so that all those there are now are used up before: a tick by itself would come before them.
+  // By way of a promise job, so that all those there are now are used up before: a tick by itself would come before
+  // them.
   const again = (): void => queueMicrotask(() => nextTick(look))
   again()
 }

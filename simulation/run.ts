@@ -73,11 +73,17 @@ function endStorm(world: World): void {
   world.workersDone()
 }
 
-/** Whatever nobody renews has expired by then, and whatever is swept has been swept. A server whose clock was set back makes everything live longer. */
+/**
+ * Whatever nobody renews has expired by then, and whatever is swept has been swept. A server whose clock was set back
+ * makes everything live longer.
+ */
 function quietMs({ climate, history }: World): number {
   const jumps = history.faults.filter(({ kind }) => kind === 'server clock jump').length
   return (
-    2.5 * climate.longTtlMs + LONGEST_KEPT_TTLS * climate.ttlMs + 2 * climate.callTimeoutMs + jumps * GREATEST_JUMP_TTLS * climate.ttlMs
+    2.5 * climate.longTtlMs +
+    LONGEST_KEPT_TTLS * climate.ttlMs +
+    2 * climate.callTimeoutMs +
+    jumps * GREATEST_JUMP_TTLS * climate.ttlMs
   )
 }
 

@@ -1,8 +1,8 @@
 /**
  * Virtual time. One heap of events; the next one happens when everything that the last one set off has come to rest.
  *
- * The core runs on promises and ticks: rest.ts knows when both are used up. The simulated server only uses promise jobs, so one more of those is enough.
- * Nothing here depends on real time.
+ * The core runs on promises and ticks: rest.ts knows when both are used up. The simulated server only uses promise
+ * jobs, so one more of those is enough. Nothing here depends on real time.
  */
 import { Heap, type Heaped } from '../src/core/heap.ts'
 import { whenAtRest } from './rest.ts'
@@ -71,7 +71,10 @@ export class Scheduler {
     this.#stopped = true
   }
 
-  /** Let events happen until one of them calls `stop`, or none is left. Resolves with whether it came to an end by itself. */
+  /**
+   * Let events happen until one of them calls `stop`, or none is left. Resolves with whether it came to an end by
+   * itself.
+   */
   run(): Promise<boolean> {
     return new Promise((resolve, reject) => {
       const step = (): void => {
@@ -89,7 +92,9 @@ export class Scheduler {
     })
   }
 
-  /** One event, and those of nobody before it. Says what has to come to rest before the next; undefined: there is none. */
+  /**
+   * One event, and those of nobody before it. Says what has to come to rest before the next; undefined: there is none.
+   */
   #happen(): Owner['rest'] | undefined {
     for (;;) {
       const event = this.#next()

@@ -1,6 +1,6 @@
 /**
- * The server: the reference engine's own lines, on a clock of their own that runs a little fast or slow, and that can be frozen, restarted, robbed of its
- * memory, or have its clock set.
+ * The server: the reference engine's own lines, on a clock of their own that runs a little fast or slow, and that can
+ * be frozen, restarted, robbed of its memory, or have its clock set.
  */
 import type { Clock } from '../src/core/clock.ts'
 import { MemoryServer } from '../src/engines/memory/engine.ts'

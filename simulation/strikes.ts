@@ -1,6 +1,7 @@
 /**
- * Faults that strike at a moment: processes are stopped, suspended, killed and closed, links go dark, clocks are set, the server freezes, restarts and forgets.
- * They are spread over the events of the storm, not over its time: so they hit where something is going on.
+ * Faults that strike at a moment: processes are stopped, suspended, killed and closed, links go dark, clocks are set,
+ * the server freezes, restarts and forgets. They are spread over the events of the storm, not over its time: so they
+ * hit where something is going on.
  */
 import type { ResumeOrder } from './actor.ts'
 import type { Strike } from './climate.ts'
@@ -89,7 +90,8 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
 function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   const { random, server, witness } = world
   if (server.down) return
-  // Whatever has expired lets others hold first: what is evicted then may have been holding for no time at all, but it was.
+  // Whatever has expired lets others hold first: what is evicted then may have been holding for no time at all, but it
+  // was.
   server.lines.inspect(key)
   witness.looksAround()
   const stays = witness.stays(key)
@@ -110,7 +112,8 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
     world.fault('close', process.number)
     void process.locks.close().then(() => {
       if (world.logging) world.log(process.name, 'is closed')
-      // Each leave, and an enter on its way, is waited for once: no longer than the core's own deadline for a call, twice.
+      // Each leave, and an enter on its way, is waited for once: no longer than the core's own deadline for a call,
+      // twice.
       const boundMs = 2 * world.climate.callTimeoutMs + 2 * world.climate.longTtlMs
       if (world.now - startedAt > boundMs && !world.history.troubled(process.number, startedAt + 1, world.now)) {
         world.mishap('slow close', `${process.name} took ${(world.now - startedAt).toFixed(1)} ms to close`)

@@ -34,7 +34,8 @@ export class Summary {
     this.events += other.events
     this.fewestEvents = Math.min(this.fewestEvents, other.fewestEvents)
     this.coverage.add(other.coverage)
-    for (const [kind, count] of Object.entries(other.faults)) this.faults[kind as FaultKind] = (this.faults[kind as FaultKind] ?? 0) + count
+    for (const [kind, count] of Object.entries(other.faults))
+      this.faults[kind as FaultKind] = (this.faults[kind as FaultKind] ?? 0) + count
     this.failures.push(...other.failures)
   }
 

@@ -1,8 +1,9 @@
 /**
- * The witness looks at the server's lines after everything that can change them, and writes down who came in, who was let hold, and who was let go, when.
- * What it writes is the truth that beliefs are held against.
+ * The witness looks at the server's lines after everything that can change them, and writes down who came in, who was
+ * let hold, and who was let go, when. What it writes is the truth that beliefs are held against.
  *
- * It also asks the rule of the line, each time, whether the line is settled: a waiter that could hold and does not has been forgotten by the server.
+ * It also asks the rule of the line, each time, whether the line is settled: a waiter that could hold and does not has
+ * been forgotten by the server.
  */
 import type { LineEntry } from '../src/core/engine.ts'
 import { heldCount } from '../src/core/line.ts'
@@ -47,16 +48,20 @@ export class Witness {
 
   /** Whether the entry of this id holds, as far as anybody has looked. */
   holds(key: string, id: string): boolean {
-    for (const { stay } of this.#lines.get(key)?.values() ?? []) if (stay.id === id && stay.grantedAt !== undefined) return true
+    for (const { stay } of this.#lines.get(key)?.values() ?? [])
+      if (stay.id === id && stay.grantedAt !== undefined) return true
     return false
   }
 
-  /** Something happened to the lines of these keys. `left`: who asked to go; `evicted`: the token that was thrown out. */
+  /**
+   * Something happened to the lines of these keys. `left`: who asked to go; `evicted`: the token that was thrown out.
+   */
   looks(touched: readonly Touched[], left?: readonly Touched[], evicted?: bigint): void {
     const { nowMs } = this.#world.server
     for (const [key, line] of this.#lines) {
       // Whoever asks the server for anything makes it see, in every line, what has expired.
-      if (touched.some((item) => item.key === key) || anyExpired(line, nowMs)) this.#look(key, line, touched, left, evicted)
+      if (touched.some((item) => item.key === key) || anyExpired(line, nowMs))
+        this.#look(key, line, touched, left, evicted)
     }
   }
 
@@ -104,7 +109,12 @@ export class Witness {
         line.delete(token)
         if (left?.some(({ id }) => id === stay.id)) this.#ends(stay, now, 'left')
         else if (token === evicted) this.#ends(stay, now, 'evicted')
-        else this.#ends(stay, Math.min(now, Math.max(this.#jumpedAt, now - (server.nowMs - expiresAt) / server.rate)), 'expired')
+        else
+          this.#ends(
+            stay,
+            Math.min(now, Math.max(this.#jumpedAt, now - (server.nowMs - expiresAt) / server.rate)),
+            'expired',
+          )
       }
     }
     this.#mustBeSettled(key, entries)
@@ -117,10 +127,14 @@ export class Witness {
     watched.expiresAt = expiresAt
     const renewedTo = touched.find(({ id }) => id === stay.id)?.ttlMs
     if (renewedTo !== undefined && expiresAt < server.nowMs + renewedTo - ROUNDING_MS && !watched.condemned) {
-      this.#world.mishap('expiry moved', `${stay.id} in '${stay.key}' was entered or renewed, and its expiry did not move`)
+      this.#world.mishap(
+        'expiry moved',
+        `${stay.id} in '${stay.key}' was entered or renewed, and its expiry did not move`,
+      )
     }
     if (before === 0 || Math.abs(expiresAt - before) < ROUNDING_MS) return
-    if (before <= server.nowMs) this.#world.mishap('resurrection', `${stay.id} had expired in '${stay.key}', and lives on`)
+    if (before <= server.nowMs)
+      this.#world.mishap('resurrection', `${stay.id} had expired in '${stay.key}', and lives on`)
     if (touched.some(({ id }) => id === stay.id)) return
     this.#world.mishap(
       'expiry moved',
@@ -162,7 +176,10 @@ export class Witness {
     stay.goneAt = at
     stay.why = why
     if (this.#world.logging)
-      this.#world.log('server', `${stay.key}: ${stay.id} is gone (${why}${at < this.#world.now ? `, since ${at.toFixed(3)}` : ''})`)
+      this.#world.log(
+        'server',
+        `${stay.key}: ${stay.id} is gone (${why}${at < this.#world.now ? `, since ${at.toFixed(3)}` : ''})`,
+      )
   }
 
   #mustBeSettled(key: string, entries: readonly LineEntry[]): void {

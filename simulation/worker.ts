@@ -1,6 +1,6 @@
 /**
- * A worker: one strand of somebody's program. It asks for locks in every way there is, works under them as a good citizen, gives them back, and checks that
- * `using` told the truth about how it went.
+ * A worker: one strand of somebody's program. It asks for locks in every way there is, works under them as a good
+ * citizen, gives them back, and checks that `using` told the truth about how it went.
  */
 import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lease } from '../src/core/lease.ts'
@@ -174,15 +174,20 @@ class Worker {
     }
     try {
       await using(work)
-      if (citizen?.lost) this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the lease was lost`)
+      if (citizen?.lost)
+        this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the lease was lost`)
       if (fails) this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the work failed`)
     } catch (error) {
-      if (citizen === undefined ? asking.endsWith(error) : error === WORK_FAILED || outcomeOf(error) !== undefined) return
+      if (citizen === undefined ? asking.endsWith(error) : error === WORK_FAILED || outcomeOf(error) !== undefined)
+        return
       throw error
     }
   }
 
   #unexpected(error: unknown): void {
-    this.#world.mishap('unexpected error', `${this.#process.name}: ${error instanceof Error ? error.stack : String(error)}`)
+    this.#world.mishap(
+      'unexpected error',
+      `${this.#process.name}: ${error instanceof Error ? error.stack : String(error)}`,
+    )
   }
 }

@@ -1,5 +1,6 @@
 /**
- * One run's world: its time, its chance, its server and processes, and the record of what happens. Everything else in this folder is given one of these.
+ * One run's world: its time, its chance, its server and processes, and the record of what happens. Everything else in
+ * this folder is given one of these.
  */
 
 import { type Climate, drawClimate } from './climate.ts'
@@ -80,7 +81,10 @@ export class World {
     if (awake > 0) this.mishap('left behind', `${name} is kept alive by ${awake} things ${when}`)
   }
 
-  /** A worker of `process` has nothing more to do, or its locks are closed. When both is true, nothing may be left of it. */
+  /**
+   * A worker of `process` has nothing more to do, or its locks are closed. When both is true, nothing may be left of
+   * it.
+   */
   workerDone(process: SimulatedProcess): void {
     if (process.closed && process.working === 0) this.mustBeIdle(process, 'although it is closed')
     this.workersDone()
@@ -96,6 +100,9 @@ export class World {
     const fault: Fault = { kind, process, from: this.now, to: this.now + durationMs }
     this.history.faults.push(fault)
     if (this.logging)
-      this.log(process === undefined ? 'world' : `p${process}`, `${kind}${durationMs > 0 ? ` for ${durationMs.toFixed(1)} ms` : ''}`)
+      this.log(
+        process === undefined ? 'world' : `p${process}`,
+        `${kind}${durationMs > 0 ? ` for ${durationMs.toFixed(1)} ms` : ''}`,
+      )
   }
 }

@@ -1,5 +1,6 @@
 /**
- * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that nobody pays for the ones they do not use.
+ * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that nobody pays for the ones they
+ * do not use.
  */
 import type { Engine } from './core/engine.ts'
 import { createLocks, type Locks, type LocksOptions } from './locks.ts'
@@ -29,8 +30,9 @@ const OPENERS: Readonly<Record<string, Opener>> = {
 }
 
 /**
- * Connect by URL: `await connect('sqlite:locks.db', { ttl: '30s' })`. Without one: the `HOLDFAST_URL` of the environment, or else the embedded default, a SQLite
- * file in your state folder, which excludes all processes of this host and user.
+ * Connect by URL: `await connect('sqlite:locks.db', { ttl: '30s' })`. Without one: the `HOLDFAST_URL` of the
+ * environment, or else the embedded default, a SQLite file in your state folder, which excludes all processes of this
+ * host and user.
  */
 export async function connect(url?: string, options: LocksOptions = {}): Promise<Locks> {
   const engine = await openEngine(url)
@@ -51,14 +53,18 @@ export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
   throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}`)
 }
 
-/** The URL when none is given: that of the environment, or the embedded default. A variable that is set to nothing counts as not set. */
+/**
+ * The URL when none is given: that of the environment, or the embedded default. A variable that is set to nothing
+ * counts as not set.
+ */
 export function defaultUrl(): string {
   return process.env.HOLDFAST_URL || 'sqlite:'
 }
 
 /** The URL without its password, for messages, logs and JSON. */
 export function redactUrl(url: string): string {
-  // Not through URL: what it cannot parse (lists of hosts, a password with a slash) must not be printed whole either. Everything between the user and the last
+  // Not through URL: what it cannot parse (lists of hosts, a password with a slash) must not be printed whole either.
+  // Everything between the user and the last
   // @ is taken for the password.
   return url
     .replace(/^([a-z][a-z0-9+-]*:\/\/[^:@/]*):.*@/is, '$1:***@')

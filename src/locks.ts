@@ -7,7 +7,14 @@ import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engi
 import { UnsupportedError } from './core/errors.ts'
 import { Keeper } from './core/keeper.ts'
 import { checkKey } from './core/keys.ts'
-import { type AcquireOptions, type LineAcquireOptions, LineLock, type Lock, type Scope, type WeightedAcquireOptions } from './core/lock.ts'
+import {
+  type AcquireOptions,
+  type LineAcquireOptions,
+  LineLock,
+  type Lock,
+  type Scope,
+  type WeightedAcquireOptions,
+} from './core/lock.ts'
 import { type Logger, publishAndLog } from './core/logging.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
@@ -28,7 +35,9 @@ export interface LocksOptions {
   readonly ttl?: Duration
   /** Who we are, for people who look at the line. `host:pid` unless given. */
   readonly holder?: string
-  /** How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl. */
+  /**
+   * How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl.
+   */
   readonly callTimeout?: Duration
   /** For development: report keys taken in opposite orders. `true` warns through `process.emitWarning`. */
   readonly checkOrder?: boolean | ((report: OrderReport) => void)
@@ -105,7 +114,10 @@ export class Locks implements AsyncDisposable {
       throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${limit}`)
     }
     if (limit > 1 && this.engine.traits.sharing !== true) {
-      throw new UnsupportedError(this.engine.name, `${this.engine.name} has no semaphores above 1; use ${SHARING_ENGINES}`)
+      throw new UnsupportedError(
+        this.engine.name,
+        `${this.engine.name} has no semaphores above 1; use ${SHARING_ENGINES}`,
+      )
     }
     return this.#lock(key, limit, options)
   }
@@ -156,8 +168,9 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
-   * Remove somebody's entry, named by its token. `expire` (the default) refuses its renewals: the holder learns of it and stops before the next one is
-   * let in. `now` lets the next one in at once, while the holder may still be working: only where it is known to be dead, or where guards check tokens.
+   * Remove somebody's entry, named by its token. `expire` (the default) refuses its renewals: the holder learns of it
+   * and stops before the next one is let in. `now` lets the next one in at once, while the holder may still be working:
+   * only where it is known to be dead, or where guards check tokens.
    */
   async evict(key: string, token: bigint, how: 'expire' | 'now' = 'expire'): Promise<boolean> {
     checkKey(key)
@@ -194,7 +207,8 @@ const SHARING_ENGINES = 'memory, sqlite, redis, postgres, mysql, mongodb, etcd o
 function checkedHolder(holder: string): string {
   if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
   const bytes = Buffer.byteLength(holder)
-  if (bytes > LONGEST_HOLDER_BYTES) throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
+  if (bytes > LONGEST_HOLDER_BYTES)
+    throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
   return holder
 }
 

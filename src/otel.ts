@@ -4,9 +4,19 @@
  *     import { instrument } from 'holdfast/otel'
  *     const stop = instrument()
  *
- * Labels have few values: the engine, and the *class* of the lock (`order:42` is `order:*`), never the key itself. Durations are in seconds.
+ * Labels have few values: the engine, and the *class* of the lock (`order:42` is `order:*`), never the key itself.
+ * Durations are in seconds.
  */
-import { type Attributes, context, type Meter, metrics, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
+import {
+  type Attributes,
+  context,
+  type Meter,
+  metrics,
+  type Span,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
 import { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
 
 export interface InstrumentOptions {
@@ -18,8 +28,8 @@ export interface InstrumentOptions {
 }
 
 /**
- * `order:42` is `order:*`, `tenant/7/import` is `tenant/*`. A key without a separator is its own class, unless it has a digit: then it is probably one of
- * many, and its class is `*`.
+ * `order:42` is `order:*`, `tenant/7/import` is `tenant/*`. A key without a separator is its own class, unless it has a
+ * digit: then it is probably one of many, and its class is `*`.
  */
 export function defaultClassOf(key: string): string {
   const cut = key.search(/[:/]/)
@@ -29,10 +39,17 @@ export function defaultClassOf(key: string): string {
 
 /** Begin to report. Returns what ends it. */
 export function instrument(options: InstrumentOptions = {}): () => void {
-  const { tracer = trace.getTracer('holdfast'), meter = metrics.getMeter('holdfast'), classOf = defaultClassOf } = options
+  const {
+    tracer = trace.getTracer('holdfast'),
+    meter = metrics.getMeter('holdfast'),
+    classOf = defaultClassOf,
+  } = options
   const spans = new Map<Operation, Span>()
   const instruments = createInstruments(meter)
-  const labels = ({ engine, key }: Operation): Attributes => ({ 'holdfast.engine': engine, 'holdfast.lock.class': classOf(key) })
+  const labels = ({ engine, key }: Operation): Attributes => ({
+    'holdfast.engine': engine,
+    'holdfast.lock.class': classOf(key),
+  })
 
   const end = (operation: Operation, failed?: string): void => {
     const span = spans.get(operation)
@@ -54,7 +71,10 @@ export function instrument(options: InstrumentOptions = {}): () => void {
       instruments.wait.record(waitedMs / 1000, { ...attributes, outcome: 'granted' })
       if (queued) instruments.handOffs.add(1, attributes)
       const acquiring = spans.get(operation)
-      acquiring?.setAttributes({ 'holdfast.queued': queued, ...(token === null ? {} : { 'holdfast.token': String(token) }) })
+      acquiring?.setAttributes({
+        'holdfast.queued': queued,
+        ...(token === null ? {} : { 'holdfast.token': String(token) }),
+      })
       const parent = acquiring === undefined ? context.active() : trace.setSpan(context.active(), acquiring)
       end(operation)
       spans.set(operation, tracer.startSpan('holdfast.hold', { attributes }, parent))
@@ -108,13 +128,19 @@ function createInstruments(meter: Meter) {
       description: 'Time the most pressed lease of a beat had left when the beat was answered.',
     }),
     handOffs: meter.createCounter('holdfast.handoffs', { description: 'Grants to somebody who had to stand in line.' }),
-    jeopardy: meter.createCounter('holdfast.jeopardy', { description: 'Leases that went two thirds of their time without a renewal.' }),
+    jeopardy: meter.createCounter('holdfast.jeopardy', {
+      description: 'Leases that went two thirds of their time without a renewal.',
+    }),
     lost: meter.createCounter('holdfast.lost', { description: 'Leases that ended before their release.' }),
     failures: meter.createCounter('holdfast.call.failures', {
       description: 'Failed calls to the engine, by outcome (unknown or not-applied).',
     }),
-    resolved: meter.createCounter('holdfast.unknown.resolved', { description: 'Enters of unknown outcome that were cleaned up.' }),
-    waiting: meter.createUpDownCounter('holdfast.waiting', { description: 'Callers of this process that wait for a lock.' }),
+    resolved: meter.createCounter('holdfast.unknown.resolved', {
+      description: 'Enters of unknown outcome that were cleaned up.',
+    }),
+    waiting: meter.createUpDownCounter('holdfast.waiting', {
+      description: 'Callers of this process that wait for a lock.',
+    }),
     held: meter.createUpDownCounter('holdfast.held', { description: 'Leases that this process holds.' }),
   }
 }

@@ -15,7 +15,10 @@ export { type MemoryOptions, MemoryServer, memory } from './engines/memory/engin
 export interface FakeClock extends Clock {
   /** Let time pass. Timers fire in order, and what they start runs before the next one fires. */
   advance(duration: Duration): Promise<void>
-  /** Let time pass without anything running: what a stalled event loop or a SIGSTOP does. Timers fire with the next `advance`. */
+  /**
+   * Let time pass without anything running: what a stalled event loop or a SIGSTOP does. Timers fire with the next
+   * `advance`.
+   */
   stall(duration: Duration): void
 }
 

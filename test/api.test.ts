@@ -1,6 +1,6 @@
 /**
- * The public surface is a file, api.snapshot.txt: growing or changing it is a decision that shows in a review. `npm run api:update` writes it anew.
- * It is made from what `npm run build` emits.
+ * The public surface is a file, api.snapshot.txt: growing or changing it is a decision that shows in a review.
+ * `npm run api:update` writes it anew. It is made from what `npm run build` emits.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
@@ -59,9 +59,8 @@ describe('the surface of a module', () => {
   })
 
   test('splits what tsc writes into statements', () => {
-    expect(statements(`export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}\nexport type E = \`\${number}s\`;\n`)).toEqual([
-      `export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}`,
-      `export type E = \`\${number}s\`;`,
-    ])
+    expect(
+      statements(`export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}\nexport type E = \`\${number}s\`;\n`),
+    ).toEqual([`export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}`, `export type E = \`\${number}s\`;`])
   })
 })

@@ -1,6 +1,7 @@
 /**
- * Compiled modules, for the processes that tests start: vitest compiles for itself only. `npm test` builds first; whoever runs one test file alone is told when what
- * was built is missing or older than its source, instead of trying yesterday's code.
+ * Compiled modules, for the processes that tests start: vitest compiles for itself only. `npm test` builds first;
+ * whoever runs one test file alone is told when what was built is missing or older than its source, instead of trying
+ * yesterday's code.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -31,5 +32,6 @@ function compiled(source: string): string {
 function refuseStale(source: string): void {
   const made = compiled(source)
   if (!existsSync(made)) throw new Error(`${made} is missing: run \`npm run build\` first`)
-  if (statSync(made).mtimeMs < statSync(source).mtimeMs) throw new Error(`${made} is older than its source: run \`npm run build\` first`)
+  if (statSync(made).mtimeMs < statSync(source).mtimeMs)
+    throw new Error(`${made} is older than its source: run \`npm run build\` first`)
 }

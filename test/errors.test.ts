@@ -35,11 +35,13 @@ interface Row {
 
 /** The rows of the table. In the last column, what stands in brackets explains a field. */
 function documented(markdown: string): readonly Row[] {
-  return [...markdown.matchAll(/^\| `(\w+Error)` \| `(\w+)` \|.*\|([^|]*)\|$/gm)].map(([, name = '', code = '', fields = '']) => ({
-    name,
-    code,
-    fields: [...fields.replaceAll(/\([^)]*\)/g, '').matchAll(/`(\w+)`/g)].map(([, field = '']) => field).toSorted(),
-  }))
+  return [...markdown.matchAll(/^\| `(\w+Error)` \| `(\w+)` \|.*\|([^|]*)\|$/gm)].map(
+    ([, name = '', code = '', fields = '']) => ({
+      name,
+      code,
+      fields: [...fields.replaceAll(/\([^)]*\)/g, '').matchAll(/`(\w+)`/g)].map(([, field = '']) => field).toSorted(),
+    }),
+  )
 }
 
 function coded(sample: errors.HoldfastError): Row {

@@ -5,7 +5,9 @@ export const safety: readonly Pitfall[] = [
   {
     number: 1,
     mistake: 'a lock is returned although its time ran out while it was acquired',
-    shownBy: [['test/unit/keeper-deadline.test.ts', 'a lock whose time runs out while it is being acquired is never returned']],
+    shownBy: [
+      ['test/unit/keeper-deadline.test.ts', 'a lock whose time runs out while it is being acquired is never returned'],
+    ],
   },
   {
     number: 2,
@@ -20,14 +22,20 @@ export const safety: readonly Pitfall[] = [
     mistake: 'the lock says it is held while every renewal fails',
     shownBy: [
       ['test/unit/keeper-deadline.test.ts', 'loss at the deadline comes also while every renewal fails'],
-      ['conformance/cases/stall.ts', 'after a stall the very first look tells the truth: held, remaining time, signal, assertion'],
+      [
+        'conformance/cases/stall.ts',
+        'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
+      ],
     ],
   },
   {
     number: 4,
     mistake: 'renewal stops for good at the first passing error',
     shownBy: [
-      ['test/unit/keeper-unknown.test.ts', 'neither extends nor ends the lease, and is tried again until the old deadline'],
+      [
+        'test/unit/keeper-unknown.test.ts',
+        'neither extends nor ends the lease, and is tried again until the old deadline',
+      ],
       ['conformance/cases/unknown.ts', 'a renewal whose reply was lost is tried again, and the lease goes on'],
     ],
   },
@@ -46,7 +54,10 @@ export const safety: readonly Pitfall[] = [
     mistake: 'the token is drawn after the lock and not with it',
     shownBy: [
       ['conformance/cases/order.ts', 'tokens ascend in the order of the line, also for those who still wait'],
-      ['conformance/cases/tokens.ts', 'the token that a waiter is granted with is its own, and higher than that of the holder before it'],
+      [
+        'conformance/cases/tokens.ts',
+        'the token that a waiter is granted with is its own, and higher than that of the holder before it',
+      ],
     ],
   },
   {
@@ -83,21 +94,32 @@ export const safety: readonly Pitfall[] = [
     number: 11,
     mistake: 'after a takeover the old holder is still named',
     shownBy: [
-      ['conformance/cases/expiry.ts', 'takeover: the release of the old holder changes nothing, that of the new one frees the line'],
-      ['conformance/cases/crash.ts', 'a process that holds is killed: the next one holds, and nothing of the dead one remains'],
+      [
+        'conformance/cases/expiry.ts',
+        'takeover: the release of the old holder changes nothing, that of the new one frees the line',
+      ],
+      [
+        'conformance/cases/crash.ts',
+        'a process that holds is killed: the next one holds, and nothing of the dead one remains',
+      ],
     ],
   },
   {
     number: 12,
     mistake: 'fewer than a majority of servers are enough',
-    shownBy: [['test/engines/redis.durability.test.ts', 'fewer than a majority are refused, with the number that would do']],
+    shownBy: [
+      ['test/engines/redis.durability.test.ts', 'fewer than a majority are refused, with the number that would do'],
+    ],
   },
   {
     number: 13,
     mistake: 'one lock object used twice counts as one holder, so limits are ignored',
     shownBy: [
       ['conformance/cases/mutex.ts', 'never two holders at once, and no update is lost, however many ask'],
-      ['conformance/cases/sharing.ts', 'a semaphore is never overdrawn and never left idle by many clients with many weights'],
+      [
+        'conformance/cases/sharing.ts',
+        'a semaphore is never overdrawn and never left idle by many clients with many weights',
+      ],
     ],
   },
   {
@@ -119,7 +141,12 @@ export const safety: readonly Pitfall[] = [
   {
     number: 16,
     mistake: 'a lock looks free when the server is down',
-    shownBy: [['test/unit/keeper-outage.test.ts', 'rejects at once when the engine is down: nobody is told that the lock is busy']],
+    shownBy: [
+      [
+        'test/unit/keeper-outage.test.ts',
+        'rejects at once when the engine is down: nobody is told that the lock is busy',
+      ],
+    ],
   },
   {
     number: 17,
@@ -143,7 +170,10 @@ export const safety: readonly Pitfall[] = [
     number: 20,
     mistake: 'a waiter wins after its own session has died',
     shownBy: [
-      ['test/engines/etcd.server.test.ts', 'a waiter whose lease has ended does not win with it, and comes back at the back of the line'],
+      [
+        'test/engines/etcd.server.test.ts',
+        'a waiter whose lease has ended does not win with it, and comes back at the back of the line',
+      ],
     ],
   },
   {

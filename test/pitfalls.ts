@@ -1,7 +1,9 @@
 /**
- * Forty-four mistakes that existing lock libraries make, and where it is shown that we do not. Each was read in a public library's source or seen by running it.
+ * Forty-four mistakes that existing lock libraries make, and where it is shown that we do not. Each was read in a
+ * public library's source or seen by running it.
  *
- * A row names tests, by file and exact name, or says why it cannot apply yet. pitfalls.test.ts checks that the tests are there.
+ * A row names tests, by file and exact name, or says why it cannot apply yet. pitfalls.test.ts checks that the tests
+ * are there.
  */
 import { safety } from './pitfalls-safety.ts'
 
@@ -20,7 +22,12 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 22,
     mistake: 'a split vote hangs for ever',
-    shownBy: [['test/unit/redlock-majority.test.ts', 'several that try at the same moment do not hang, and one of them gets it']],
+    shownBy: [
+      [
+        'test/unit/redlock-majority.test.ts',
+        'several that try at the same moment do not hang, and one of them gets it',
+      ],
+    ],
   },
   {
     number: 23,
@@ -81,20 +88,31 @@ export const pitfalls: readonly Pitfall[] = [
     number: 30,
     mistake: 'a dead waiter stalls the line',
     shownBy: [
-      ['conformance/cases/crash.ts', 'a waiter that dies in line does not hold up those behind it for longer than its ttl'],
+      [
+        'conformance/cases/crash.ts',
+        'a waiter that dies in line does not hold up those behind it for longer than its ttl',
+      ],
       ['conformance/cases/expiry.ts', 'several dead waiters of one age delay the line by one ttl, not by one each'],
     ],
   },
   {
     number: 31,
     mistake: 'the work is aborted at the first failed renewal although much of the lease is left',
-    shownBy: [['test/unit/keeper-unknown.test.ts', 'neither extends nor ends the lease, and is tried again until the old deadline']],
+    shownBy: [
+      [
+        'test/unit/keeper-unknown.test.ts',
+        'neither extends nor ends the lease, and is tried again until the old deadline',
+      ],
+    ],
   },
   {
     number: 32,
     mistake: 'a renewal outlives the release',
     shownBy: [
-      ['test/unit/keeper-close.test.ts', 'stops renewals: none is sent after it, not even one that was asked for before'],
+      [
+        'test/unit/keeper-close.test.ts',
+        'stops renewals: none is sent after it, not even one that was asked for before',
+      ],
       ['conformance/cases/expiry.ts', 'a renewal never outlives a release, also when both are on their way at once'],
     ],
   },
@@ -118,14 +136,22 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 35,
     mistake: 'a small ttl makes a hot loop',
-    shownBy: [['test/unit/heartbeat.test.ts', 'are tried again after a pause that is short against the ttl, and never a hot loop']],
+    shownBy: [
+      [
+        'test/unit/heartbeat.test.ts',
+        'are tried again after a pause that is short against the ttl, and never a hot loop',
+      ],
+    ],
   },
   {
     number: 36,
     mistake: 'timers keep a process alive, or are armed again after the end',
     shownBy: [
       ['test/unit/process.test.ts', 'that only holds ends, though nobody has released'],
-      ['test/unit/keeper-close.test.ts', 'leaves no timer and nobody who keeps the process alive, also with calls on their way'],
+      [
+        'test/unit/keeper-close.test.ts',
+        'leaves no timer and nobody who keeps the process alive, also with calls on their way',
+      ],
     ],
   },
   {
@@ -133,7 +159,10 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'waiters poll in step, without jitter',
     shownBy: [
       ['conformance/cases/waiting.ts', 'a release wakes the next one: nobody waits for a poll'],
-      ['test/unit/heartbeat.test.ts', 'are tried again after a pause that is short against the ttl, and never a hot loop'],
+      [
+        'test/unit/heartbeat.test.ts',
+        'are tried again after a pause that is short against the ttl, and never a hot loop',
+      ],
     ],
   },
   {
@@ -153,13 +182,18 @@ export const pitfalls: readonly Pitfall[] = [
       ['test/engines/postgres.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
       ['test/engines/postgres.pooler.test.ts', 'a waiter looks often enough, though nobody can tell it anything'],
       ['test/engines/mysql.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
-      ['test/engines/mysql.server.test.ts', 'a hundred who wait have one connection more between them, and are renewed together'],
+      [
+        'test/engines/mysql.server.test.ts',
+        'a hundred who wait have one connection more between them, and are renewed together',
+      ],
     ],
   },
   {
     number: 40,
     mistake: "commands are defined on the user's client under common names",
-    shownBy: [['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it']],
+    shownBy: [
+      ['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it'],
+    ],
   },
   {
     number: 41,

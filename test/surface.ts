@@ -1,8 +1,10 @@
 /**
- * The public surface as text, from the emitted declarations: for each door of package.json the names behind it, then every declaration that can be reached
- * from them, once, without comments and private members. Types that are reachable but not exported are surface too, and are marked.
+ * The public surface as text, from the emitted declarations: for each door of package.json the names behind it, then
+ * every declaration that can be reached from them, once, without comments and private members. Types that are reachable
+ * but not exported are surface too, and are marked.
  *
- * It reads only the regular shape that tsc writes, so that it needs no compiler: one statement after the other, closed by `;`, or by a `}` on a line's end.
+ * It reads only the regular shape that tsc writes, so that it needs no compiler: one statement after the other, closed
+ * by `;`, or by a `}` on a line's end.
  */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -24,7 +26,8 @@ interface Module {
 }
 
 const BODY = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace) /
-const DECLARATION = /^(export )?(?:default )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace|type|function|const|let) ([\w$]+)/
+const DECLARATION =
+  /^(export )?(?:default )?(?:declare )?(?:abstract )?(?:class|interface|enum|namespace|type|function|const|let) ([\w$]+)/
 const LIST = /^(import|export) (?:type )?\{([^}]*)\}(?: from '([^']+)')?/
 const STAR = /^export (?:type )?\* from '([^']+)'/
 
@@ -53,7 +56,9 @@ export function statements(text: string): readonly string[] {
 
 /** Without empty lines, private members, and what every declaration file repeats. */
 function tidy(statement: string): string {
-  const lines = statement.split('\n').filter((line) => line.trim() !== '' && !/^\s*(?:#private|private .*);$/.test(line))
+  const lines = statement
+    .split('\n')
+    .filter((line) => line.trim() !== '' && !/^\s*(?:#private|private .*);$/.test(line))
   return lines
     .map((line) => line.trimEnd())
     .join('\n')
@@ -113,7 +118,9 @@ export class Surface {
   }
 
   toString(): string {
-    const declarations = [...this.#reached].map(([id, { texts }]) => (this.#exported.has(id) ? '' : '(not exported) ') + texts.join('\n'))
+    const declarations = [...this.#reached].map(
+      ([id, { texts }]) => (this.#exported.has(id) ? '' : '(not exported) ') + texts.join('\n'),
+    )
     const byName = [...this.#reached.values()].map(({ name }, index) => [name, declarations[index]] as const)
     const sorted = byName.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)).map(([, text]) => text)
     return `${[...this.#doors, ...sorted].join('\n\n')}\n`
@@ -131,7 +138,10 @@ export class Surface {
     const names = new Map<string, Elsewhere>()
     for (const star of module.stars) for (const [name, home] of this.#names(beside(file, star))) names.set(name, home)
     for (const [name, target] of module.exported) {
-      const home = typeof target === 'string' ? this.#resolve(file, target) : this.#names(beside(file, target.file)).get(target.name)
+      const home =
+        typeof target === 'string'
+          ? this.#resolve(file, target)
+          : this.#names(beside(file, target.file)).get(target.name)
       if (home === undefined) throw new Error(`${file} exports ${name}, which is nowhere`)
       names.set(name, home)
     }

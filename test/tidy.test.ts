@@ -1,4 +1,6 @@
-/** The repository keeps its own rules. Each rule of tidy.ts is applied to every file it is for, and is shown to bite. */
+/**
+ * The repository keeps its own rules. Each rule of tidy.ts is applied to every file it is for, and is shown to bite.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -39,10 +41,15 @@ interface Locked {
   readonly optionalDependencies?: Record<string, string>
 }
 
-/** Optional packages that a locked package names and the lock file lacks: `npm install` forgives that, `npm ci` does not. */
+/**
+ * Optional packages that a locked package names and the lock file lacks: `npm install` forgives that, `npm ci` does
+ * not.
+ */
 function unlocked(packages: Readonly<Record<string, Locked>>): readonly string[] {
   return Object.entries(packages).flatMap(([path, { optionalDependencies = {} }]) =>
-    Object.keys(optionalDependencies).filter((name) => ![path, ''].some((at) => join(at, 'node_modules', name) in packages)),
+    Object.keys(optionalDependencies).filter(
+      (name) => ![path, ''].some((at) => join(at, 'node_modules', name) in packages),
+    ),
   )
 }
 

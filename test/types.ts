@@ -1,6 +1,6 @@
 /**
- * What the types accept and refuse. Nothing here runs: `tsc` is the test. A line after `@ts-expect-error` has to be an error, or else the compiler complains
- * of the comment; this is the only file in which that comment is allowed.
+ * What the types accept and refuse. Nothing here runs: `tsc` is the test. A line after `@ts-expect-error` has to be an
+ * error, or else the compiler complains of the comment; this is the only file in which that comment is allowed.
  */
 import {
   type AcquireOptions,
@@ -125,7 +125,8 @@ export function standing(each: Standing): string {
 
 /** Errors are told apart by their class. */
 export function explained(error: unknown): string {
-  if (error instanceof EngineError) return `${error.outcome satisfies 'not-applied' | 'unknown'} ${error.code satisfies 'ENGINE'}`
+  if (error instanceof EngineError)
+    return `${error.outcome satisfies 'not-applied' | 'unknown'} ${error.code satisfies 'ENGINE'}`
   return 'something else'
 }
 

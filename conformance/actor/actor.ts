@@ -1,8 +1,9 @@
 /**
- * The actor: a real process with a client of its own, which a test sends commands to and then kills, stops, cuts off or lets stall.
+ * The actor: a real process with a client of its own, which a test sends commands to and then kills, stops, cuts off or
+ * lets stall.
  *
- * It is started by `Actor.start` (client.ts), never by hand, and it ends when the channel to its test closes. What goes unhandled here is told to the test:
- * a lock library must never cause it.
+ * It is started by `Actor.start` (client.ts), never by hand, and it ends when the channel to its test closes. What goes
+ * unhandled here is told to the test: a lock library must never cause it.
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -14,7 +15,9 @@ import { type FaultyEngine, faulty } from '../faulty.ts'
 import { lockBySpec } from '../locks-by-spec.ts'
 import type { Arguments, Commands, FromActor, Look, Question, Turn } from './protocol.ts'
 
-type Doing = { [Name in keyof Commands]: (args: Arguments<Name>) => ReturnType<Commands[Name]> | Promise<ReturnType<Commands[Name]>> }
+type Doing = {
+  [Name in keyof Commands]: (args: Arguments<Name>) => ReturnType<Commands[Name]> | Promise<ReturnType<Commands[Name]>>
+}
 
 interface Attended {
   readonly turns: Turn[]
@@ -68,7 +71,9 @@ function attend(name: string, looking: boolean): void {
   }, 2).unref()
 }
 
-/** The numbers of a file, one for each actor. They are replaced as a whole, so that a kill never leaves half of them. */
+/**
+ * The numbers of a file, one for each actor. They are replaced as a whole, so that a kill never leaves half of them.
+ */
 function addOne(numbers: Record<string, number>, file: string, name: string): void {
   const next = `${file}.${name}`
   writeFileSync(next, JSON.stringify({ ...numbers, [name]: (numbers[name] ?? 0) + 1 }))

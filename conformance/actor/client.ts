@@ -1,5 +1,6 @@
 /**
- * A test's end of an actor: start a process, ask it to do things, and do things to it that processes do not survive, or only notice later.
+ * A test's end of an actor: start a process, ask it to do things, and do things to it that processes do not survive, or
+ * only notice later.
  */
 import { type ChildProcess, fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -59,7 +60,11 @@ export class Actor {
 
   /** Start a process. */
   static start(seat: Seat, onUnhandled: OnUnhandled): Actor {
-    const process = fork(actorScript(), { execArgv: [], serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] })
+    const process = fork(actorScript(), {
+      execArgv: [],
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    })
     return new Actor(process, seat, onUnhandled)
   }
 
@@ -98,7 +103,10 @@ export class Actor {
     await this.#exited
   }
 
-  /** SIGSTOP: it stands still and does not know it. A guard ends it if the test dies meanwhile: a stopped process cannot do so itself. */
+  /**
+   * SIGSTOP: it stands still and does not know it. A guard ends it if the test dies meanwhile: a stopped process cannot
+   * do so itself.
+   */
   stop(): void {
     this.#spoiled = true
     const { pid } = this.#process
@@ -128,7 +136,8 @@ export class Actor {
   #heard(message: FromActor, onUnhandled: OnUnhandled): void {
     if (message.type === 'unhandled') onUnhandled(message.message)
     else if (message.type === 'answer') this.#settle(message.number)?.resolve(message.value)
-    else if (message.type === 'refusal') this.#settle(message.number)?.reject(new ActorError(message.name, message.message))
+    else if (message.type === 'refusal')
+      this.#settle(message.number)?.reject(new ActorError(message.name, message.message))
   }
 
   #settle(number: number): Pending | undefined {

@@ -1,11 +1,15 @@
 /**
- * What a test and an actor say to each other over the channel that Node opens between a process and its child: one question, one answer, by number. Structured
- * clone carries bigints. Times are nanoseconds of the host's monotonic clock, which all processes of one host share.
+ * What a test and an actor say to each other over the channel that Node opens between a process and its child: one
+ * question, one answer, by number. Structured clone carries bigints. Times are nanoseconds of the host's monotonic
+ * clock, which all processes of one host share.
  */
 import type { LockSpec } from '../locks-by-spec.ts'
 import type { EngineModule } from '../world.ts'
 
-/** A lease, as its holder saw it. `atNs` was read before the rest, so whatever it says was still said at that time or later. */
+/**
+ * A lease, as its holder saw it. `atNs` was read before the rest, so whatever it says was still said at that time or
+ * later.
+ */
 export interface Look {
   readonly atNs: bigint
   readonly held: boolean
@@ -14,7 +18,8 @@ export interface Look {
 }
 
 /**
- * One turn of the holder's event loop. `looked` is undefined for an actor that only listens: then `told` says whether the abort event has come by itself.
+ * One turn of the holder's event loop. `looked` is undefined for an actor that only listens: then `told` says whether
+ * the abort event has come by itself.
  */
 export interface Turn {
   readonly atNs: bigint
@@ -36,7 +41,10 @@ export interface Commands {
   turns(args: { lease: string }): readonly Turn[]
   /** Block the event loop, and look at the lease before anything else can run. */
   stall(args: { lease: string; ms: number }): Look
-  /** Read, wait a turn, write: add 1 to our own entry in a file of numbers, `times` times, each under the lock. Answers how often the lease was lost. */
+  /**
+   * Read, wait a turn, write: add 1 to our own entry in a file of numbers, `times` times, each under the lock. Answers
+   * how often the lease was lost.
+   */
   count(args: { lock: LockSpec; file: string; name: string; times: number }): number
   /** Campaign, and lead until ended. Resolves when it leads. */
   lead(args: { lease: string; key: string; ttlMs: number }): Look

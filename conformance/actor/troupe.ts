@@ -1,6 +1,6 @@
 /**
- * The actors of one run. Starting a process is the dearest part of a case that has actors, so one to which nothing lasting was done acts again in the next case, with
- * a new engine.
+ * The actors of one run. Starting a process is the dearest part of a case that has actors, so one to which nothing
+ * lasting was done acts again in the next case, with a new engine.
  */
 import type { World } from '../world.ts'
 import { Actor, type ActorOptions, type OnUnhandled } from './client.ts'

@@ -54,7 +54,12 @@ export const batches: Group = {
         const free = scene.claim(scene.key('free'))
         const waits = scene.claim(taken.key)
         const never = scene.claim(scene.key('never'))
-        const [held, busy, waiting, again] = await one.enter([free, scene.claim(taken.key, { wait: false }), waits, free])
+        const [held, busy, waiting, again] = await one.enter([
+          free,
+          scene.claim(taken.key, { wait: false }),
+          waits,
+          free,
+        ])
         isHeld(held)
         isBusy(busy)
         isWaiting(waiting)
@@ -72,7 +77,9 @@ export const batches: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const keys = Array.from({ length: 10 }, (_, index) => scene.key(`full ${index}`))
-        const claims = Array.from({ length: scene.traits.batchLimit }, (_, index) => scene.claim(keys[index % 10] as string))
+        const claims = Array.from({ length: scene.traits.batchLimit }, (_, index) =>
+          scene.claim(keys[index % 10] as string),
+        )
         const states = (await engine.enter(claims)).map(({ state }) => state)
         assert.deepEqual(
           states,

@@ -95,7 +95,9 @@ export const cancelling: Group = {
         const keys = Array.from({ length: 10 }, (_, index) => scene.key(`many ${index}`))
         await Promise.all(keys.map((key) => one.mutex(key).acquire()))
         const cancel = new AbortController()
-        const asked = keys.flatMap((key) => Array.from({ length: 5 }, () => other.mutex(key).acquire({ signal: cancel.signal })))
+        const asked = keys.flatMap((key) =>
+          Array.from({ length: 5 }, () => other.mutex(key).acquire({ signal: cancel.signal })),
+        )
         const settled = Promise.allSettled(asked)
         for (const key of keys) await scene.inLine(engine, key, 6)
         cancel.abort(new Error('all of you'))

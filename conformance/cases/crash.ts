@@ -1,4 +1,7 @@
-/** Death and absence: of holders, of waiters, in line and at work; in this process by silence, in others by SIGKILL and SIGSTOP. */
+/**
+ * Death and absence: of holders, of waiters, in line and at work; in this process by silence, in others by SIGKILL and
+ * SIGSTOP.
+ */
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,7 +14,9 @@ import { later } from '../scene.ts'
 import { isBusy } from '../standings.ts'
 
 /** A file of numbers that processes add to. */
-async function withNumbers(work: (file: string, numbers: () => Record<string, number>) => Promise<void>): Promise<void> {
+async function withNumbers(
+  work: (file: string, numbers: () => Record<string, number>) => Promise<void>,
+): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-numbers-'))
   const file = join(folder, 'numbers.json')
   writeFileSync(file, '{}')
@@ -30,7 +35,9 @@ const counting: readonly Case[] = mutexes.map((like) => ({
     const crew = await scene.times(3, () => scene.actor())
     const times = 20 * scene.rounds
     await withNumbers(async (file, numbers) => {
-      await Promise.all(crew.map((actor, index) => actor.ask('count', { lock: like.spec(key), file, name: `actor ${index}`, times })))
+      await Promise.all(
+        crew.map((actor, index) => actor.ask('count', { lock: like.spec(key), file, name: `actor ${index}`, times })),
+      )
       assert.deepEqual(numbers(), { 'actor 0': times, 'actor 1': times, 'actor 2': times })
     })
   },
@@ -79,10 +86,15 @@ export const crash: Group = {
         const lease = await client.locks.mutex(scene.key(), { ttl: scene.fairTtlMs }).acquire()
         const told: string[] = []
         lease.signal.addEventListener('abort', () => told.push('the signal'))
-        AbortSignal.any([lease.signal, new AbortController().signal]).addEventListener('abort', () => told.push('one made from it'))
+        AbortSignal.any([lease.signal, new AbortController().signal]).addEventListener('abort', () =>
+          told.push('one made from it'),
+        )
         client.engine.cut()
         await scene.eventually('both told', () => told.length === 2)
-        assert(lease.signal.reason instanceof LeaseLostError && lease.signal.reason.why === 'deadline', String(lease.signal.reason))
+        assert(
+          lease.signal.reason instanceof LeaseLostError && lease.signal.reason.why === 'deadline',
+          String(lease.signal.reason),
+        )
         assert.equal(lease.held, false)
       },
     },

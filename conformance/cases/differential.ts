@@ -13,8 +13,11 @@ export const differential: Group = {
       limitMs: 60_000,
       async run(scene) {
         for (let round = 0; round < scene.rounds; round += 1) {
-          // Each is in lines of its own. All are awaited, also after one has failed: what it would go on with is cleared away then.
-          const traces = await Promise.allSettled([0, 1, 2, 3].map((trace) => Trace.run(scene, scene.seed + 4 * round + trace)))
+          // Each is in lines of its own. All are awaited, also after one has failed: what it would go on with is
+          // cleared away then.
+          const traces = await Promise.allSettled(
+            [0, 1, 2, 3].map((trace) => Trace.run(scene, scene.seed + 4 * round + trace)),
+          )
           for (const trace of traces) if (trace.status === 'rejected') throw trace.reason
         }
       },

@@ -35,7 +35,8 @@ export const election: Group = {
         allInLine = true
         await Promise.all(campaigns)
         assert.deepEqual(led, ['ann', 'bob', 'cleo'])
-        for (const [index, term] of terms.entries()) assert(index === 0 || term > (terms[index - 1] as bigint), `terms ${terms.join(', ')}`)
+        for (const [index, term] of terms.entries())
+          assert(index === 0 || term > (terms[index - 1] as bigint), `terms ${terms.join(', ')}`)
         await scene.inLine(engine, key, 0)
       },
     },
@@ -92,7 +93,10 @@ export const election: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
-        const [dying, next] = await Promise.all([scene.faulty({ ttl: scene.fairTtlMs }), scene.locks({ holder: 'next' })])
+        const [dying, next] = await Promise.all([
+          scene.faulty({ ttl: scene.fairTtlMs }),
+          scene.locks({ holder: 'next' }),
+        ])
         const lost = dying.locks.election(key).lead(async (lease) => {
           dying.engine.cut()
           await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
@@ -112,7 +116,10 @@ export const election: Group = {
       needs: [ownTtl],
       async run(scene) {
         const key = scene.key()
-        const [dying, onlooker] = await Promise.all([scene.faulty({ holder: 'dying' }), scene.locks({ ttl: scene.fairTtlMs })])
+        const [dying, onlooker] = await Promise.all([
+          scene.faulty({ holder: 'dying' }),
+          scene.locks({ ttl: scene.fairTtlMs }),
+        ])
         await dying.locks.mutex(key, { ttl: scene.fairTtlMs }).acquire()
         dying.engine.cut()
         const seen: (string | undefined)[] = []
@@ -137,7 +144,8 @@ export const election: Group = {
         await first.kill()
         const { held, token } = await taking
         assert.equal(held, true)
-        if (scene.traits.fencing) assert(token !== null && old.token !== null && token > old.token, `term ${token} after ${old.token}`)
+        if (scene.traits.fencing)
+          assert(token !== null && old.token !== null && token > old.token, `term ${token} after ${old.token}`)
         await scene.inLine(engine, key, 1)
       },
     },

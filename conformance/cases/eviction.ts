@@ -60,10 +60,15 @@ export const eviction: Group = {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         for (const how of ['now', 'expire'] as const) {
           const key = scene.key(how)
-          const [holder, waiter, behind] = [scene.claim(key), scene.claim(key, { ttlMs: 6 * scene.fairTtlMs }), scene.claim(key)]
+          const [holder, waiter, behind] = [
+            scene.claim(key),
+            scene.claim(key, { ttlMs: 6 * scene.fairTtlMs }),
+            scene.claim(key),
+          ]
           await one.enter([holder, waiter, behind])
           const { entries } = await other.inspect(key)
-          const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
+          const token =
+            entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
           assert.equal(await other.evict(key, token, how), true)
           isGone((await one.renew([waiter]))[0], 'evicted')
           assert.deepEqual(
@@ -102,7 +107,8 @@ export const eviction: Group = {
           assert(lease.token !== null)
           assert.equal(await evicting.evict(key, lease.token, 'expire'), true)
           // It may have been told before we were.
-          if (!lease.signal.aborted) await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
+          if (!lease.signal.aborted)
+            await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
           assert.equal(lease.held, false)
           return 'done'
         })
@@ -119,7 +125,8 @@ export const eviction: Group = {
         await locks.mutex(key).acquire()
         const asked = later(waiting.mutex(key).acquire())
         const { entries } = await scene.inLine(engine, key, 2)
-        const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
+        const token =
+          entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
         assert.equal(await locks.evict(key, token, 'now'), true)
         await assert.rejects(asked, (error) => error instanceof LeaseLostError && error.why === 'evicted')
         await scene.inLine(engine, key, 1)

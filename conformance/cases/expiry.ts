@@ -77,7 +77,9 @@ export const expiry: Group = {
         for (let round = 0; round < 20 * scene.rounds; round += 1) {
           const claim = scene.claim(scene.key())
           isHeld((await one.enter([claim]))[0])
-          await Promise.all(round % 2 === 0 ? [one.renew([claim]), one.leave([claim])] : [one.leave([claim]), one.renew([claim])])
+          await Promise.all(
+            round % 2 === 0 ? [one.renew([claim]), one.leave([claim])] : [one.leave([claim]), one.renew([claim])],
+          )
           isGone((await one.renew([claim]))[0], 'unknown')
           assert.deepEqual(await statesOf(other, claim.key), [], 'somebody is left in line')
         }
@@ -132,7 +134,10 @@ export const expiry: Group = {
         await engine.leave([holder])
         const after = entryOf(await engine.inspect(key), waiter)
         assert.equal(after.state, 'held')
-        assert(after.remainingMs <= before.remainingMs, `${before.remainingMs} ms left before the grant, ${after.remainingMs} ms after it`)
+        assert(
+          after.remainingMs <= before.remainingMs,
+          `${before.remainingMs} ms left before the grant, ${after.remainingMs} ms after it`,
+        )
       },
     },
     {

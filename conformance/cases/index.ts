@@ -1,4 +1,7 @@
-/** All cases, by property: first those that mostly wait, the longest in front, then those that are played alone. The ones that leave dead entries behind come before those that look for what is left. */
+/**
+ * All cases, by property: first those that mostly wait, the longest in front, then those that are played alone. The
+ * ones that leave dead entries behind come before those that look for what is left.
+ */
 import type { Group } from '../case.ts'
 import { batches } from './batches.ts'
 import { cancelling } from './cancelling.ts'

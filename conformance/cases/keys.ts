@@ -1,5 +1,6 @@
 /**
- * Keys are bytes. Every key of this zoo is a line of its own, on every engine: prefix ranges, collations, patterns, hash tags and escaping have all broken this somewhere.
+ * Keys are bytes. Every key of this zoo is a line of its own, on every engine: prefix ranges, collations, patterns,
+ * hash tags and escaping have all broken this somewhere.
  */
 import assert from 'node:assert/strict'
 import type { Engine } from '../../src/core/engine.ts'
@@ -9,8 +10,49 @@ import { isBusy, isHeld, statesOf } from '../standings.ts'
 /** What follows a common beginning; the empty string is the beginning itself. */
 const ZOO: readonly string[] = [
   ...['', 'a', 'A', 'a ', ' a', 'a  ', 'aa', 'ab', 'b', 'á', 'Á', 'a\u0301', 'ä', 'ß', 'ss', 'ı', 'i', 'I', 'İ'],
-  ...['a/b', 'a/', '/a', 'a//b', '../a', 'a.b', 'a:b', 'a|b', 'a+b', 'a=b', 'a&b', 'a?b', 'a#b', 'a;b', 'a,b', 'a@b', 'a-b', 'a_b', 'axb'],
-  ...['{}x', '{x}', 'x{', 'a}b', 'a{b}c', '{a}{b}', '{{a}}', '{', '}', '[a]', '[ab]', 'a*', '*', 'a?', 'a%', '%', '_', '\\', 'a\\b', 'a\\'],
+  ...[
+    'a/b',
+    'a/',
+    '/a',
+    'a//b',
+    '../a',
+    'a.b',
+    'a:b',
+    'a|b',
+    'a+b',
+    'a=b',
+    'a&b',
+    'a?b',
+    'a#b',
+    'a;b',
+    'a,b',
+    'a@b',
+    'a-b',
+    'a_b',
+    'axb',
+  ],
+  ...[
+    '{}x',
+    '{x}',
+    'x{',
+    'a}b',
+    'a{b}c',
+    '{a}{b}',
+    '{{a}}',
+    '{',
+    '}',
+    '[a]',
+    '[ab]',
+    'a*',
+    '*',
+    'a?',
+    'a%',
+    '%',
+    '_',
+    '\\',
+    'a\\b',
+    'a\\',
+  ],
   ...[
     "'",
     "a'b",
@@ -30,7 +72,21 @@ const ZOO: readonly string[] = [
     '\u0085',
     '\u00a0',
   ],
-  ...['0', '00', '1', '1.0', '1e0', 'null', 'true', 'undefined', 'NaN', '__proto__', 'constructor', 'toString', 'hasOwnProperty'],
+  ...[
+    '0',
+    '00',
+    '1',
+    '1.0',
+    '1e0',
+    'null',
+    'true',
+    'undefined',
+    'NaN',
+    '__proto__',
+    'constructor',
+    'toString',
+    'hasOwnProperty',
+  ],
   ...[
     '键',
     'ключ',
@@ -95,7 +151,8 @@ export const keys: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const base = scene.key('long')
-        const fill = (unit: string): string => base + unit.repeat(Math.floor((512 - Buffer.byteLength(base)) / Buffer.byteLength(unit)))
+        const fill = (unit: string): string =>
+          base + unit.repeat(Math.floor((512 - Buffer.byteLength(base)) / Buffer.byteLength(unit)))
         const long = [
           fill('x'),
           fill('x').slice(0, -1),

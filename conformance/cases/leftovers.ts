@@ -1,4 +1,7 @@
-/** Nothing is left: no timer, no socket, no listener, no entry, no row, after ten thousand cycles of everything that begins and ends. */
+/**
+ * Nothing is left: no timer, no socket, no listener, no entry, no row, after ten thousand cycles of everything that
+ * begins and ends.
+ */
 import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -45,7 +48,10 @@ function countingClock(): Clock & { readonly standing: number } {
   }
 }
 
-/** One cycle of each kind: had and released; taken, so tried in vain; taken, so waited for and cancelled; waited for until patience ran out. */
+/**
+ * One cycle of each kind: had and released; taken, so tried in vain; taken, so waited for and cancelled; waited for
+ * until patience ran out.
+ */
 async function cycles(locks: Locks, taken: string, stop: AbortSignal): Promise<void> {
   const cancel = new AbortController()
   const signal = AbortSignal.any([cancel.signal, stop])
@@ -96,8 +102,16 @@ async function comeAndGo(engine: Engine, scene: Scene): Promise<void> {
   await engine.leave([claim])
 }
 
-/** Until the server stores nothing that it did not store before. Engines may clear away when somebody comes to a line, or is new, so somebody does and is. */
-async function nothingMore(scene: Scene, before: readonly string[], onlooker: Engine, keys: readonly string[]): Promise<void> {
+/**
+ * Until the server stores nothing that it did not store before. Engines may clear away when somebody comes to a line,
+ * or is new, so somebody does and is.
+ */
+async function nothingMore(
+  scene: Scene,
+  before: readonly string[],
+  onlooker: Engine,
+  keys: readonly string[],
+): Promise<void> {
   let more: readonly string[] = []
   const look = async (): Promise<boolean> => {
     for (const key of keys) await onlooker.inspect(key)
@@ -132,7 +146,10 @@ export const leftovers: Group = {
           return keys.length === 1 && keys[0] === key
         })
         assert.equal(getEventListeners(stop.signal, 'abort').length, 0, 'listeners on a signal that all cycles shared')
-        await scene.eventually('one beat for renewals and one for leaves, and no other timer', () => clock.standing <= 2)
+        await scene.eventually(
+          'one beat for renewals and one for leaves, and no other timer',
+          () => clock.standing <= 2,
+        )
         await held.release()
         await Promise.all([locks.close(), holding.close()])
         assert.equal(clock.standing, 0, 'timers that stand after the locks were closed')

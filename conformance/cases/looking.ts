@@ -15,13 +15,18 @@ export const looking: Group = {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()
         const holders = ['api-7', 'O\'Brien \\ "quoted" %s {}', `ü${'x'.repeat(510)}`, '', 'line\nbreak\t🔑']
-        const claims = holders.map((holder, index) => scene.claim(key, { holder, weight: 1 + index, limit: 5, ttlMs: 60_000 + index }))
+        const claims = holders.map((holder, index) =>
+          scene.claim(key, { holder, weight: 1 + index, limit: 5, ttlMs: 60_000 + index }),
+        )
         await one.enter(claims)
         const line = await other.inspect(key)
         assert.equal(line.entries.length, claims.length)
         for (const claim of claims) {
           const { holder, weight, limit, ttlMs, remainingMs, ageMs } = entryOf(line, claim)
-          assert.deepEqual({ holder, weight, limit }, { holder: claim.holder, weight: claim.weight, limit: claim.limit })
+          assert.deepEqual(
+            { holder, weight, limit },
+            { holder: claim.holder, weight: claim.weight, limit: claim.limit },
+          )
           if (scene.traits.ttl === 'entry') assert.equal(ttlMs, claim.ttlMs)
           assert(remainingMs > 0 && remainingMs <= ttlMs, `${remainingMs} ms left of ${ttlMs}`)
           assert(ageMs === null || (ageMs >= 0 && ageMs < 60_000), `${ageMs} ms old`)

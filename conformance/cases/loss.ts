@@ -1,6 +1,6 @@
 /**
- * A holder learns of its loss before the next one is let in. It is shown by its own record: what it saw, turn by turn of its event loop, with the time of the host, which
- * all processes share.
+ * A holder learns of its loss before the next one is let in. It is shown by its own record: what it saw, turn by turn
+ * of its event loop, with the time of the host, which all processes share.
  */
 import assert from 'node:assert/strict'
 import type { Look, Turn } from '../actor/protocol.ts'
@@ -8,7 +8,10 @@ import type { Group } from '../case.ts'
 import { actors, lossBeforeNext } from '../needs.ts'
 import { later, type Scene } from '../scene.ts'
 
-/** A holds and says at every turn whether it does; something is done to it; B, here, waits and gets the lock. Then A's own record is read. */
+/**
+ * A holds and says at every turn whether it does; something is done to it; B, here, waits and gets the lock. Then A's
+ * own record is read.
+ */
 async function takenOver(
   scene: Scene,
   looking: boolean,
@@ -55,7 +58,8 @@ export const loss: Group = {
           'it held at first',
         )
         for (const { atNs, looked } of turns) {
-          if (atNs > grantedNs) assert.deepEqual(looked, { held: false, aborted: true }, 'seen after the next one was let in')
+          if (atNs > grantedNs)
+            assert.deepEqual(looked, { held: false, aborted: true }, 'seen after the next one was let in')
         }
       },
     },
@@ -64,7 +68,8 @@ export const loss: Group = {
       needs: [actors, lossBeforeNext],
       async run(scene) {
         const { turns, grantedNs, last } = await takenOver(scene, false, away)
-        // One turn may have been under way when it was stopped, and in the next one the timer that tells may come second. No later one is silent.
+        // One turn may have been under way when it was stopped, and in the next one the timer that tells may come
+        // second. No later one is silent.
         const [, , third] = turns.filter(({ atNs }) => atNs > grantedNs)
         assert.equal(third?.told, true, 'the signal was silent when the next one was let in')
         assert.deepEqual({ held: last.held, aborted: last.aborted }, { held: false, aborted: true })

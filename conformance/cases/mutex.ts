@@ -35,7 +35,9 @@ function mutexCases(like: MutexLike): readonly Case[] {
           counter = seen + 1
           inside -= 1
         }
-        await Promise.all(clients.flatMap((locks) => Array.from({ length: each }, () => lockOf(like, locks, key).using(add))))
+        await Promise.all(
+          clients.flatMap((locks) => Array.from({ length: each }, () => lockOf(like, locks, key).using(add))),
+        )
         assert.equal(counter, 3 * each)
       },
     },

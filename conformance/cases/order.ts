@@ -49,7 +49,11 @@ export const order: Group = {
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()
-        const [reader, writer, late] = [scene.claim(key, { limit: UNLIMITED }), scene.claim(key), scene.claim(key, { limit: UNLIMITED })]
+        const [reader, writer, late] = [
+          scene.claim(key, { limit: UNLIMITED }),
+          scene.claim(key),
+          scene.claim(key, { limit: UNLIMITED }),
+        ]
         isHeld((await engine.enter([reader]))[0])
         isWaiting((await engine.enter([writer]))[0], 1)
         isWaiting((await engine.enter([late]))[0], 2)
@@ -92,7 +96,9 @@ export const order: Group = {
     },
     {
       name: 'a claim too many fails alone: the others of its batch are served',
-      needs: [({ traits }) => traits.lineBound <= MANY || `its line takes ${traits.lineBound} entries, too many to fill`],
+      needs: [
+        ({ traits }) => traits.lineBound <= MANY || `its line takes ${traits.lineBound} entries, too many to fill`,
+      ],
       limitMs: 60_000,
       async run(scene) {
         const engine = await scene.engine()
@@ -101,7 +107,11 @@ export const order: Group = {
         for (let size = 0; size < lineBound; size += batchLimit) {
           await engine.enter(Array.from({ length: Math.min(batchLimit, lineBound - size) }, () => scene.claim(key)))
         }
-        const [before, tooMany, after] = await engine.enter([scene.claim(scene.key('a')), scene.claim(key), scene.claim(scene.key('b'))])
+        const [before, tooMany, after] = await engine.enter([
+          scene.claim(scene.key('a')),
+          scene.claim(key),
+          scene.claim(scene.key('b')),
+        ])
         isHeld(before)
         isHeld(after)
         assert.equal(tooMany?.state, 'failed', 'one more than the line takes')

@@ -1,4 +1,7 @@
-/** A server that goes away and comes back. What lines survive it is the engine's word; that nobody hangs, crashes or holds twice is everyone's. */
+/**
+ * A server that goes away and comes back. What lines survive it is the engine's word; that nobody hangs, crashes or
+ * holds twice is everyone's.
+ */
 import assert from 'node:assert/strict'
 import type { Case, Group } from '../case.ts'
 import { fencing, type Need, restart } from '../needs.ts'

@@ -7,11 +7,22 @@ import { fencing, fifo, ownTtl, readers, semaphores } from '../needs.ts'
 import { later, type Scene } from '../scene.ts'
 import { isBusy, isHeld, isWaiting, statesOf } from '../standings.ts'
 
-/** A reader holds, a writer waits behind it, and two readers behind that: what happens to the readers when the writer goes? */
-async function readerWriterReaders(scene: Scene, writerTtlMs = scene.longTtlMs): Promise<readonly [Claim, Claim, Claim, Claim]> {
+/**
+ * A reader holds, a writer waits behind it, and two readers behind that: what happens to the readers when the writer
+ * goes?
+ */
+async function readerWriterReaders(
+  scene: Scene,
+  writerTtlMs = scene.longTtlMs,
+): Promise<readonly [Claim, Claim, Claim, Claim]> {
   const key = scene.key()
   const read = { limit: UNLIMITED }
-  return [scene.claim(key, read), scene.claim(key, { ttlMs: writerTtlMs }), scene.claim(key, read), scene.claim(key, read)]
+  return [
+    scene.claim(key, read),
+    scene.claim(key, { ttlMs: writerTtlMs }),
+    scene.claim(key, read),
+    scene.claim(key, read),
+  ]
 }
 
 const departures: readonly Case[] = [
@@ -52,7 +63,8 @@ const departures: readonly Case[] = [
       await other.enter([writer])
       await one.enter([second, third])
       const { entries } = await one.inspect(reader.key)
-      const token = entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
+      const token =
+        entries[1]?.token ?? scene.doesNotApply('it mints tokens with the grant, so that a waiter cannot be named')
       assert.equal(await one.evict(reader.key, token, 'now'), true)
       for (const standing of await one.renew([reader, second, third])) isHeld(standing)
     },
@@ -84,7 +96,12 @@ const weights: readonly Case[] = [
     async run(scene) {
       const engine = await scene.engine()
       const key = scene.key()
-      const [two, three, big, one] = [2, 3, 4, 1].map((weight) => scene.claim(key, { weight, limit: 5 })) as [Claim, Claim, Claim, Claim]
+      const [two, three, big, one] = [2, 3, 4, 1].map((weight) => scene.claim(key, { weight, limit: 5 })) as [
+        Claim,
+        Claim,
+        Claim,
+        Claim,
+      ]
       const [first, second, third, fourth] = await engine.enter([two, three, big, one])
       isHeld(first)
       isHeld(second)
@@ -126,7 +143,11 @@ const weights: readonly Case[] = [
       const engine = await scene.engine()
       const key = scene.key()
       const whole = { weight: UNLIMITED, limit: UNLIMITED }
-      const [everything, again, little] = [scene.claim(key, whole), scene.claim(key, whole), scene.claim(key, { limit: UNLIMITED })]
+      const [everything, again, little] = [
+        scene.claim(key, whole),
+        scene.claim(key, whole),
+        scene.claim(key, { limit: UNLIMITED }),
+      ]
       isHeld((await engine.enter([everything]))[0])
       const [second, third] = await engine.enter([again, little])
       isWaiting(second)
@@ -153,7 +174,9 @@ const weights: readonly Case[] = [
       }
       const weightsAsked = Array.from({ length: 30 * scene.rounds }, (_, index) => 1 + (index % 4))
       await Promise.all(
-        clients.flatMap((locks) => weightsAsked.map((weight) => locks.semaphore(key, 5).using({ weight }, () => use(weight)))),
+        clients.flatMap((locks) =>
+          weightsAsked.map((weight) => locks.semaphore(key, 5).using({ weight }, () => use(weight))),
+        ),
       )
       assert(most <= 5, `${most} of 5 were taken at once`)
       assert(most > 1, 'nothing was shared')
@@ -173,7 +196,11 @@ export const sharing: Group = {
         const [one, other] = await Promise.all([scene.locks(), scene.locks()])
         const engine = await scene.engine()
         const key = scene.key()
-        const leases = await Promise.all([one.rw(key).read.acquire(), one.rw(key).read.acquire(), other.rw(key).read.acquire()])
+        const leases = await Promise.all([
+          one.rw(key).read.acquire(),
+          one.rw(key).read.acquire(),
+          other.rw(key).read.acquire(),
+        ])
         assert.deepEqual(await statesOf(engine, key), ['held', 'held', 'held'])
         assert.equal(await other.rw(key).write.tryAcquire(), undefined, 'a writer beside readers')
         const writing = later(other.rw(key).write.acquire())

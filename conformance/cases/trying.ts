@@ -56,7 +56,9 @@ export const trying: Group = {
       async run(scene) {
         const clients = await scene.times(4, () => scene.locks())
         const key = scene.key()
-        const tries = await Promise.all(clients.flatMap((locks) => Array.from({ length: 250 }, () => locks.mutex(key).tryAcquire())))
+        const tries = await Promise.all(
+          clients.flatMap((locks) => Array.from({ length: 250 }, () => locks.mutex(key).tryAcquire())),
+        )
         const [lease, ...more] = tries.filter((one) => one !== undefined)
         assert(lease !== undefined, 'nobody got it')
         assert.equal(more.length, 0, 'more than one got it')

@@ -1,4 +1,7 @@
-/** Unknown outcomes: requests and replies that are lost on the way. Nobody can tell whether the call was applied, and it must not matter. */
+/**
+ * Unknown outcomes: requests and replies that are lost on the way. Nobody can tell whether the call was applied, and it
+ * must not matter.
+ */
 import assert from 'node:assert/strict'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'

@@ -84,7 +84,10 @@ export const waiting: Group = {
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const ttlMs = 600_000
-        const [holding, waiting] = [scene.claim(scene.key(), { ttlMs }), scene.claim(scene.key(), { ttlMs, wait: true })]
+        const [holding, waiting] = [
+          scene.claim(scene.key(), { ttlMs }),
+          scene.claim(scene.key(), { ttlMs, wait: true }),
+        ]
         const heard: string[] = []
         const givenUp = await other.subscribe?.(() => undefined)
         await other.subscribe?.((news) => {

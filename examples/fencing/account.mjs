@@ -1,4 +1,7 @@
-/** An account in a SQLite file, which is what the lock protects. The driver is whichever SQLite this Node has: its own, or the prebuilt one that Holdfast uses. */
+/**
+ * An account in a SQLite file, which is what the lock protects. The driver is whichever SQLite this Node has: its own,
+ * or the prebuilt one that Holdfast uses.
+ */
 import { guard } from 'holdfast/guards/sqlite'
 
 async function driver() {

@@ -1,7 +1,9 @@
 /**
- * The story that every text on distributed locks tells, with real processes: A holds the lock and is stopped, for longer than its lease; B takes over and writes; A wakes up and writes.
+ * The story that every text on distributed locks tells, with real processes: A holds the lock and is stopped, for
+ * longer than its lease; B takes over and writes; A wakes up and writes.
  *
- * `tell` runs it once and answers what happened. `heard` is called with each event as it comes: { atMs, who, did, ... }.
+ * `tell` runs it once and answers what happened. `heard` is called with each event as it comes: { atMs, who, did, ...
+ * }.
  */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -26,7 +28,11 @@ export async function tell(guarded, heard = () => {}) {
   }
   const workers = []
   const start = (who) => {
-    const worker = new Worker(who, [who, `sqlite:${join(folder, 'locks.db')}`, file, guarded ? 'guarded' : 'bare', DEPOSIT[who]], note)
+    const worker = new Worker(
+      who,
+      [who, `sqlite:${join(folder, 'locks.db')}`, file, guarded ? 'guarded' : 'bare', DEPOSIT[who]],
+      note,
+    )
     workers.push(worker)
     return worker
   }

@@ -1,6 +1,7 @@
 /**
- * One worker of the demonstration, a process of its own. It takes the lock, reads the balance, thinks, and writes back what it made of it. It does everything a careful program does without a guard: it
- * looks at its lease right before it writes. That is not enough: between the look and the write, it can be stopped for as long as the world likes.
+ * One worker of the demonstration, a process of its own. It takes the lock, reads the balance, thinks, and writes back
+ * what it made of it. It does everything a careful program does without a guard: it looks at its lease right before it
+ * writes. That is not enough: between the look and the write, it can be stopped for as long as the world likes.
  */
 import { connect, StaleTokenError } from 'holdfast'
 import { guard } from 'holdfast/guards/sqlite'

@@ -1,10 +1,12 @@
 /**
- * A market: in each round there is one ticket left, and ten buyers in eight processes who all want it at the same moment. Then the sales are counted: has anybody bought what was gone?
+ * A market: in each round there is one ticket left, and ten buyers in eight processes who all want it at the same
+ * moment. Then the sales are counted: has anybody bought what was gone?
  *
  *     node examples/inventory/market.mjs postgres://127.0.0.1/shop [rounds]
  *     node examples/inventory/market.mjs mysql://app@127.0.0.1/shop
  *
- * It makes two tables, `tickets` and `sales`, in that database, and Holdfast makes its own for the leases. Ends with 1 if one of the safe ways has oversold, or the unsafe one has not.
+ * It makes two tables, `tickets` and `sales`, in that database, and Holdfast makes its own for the leases. Ends with 1
+ * if one of the safe ways has oversold, or the unsafe one has not.
  */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -18,14 +20,19 @@ const [url, roundsGiven] = process.argv.slice(2)
 const rounds = Number(roundsGiven ?? 100)
 
 const shop = openShop(url)
-await shop.query('CREATE TABLE tickets (id int PRIMARY KEY, remaining int NOT NULL, version int NOT NULL, fence bigint NOT NULL)')
+await shop.query(
+  'CREATE TABLE tickets (id int PRIMARY KEY, remaining int NOT NULL, version int NOT NULL, fence bigint NOT NULL)',
+)
 await shop.query('CREATE TABLE sales (ticket int NOT NULL, buyer int NOT NULL)')
 
 const processes = await Promise.all(
   Array.from({ length: PROCESSES }, async (_, index) => {
     const child = fork(new URL('buyers.mjs', import.meta.url), [url])
     await answer(child)
-    return { child, buyers: Array.from({ length: BUYERS }, (_, buyer) => buyer).filter((buyer) => buyer % PROCESSES === index) }
+    return {
+      child,
+      buyers: Array.from({ length: BUYERS }, (_, buyer) => buyer).filter((buyer) => buyer % PROCESSES === index),
+    }
   }),
 )
 
@@ -38,9 +45,12 @@ await shop.locks.close()
 await shop.close()
 
 for (const { way, sold, oversold, perSecond } of results) {
-  console.log(`${way.padEnd(10)} ${String(sold).padStart(5)} sold of ${rounds}, ${oversold} oversold, ${perSecond.toFixed(0)} tickets/s`)
+  console.log(
+    `${way.padEnd(10)} ${String(sold).padStart(5)} sold of ${rounds}, ${oversold} oversold, ${perSecond.toFixed(0)} tickets/s`,
+  )
 }
-if (results.some(({ way, sold, oversold }) => (way === 'naive' ? oversold === 0 : oversold > 0 || sold !== rounds))) process.exitCode = 1
+if (results.some(({ way, sold, oversold }) => (way === 'naive' ? oversold === 0 : oversold > 0 || sold !== rounds)))
+  process.exitCode = 1
 process.send?.(results)
 if (process.connected) process.disconnect()
 

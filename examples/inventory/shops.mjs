@@ -1,11 +1,16 @@
-/** The same shop on PostgreSQL and on MySQL or MariaDB: how to ask, how to have a transaction, and what to lock with. */
+/**
+ * The same shop on PostgreSQL and on MySQL or MariaDB: how to ask, how to have a transaction, and what to lock with.
+ */
 import mysql2 from 'mysql2/promise'
 import pg from 'pg'
 import * as mysql from '../../dist/src/engines/mysql/index.js'
 import * as postgres from '../../dist/src/engines/postgres/index.js'
 import { createLocks } from '../../dist/src/index.js'
 
-/** Connections of one process: as many as it has buyers. Leases have no connections of their own: they ask on the same ones. */
+/**
+ * Connections of one process: as many as it has buyers. Leases have no connections of their own: they ask on the same
+ * ones.
+ */
 const CONNECTIONS = 2
 
 export function openShop(url) {
@@ -40,7 +45,10 @@ function openPostgres(connectionString) {
       const client = await pool.connect()
       try {
         await client.query('BEGIN')
-        const result = await work({ ...counter(asking(client)), rowLock: (options) => postgres.rowLock(client, options) })
+        const result = await work({
+          ...counter(asking(client)),
+          rowLock: (options) => postgres.rowLock(client, options),
+        })
         await client.query('COMMIT')
         return result
       } catch (error) {

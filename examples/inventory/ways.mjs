@@ -1,7 +1,9 @@
 /**
- * Selling the last ticket, in four ways. Each answers whether this buyer got it; `shop` hides what differs between the databases (shops.mjs).
+ * Selling the last ticket, in four ways. Each answers whether this buyer got it; `shop` hides what differs between the
+ * databases (shops.mjs).
  *
- * The first is how it is often written, and it sells the ticket to everybody who looks before the first one writes. The others never do.
+ * The first is how it is often written, and it sells the ticket to everybody who looks before the first one writes. The
+ * others never do.
  */
 
 /** Look, then write: between the two, others look as well. */
@@ -28,13 +30,22 @@ export async function byRowLock(shop, ticket, buyer) {
 /** Nothing is locked. Who was slower finds another version, looks again, and sees that it is gone. */
 export async function byVersion(shop, ticket, buyer) {
   const change = (row) => (row.remaining > 0 ? { remaining: row.remaining - 1 } : undefined)
-  const { state } = await shop.optimistic({ table: 'tickets', where: { id: ticket }, version: 'version', change, retries: 50 })
+  const { state } = await shop.optimistic({
+    table: 'tickets',
+    where: { id: ticket },
+    version: 'version',
+    change,
+    retries: 50,
+  })
   if (state !== 'written') return false
   await shop.sell(ticket, buyer)
   return true
 }
 
-/** One at a time, wherever they run. The token is checked where it matters: a buyer who lost the lease without noticing writes nothing. */
+/**
+ * One at a time, wherever they run. The token is checked where it matters: a buyer who lost the lease without noticing
+ * writes nothing.
+ */
 export async function byLease(shop, ticket, buyer) {
   return await shop.locks.mutex(`ticket:${ticket}`).using(async (lease) => {
     if ((await shop.left(ticket)) === 0) return false

@@ -16,8 +16,8 @@ function promptMs({ terms }: History): number {
 }
 
 /**
- * Who was waiting and is let hold knows it at once where the engine sends news, and with its next renewal where it does not; unless its process or the server
- * had trouble.
+ * Who was waiting and is let hold knows it at once where the engine sends news, and with its next renewal where it does
+ * not; unless its process or the server had trouble.
  */
 function* lostWakeUp(history: History): Iterable<string> {
   const stays = staysByToken(history)
@@ -48,7 +48,8 @@ function* recovery(history: History): Iterable<string> {
   for (const { process, what, keys, at, settledAt } of history.askings) {
     if (dead.has(process)) continue
     const by = Math.max(at, history.calmAt) + boundMs
-    if (settledAt === undefined) yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, never came to an end`
+    if (settledAt === undefined)
+      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, never came to an end`
     else if (settledAt > by)
       yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, came to an end at ${settledAt.toFixed(3)}; all was calm at ${history.calmAt.toFixed(3)}`
   }
@@ -72,8 +73,9 @@ function* patience(history: History): Iterable<string> {
 }
 
 /**
- * A living process that can reach the server renews what it wants, and takes out of the line what it does not, also if it never learned whether it got in:
- * nothing of it is left to expire, for others to wait for. Except what comes in so late that nobody expects it any more.
+ * A living process that can reach the server renews what it wants, and takes out of the line what it does not, also if
+ * it never learned whether it got in: nothing of it is left to expire, for others to wait for. Except what comes in so
+ * late that nobody expects it any more.
  */
 function* leftToExpire(history: History): Iterable<string> {
   const ended = new Set<number | undefined>()
@@ -84,7 +86,8 @@ function* leftToExpire(history: History): Iterable<string> {
   for (const { key, id, process, token, enteredAt, echo, late, goneAt, why } of history.stays) {
     if (echo || late || slow.has(enteredAt) || ended.has(process) || kept.has(token)) continue
     if (why !== 'expired' || goneAt === undefined || goneAt > history.calmAt) continue
-    // With a patient deadline for calls, the core learns of a lost answer only when the entry is about to expire anyway.
+    // With a patient deadline for calls, the core learns of a lost answer only when the entry is about to expire
+    // anyway.
     if (history.terms.callTimeoutMs > (goneAt - enteredAt) / 2) continue
     // What befell the enter itself is no excuse.
     if (!history.troubled(process, enteredAt + 0.001, goneAt)) {

@@ -31,13 +31,17 @@ function* needlessLoss(history: History): Iterable<string> {
     const since = (holding.lostAt ?? holding.believedAt) - terms.ttlMs - terms.callTimeoutMs
     const troubles = [...history.troubles(holding.process, since, at)]
     const [only] = troubles
-    if (only === undefined) yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), and nothing was wrong`
+    if (only === undefined)
+      yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), and nothing was wrong`
     else if (troubles.length === 1 && SINGLE.has(only.kind))
       yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), for one ${only.kind}`
   }
 }
 
-/** An asking is refused only if its process could not reach the server for as long as its ttl, and a try only if its one call failed. */
+/**
+ * An asking is refused only if its process could not reach the server for as long as its ttl, and a try only if its one
+ * call failed.
+ */
 function* needlessRefusal(history: History): Iterable<string> {
   const { terms } = history
   for (const { process, what, keys, at, settledAt, outcome, error } of history.askings) {

@@ -46,7 +46,8 @@ function* goneIsFinal(history: History): Iterable<string> {
     if (verb !== 'enter') continue
     for (const { id } of items) {
       const at = goneAt.get(id)
-      if (at !== undefined && sentAt > at) yield `${id} was gone at ${at.toFixed(3)}, and entered again at ${sentAt.toFixed(3)}`
+      if (at !== undefined && sentAt > at)
+        yield `${id} was gone at ${at.toFixed(3)}, and entered again at ${sentAt.toFixed(3)}`
     }
   }
 }
@@ -57,7 +58,9 @@ function* gapIsAskedAbout(history: History): Iterable<string> {
     const by = at + (2 + 2 * waiting.length) * history.terms.delayMs + 1
     if (history.troubled(process, at, by)) continue
     for (const id of waiting) {
-      const asked = history.calls.some(({ sentAt, items }) => sentAt >= at && sentAt <= by && items.some((item) => item.id === id))
+      const asked = history.calls.some(
+        ({ sentAt, items }) => sentAt >= at && sentAt <= by && items.some((item) => item.id === id),
+      )
       if (!asked) yield `p${process} heard of a gap at ${at.toFixed(3)}, and did not ask about ${id}`
     }
   }
@@ -67,6 +70,7 @@ function* gapIsAskedAbout(history: History): Iterable<string> {
 function* rumoursAreNotBelieved(history: History): Iterable<string> {
   for (const { at, process, key, token, why } of history.rumours) {
     const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
-    if (holding?.grantedAt === at) yield `p${process} believed at ${at.toFixed(3)} that it holds '${key}' (token ${token}): ${why}`
+    if (holding?.grantedAt === at)
+      yield `p${process} believed at ${at.toFixed(3)} that it holds '${key}' (token ${token}): ${why}`
   }
 }

@@ -10,7 +10,10 @@ export const registers: Readonly<Record<string, Check>> = {
   'rightful holder refused': rightfulHolderRefused,
 }
 
-/** The fenced register never accepts somebody between the read and the write of somebody else, but for a late look of whoever came before: that one will not write any more. */
+/**
+ * The fenced register never accepts somebody between the read and the write of somebody else, but for a late look of
+ * whoever came before: that one will not write any more.
+ */
 function* fencedExclusion(history: History): Iterable<string> {
   const reader = new Map<string, Touch>()
   const others = new Map<string, Touch>()
@@ -51,13 +54,21 @@ function* lostUpdates(history: History, fenced: boolean): Iterable<string> {
   }
 }
 
-/** Whoever holds, in the server's truth, has the highest token there is: a guard that refuses it was shown tokens out of order. */
+/**
+ * Whoever holds, in the server's truth, has the highest token there is: a guard that refuses it was shown tokens out of
+ * order.
+ */
 function* rightfulHolderRefused(history: History): Iterable<string> {
   const stays = staysByToken(history)
   for (const touch of history.touches) {
     if (touch.accepted) continue
     const stay = stayOf(stays, touch)
-    if (stay?.grantedAt === undefined || stay.grantedAt > touch.at || (stay.goneAt ?? Number.POSITIVE_INFINITY) <= touch.at) continue
+    if (
+      stay?.grantedAt === undefined ||
+      stay.grantedAt > touch.at ||
+      (stay.goneAt ?? Number.POSITIVE_INFINITY) <= touch.at
+    )
+      continue
     yield `'${touch.key}': token ${touch.token} was refused at ${touch.at.toFixed(3)}, while it held`
   }
 }

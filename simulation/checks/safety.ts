@@ -1,8 +1,9 @@
 /**
  * Nobody believes what is not true: the checks that the locks are for.
  *
- * Two faults excuse a belief, because no lock service with leases survives them unfenced: a server that forgets, and one whose clock is set. And an eviction
- * that frees the line at once is meant to. Even then, no belief outlives its ttl; and tokens are never excused.
+ * Two faults excuse a belief, because no lock service with leases survives them unfenced: a server that forgets, and
+ * one whose clock is set. And an eviction that frees the line at once is meant to. Even then, no belief outlives its
+ * ttl; and tokens are never excused.
  */
 import type { Check } from '../checks.ts'
 import type { FaultKind, History, Holding, Stay } from '../history.ts'
@@ -44,11 +45,15 @@ function* unfencedOverlap(history: History): Iterable<string> {
     )
     const weight = together.reduce((sum, other) => sum + other.weight, 0)
     const limit = Math.min(...together.map((other) => other.limit))
-    if (weight > limit) yield `at ${at.toFixed(3)}, ${together.map(named).join(' and ')} all believe to hold: ${weight} of ${limit}`
+    if (weight > limit)
+      yield `at ${at.toFixed(3)}, ${together.map(named).join(' and ')} all believe to hold: ${weight} of ${limit}`
   }
 }
 
-/** Whoever believes to hold does hold, in the server's truth; is not returned a lease that is over; and never believes again after having doubted. */
+/**
+ * Whoever believes to hold does hold, in the server's truth; is not returned a lease that is over; and never believes
+ * again after having doubted.
+ */
 function* beliefWithoutTruth(history: History): Iterable<string> {
   const stays = staysByToken(history)
   const jumped = history.had('server clock jump')
@@ -57,24 +62,32 @@ function* beliefWithoutTruth(history: History): Iterable<string> {
     const stay = stayOf(stays, holding)
     if (stay?.grantedAt === undefined || stay.grantedAt > grantedAt) {
       // A server whose clock was set may grant and expire in one breath; no witness sees that.
-      if (!jumped) yield `${named(holding)} was returned at ${grantedAt.toFixed(3)}, but the server never let it hold until then`
-    } else if (stay.goneAt !== undefined && believedAt >= stay.goneAt + (jumped || excused(stay) ? holding.ttlMs * 1.01 : 0)) {
+      if (!jumped)
+        yield `${named(holding)} was returned at ${grantedAt.toFixed(3)}, but the server never let it hold until then`
+    } else if (
+      stay.goneAt !== undefined &&
+      believedAt >= stay.goneAt + (jumped || excused(stay) ? holding.ttlMs * 1.01 : 0)
+    ) {
       yield `${named(holding)} believes to hold at ${believedAt.toFixed(3)}, and the server let it go at ${stay.goneAt.toFixed(3)} (${stay.why})`
     }
     if (doubtedAt === grantedAt && holding.lostWhy !== 'closed')
       yield `${named(holding)} was over when it was returned, at ${grantedAt.toFixed(3)}`
     const over = Math.min(doubtedAt, lostAt)
-    if (believedAt > over) yield `${named(holding)} was lost at ${over.toFixed(3)} and held again at ${believedAt.toFixed(3)}`
+    if (believedAt > over)
+      yield `${named(holding)} was lost at ${over.toFixed(3)} and held again at ${believedAt.toFixed(3)}`
   }
 }
 
-/** Whoever listens to the signal is told before the server lets the next one in; or as soon as its process runs again. */
+/**
+ * Whoever listens to the signal is told before the server lets the next one in; or as soon as its process runs again.
+ */
 function* lateSignal(history: History): Iterable<string> {
   if (history.had('server clock jump')) return
   const stays = staysByToken(history)
   for (const holding of history.holdings) {
     const stay = stayOf(stays, holding)
-    if (!holding.listening || stay?.goneAt === undefined || stay.why !== 'expired' || ended(holding, stay.goneAt)) continue
+    if (!holding.listening || stay?.goneAt === undefined || stay.why !== 'expired' || ended(holding, stay.goneAt))
+      continue
     const due = runningFrom(history, holding, stay.goneAt)
     if (due !== undefined && !ended(holding, due) && (holding.lostAt === undefined || holding.lostAt > due)) {
       yield `${named(holding)} expired at ${stay.goneAt.toFixed(3)}; it had to hear of it by ${due.toFixed(3)} and did ${holding.lostAt === undefined ? 'not' : `at ${holding.lostAt.toFixed(3)}`}`
@@ -82,13 +95,17 @@ function* lateSignal(history: History): Iterable<string> {
   }
 }
 
-/** From when on its process runs, at or after `at`. Undefined: timers cannot be relied on, because the machine was asleep during this lease. */
+/**
+ * From when on its process runs, at or after `at`. Undefined: timers cannot be relied on, because the machine was
+ * asleep during this lease.
+ */
 function runningFrom(history: History, holding: Holding, at: number): number | undefined {
   const stops = history.faults.filter(({ kind, process }) => process === holding.process && STOPS.has(kind))
   if (stops.some(({ kind, from, to }) => kind === 'suspension' && from < at && to > holding.grantedAt)) return undefined
   let running = at
   // One stop may begin inside another. What waited for the end happens right after, one thing after the other.
-  for (const { from, to } of stops.sort((a, b) => a.from - b.from)) if (from <= running && to >= running) running = to + 0.01
+  for (const { from, to } of stops.sort((a, b) => a.from - b.from))
+    if (from <= running && to >= running) running = to + 0.01
   return running
 }
 
@@ -100,19 +117,23 @@ function* tokenOrder(history: History): Iterable<string> {
   const held = new Map<string, Stay>()
   for (const stay of history.stays) {
     const before = entered.get(stay.key)
-    if (before !== undefined && stay.token <= before.token) yield `'${stay.key}': token ${stay.token} came after ${before.token}`
+    if (before !== undefined && stay.token <= before.token)
+      yield `'${stay.key}': token ${stay.token} came after ${before.token}`
     entered.set(stay.key, stay)
   }
   for (const stay of history.stays
     .filter(({ grantedAt }) => grantedAt !== undefined)
     .sort((a, b) => (a.grantedAt ?? 0) - (b.grantedAt ?? 0))) {
     const before = held.get(stay.key)
-    if (before !== undefined && stay.token <= before.token) yield `'${stay.key}': token ${stay.token} was granted after ${before.token}`
+    if (before !== undefined && stay.token <= before.token)
+      yield `'${stay.key}': token ${stay.token} was granted after ${before.token}`
     held.set(stay.key, stay)
   }
 }
 
-/** Who renews, and is told that its entry holds by another token, has been away: its own token is stale, and it knows. */
+/**
+ * Who renews, and is told that its entry holds by another token, has been away: its own token is stale, and it knows.
+ */
 function* anotherToken(history: History): Iterable<string> {
   for (const { at, process, key, token } of history.replacements) {
     const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)

@@ -1,6 +1,7 @@
 /**
- * A process that takes locks, holds them, renews them, gives them back, gives up, and sometimes stalls. It does with the majority what the core does: it counts from
- * the send, it repeats what failed, and it leaves again and again where an outcome is unknown.
+ * A process that takes locks, holds them, renews them, gives them back, gives up, and sometimes stalls. It does with
+ * the majority what the core does: it counts from the send, it repeats what failed, and it leaves again and again where
+ * an outcome is unknown.
  */
 import type { Clock } from '../../src/core/clock.ts'
 import type { Standing } from '../../src/core/engine.ts'
@@ -64,7 +65,15 @@ export class Client {
 
   /** Whether that key can be had right now. */
   try(key: string, answer: (held: boolean) => void): void {
-    const claim = { key, id: this.#setting.chance.id(), holder: '', weight: 1, limit: 1, ttlMs: this.#setting.ttlMs, wait: false }
+    const claim = {
+      key,
+      id: this.#setting.chance.id(),
+      holder: '',
+      weight: 1,
+      limit: 1,
+      ttlMs: this.#setting.ttlMs,
+      wait: false,
+    }
     this.#majority.enter([claim], ([standing]) => {
       this.#majority.leave([claim], () => answer(standing?.state === 'held'))
     })
@@ -91,7 +100,8 @@ export class Client {
     for (const errand of errands) errand.floor = record.highest(errand.key)
     const claims = errands.map(({ key, id, wait }) => ({ key, id, holder: '', weight: 1, limit: 1, ttlMs, wait }))
     this.#majority.enter(claims, (standings) => {
-      for (const [index, errand] of errands.entries()) this.#heard(errand, 'enter', standings[index] as Standing, sentAt)
+      for (const [index, errand] of errands.entries())
+        this.#heard(errand, 'enter', standings[index] as Standing, sentAt)
     })
   }
 
@@ -162,7 +172,8 @@ export class Client {
     const again = (): void => {
       this.#majority.leave([errand], (were) => {
         // Later than that it has expired by itself.
-        if ((were === undefined || errand.doubtful) && this.#clock.now() < until) this.#later(ttlMs / 6, ttlMs / 3, again)
+        if ((were === undefined || errand.doubtful) && this.#clock.now() < until)
+          this.#later(ttlMs / 6, ttlMs / 3, again)
       })
     }
     again()

@@ -1,4 +1,7 @@
-/** What kind of world a seed has. Some are friendly, so that what must hold in a friendly world is asked there; some are not. */
+/**
+ * What kind of world a seed has. Some are friendly, so that what must hold in a friendly world is asked there; some are
+ * not.
+ */
 import type { Random } from '../random.ts'
 
 export interface Climate {
@@ -11,13 +14,19 @@ export interface Climate {
   readonly wild: boolean
   /** What was sent on a connection that broke may arrive much later. */
   readonly late: boolean
-  /** How often a connection breaks, a link is silent for a while, a server crashes, its clock jumps, a key vanishes: for each second. */
+  /**
+   * How often a connection breaks, a link is silent for a while, a server crashes, its clock jumps, a key vanishes: for
+   * each second.
+   */
   readonly breaks: number
   readonly holes: number
   readonly crashes: number
   /** A crash loses the keys; never the counts. */
   readonly forgets: boolean
-  /** A crash loses the counts too, and they get lost without one; but the clocks of the servers are right, and tokens begin there anew. */
+  /**
+   * A crash loses the counts too, and they get lost without one; but the clocks of the servers are right, and tokens
+   * begin there anew.
+   */
   readonly amnesia: boolean
   readonly delayMs: number
   /** How many answers come after everybody has stopped waiting for them. */

@@ -1,6 +1,7 @@
 /**
- * Deliberate defects of Redlock: the shortcuts that its implementations take, and that a token for it invites. What a server does is done by lua/ in the engine and by
- * server.ts here, which a test keeps equal; so its defects are planted here.
+ * Deliberate defects of Redlock: the shortcuts that its implementations take, and that a token for it invites. What a
+ * server does is done by lua/ in the engine and by server.ts here, which a test keeps equal; so its defects are planted
+ * here.
  */
 import type { Defect } from '../defects.ts'
 
@@ -47,7 +48,8 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     name: 'redlock: keys of an earlier attempt count as they are',
     file: SERVER,
     find: '      mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n',
-    replace: "      if (mode === 'renew' && !this.#line(key).has(id)) mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n",
+    replace:
+      "      if (mode === 'renew' && !this.#line(key).has(id)) mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n",
     why: 'they may expire the next moment',
     climate: { wild: false, amnesia: false, nodes: 3, breaks: 6, holes: 4 },
   },
@@ -81,7 +83,10 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'const count = this.#countedTo(key)\n',
     replace: 'const count = this.#counts.get(this.#countOf(key)) ?? 0\n',
     why: 'a server that has forgotten its counts takes the word of whoever asks',
-    climate: { ...CALM, ...{ amnesia: true, nodes: 3, clients: 4, keys: 2, shared: true, delayMs: 3, slow: 0, vanishing: 300, breaks: 6 } },
+    climate: {
+      ...CALM,
+      ...{ amnesia: true, nodes: 3, clients: 4, keys: 2, shared: true, delayMs: 3, slow: 0, vanishing: 300, breaks: 6 },
+    },
   },
   {
     name: 'redlock: asked for again after it has left',

@@ -1,8 +1,9 @@
 /**
  * The way from one client to one server: a node, as the client sees it.
  *
- * On one connection messages arrive in order. A connection that breaks fails what is unanswered; what was under way on it is lost, or, in some worlds, arrives much
- * later, after what was sent on the next connection. A link can be silent for a while: then everything arrives when it is over.
+ * On one connection messages arrive in order. A connection that breaks fails what is unanswered; what was under way on
+ * it is lost, or, in some worlds, arrives much later, after what was sent on the next connection. A link can be silent
+ * for a while: then everything arrives when it is over.
  */
 import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from '../../src/engines/redlock/node.ts'
 import type { Random } from '../random.ts'

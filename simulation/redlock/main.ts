@@ -1,6 +1,7 @@
 /**
- * `npm run simulate:redlock -- --grants 1000000 [--seeds 1000] [--from 1] [--stop] [--climate '{"wild":true}']`: run seeds until so many locks were granted, or so many
- * seeds were run, and say what happened. A seed that breaks a property is printed with its number; the exit code is 1 then.
+ * `npm run simulate:redlock -- --grants 1000000 [--seeds 1000] [--from 1] [--stop] [--climate '{"wild":true}']`: run
+ * seeds until so many locks were granted, or so many seeds were run, and say what happened. A seed that breaks a
+ * property is printed with its number; the exit code is 1 then.
  *
  * What runs is src/engines/redlock/majority.ts itself, on simulated servers (server.ts) and links (link.ts).
  */
@@ -35,5 +36,7 @@ for (let seed = Number(values.from); seeds < mostSeeds && grants < mostGrants; s
   if (values.stop && broken > 0) break
 }
 const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
-console.log(`${grants} grants in ${seeds} seeds, ${seconds} s: ${broken === 0 ? 'no token twice, none went back' : `${broken} violations`}`)
+console.log(
+  `${grants} grants in ${seeds} seeds, ${seconds} s: ${broken === 0 ? 'no token twice, none went back' : `${broken} violations`}`,
+)
 process.exitCode = broken > 0 ? 1 : 0

@@ -30,8 +30,10 @@ export class Record {
   granted(key: string, id: string, token: number, floor: number): void {
     this.grants += 1
     const before = this.#given.get(`${key} ${token}`)
-    if (before !== undefined && before !== id) this.#violated('a token twice', `${token} of ${key} was given to ${before} and to ${id}`)
-    if (token <= floor) this.#violated('a token went back', `${id} has ${token} of ${key}, and ${floor} was granted before it asked`)
+    if (before !== undefined && before !== id)
+      this.#violated('a token twice', `${token} of ${key} was given to ${before} and to ${id}`)
+    if (token <= floor)
+      this.#violated('a token went back', `${id} has ${token} of ${key}, and ${floor} was granted before it asked`)
     this.#given.set(`${key} ${token}`, id)
     this.#tokens.set(id, token)
     this.#highest.set(key, Math.max(this.highest(key), token))

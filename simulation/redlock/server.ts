@@ -1,5 +1,6 @@
 /**
- * One server, simulated: what src/engines/redlock/lua does, in a few lines and without a network. A test runs random calls on this and on a real Redis, and compares.
+ * One server, simulated: what src/engines/redlock/lua does, in a few lines and without a network. A test runs random
+ * calls on this and on a real Redis, and compares.
  *
  * `nowMs` is its own clock, which may run a little fast or slow, and in some worlds jumps.
  */
@@ -65,7 +66,8 @@ export class SimulatedServer {
 
   mend({ key, id, ttlMs, attempt, token, seen, notAfterMs }: Mend): void {
     const mine = this.#key(key)
-    if (seen === undefined ? mine !== undefined || this.#now() > notAfterMs : mine?.id !== id || mine.number !== seen) return
+    if (seen === undefined ? mine !== undefined || this.#now() > notAfterMs : mine?.id !== id || mine.number !== seen)
+      return
     this.#counts.set(this.#countOf(key), Math.max(this.#countedTo(key), token))
     if (mine !== undefined) {
       mine.number = token

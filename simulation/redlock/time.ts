@@ -1,4 +1,7 @@
-/** Virtual time for the majority: one heap of events, and a clock for each client that runs at a rate of its own. Nothing here is asynchronous. */
+/**
+ * Virtual time for the majority: one heap of events, and a clock for each client that runs at a rate of its own.
+ * Nothing here is asynchronous.
+ */
 import type { Clock, Timer } from '../../src/core/clock.ts'
 import { Heap, type Heaped } from '../../src/core/heap.ts'
 

@@ -1,8 +1,10 @@
 /**
- * One seed: servers, clients and the weather between them, for a few simulated seconds; then everything heals, everybody leaves, and nothing must be left.
+ * One seed: servers, clients and the weather between them, for a few simulated seconds; then everything heals,
+ * everybody leaves, and nothing must be left.
  *
- * In every world tokens are unique and never go back, whatever clocks do and whatever is lost, as long as counts are not. In worlds whose clocks are honest and whose
- * servers forget nothing, there are never two holders. Where late messages are out of the world, a lock that was given back is gone from every server at once.
+ * In every world tokens are unique and never go back, whatever clocks do and whatever is lost, as long as counts are
+ * not. In worlds whose clocks are honest and whose servers forget nothing, there are never two holders. Where late
+ * messages are out of the world, a lock that was given back is gone from every server at once.
  */
 import { Random } from '../random.ts'
 import { Client } from './client.ts'
@@ -76,7 +78,9 @@ class World {
     const { breaks, holes, crashes, wild, amnesia, vanishing } = this.#climate
     this.#often(breaks, () => this.#chance.pick(this.#chance.pick(this.#links)).break())
     this.#often(holes, () =>
-      this.#chance.pick(this.#chance.pick(this.#links)).silence(this.#time.now + this.#chance.between(20, 1.5 * TTL_MS)),
+      this.#chance
+        .pick(this.#chance.pick(this.#links))
+        .silence(this.#time.now + this.#chance.between(20, 1.5 * TTL_MS)),
     )
     this.#often(crashes, () => this.#crash())
     if (wild) {
@@ -119,13 +123,17 @@ class World {
     this.#offsets[index] = (this.#offsets[index] as number) + this.#chance.between(-3 * TTL_MS, 3 * TTL_MS)
   }
 
-  /** What was given back is on no server a moment later, long before its ttl is over, where all servers are there and nothing is late. */
+  /**
+   * What was given back is on no server a moment later, long before its ttl is over, where all servers are there and
+   * nothing is late.
+   */
   #watch(key: string, id: string): void {
     const { wild, late, holes, crashes, delayMs } = this.#climate
     if (wild || late || holes + crashes > 0 || delayMs > 3) return
     this.#time.after(GONE_MS, () => {
       for (const [index, server] of this.#servers.entries()) {
-        if (server.holder(key) === id) this.#record.left(`${id} has ${key} on server ${index}, ${GONE_MS} ms after it was given back`)
+        if (server.holder(key) === id)
+          this.#record.left(`${id} has ${key} on server ${index}, ${GONE_MS} ms after it was given back`)
       }
     })
   }
@@ -134,7 +142,8 @@ class World {
     for (const client of this.#clients) client.stop()
     // Time for the last errands and for what was late; then time for leaves.
     this.#time.runUntil(this.#time.now + 3 * TTL_MS + 2000)
-    for (const client of this.#clients) if (client.memory > 0) this.#record.left(`a client keeps ${client.memory} entries in mind`)
+    for (const client of this.#clients)
+      if (client.memory > 0) this.#record.left(`a client keeps ${client.memory} entries in mind`)
     if (this.#climate.late || this.#climate.wild) return
     for (const key of this.#keys) this.#tryAlone(key)
   }

@@ -1,6 +1,6 @@
 /**
- * Arguments. A command describes its options as data; this file parses them, and says of wrong ones what is wrong and what was probably meant.
- * Help texts and shell completions are made from the same data.
+ * Arguments. A command describes its options as data; this file parses them, and says of wrong ones what is wrong and
+ * what was probably meant. Help texts and shell completions are made from the same data.
  */
 import { parseArgs } from 'node:util'
 import { type Duration, parseDuration } from '../core/duration.ts'
@@ -45,7 +45,12 @@ export class Input {
   readonly program: readonly string[]
   readonly #values: ReadonlyMap<string, string | true>
 
-  constructor(command: string, rest: readonly string[], program: readonly string[], values: ReadonlyMap<string, string | true>) {
+  constructor(
+    command: string,
+    rest: readonly string[],
+    program: readonly string[],
+    values: ReadonlyMap<string, string | true>,
+  ) {
     this.command = command
     this.rest = rest
     this.program = program
@@ -81,7 +86,8 @@ export class Input {
     if (text === undefined) return undefined
     if (text === '0') return 0
     // Scripts that come from flock mean seconds, programs mean milliseconds: only a unit tells.
-    if (/^\d+(\.\d+)?$/.test(text)) throw new UsageError(`--${name} needs a unit: ${text}s, ${text}ms, ${text}m or ${text}h`)
+    if (/^\d+(\.\d+)?$/.test(text))
+      throw new UsageError(`--${name} needs a unit: ${text}s, ${text}ms, ${text}m or ${text}h`)
     try {
       return parseDuration(text as Duration, `--${name}`)
     } catch {
@@ -118,15 +124,27 @@ export function parseInput(command: string, spec: CommandSpec, argv: readonly st
   return input
 }
 
-function parseOptions(options: OptionSpecs, argv: readonly string[]): { values: Map<string, string | true>; rest: string[] } {
+function parseOptions(
+  options: OptionSpecs,
+  argv: readonly string[],
+): { values: Map<string, string | true>; rest: string[] } {
   const config = Object.fromEntries(
     Object.entries(options).map(([name, { short, takes }]) => [
       name,
-      { type: takes === undefined ? ('boolean' as const) : ('string' as const), ...(short === undefined ? {} : { short }) },
+      {
+        type: takes === undefined ? ('boolean' as const) : ('string' as const),
+        ...(short === undefined ? {} : { short }),
+      },
     ]),
   )
   // Not strict: the errors of parseArgs know nothing of what was meant.
-  const { tokens } = parseArgs({ args: [...argv], options: config, strict: false, allowPositionals: true, tokens: true })
+  const { tokens } = parseArgs({
+    args: [...argv],
+    options: config,
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+  })
   const values = new Map<string, string | true>()
   const rest: string[] = []
   for (const token of tokens) {
@@ -135,8 +153,10 @@ function parseOptions(options: OptionSpecs, argv: readonly string[]): { values: 
     const { name, rawName, value } = token
     const spec = options[name]
     if (spec === undefined) throw new UsageError(`unknown option '${rawName}'${meantOption(rawName, options)}`)
-    if (spec.takes === undefined && value !== undefined) throw new UsageError(`'${rawName}' takes no value; got '${value}'`)
-    if (spec.takes !== undefined && value === undefined) throw new UsageError(`'${rawName}' needs a value: ${rawName} ${spec.takes}`)
+    if (spec.takes === undefined && value !== undefined)
+      throw new UsageError(`'${rawName}' takes no value; got '${value}'`)
+    if (spec.takes !== undefined && value === undefined)
+      throw new UsageError(`'${rawName}' needs a value: ${rawName} ${spec.takes}`)
     values.set(name, value ?? true)
   }
   return { values, rest }
@@ -181,7 +201,8 @@ function distance(from: string, to: string): number {
     for (let j = 1; j <= to.length; j += 1) {
       const same = from[i - 1] === to[j - 1]
       let best = Math.min((previous[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1, (previous[j - 1] ?? 0) + (same ? 0 : 1))
-      if (i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1]) best = Math.min(best, (before[j - 2] ?? 0) + 1)
+      if (i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1])
+        best = Math.min(best, (before[j - 2] ?? 0) + 1)
       row.push(best)
     }
     before = previous

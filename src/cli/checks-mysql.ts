@@ -1,4 +1,7 @@
-/** What `holdfast doctor` checks on MySQL and MariaDB: which server, whether it keeps what it says, and whether waiters can be woken. */
+/**
+ * What `holdfast doctor` checks on MySQL and MariaDB: which server, whether it keeps what it says, and whether waiters
+ * can be woken.
+ */
 import type { Diagnosis, MysqlEngine } from '../engines/mysql/index.ts'
 import type { Check, Finding } from './checks.ts'
 
@@ -15,8 +18,12 @@ export const checks: readonly Check[] = [
 ]
 
 function server({ version, versionNumber, mariadb, readOnly }: Diagnosis): Finding {
-  const found = { name: 'server', finding: `${mariadb ? 'MariaDB' : 'MySQL'} ${version}${readOnly ? ', read-only' : ''}` }
-  if (readOnly) return { ...found, status: 'fail', todo: 'read_only is on, as on a replica: name the primary in the URL' }
+  const found = {
+    name: 'server',
+    finding: `${mariadb ? 'MariaDB' : 'MySQL'} ${version}${readOnly ? ', read-only' : ''}`,
+  }
+  if (readOnly)
+    return { ...found, status: 'fail', todo: 'read_only is on, as on a replica: name the primary in the URL' }
   if (versionNumber < (mariadb ? LEAST_MARIADB : LEAST_MYSQL))
     return { ...found, status: 'fail', todo: 'use MariaDB 10.6 or MySQL 8, or newer' }
   if (mariadb) return { ...found, status: 'ok' }
@@ -30,7 +37,8 @@ function server({ version, versionNumber, mariadb, readOnly }: Diagnosis): Findi
 function durability({ flushing }: Diagnosis): Finding {
   const found = { name: 'durability', finding: `innodb_flush_log_at_trx_commit is ${flushing}` }
   if (flushing === 1) return { ...found, status: 'ok' }
-  const todo = 'a crash of the machine can lose the last second, and with it locks that are held: set it to 1, unless the data is for tests'
+  const todo =
+    'a crash of the machine can lose the last second, and with it locks that are held: set it to 1, unless the data is for tests'
   return { ...found, status: 'warn', todo }
 }
 
@@ -38,7 +46,13 @@ function log({ log: format }: Diagnosis): readonly Finding[] {
   if (format === undefined) return []
   const found = { name: 'binary log', finding: `binlog_format is ${format}` }
   if (format !== 'STATEMENT') return [{ ...found, status: 'ok' }]
-  return [{ ...found, status: 'fail', todo: 'transactions that are READ COMMITTED cannot be logged so: set it to ROW or MIXED' }]
+  return [
+    {
+      ...found,
+      status: 'fail',
+      todo: 'transactions that are READ COMMITTED cannot be logged so: set it to ROW or MIXED',
+    },
+  ]
 }
 
 function clockSkew({ clockAheadMs }: Diagnosis): Finding {

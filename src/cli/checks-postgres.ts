@@ -1,4 +1,7 @@
-/** What `holdfast doctor` checks on PostgreSQL: which server, whether it keeps what it says, and whether waiters can be woken. */
+/**
+ * What `holdfast doctor` checks on PostgreSQL: which server, whether it keeps what it says, and whether waiters can be
+ * woken.
+ */
 import type { Diagnosis, PostgresEngine } from '../engines/postgres/index.ts'
 import type { Check, Finding } from './checks.ts'
 
@@ -9,7 +12,14 @@ const TIGHT = 0.9
 export const checks: readonly Check[] = [
   async ({ engine }) => {
     const found = await (engine as PostgresEngine).diagnose(() => Date.now())
-    return [server(found), durability(found), isolation(found), clockSkew(found), connections(found), ...listening(found)]
+    return [
+      server(found),
+      durability(found),
+      isolation(found),
+      clockSkew(found),
+      connections(found),
+      ...listening(found),
+    ]
   },
 ]
 
@@ -24,7 +34,8 @@ function durability({ fsync, fullPageWrites, synchronousCommit }: Diagnosis): Fi
   const name = 'durability'
   const off = [...(fsync ? [] : ['fsync']), ...(fullPageWrites ? [] : ['full_page_writes'])]
   if (off.length > 0) {
-    const todo = 'a crash of the machine can lose or damage locks that are held: turn it on, unless the data is for tests'
+    const todo =
+      'a crash of the machine can lose or damage locks that are held: turn it on, unless the data is for tests'
     return { name, status: 'warn', finding: `${off.join(' and ')} off`, todo }
   }
   const ours = synchronousCommit === 'off' ? ' (Holdfast waits for the disk all the same)' : ''
@@ -34,7 +45,11 @@ function durability({ fsync, fullPageWrites, synchronousCommit }: Diagnosis): Fi
 function isolation({ isolation: level, encoding }: Diagnosis): Finding {
   const found = { name: 'database', finding: `encoded in ${encoding}, transactions are ${level}` }
   if (level === 'read committed' && encoding === 'UTF8') return { ...found, status: 'ok' }
-  return { ...found, status: 'fail', todo: "Holdfast needs UTF8, and connections whose default_transaction_isolation is 'read committed'" }
+  return {
+    ...found,
+    status: 'fail',
+    todo: "Holdfast needs UTF8, and connections whose default_transaction_isolation is 'read committed'",
+  }
 }
 
 function clockSkew({ clockAheadMs }: Diagnosis): Finding {
@@ -52,5 +67,7 @@ function listening({ hears }: Diagnosis): readonly Finding[] {
   if (hears === undefined) return []
   if (hears) return [{ name: 'listening', status: 'ok', finding: 'notifications arrive' }]
   const todo = 'waiters poll. Behind a pooler in transaction mode, give listenUrl: the URL of the server itself'
-  return [{ name: 'listening', status: 'warn', finding: 'no notification arrives: is there a pooler in between?', todo }]
+  return [
+    { name: 'listening', status: 'warn', finding: 'no notification arrives: is there a pooler in between?', todo },
+  ]
 }

@@ -1,4 +1,7 @@
-/** What `holdfast doctor` checks on SQLite: the file, where it lies, which SQLite, and whether others who should share it have a file of their own. */
+/**
+ * What `holdfast doctor` checks on SQLite: the file, where it lies, which SQLite, and whether others who should share
+ * it have a file of their own.
+ */
 import { realpathSync, statSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -17,7 +20,9 @@ export const checks: readonly Check[] = [
   async ({ engine }) => [fileSystem((engine as SqliteEngine).file)],
   async () => [await version()],
   async ({ engine }) => [log((engine as SqliteEngine).file)],
-  async () => [{ name: 'clock skew', status: 'ok', finding: 'none possible: all processes of this host read one monotonic clock' }],
+  async () => [
+    { name: 'clock skew', status: 'ok', finding: 'none possible: all processes of this host read one monotonic clock' },
+  ],
   async ({ engine, isDefault }) => (isDefault ? stateFolders((engine as SqliteEngine).file) : []),
 ]
 
@@ -67,10 +72,17 @@ function log(file: string): Finding {
   const size = statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0
   const found = { name: 'write-ahead log', finding: `${Math.ceil(size / 1024)} KiB` }
   if (size < LARGE_WAL_BYTES) return { ...found, status: 'ok' }
-  return { ...found, status: 'warn', todo: 'a process keeps an old read open, so the log cannot be reset: find it with lsof' }
+  return {
+    ...found,
+    status: 'warn',
+    todo: 'a process keeps an old read open, so the log cannot be reset: find it with lsof',
+  }
 }
 
-/** Everybody has a default of their own. Two of them are two worlds, whose locks know nothing of each other: the classic surprise with sudo and cron. */
+/**
+ * Everybody has a default of their own. Two of them are two worlds, whose locks know nothing of each other: the classic
+ * surprise with sudo and cron.
+ */
 function stateFolders(file: string): readonly Finding[] {
   const name = 'state folders'
   const others = [...ownOthers(file), ...othersFiles(file)]

@@ -1,6 +1,6 @@
 /**
- * What `holdfast doctor` checks on any engine, as data: each check has a name, a verdict, what was found, and what to do about it.
- * Checks that only one engine can have are in a file beside this one, by its name.
+ * What `holdfast doctor` checks on any engine, as data: each check has a name, a verdict, what was found, and what to
+ * do about it. Checks that only one engine can have are in a file beside this one, by its name.
  */
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
@@ -36,7 +36,11 @@ export async function nodeVersion(): Promise<readonly Finding[]> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   const enough = major > LEAST_NODE[0] || (major === LEAST_NODE[0] && minor >= LEAST_NODE[1])
   const found = { name: 'node', finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}` }
-  return [enough ? { ...found, status: 'ok' } : { ...found, status: 'fail', todo: `use Node ${LEAST_NODE.join('.')} or newer` }]
+  return [
+    enough
+      ? { ...found, status: 'ok' }
+      : { ...found, status: 'fail', todo: `use Node ${LEAST_NODE.join('.')} or newer` },
+  ]
 }
 
 /** The one on which all others depend. */
@@ -96,16 +100,26 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
     const [left] = await engine.leave([{ key, id }])
     const steps = { enter: entered?.state, renew: renewed?.state, leave: left }
     if (entered?.state !== 'held' || renewed?.state !== 'held' || left !== true) {
-      return [{ name: 'verbs', status: 'fail', finding: `on a fresh key: ${JSON.stringify(steps)}`, todo: 'please report this' }]
+      return [
+        {
+          name: 'verbs',
+          status: 'fail',
+          finding: `on a fresh key: ${JSON.stringify(steps)}`,
+          todo: 'please report this',
+        },
+      ]
     }
     tokens.push(entered.token)
   }
   const [first, second] = tokens
-  if (!engine.traits.fencing) return [{ name: 'verbs', status: 'ok', finding: 'enter, renew and leave work; this engine has no tokens' }]
+  if (!engine.traits.fencing)
+    return [{ name: 'verbs', status: 'ok', finding: 'enter, renew and leave work; this engine has no tokens' }]
   if (typeof first === 'bigint' && typeof second === 'bigint' && second > first) {
     return [{ name: 'verbs', status: 'ok', finding: `enter, renew and leave work; tokens ${first}, ${second}` }]
   }
-  return [{ name: 'verbs', status: 'fail', finding: `tokens do not ascend: ${first}, ${second}`, todo: 'please report this' }]
+  return [
+    { name: 'verbs', status: 'fail', finding: `tokens do not ascend: ${first}, ${second}`, todo: 'please report this' },
+  ]
 }
 
 /** What an engine cannot promise, it says here as well. */
@@ -126,11 +140,19 @@ export async function handOff({ engine, locks: first, another }: Patient): Promi
   const lease = await first.mutex(key).acquire({ wait: '5s' })
   if ((await second.mutex(key).tryAcquire()) !== undefined) {
     const finding = `two clients of ${engine.name} hold one key at the same time`
-    return [{ name: 'hand-off', status: 'fail', finding, todo: 'this engine does not lock across processes: use another URL' }]
+    return [
+      {
+        name: 'hand-off',
+        status: 'fail',
+        finding,
+        todo: 'this engine does not lock across processes: use another URL',
+      },
+    ]
   }
   const next = second.mutex(key).acquire({ wait: '20s' })
   // The second one has to stand in line before the first one goes; else there is nothing to hand over.
-  while ((await second.inspect(key)).entries.length < 2) await new Promise((resolve) => clock.timer(5, () => resolve(undefined)))
+  while ((await second.inspect(key)).entries.length < 2)
+    await new Promise((resolve) => clock.timer(5, () => resolve(undefined)))
   const releasedAt = clock.now()
   await lease.release()
   const granted = await next
@@ -138,5 +160,12 @@ export async function handOff({ engine, locks: first, another }: Patient): Promi
   await granted.release()
   const finding = `from one client to the next in ${tookMs.toFixed(1)}ms`
   if (tookMs < POLLED_MS) return [{ name: 'hand-off', status: 'ok', finding }]
-  return [{ name: 'hand-off', status: 'warn', finding, todo: 'waiters are not woken and find out late: see the engine’s page on wake-ups' }]
+  return [
+    {
+      name: 'hand-off',
+      status: 'warn',
+      finding,
+      todo: 'waiters are not woken and find out late: see the engine’s page on wake-ups',
+    },
+  ]
 }

@@ -1,9 +1,9 @@
 /**
  * The command under the lock, as a process.
  *
- * Without a terminal it gets a session and a process group of its own, so that all of it can be signalled, and nothing else. With a terminal it must stay in
- * our session, or `ssh` and `sudo` could not ask for a password, and in our group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own.
- * docs/decisions has the alternatives.
+ * Without a terminal it gets a session and a process group of its own, so that all of it can be signalled, and nothing
+ * else. With a terminal it must stay in our session, or `ssh` and `sudo` could not ask for a password, and in our
+ * group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own. docs/decisions has the alternatives.
  */
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
 import { accessSync, constants, statSync } from 'node:fs'
@@ -20,7 +20,10 @@ export interface Ended {
   readonly signal: NodeJS.Signals | null
 }
 
-/** `ok`, or with which exit a shell would refuse to run it. Asked before standing in line: a typing error should not wait for its turn. */
+/**
+ * `ok`, or with which exit a shell would refuse to run it. Asked before standing in line: a typing error should not
+ * wait for its turn.
+ */
 export function lookUp(
   name: string,
   path: string = process.env.PATH ?? '/usr/local/bin:/usr/bin:/bin',
@@ -45,7 +48,10 @@ function isExecutable(file: string): boolean {
   }
 }
 
-/** $1 is `-` where the command leads a group. The guardian knows of it before it becomes what it is to be, so that no moment is unguarded. */
+/**
+ * $1 is `-` where the command leads a group. The guardian knows of it before it becomes what it is to be, so that no
+ * moment is unguarded.
+ */
 const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
 
 export class Child {
@@ -62,10 +68,18 @@ export class Child {
   constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian, leads: boolean) {
     this.#leads = leads
     const stdio: StdioOptions = ['inherit', 'inherit', 'inherit', guardian.orders]
-    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', leads ? '-' : '', ...program], { detached: leads, stdio, env })
+    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', leads ? '-' : '', ...program], {
+      detached: leads,
+      stdio,
+      env,
+    })
     this.ended = new Promise((resolve, reject) => {
-      this.#process.once('error', (error) => reject(new CannotRun(`cannot run '${program[0]}': ${error.message}`, { cause: error })))
-      this.#process.once('exit', (code, signal) => resolve({ exit: code ?? signalExit(signal as NodeJS.Signals), signal }))
+      this.#process.once('error', (error) =>
+        reject(new CannotRun(`cannot run '${program[0]}': ${error.message}`, { cause: error })),
+      )
+      this.#process.once('exit', (code, signal) =>
+        resolve({ exit: code ?? signalExit(signal as NodeJS.Signals), signal }),
+      )
     })
   }
 
@@ -88,8 +102,8 @@ export class Child {
 }
 
 /**
- * Whether the terminal sends this to its whole foreground group: the command then has it already. Nobody tells who sent a signal, but keys reach only the
- * foreground, and a hang-up leaves no terminal.
+ * Whether the terminal sends this to its whole foreground group: the command then has it already. Nobody tells who sent
+ * a signal, but keys reach only the foreground, and a hang-up leaves no terminal.
  */
 function sentByTerminal(signal: NodeJS.Signals): boolean {
   if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()

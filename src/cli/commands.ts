@@ -1,4 +1,7 @@
-/** Which commands there are. Each is in a file of its own, loaded only when it is asked for, so that starting costs little more than starting Node. */
+/**
+ * Which commands there are. Each is in a file of its own, loaded only when it is asked for, so that starting costs
+ * little more than starting Node.
+ */
 import type { CommandSpec } from './args.ts'
 
 interface Listed {
@@ -15,6 +18,9 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   fence: { summary: 'show or reset the marks of guards', load: () => import('./commands/fence.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
-  migrate: { summary: 'make the tables of an engine that has some, or print how', load: () => import('./commands/migrate.ts') },
+  migrate: {
+    summary: 'make the tables of an engine that has some, or print how',
+    load: () => import('./commands/migrate.ts'),
+  },
   completion: { summary: 'print a completion script for your shell', load: () => import('./commands/completion.ts') },
 }

@@ -1,5 +1,6 @@
 /**
- * How `holdfast` ends: every exit code it gives of its own, in one table. docs/cli.md has the same rows, and a test keeps them equal.
+ * How `holdfast` ends: every exit code it gives of its own, in one table. docs/cli.md has the same rows, and a test
+ * keeps them equal.
  *
  * The numbers above 63 are those of sysexits.h, of timeout(1) and of shells, where they have one for the case.
  */
@@ -7,7 +8,11 @@ import { constants } from 'node:os'
 
 export const EXITS = {
   ok: { code: 0, means: 'done; for `run` and `elect`: the command ended with 0' },
-  no: { code: 1, means: 'the answer is no: `evict` found no entry with that token, `fence reset` no such mark, `doctor` found a failure' },
+  no: {
+    code: 1,
+    means:
+      'the answer is no: `evict` found no entry with that token, `fence reset` no such mark, `doctor` found a failure',
+  },
   usage: { code: 64, means: 'wrong usage, or something that this engine cannot do' },
   unreachable: { code: 69, means: 'the engine cannot be reached or used' },
   bug: { code: 70, means: 'an error inside holdfast; please report it' },

@@ -1,6 +1,13 @@
 /** From anything thrown to an exit code and one sentence. */
 import { redactUrl } from '../connect.ts'
-import { AcquireTimeoutError, DeadlockError, EngineError, LeaseLostError, LineFullError, UnsupportedError } from '../core/errors.ts'
+import {
+  AcquireTimeoutError,
+  DeadlockError,
+  EngineError,
+  LeaseLostError,
+  LineFullError,
+  UnsupportedError,
+} from '../core/errors.ts'
 import { UsageError } from './args.ts'
 import { EXITS, type Exit, signalExit } from './exits.ts'
 
@@ -41,7 +48,8 @@ export function failureOf(error: unknown): Failure {
 
 function kindOf(error: unknown): Exit {
   if (error instanceof UsageError || error instanceof UnsupportedError || error instanceof DeadlockError) return 'usage'
-  if (error instanceof Unreachable || error instanceof EngineError || error instanceof LineFullError) return 'unreachable'
+  if (error instanceof Unreachable || error instanceof EngineError || error instanceof LineFullError)
+    return 'unreachable'
   if (error instanceof AcquireTimeoutError) return 'waited'
   if (error instanceof LeaseLostError) return 'lost'
   if (error instanceof CannotRun) return 'cannotRun'

@@ -1,4 +1,7 @@
-/** Marks of guards behind a URL: in a SQLite file, PostgreSQL, MySQL or Redis. A place where no guard has ever been has none; it is not made. */
+/**
+ * Marks of guards behind a URL: in a SQLite file, PostgreSQL, MySQL or Redis. A place where no guard has ever been has
+ * none; it is not made.
+ */
 import { existsSync } from 'node:fs'
 import { defaultUrl } from '../connect.ts'
 import { EngineError } from '../core/errors.ts'
@@ -117,6 +120,10 @@ async function needed<Module>(name: string, load: () => Promise<Module>): Promis
     return await load()
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(name, `needs a client: npm install ${name}`, { outcome: 'not-applied', transient: false, cause })
+    throw new EngineError(name, `needs a client: npm install ${name}`, {
+      outcome: 'not-applied',
+      transient: false,
+      cause,
+    })
   }
 }

@@ -1,14 +1,17 @@
 /**
- * The guardian: a small shell beside every command under a lock, in a session of its own, which sees to it that the command never outlives the lock.
+ * The guardian: a small shell beside every command under a lock, in a session of its own, which sees to it that the
+ * command never outlives the lock.
  *
  *     holdfast run ──────── starts, first ────────► guardian ◄──── "watch me", before it turns into the command ──── sh, later the command
  *         └──── orders, and on every renewal: "end it in 24 s, unless you hear of me" ────►┘
  *
- * `holdfast run` may be killed with -9, or stopped past the end of its lease. It can do nothing about either, and its command would work on while somebody else
- * holds. The guardian can: it hears the end of the pipe, or its alarm rings. It is a shell, because that starts in a millisecond and takes no memory worth
- * speaking of, and it is the one place where a command and everything it has started is ended: politely, then surely.
+ * `holdfast run` may be killed with -9, or stopped past the end of its lease. It can do nothing about either, and its
+ * command would work on while somebody else holds. The guardian can: it hears the end of the pipe, or its alarm rings.
+ * It is a shell, because that starts in a millisecond and takes no memory worth speaking of, and it is the one place
+ * where a command and everything it has started is ended: politely, then surely.
  *
- * Its process group is also named to the engine as a sign of life: it exists until the last process of the command is gone.
+ * Its process group is also named to the engine as a sign of life: it exists until the last process of the command is
+ * gone.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -16,15 +19,19 @@ import type { Socket } from 'node:net'
 import { CannotRun } from './failure.ts'
 import { signalGroup } from './signals.ts'
 
-/** How often the guardian repeats KILL, every tenth of a second: for what was forked meanwhile, and until it is seen to be gone. */
+/**
+ * How often the guardian repeats KILL, every tenth of a second: for what was forked meanwhile, and until it is seen to
+ * be gone.
+ */
 const LOOKS = 20
 
 /**
- * $1: seconds between TERM and KILL, until an order says otherwise. $2: empty for a command that has a process group of its own; for one that shares ours (on a terminal), the id
- * that all its processes have in their environment.
+ * $1: seconds between TERM and KILL, until an order says otherwise. $2: empty for a command that has a process group of
+ * its own; for one that shares ours (on a terminal), the id that all its processes have in their environment.
  *
- * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session is added. The alarm is a subshell that
- * sleeps, and knows what was known when it was set; USR1 cancels it, which is therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
+ * `target` is what kill(1) takes: `-pid` for a group, else a pid, to which everything with the id in the same session
+ * is added. The alarm is a subshell that sleeps, and knows what was known when it was set; USR1 cancels it, which is
+ * therefore the one signal that must not be ignored here. `kill -s N -- X` is the spelling that all shells take.
  */
 const SCRIPT = `
 grace=$1 id=$2 target= session= alarm= delay=

@@ -1,6 +1,6 @@
 /**
- * Who holds, in words: `host:pid command arguments`. It is what others see while they wait, so secrets have no place in it: on a shared engine it can
- * be read by people who could never have listed the processes of this host.
+ * Who holds, in words: `host:pid command arguments`. It is what others see while they wait, so secrets have no place in
+ * it: on a shared engine it can be read by people who could never have listed the processes of this host.
  */
 import { hostname } from 'node:os'
 import { redactUrl } from '../connect.ts'

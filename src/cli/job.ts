@@ -1,4 +1,7 @@
-/** What `run` and `elect` have in common: a command line, the limits it runs under, waiting for the lock, and who is told what happens. */
+/**
+ * What `run` and `elect` have in common: a command line, the limits it runs under, waiting for the lock, and who is
+ * told what happens.
+ */
 import { redactUrl } from '../connect.ts'
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
@@ -41,7 +44,8 @@ export function limitsOf(input: Input): Limits {
 
 /** The exit code if the command cannot be run, and why; undefined if it can. */
 export function refuseProgram(program: readonly string[]): { exit: number; message: string } | undefined {
-  if (process.platform === 'win32') throw new UsageError('running commands needs a POSIX system; use the library on Windows')
+  if (process.platform === 'win32')
+    throw new UsageError('running commands needs a POSIX system; use the library on Windows')
   const name = program[0] as string
   const found = lookUp(name)
   if (found === 'ok') return undefined
@@ -75,7 +79,12 @@ export class JobRunner implements AsyncDisposable {
 
   /** Open the engine that `input` names, for a command under `limits`. */
   static async open(input: Input, limits: Limits, signals: Signals): Promise<JobRunner> {
-    return new JobRunner(input, await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }), limits, signals)
+    return new JobRunner(
+      input,
+      await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }),
+      limits,
+      signals,
+    )
   }
 
   private constructor(input: Input, opened: Opened, limits: Limits, signals: Signals) {
@@ -163,7 +172,12 @@ export class JobRunner implements AsyncDisposable {
     return supervise({
       lease,
       program: this.#input.program,
-      env: { ...process.env, HOLDFAST_KEY: key, HOLDFAST_TOKEN: token === null ? '' : String(token), HOLDFAST_HOLDER: holder },
+      env: {
+        ...process.env,
+        HOLDFAST_KEY: key,
+        HOLDFAST_TOKEN: token === null ? '' : String(token),
+        HOLDFAST_HOLDER: holder,
+      },
       id: systemChance.id(),
       limits: this.#limits,
       liveAlso: async (group) => {

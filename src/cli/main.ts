@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence and an exit code; commands.ts lists the
- * commands, args.ts parses, exits.ts has the codes.
+ * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
+ * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
  */
 import { didYouMean, parseInput, UsageError } from './args.ts'
 import { COMMANDS } from './commands.ts'
@@ -9,7 +9,8 @@ import { EXITS } from './exits.ts'
 
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
-  if (name === undefined || name === '--help' || name === '-h' || name === 'help') return help(rest[0], name === undefined)
+  if (name === undefined || name === '--help' || name === '-h' || name === 'help')
+    return help(rest[0], name === undefined)
   if (name === '--version' || name === '-V') return version(rest.includes('--json'))
   const known = COMMANDS[name]
   if (known === undefined) {
@@ -27,7 +28,8 @@ async function help(name: string | undefined, missing: boolean): Promise<number>
   const { write, STDERR, STDOUT } = await import('./output.ts')
   const known = name === undefined ? undefined : COMMANDS[name]
   const summaries = Object.entries(COMMANDS).map(([command, { summary }]) => ({ name: command, summary }))
-  const text = known === undefined ? mainHelp(summaries) : commandHelp(name as string, known.summary, (await known.load()).command)
+  const text =
+    known === undefined ? mainHelp(summaries) : commandHelp(name as string, known.summary, (await known.load()).command)
   write(missing ? STDERR : STDOUT, `${text}\n`)
   return missing ? EXITS.usage.code : EXITS.ok.code
 }

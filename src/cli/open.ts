@@ -23,7 +23,9 @@ export async function open(input: Input, options: LocksOptions = {}): Promise<Op
   const told = (error: unknown): unknown => {
     if (error instanceof EngineError) return new Unreachable(url, error)
     // An unknown scheme, a wrong option in the query, a ttl that this engine cannot keep.
-    return error instanceof TypeError || error instanceof RangeError ? new UsageError(error.message, { cause: error }) : error
+    return error instanceof TypeError || error instanceof RangeError
+      ? new UsageError(error.message, { cause: error })
+      : error
   }
   const locks = await openEngine(url)
     .then((engine) => createLocks(engine, options))

@@ -1,6 +1,7 @@
 /**
- * What people and scripts see. Everything is written synchronously and straight to the descriptor: `process.stdout` would switch a pipe to non-blocking
- * mode, for the command under the lock too, which shares it and may not expect that; and nothing is cut off when we exit.
+ * What people and scripts see. Everything is written synchronously and straight to the descriptor: `process.stdout`
+ * would switch a pipe to non-blocking mode, for the command under the lock too, which shares it and may not expect
+ * that; and nothing is cut off when we exit.
  */
 import { writeSync } from 'node:fs'
 import { isatty } from 'node:tty'
@@ -37,7 +38,10 @@ export function say(text: string): void {
   write(STDERR, `holdfast: ${text}\n`)
 }
 
-/** The one shape of everything `--json` prints: one object on one line. Tokens are decimal strings, durations are milliseconds. */
+/**
+ * The one shape of everything `--json` prints: one object on one line. Tokens are decimal strings, durations are
+ * milliseconds.
+ */
 export function printJson(fd: Descriptor, command: string, members: object): void {
   const text = JSON.stringify({ holdfast: 1, command, ...members }, (_, value: unknown) =>
     typeof value === 'bigint' ? String(value) : value,
@@ -51,7 +55,10 @@ export function isTerminal(fd: Descriptor): boolean {
 
 export type Paint = (text: string) => string
 
-/** Colours for one descriptor: none unless it is a terminal, none with NO_COLOR (https://no-color.org) or a dumb terminal. */
+/**
+ * Colours for one descriptor: none unless it is a terminal, none with NO_COLOR (https://no-color.org) or a dumb
+ * terminal.
+ */
 export function colours(fd: Descriptor): { bold: Paint; dim: Paint; red: Paint; green: Paint; yellow: Paint } {
   const { NO_COLOR = '', TERM } = process.env
   const coloured = isatty(fd) && NO_COLOR === '' && TERM !== 'dumb'
@@ -64,7 +71,10 @@ export function colours(fd: Descriptor): { bold: Paint; dim: Paint; red: Paint; 
 
 /** Keys and holders come from others and may contain anything; a terminal would obey some of it. */
 export function printable(text: string): string {
-  return text.replace(/\p{Cc}|\p{Zl}|\p{Zp}/gu, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  return text.replace(
+    /\p{Cc}|\p{Zl}|\p{Zp}/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }
 
 /** Columns as wide as their widest cell; the last one takes what it needs. Cells are made printable, then painted. */

@@ -1,8 +1,15 @@
-/** Signals: those that we get are not only for us. They belong to the command, or, while there is none, end the waiting. */
+/**
+ * Signals: those that we get are not only for us. They belong to the command, or, while there is none, end the waiting.
+ */
 
-/** In the order of their numbers. STOP and KILL cannot be had; TSTP, CONT and WINCH reach the command by the terminal. */
+/**
+ * In the order of their numbers. STOP and KILL cannot be had; TSTP, CONT and WINCH reach the command by the terminal.
+ */
 const PASSED_ON: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGTERM']
-/** What a supervisor or a shell sends to all of a job, to end it. The others are messages to one program: its neighbours would die of them. */
+/**
+ * What a supervisor or a shell sends to all of a job, to end it. The others are messages to one program: its neighbours
+ * would die of them.
+ */
 export const ENDING: ReadonlySet<NodeJS.Signals> = new Set(['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM'])
 
 export class Signals {

@@ -20,7 +20,10 @@ export interface Limits {
   /** What a loss does to the command. `ignore`: nothing; it has its token to be refused by. */
   readonly onLost: 'term' | 'kill' | 'ignore'
   readonly ttlMs: number
-  /** Between TERM and KILL. Before a loss, a third of the ttl at most: else TERM would come before a failed renewal could be tried again. */
+  /**
+   * Between TERM and KILL. Before a loss, a third of the ttl at most: else TERM would come before a failed renewal
+   * could be tried again.
+   */
   readonly graceMs: number
   /** How long the command may run. */
   readonly atMostMs: number | undefined
@@ -100,7 +103,8 @@ class LeaseWatch {
     this.#guardian = guardian
     this.#marginMs = marginMs(ttlMs)
     this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
-    // Before there is a command: whoever stops us next finds it guarded. Earlier than need be, because starting takes a while.
+    // Before there is a command: whoever stops us next finds it guarded. Earlier than need be, because starting takes a
+    // while.
     if (onLost !== 'ignore') this.#arm(ttlMs / 10)
   }
 
@@ -116,7 +120,10 @@ class LeaseWatch {
     this.#arm(0)
   }
 
-  /** The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the lease was lost. */
+  /**
+   * The command has ended: wait for the end of what it has started, if that is being ended too. Answers whether the
+   * lease was lost.
+   */
   async over(): Promise<boolean> {
     await this.#ending
     this.#over = true
@@ -167,7 +174,8 @@ class LeaseWatch {
       if (this.#guardian.gone && graceMs > 0) this.#child?.signal('SIGTERM')
       this.#job.onEnding(why)
     }
-    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian does not hear.
+    // Ours, for a guardian that is slow or dead, and for a loss within the grace of --at-most, of which the guardian
+    // does not hear.
     this.#kill?.cancel()
     this.#kill = clock.timer(graceMs, () => this.#child?.signal('SIGKILL'))
   }

@@ -1,6 +1,6 @@
 /**
- * What somebody who waits sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when something changes and gone when the lock is
- * ours. Elsewhere nothing, or with -v a line for each new holder.
+ * What somebody who waits sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when
+ * something changes and gone when the lock is ours. Elsewhere nothing, or with -v a line for each new holder.
  */
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
@@ -75,7 +75,10 @@ export class Waiting {
       const columns = process.stderr.columns || NARROW
       const room = columns - 1 - 'waiting for : held by '.length - this.#key.length - rest.length
       this.#last = `waiting for ${this.#key}: held by ${who}`
-      write(STDERR, `${ERASE}${dim('waiting for')} ${bold(printable(this.#key))}${dim(': held by')} ${shorten(who, room)}${dim(rest)}`)
+      write(
+        STDERR,
+        `${ERASE}${dim('waiting for')} ${bold(printable(this.#key))}${dim(': held by')} ${shorten(who, room)}${dim(rest)}`,
+      )
     } else if (who !== this.#last) {
       this.#last = who
       say(`waiting for '${printable(this.#key)}': held by ${who}${ahead < 2 ? '' : `, ${ahead} ahead`}`)

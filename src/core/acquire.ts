@@ -1,8 +1,9 @@
 /**
  * The wait loop. It exists once, for all engines and all primitives.
  *
- * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It wakes when the entry is held, when
- * patience runs out, when the caller cancels, or when the entry expired in line (our process was stopped for longer than its ttl): then it asks again, at the back.
+ * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It
+ * wakes when the entry is held, when patience runs out, when the caller cancels, or when the entry expired in line (our
+ * process was stopped for longer than its ttl): then it asks again, at the back.
  */
 
 import type { Operation } from './diagnostics.ts'
@@ -48,7 +49,13 @@ export async function acquireLease(
   const startedAt = keeper.clock.now()
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
-    const outcome = await outcomeWithin(keeper, entry, startedAt + waitMs, signal, queued ? keeper.clock.now() : startedAt)
+    const outcome = await outcomeWithin(
+      keeper,
+      entry,
+      startedAt + waitMs,
+      signal,
+      queued ? keeper.clock.now() : startedAt,
+    )
     const waitedMs = (outcome.state === 'held' ? entry.grantedAt : keeper.clock.now()) - startedAt
     switch (outcome.state) {
       case 'held':
@@ -80,7 +87,12 @@ function leaseOf(keeper: Keeper, entry: Entry, granted: ((lease: EntryLease) => 
 }
 
 /** The error for a wait that ran out, with who was in the way. */
-export async function timeoutError(keeper: Keeper, key: string, waitedMs: number, entry?: Entry): Promise<AcquireTimeoutError> {
+export async function timeoutError(
+  keeper: Keeper,
+  key: string,
+  waitedMs: number,
+  entry?: Entry,
+): Promise<AcquireTimeoutError> {
   const unknown: Line = { key, entries: [] }
   const look = async (): Promise<Line> => keeper.engine.inspect(key)
   const { entries } = await within(keeper.clock, NAMING_MS, look(), unknown)

@@ -1,14 +1,15 @@
 /**
  * Many askings, one call: this is where the speed comes from.
  *
- * What one event-loop turn asks for goes out together; what is asked while a call is in flight goes out when it is answered. An idle batch sends
- * at once, so a single caller pays one round trip and no delay.
+ * What one event-loop turn asks for goes out together; what is asked while a call is in flight goes out when it is
+ * answered. An idle batch sends at once, so a single caller pays one round trip and no delay.
  *
- * Every call has a deadline of ours, whatever the client's own time-outs do: a frozen server, a hung driver and a lost reply all look the same, and all
- * mean that nobody knows whether the call was applied. An answer that comes after the deadline is still delivered: it is true, only late.
+ * Every call has a deadline of ours, whatever the client's own time-outs do: a frozen server, a hung driver and a lost
+ * reply all look the same, and all mean that nobody knows whether the call was applied. An answer that comes after the
+ * deadline is still delivered: it is true, only late.
  *
- * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it, so that a stuck key
- * costs one call and not all of them, and so that the order of claims on one key is kept.
+ * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it,
+ * so that a stuck key costs one call and not all of them, and so that the order of claims on one key is kept.
  */
 
 import type { Clock, Timer } from './clock.ts'
@@ -64,7 +65,10 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #drainers: (() => void)[] = []
   #queue: Item[] = []
   #scheduled = false
-  /** One timer watches all calls. It is left standing when they are answered, for the next ones, and ends when it finds none. */
+  /**
+   * One timer watches all calls. It is left standing when they are answered, for the next ones, and ends when it finds
+   * none.
+   */
   #watch: Timer | undefined
   #watchAt: number = Number.POSITIVE_INFINITY
   #asleepMs = 0
@@ -142,7 +146,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
-    // Whoever asks for a key of this call goes along, if it is cut short: behind it, they would have to wait for its answer.
+    // Whoever asks for a key of this call goes along, if it is cut short: behind it, they would have to wait for its
+    // answer.
     const keys = share < Math.min(this.#queue.length, batchLimit) ? new Set<string>() : undefined
     for (const item of this.#queue) {
       const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)
@@ -183,7 +188,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #answer(call: Call<Item>, answers: readonly Answer[] | undefined): void {
     const { items, sent } = call
     if (answers?.length !== items.length) {
-      if (!call.over) this.#fail(call, this.#asEngineError(new Error(`${answers?.length ?? 'no'} answers for ${items.length} items`)))
+      if (!call.over)
+        this.#fail(call, this.#asEngineError(new Error(`${answers?.length ?? 'no'} answers for ${items.length} items`)))
       return
     }
     this.#end(call)
@@ -191,7 +197,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const now = this.#clock.now()
     for (let index = 0; index < items.length; index += 1) {
       const answer = answers[index]
-      if (answer === undefined) this.#verb.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
+      if (answer === undefined)
+        this.#verb.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
       else this.#verb.answered(items[index] as Item, answer, sent, now)
     }
     if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
@@ -248,6 +255,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #asEngineError(error: unknown): EngineError {
     if (error instanceof EngineError) return error
     const message = error instanceof Error ? error.message : String(error)
-    return new EngineError(this.#verb.engine, `${this.#verb.name} failed: ${message}`, { outcome: 'unknown', cause: error })
+    return new EngineError(this.#verb.engine, `${this.#verb.name} failed: ${message}`, {
+      outcome: 'unknown',
+      cause: error,
+    })
   }
 }

@@ -1,9 +1,10 @@
 /**
  * The only door to time and to chance.
  *
- * Leases are counted in monotonic time, which no administrator and no NTP step can move. But the monotonic clock of Linux and macOS stops
- * while a laptop or a virtual machine sleeps, and the server's clock does not: a lease could be over without our noticing. So, when
- * wall time and monotonic time have come apart, the boot clock (which counts sleep, and which nobody can set) is asked, and the larger of the two counts.
+ * Leases are counted in monotonic time, which no administrator and no NTP step can move. But the monotonic clock of
+ * Linux and macOS stops while a laptop or a virtual machine sleeps, and the server's clock does not: a lease could be
+ * over without our noticing. So, when wall time and monotonic time have come apart, the boot clock (which counts sleep,
+ * and which nobody can set) is asked, and the larger of the two counts.
  */
 import { randomFillSync } from 'node:crypto'
 import { uptime } from 'node:os'
@@ -16,13 +17,16 @@ export interface Timer {
 export interface Clock {
   /** Milliseconds, with fractions, that never go back and count the time asleep. The origin means nothing. */
   now(): number
-  /** How much of that was sleep, in which no timer ran: a timer that was set before is late by as much. Without it: none. */
+  /**
+   * How much of that was sleep, in which no timer ran: a timer that was set before is late by as much. Without it:
+   * none.
+   */
   asleepMs?(): number
   /** Call `fire` once, `delayMs` from now or a little later. Never keeps the process alive. */
   timer(delayMs: number, fire: () => void): Timer
   /**
-   * Keep the process alive until cancelled: somebody awaits a lock or a call. (Our timers do not, and an engine's sockets may not either: without
-   * this, a script that only waits for a lock would end, silently, before it gets it.)
+   * Keep the process alive until cancelled: somebody awaits a lock or a call. (Our timers do not, and an engine's
+   * sockets may not either: without this, a script that only waits for a lock would end, silently, before it gets it.)
    */
   stayAlive(): Timer
 }
@@ -112,7 +116,10 @@ export const systemClock: Clock = {
     const at = systemNow() + delayMs
     let handle: NodeJS.Timeout
     const set = (leftMs: number): void => {
-      handle = setTimeout(leftMs > LONGEST_DELAY_MS ? () => set(at - systemNow()) : fire, Math.min(Math.max(leftMs, 0), LONGEST_DELAY_MS))
+      handle = setTimeout(
+        leftMs > LONGEST_DELAY_MS ? () => set(at - systemNow()) : fire,
+        Math.min(Math.max(leftMs, 0), LONGEST_DELAY_MS),
+      )
       handle.unref()
     }
     set(delayMs)

@@ -1,8 +1,9 @@
 /**
  * What happens, for whoever listens: one `diagnostics_channel` for each kind of event. Free when nobody does.
  *
- * Subscribe with `diagnostics_channel.subscribe('holdfast:lost', (message) => ...)`. OpenTelemetry and loggers are such subscribers.
- * `operation` is one object for the whole life of an acquire, from `ask` to `release`: a subscriber may keep things about it in a WeakMap.
+ * Subscribe with `diagnostics_channel.subscribe('holdfast:lost', (message) =>
+ * ...)`. OpenTelemetry and loggers are such subscribers. `operation ` is one object for the whole life of an acquire,
+ * from `ask` to `release`: a subscriber may keep things about it in a WeakMap.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { EngineError, LossReason } from './errors.ts'
@@ -39,14 +40,28 @@ export interface Events {
 
 export type EventName = keyof Events
 
-const EVENTS: readonly EventName[] = ['ask', 'grant', 'refuse', 'release', 'renew', 'jeopardy', 'lost', 'failed', 'resolved', 'order']
+const EVENTS: readonly EventName[] = [
+  'ask',
+  'grant',
+  'refuse',
+  'release',
+  'renew',
+  'jeopardy',
+  'lost',
+  'failed',
+  'resolved',
+  'order',
+]
 
 /** The channels, by event: `channels.lost` is `holdfast:lost`. */
 export const channels: { readonly [Name in EventName]: Channel } = Object.fromEntries(
   EVENTS.map((name) => [name, channel(`holdfast:${name}`)]),
 ) as { [Name in EventName]: Channel }
 
-/** `publish.lost({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a lock. */
+/**
+ * `publish.lost({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a
+ * lock.
+ */
 export type Publish = { readonly [Name in EventName]: (message: Events[Name]) => void }
 
 /** Tells the channels. */

@@ -13,12 +13,16 @@ export function parseDuration(duration: Duration, what: string): number {
   }
   const match = typeof duration === 'string' ? /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(duration) : null
   if (match === null) {
-    throw new TypeError(`${what} must be milliseconds or a string like '250ms', '30s', '5m' or '1h'; got ${show(duration)}`)
+    throw new TypeError(
+      `${what} must be milliseconds or a string like '250ms', '30s', '5m' or '1h'; got ${show(duration)}`,
+    )
   }
   return Number(match[1]) * (UNIT_MS[match[2] as string] as number)
 }
 
-/** The shortest spelling that says it: `1.5s`, `250ms`, `2m`. The bounds are where rounding carries into the next unit. */
+/**
+ * The shortest spelling that says it: `1.5s`, `250ms`, `2m`. The bounds are where rounding carries into the next unit.
+ */
 export function formatDuration(ms: number): string {
   if (ms < 999.5) return `${Math.round(ms)}ms`
   if (ms < 59_950) return `${Math.round(ms / 100) / 10}s`

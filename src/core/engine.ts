@@ -1,16 +1,20 @@
 /**
  * The contract between the core and an engine: types only.
  *
- * An engine keeps **lines**. Three verbs change lines (`enter`, `renew`, `leave`), two look at them (`inspect`, `list`), and one
- * subscription wakes waiters. The core does everything else, once for all engines: waiting, deadlines, heartbeats,
- * batching, unknown outcomes, cancellation. An engine never waits, never retries and never keeps a timer for a lease.
+ * An engine keeps **lines**. Three verbs change lines (`enter`, `renew`, `leave`), two look at them (`inspect`,
+ * `list`), and one subscription wakes waiters. The core does everything else, once for all engines: waiting, deadlines,
+ * heartbeats, batching, unknown outcomes, cancellation. An engine never waits, never retries and never keeps a timer
+ * for a lease.
  *
  * The nine duties of every engine are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`.
  * Read `engines/memory.ts` next: it is the reference.
  */
 import type { EngineError, LineFullError } from './errors.ts'
 
-/** The limit of a reader: so large that it never binds. Also the largest limit an engine has to store (a signed 32-bit integer). */
+/**
+ * The limit of a reader: so large that it never binds. Also the largest limit an engine has to store (a signed 32-bit
+ * integer).
+ */
 export const UNLIMITED = 2147483647
 
 /** A request to enter the line of `key`. */
@@ -37,8 +41,9 @@ export interface Place {
   readonly id: string
   readonly ttlMs: number
   /**
-   * From now on the entry does not depend on its process: where an engine frees what a dead process held before its ttl, it does not do so for this one.
-   * Others ignore it. Where requests can overtake each other, a plain enter or renewal from before that comes late does not cut it short.
+   * From now on the entry does not depend on its process: where an engine frees what a dead process held before its
+   * ttl, it does not do so for this one. Others ignore it. Where requests can overtake each other, a plain enter or
+   * renewal from before that comes late does not cut it short.
    */
   readonly outlives?: boolean
 }
@@ -46,13 +51,14 @@ export interface Place {
 /** Where an entry stands, in the engine's word. */
 export type Standing =
   /**
-   * It holds. `heldForMs` is expiry minus now, on the engine's clock, at the moment it answered. `token` is null where the engine
-   * has no fencing.
+   * It holds. `heldForMs` is expiry minus now, on the engine's clock, at the moment it answered. `token` is null where
+   * the engine has no fencing.
    */
   | { readonly state: 'held'; readonly token: bigint | null; readonly heldForMs: number }
   /**
-   * It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line. `livesForMs` is expiry minus now, as for holders, where
-   * the answer does not renew it for a whole ttl; without it, it does.
+   * It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line.
+   * `livesForMs` is expiry minus now, as for holders, where the answer does not renew it for a whole ttl; without it,
+   * it does.
    */
   | { readonly state: 'waiting'; readonly ahead: number | null; readonly livesForMs?: number }
   /** Only for `wait: false`: it could not hold at once. Nothing of it remains. */
@@ -63,15 +69,15 @@ export type Standing =
   | { readonly state: 'failed'; readonly error: EngineError | LineFullError }
 
 /**
- * Why an entry is gone. `expired`: it was not renewed in time. `evicted`: somebody removed it on purpose; a waiter does not come back.
- * `unknown`: the engine has no memory of it; the core treats it as expired.
+ * Why an entry is gone. `expired`: it was not renewed in time. `evicted`: somebody removed it on purpose; a waiter does
+ * not come back. `unknown`: the engine has no memory of it; the core treats it as expired.
  */
 export type GoneReason = 'expired' | 'evicted' | 'unknown'
 
 /**
- * What wakes the core. A hint: waking early is harmless, and not waking costs only time, because every renewal of a waiter is also its poll.
- * An engine that knows the new standing sends it along; then a hand-off costs one message and no further round trip.
- * `gap` says that news may have been missed (a reconnect): the core then renews all its waiters.
+ * What wakes the core. A hint: waking early is harmless, and not waking costs only time, because every renewal of a
+ * waiter is also its poll. An engine that knows the new standing sends it along; then a hand-off costs one message and
+ * no further round trip. `gap` says that news may have been missed (a reconnect): the core then renews all its waiters.
  */
 export type News = { readonly key: string; readonly id: string; readonly standing?: Standing } | { readonly gap: true }
 
@@ -108,7 +114,10 @@ export interface LineSummary {
 
 /** What an engine can and cannot promise. Every member says what follows from it for a user. */
 export interface Traits {
-  /** `fifo`: first come, first served, across processes. `none`: whoever is lucky; a waiter can starve under heavy contention. */
+  /**
+   * `fifo`: first come, first served, across processes. `none`: whoever is lucky; a waiter can starve under heavy
+   * contention.
+   */
   readonly order: 'fifo' | 'none'
   /** Whether grants carry a token. Without one a guard cannot refuse a stale holder, and `lease.token` is null. */
   readonly fencing: boolean
@@ -118,15 +127,15 @@ export interface Traits {
    */
   readonly sharing: boolean | 'shared'
   /**
-   * What a ttl belongs to. `entry`: each entry has its own. `class`: entries of one ttl and one process live and die together. `session`: all
-   * entries of a process do, and the ttl is that of the session.
+   * What a ttl belongs to. `entry`: each entry has its own. `class`: entries of one ttl and one process live and die
+   * together. `session`: all entries of a process do, and the ttl is that of the session.
    */
   readonly ttl: 'entry' | 'class' | 'session'
   /** The shortest ttl the engine keeps. A lock with a shorter one is refused when it is created. */
   readonly minTtlMs: number
   /**
-   * Whether a holder that watches its deadline always knows of its loss before the next one is let in. `false` for session locks that
-   * a server can free at any moment: there, only a guard protects the resource.
+   * Whether a holder that watches its deadline always knows of its loss before the next one is let in. `false` for
+   * session locks that a server can free at any moment: there, only a guard protects the resource.
    */
   readonly lossBeforeNext: boolean
   /** How many entries one line takes before `LineFullError`. */
@@ -134,8 +143,9 @@ export interface Traits {
   /** How many items one call takes; the core splits larger batches. */
   readonly batchLimit: number
   /**
-   * For an engine whose calls are worked on elsewhere, by a server that takes the next one meanwhile: from how many items on a call is worth making. The core then
-   * cuts a batch of twice as many enters or leaves in two, so that the server works on one half while this process works on the other.
+   * For an engine whose calls are worked on elsewhere, by a server that takes the next one meanwhile: from how many
+   * items on a call is worth making. The core then cuts a batch of twice as many enters or leaves in two, so that the
+   * server works on one half while this process works on the other.
    */
   readonly overlaps?: number
   /** In one sentence: what tokens survive, and what they assume. */
@@ -150,29 +160,39 @@ export interface Engine extends AsyncDisposable {
   readonly name: string
   readonly traits: Traits
   /**
-   * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the whole batch:
-   * `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else counts as unknown.
-   * `signal` aborts at the core's deadline: drop what has not been sent. An engine that declares no second parameter is given none.
+   * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the
+   * whole batch: `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else
+   * counts as unknown. `signal` aborts at the core's deadline: drop what has not been sent. An engine that declares no
+   * second parameter is given none.
    */
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
-  /** Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone. */
+  /**
+   * Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone.
+   */
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]>
-  /** Release or cancel. Answers whether the entry was in the line. Settles the line. Has no signal: it is never cancelled. */
+  /**
+   * Release or cancel. Answers whether the entry was in the line. Settles the line. Has no signal: it is never
+   * cancelled.
+   */
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
   /**
-   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse the renewals of a holder, so that it learns of its
-   * end before the next one is let in. `now`: free the line at once, though the holder may still be working. A waiter goes at once either way. Until it would
-   * have expired, its owner is answered `gone`, `evicted`.
+   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse the renewals of
+   * a holder, so that it learns of its end before the next one is let in. `now`: free the line at once, though the
+   * holder may still be working. A waiter goes at once either way. Until it would have expired, its owner is answered
+   * `gone`, `evicted`.
    */
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
   inspect(key: string): Promise<Line>
   /** Lines with somebody in them whose key starts with `prefix`, bytewise. In no promised order. */
   list(prefix: string): AsyncIterable<LineSummary>
   /**
-   * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be lost. Called again only if it failed, or
-   * was not answered in time; the last listener counts, and ending an earlier subscription does not end a later one.
+   * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be
+   * lost. Called again only if it failed, or was not answered in time; the last listener counts, and ending an earlier
+   * subscription does not end a later one.
    */
   subscribe?(listener: (news: News) => void): Promise<AsyncDisposable>
-  /** Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news. */
+  /**
+   * Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news.
+   */
   watch?(key: string, listener: () => void): Promise<AsyncDisposable>
 }

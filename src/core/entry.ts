@@ -7,9 +7,10 @@
  *        │                               │                                             │
  *        └── busy, failed, cancelled ────┴── expired, evicted, cancelled ──────────────┴──► gone   (released or lost)
  *
- * It never moves back. It knows what an answer means (`hear`, `hearGranted`) and says what follows from it, as a verdict; the keeper carries it out. How long it may be
- * believed is counted from the *send* of the last request that was answered: the engine set the expiry after that moment, so our deadline always comes
- * before the engine's. Nothing is ever counted from the arrival of anything.
+ * It never moves back. It knows what an answer means (`hear`, `hearGranted`) and says what follows from it, as a
+ * verdict; the keeper carries it out. How long it may be believed is counted from the *send* of the last request that
+ * was answered: the engine set the expiry after that moment, so our deadline always comes before the engine's. Nothing
+ * is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
 import type { Operation } from './diagnostics.ts'
@@ -51,7 +52,9 @@ const ASK: Verdict = { step: 'ask' }
 /** `Entry.asking` of what is asked for and not sent yet. */
 export const QUEUED: number = Number.POSITIVE_INFINITY
 
-/** Clocks of two machines may differ in rate, and a timer fires late: the holder stops this much before the engine does. */
+/**
+ * Clocks of two machines may differ in rate, and a timer fires late: the holder stops this much before the engine does.
+ */
 export function marginMs(ttlMs: number): number {
   return ttlMs / 100 + 2
 }
@@ -101,7 +104,10 @@ export class Entry implements Claim, Scheduled {
   #answeredOrder = 0
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
-  /** It may have expired in line and be there again, by a late duplicate of its enter. News of the stay before may still come. */
+  /**
+   * It may have expired in line and be there again, by a late duplicate of its enter. News of the stay before may still
+   * come.
+   */
   #interrupted = false
   inJeopardy = false
 
@@ -193,7 +199,8 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
-    // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the first.
+    // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the
+    // first.
     if (this.isDoubtful) return ASK
     if (this.#interrupted) return ASK
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
@@ -234,7 +241,8 @@ export class Entry implements Claim, Scheduled {
   #hearWaiting({ ahead, livesForMs }: Waiting, sent: Sent, now: number): Verdict {
     // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
     if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
-    if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs)) this.#interrupted = true
+    if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs))
+      this.#interrupted = true
     this.phase = 'waiting'
     this.queued = true
     this.confirming = false
@@ -242,7 +250,8 @@ export class Entry implements Claim, Scheduled {
     this.#confirm(sent, livesForMs ?? this.ttlMs)
     const announced = this.#announced
     this.#announced = undefined
-    // What was announced after this was sent is newer than this answer; what was announced before it has been taken back.
+    // What was announced after this was sent is newer than this answer; what was announced before it has been taken
+    // back.
     if (announced === undefined || this.isDoubtful || sent.order > this.#announcedAt) return PLAN
     return this.#believe(announced.token, now)
   }

@@ -1,13 +1,22 @@
 /**
- * Everything Holdfast throws besides `TypeError` and `RangeError` for wrong arguments. One class and one code each; docs/errors.md has
- * the same rows, and a test keeps them equal.
+ * Everything Holdfast throws besides `TypeError` and `RangeError` for wrong arguments. One class and one code each;
+ * docs/errors.md has the same rows, and a test keeps them equal.
  *
- * `instanceof` works across two installed copies of the package: it looks for a registered symbol, not for the prototype.
+ * `instanceof` works across two installed copies of the package: it looks for a registered symbol, not for the
+ * prototype.
  */
 import { formatDuration } from './duration.ts'
 import type { LineEntry } from './engine.ts'
 
-export type ErrorCode = 'ACQUIRE_TIMEOUT' | 'LEASE_LOST' | 'STALE_TOKEN' | 'ENGINE' | 'DEADLOCK' | 'LINE_FULL' | 'UNSUPPORTED' | 'CONFLICT'
+export type ErrorCode =
+  | 'ACQUIRE_TIMEOUT'
+  | 'LEASE_LOST'
+  | 'STALE_TOKEN'
+  | 'ENGINE'
+  | 'DEADLOCK'
+  | 'LINE_FULL'
+  | 'UNSUPPORTED'
+  | 'CONFLICT'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
 
@@ -54,8 +63,9 @@ export class AcquireTimeoutError extends HoldfastError {
 }
 
 /**
- * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it expire.
- * `evicted`: somebody removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking whether it is held.
+ * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it
+ * expire. `evicted`: somebody removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking
+ * whether it is held.
  */
 export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed' | 'released'
 
@@ -67,7 +77,10 @@ const LOSS: Readonly<Record<LossReason, string>> = {
   released: 'it was released',
 }
 
-/** The lease ended before the work did. Whatever the work did after that moment may have met another holder: check tokens at the resource. */
+/**
+ * The lease ended before the work did. Whatever the work did after that moment may have met another holder: check
+ * tokens at the resource.
+ */
 export class LeaseLostError extends HoldfastError {
   static override readonly code = 'LEASE_LOST'
   override readonly code = 'LEASE_LOST'
@@ -108,10 +121,17 @@ export class EngineError extends HoldfastError {
   override readonly code = 'ENGINE'
   readonly engine: string
   readonly outcome: CallOutcome
-  /** Whether the same call may succeed later. False: a wrong password, a file from a newer version; the core does not try again. */
+  /**
+   * Whether the same call may succeed later. False: a wrong password, a file from a newer version; the core does not
+   * try again.
+   */
   readonly transient: boolean
 
-  constructor(engine: string, message: string, options: { outcome: CallOutcome; transient?: boolean; cause?: unknown }) {
+  constructor(
+    engine: string,
+    message: string,
+    options: { outcome: CallOutcome; transient?: boolean; cause?: unknown },
+  ) {
     super('ENGINE', `${engine}: ${message}`, 'cause' in options ? { cause: options.cause } : undefined)
     this.engine = engine
     this.outcome = options.outcome
@@ -145,7 +165,10 @@ export class LineFullError extends HoldfastError {
   }
 }
 
-/** This engine cannot serve this lock; the message names engines that can. Thrown when the lock is created, not when it is used. */
+/**
+ * This engine cannot serve this lock; the message names engines that can. Thrown when the lock is created, not when it
+ * is used.
+ */
 export class UnsupportedError extends HoldfastError {
   static override readonly code = 'UNSUPPORTED'
   override readonly code = 'UNSUPPORTED'
@@ -157,7 +180,10 @@ export class UnsupportedError extends HoldfastError {
   }
 }
 
-/** An optimistic change, or a fenced statement, was given up: somebody else wrote first, as often as was tried. Nothing of it was written. */
+/**
+ * An optimistic change, or a fenced statement, was given up: somebody else wrote first, as often as was tried. Nothing
+ * of it was written.
+ */
 export class ConflictError extends HoldfastError {
   static override readonly code = 'CONFLICT'
   override readonly code = 'CONFLICT'

@@ -1,8 +1,9 @@
 /**
  * A binary heap of items ordered by one number (a time), from which any item can be removed in O(log n).
  *
- * The heartbeat, the memory engine's expiry and the simulator's timers all need "the earliest, and forget this one". Each item carries its own
- * position, so that an entry released long before it is due costs nothing afterwards (a lazy heap would keep it until then).
+ * The heartbeat, the memory engine's expiry and the simulator's timers all need "the earliest, and forget this one".
+ * Each item carries its own position, so that an entry released long before it is due costs nothing afterwards (a lazy
+ * heap would keep it until then).
  */
 export interface Heaped {
   /** The order: the smallest is on top. Change it only through `Heap.put`. */

@@ -1,8 +1,9 @@
 /**
- * One timer for everything that has to happen at some time to something we have in a line: renew it, try again, declare it lost.
+ * One timer for everything that has to happen at some time to something we have in a line: renew it, try again, declare
+ * it lost.
  *
- * Items that may be handled a little early are, when the timer fires for another one: so a process with a thousand leases of one ttl soon renews
- * them all in the same beat, with one batch.
+ * Items that may be handled a little early are, when the timer fires for another one: so a process with a thousand
+ * leases of one ttl soon renews them all in the same beat, with one batch.
  */
 import type { Clock, Timer } from './clock.ts'
 import { Heap, type Heaped } from './heap.ts'
@@ -27,15 +28,18 @@ export class Heartbeat<Item extends Scheduled> {
     this.#due = due
   }
 
-  /** Handle `item` at `at`, instead of when it was to be handled before. `now` is what the clock says, or said a moment ago. */
+  /**
+   * Handle `item` at `at`, instead of when it was to be handled before. `now` is what the clock says, or said a moment
+   * ago.
+   */
   put(item: Item, at: number, now: number): void {
     this.#heap.put(item, at)
     this.#arm(now)
   }
 
   /**
-   * Forget `item`. The timer stays where it is, and finds nothing to do: taking it down and setting it up again for each short lease would cost more than
-   * a beat in vain.
+   * Forget `item`. The timer stays where it is, and finds nothing to do: taking it down and setting it up again for
+   * each short lease would cost more than a beat in vain.
    */
   remove(item: Item): void {
     this.#heap.remove(item)
@@ -50,7 +54,8 @@ export class Heartbeat<Item extends Scheduled> {
 
   #arm(now: number): void {
     const at = this.#heap.peek()?.at ?? Number.POSITIVE_INFINITY
-    // A timer does not run while the machine sleeps: one that has slept is set again, or everything new would wait for it.
+    // A timer does not run while the machine sleeps: one that has slept is set again, or everything new would wait for
+    // it.
     const asleepMs = this.#clock.asleepMs?.() ?? 0
     if (this.#timerAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return
     this.#timer?.cancel()

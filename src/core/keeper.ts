@@ -1,8 +1,9 @@
 /**
  * The keeper: everything this process has in the lines of one engine.
  *
- * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the rules about deadlines, unknown outcomes
- * and the order of answers live (docs/how-it-works.md tells them in prose). Waiting, cancelling and nesting are built on top, in acquire.ts.
+ * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the
+ * rules about deadlines, unknown outcomes and the order of answers live (docs/how-it-works.md tells them in prose).
+ * Waiting, cancelling and nesting are built on top, in acquire.ts.
  */
 
 import { Batch, type Sent } from './batch.ts'
@@ -97,7 +98,10 @@ export class Keeper {
     return entry.mayBeInLine ? this.#sweeper.leave(entry, held) : Promise.resolve(false)
   }
 
-  /** Let it stand for `afterMs` more, without us: others are let in when it has expired. Resolves with whether the engine agreed. */
+  /**
+   * Let it stand for `afterMs` more, without us: others are let in when it has expired. Resolves with whether the
+   * engine agreed.
+   */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
     this.#drop(entry)
@@ -233,7 +237,8 @@ export class Keeper {
   #heard(news: News): void {
     const now = this.clock.now()
     if ('gap' in news) {
-      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)
+      for (const entry of this.#entries.values())
+        if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)
       return
     }
     const entry = this.#entries.get(news.id)
@@ -260,7 +265,8 @@ export class Keeper {
     entry.askAgain = false
     entry.lastError = error
     const now = this.clock.now()
-    // From the send; but after a stall of our own, in which nothing was tried, nobody knows yet whether there is an outage.
+    // From the send; but after a stall of our own, in which nothing was tried, nobody knows yet whether there is an
+    // outage.
     entry.failingSince ??= Math.max(sent.at, now - entry.ttlMs / 2)
     if (entry.phase !== 'held') this.#awaited(entry, true)
     if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)

@@ -10,10 +10,14 @@ export function checkKey(key: string): void {
   // A lone surrogate has no UTF-8: engines would each store something else.
   if (!key.isWellFormed()) throw new RangeError(`a key must be well-formed Unicode: ${JSON.stringify(key)}`)
   const bytes = Buffer.byteLength(key)
-  if (bytes > LONGEST_BYTES) throw new RangeError(`a key must have at most ${LONGEST_BYTES} bytes of UTF-8; got ${bytes}`)
+  if (bytes > LONGEST_BYTES)
+    throw new RangeError(`a key must have at most ${LONGEST_BYTES} bytes of UTF-8; got ${bytes}`)
 }
 
-/** Bytewise order of UTF-8, which is the order of code points. JavaScript's own `<` compares UTF-16 and differs beyond U+FFFF. */
+/**
+ * Bytewise order of UTF-8, which is the order of code points. JavaScript's own `<` compares UTF-16 and differs beyond
+ * U+FFFF.
+ */
 export function compareKeys(a: string, b: string): number {
   return a === b ? 0 : Buffer.compare(Buffer.from(a), Buffer.from(b))
 }

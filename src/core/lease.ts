@@ -1,4 +1,7 @@
-/** The lease: what you hold. It says the truth about itself at any moment, because it looks at the clock and not at a flag. */
+/**
+ * The lease: what you hold. It says the truth about itself at any moment, because it looks at the clock and not at a
+ * flag.
+ */
 import { type Duration, parseDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
@@ -15,15 +18,20 @@ export interface ReleaseOptions {
 export interface Lease extends AsyncDisposable {
   readonly key: string
   /**
-   * The fencing token: higher than that of every earlier holder of this key. Hand it to the resource, and let the resource refuse lower ones.
-   * Null where the engine has no fencing, and for several locks at once (see `tokens`). On any wire: a decimal string.
+   * The fencing token: higher than that of every earlier holder of this key. Hand it to the resource, and let the
+   * resource refuse lower ones. Null where the engine has no fencing, and for several locks at once (see `tokens`). On
+   * any wire: a decimal string.
    */
   readonly token: bigint | null
   /**
-   * Whether others may hold beside it: a read lock, or a part of a semaphore. Its token then says nothing about who came after whom among them, so guards let it read and refuse its writes.
+   * Whether others may hold beside it: a read lock, or a part of a semaphore. Its token then says nothing about who
+   * came after whom among them, so guards let it read and refuse its writes.
    */
   readonly shared: boolean
-  /** Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it. Pass it to whatever you await. */
+  /**
+   * Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it. Pass it to
+   * whatever you await.
+   */
   readonly signal: AbortSignal
   /** Whether it is held now, by the clock. */
   readonly held: boolean
@@ -32,10 +40,12 @@ export interface Lease extends AsyncDisposable {
   /** Throws `LeaseLostError` unless it is held now. Call it right before a step that must not happen twice. */
   assertHeld(): void
   /**
-   * Give it back. True: it was held until now and is free. False: it was lost before, or the engine could not be reached, in which case
-   * Holdfast goes on trying until the lease has expired by itself. Calling it again changes nothing. Never rejects.
+   * Give it back. True: it was held until now and is free. False: it was lost before, or the engine could not be
+   * reached, in which case Holdfast goes on trying until the lease has expired by itself. Calling it again changes
+   * nothing. Never rejects.
    *
-   * `after`: let the key stay busy for that much longer, even if this process ends before: a job that must not run again within a minute, however fast it was.
+   * `after`: let the key stay busy for that much longer, even if this process ends before: a job that must not run
+   * again within a minute, however fast it was.
    */
   release(options?: ReleaseOptions): Promise<boolean>
 }

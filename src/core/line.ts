@@ -8,8 +8,9 @@
  *     semaphore of n      weight 1..n     limit n
  *     read lock           weight 1        limit UNLIMITED
  *
- * What follows, and what the property tests check: those who hold are always a prefix of the line; whoever holds goes on holding when
- * others leave; nobody overtakes, so readers cannot starve a writer; two callers who disagree on a limit get the stricter one.
+ * What follows, and what the property tests check: those who hold are always a prefix of the line; whoever holds goes
+ * on holding when others leave; nobody overtakes, so readers cannot starve a writer; two callers who disagree on a
+ * limit get the stricter one.
  */
 
 /** What the rule needs to know of an entry. */
@@ -33,14 +34,17 @@ export function heldCount(line: Iterable<Weighted>): number {
 }
 
 /**
- * The held prefix of one line, kept up to date as entries come and go, so that granting costs nothing per waiter: an engine asks
- * `admits(next)` for the first waiter only.
+ * The held prefix of one line, kept up to date as entries come and go, so that granting costs nothing per waiter: an
+ * engine asks `admits(next)` for the first waiter only.
  */
 export class HeldPrefix {
   count = 0
   #weight = 0
   #limit: number = Number.POSITIVE_INFINITY
-  /** How many have which limit. Distinct limits are few (1, n, UNLIMITED), so the smallest is found by looking at all. One holder needs none of it. */
+  /**
+   * How many have which limit. Distinct limits are few (1, n, UNLIMITED), so the smallest is found by looking at all.
+   * One holder needs none of it.
+   */
   #limits: Map<number, number> | undefined
 
   /** Whether the first waiter may hold beside everyone who does. */

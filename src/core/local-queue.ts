@@ -1,4 +1,7 @@
-/** A first-come-first-served turn inside this process: nested leases of one outer lease take it, so that siblings exclude each other like strangers. */
+/**
+ * A first-come-first-served turn inside this process: nested leases of one outer lease take it, so that siblings
+ * exclude each other like strangers.
+ */
 
 import type { Clock } from './clock.ts'
 import { onAbort } from './on-abort.ts'

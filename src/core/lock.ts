@@ -1,6 +1,6 @@
 /**
- * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read and write lock, which differ
- * only in weight and limit.
+ * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read
+ * and write lock, which differ only in weight and limit.
  */
 import { type Ask, acquireLease, ENDLESS, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
@@ -14,7 +14,9 @@ import type { OrderChecker } from './order.ts'
 export interface AcquireOptions {
   /** How long to stand in line. For ever unless given; 0 is one try. When it runs out: `AcquireTimeoutError`. */
   readonly wait?: Duration
-  /** Cancels the waiting. The place in line is given up at once, and the acquire rejects with the signal's own reason. */
+  /**
+   * Cancels the waiting. The place in line is given up at once, and the acquire rejects with the signal's own reason.
+   */
   readonly signal?: AbortSignal
 }
 
@@ -40,8 +42,8 @@ export interface Lock<Options extends AcquireOptions = AcquireOptions, Held exte
   /** Take it if it is free now; undefined if not. Leaves no trace then. */
   tryAcquire(options?: Omit<Options, 'wait'>): Promise<Held | undefined>
   /**
-   * Acquire, work, release. Rejects with `LeaseLostError` if the lease was lost before the work settled, even if the work succeeded; else with what the
-   * work threw. The release never masks either.
+   * Acquire, work, release. Rejects with `LeaseLostError` if the lease was lost before the work settled, even if the
+   * work succeeded; else with what the work threw. The release never masks either.
    */
   using<Result>(work: Work<Result, Held>): Promise<Result>
   using<Result>(options: Options, work: Work<Result, Held>): Promise<Result>
@@ -86,7 +88,9 @@ export class LineLock implements Lock<LineOptions> {
       const waitMs = patienceMs(options)
       const asked = this.#acquire(options, waitMs)
       // Whoever waits at all gets a lease, or an error. Nested, the wait can run out as well.
-      return waitMs > 0 && options.within === undefined ? (asked as Promise<InnerLease>) : this.#orTimeout(asked, waitMs)
+      return waitMs > 0 && options.within === undefined
+        ? (asked as Promise<InnerLease>)
+        : this.#orTimeout(asked, waitMs)
     } catch (error) {
       return Promise.reject(error)
     }
@@ -115,8 +119,8 @@ export class LineLock implements Lock<LineOptions> {
   }
 
   /**
-   * The lease around us to nest in. A read inside a read always nests: it could be granted beside the outer one, but a writer that queued between the two
-   * would wait for the outer one, and the inner one for the writer.
+   * The lease around us to nest in. A read inside a read always nests: it could be granted beside the outer one, but a
+   * writer that queued between the two would wait for the outer one, and the inner one for the writer.
    */
   #around(): InnerLease | undefined {
     const lease = enclosing(this.scope.keeper, this.key)
@@ -131,11 +135,15 @@ export class LineLock implements Lock<LineOptions> {
     throw new RangeError(`weight must be a whole number from 1 to the limit of ${this.spec.limit}; got ${weight}`)
   }
 
-  /** Throws, or answers a promise: not async itself, because each layer of promises is a noticeable part of what a lock in memory costs. */
+  /**
+   * Throws, or answers a promise: not async itself, because each layer of promises is a noticeable part of what a lock
+   * in memory costs.
+   */
   #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
     const { scope, spec } = this
     const { signal, within } = options
-    if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
+    if (signal !== undefined && !(signal instanceof AbortSignal))
+      throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     const ask = options.weight === undefined ? this.#ask : { ...this.#ask, weight: this.#weight(options) }
     if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)
     const patience = signal === undefined && waitMs === Number.POSITIVE_INFINITY ? ENDLESS : { waitMs, signal }
@@ -145,11 +153,16 @@ export class LineLock implements Lock<LineOptions> {
   #inner(lease: Lease): InnerLease {
     const ours = lease instanceof EntryLease || lease instanceof NestedLease
     if (ours && lease.keeper === this.scope.keeper) return lease
-    throw new TypeError('within must be a lease that a mutex, a read lock or a write lock of the same createLocks() gave')
+    throw new TypeError(
+      'within must be a lease that a mutex, a read lock or a write lock of the same createLocks() gave',
+    )
   }
 }
 
-/** Work under a lease, release, and tell how it went. `parts` are what nested askings can meet: for several locks at once, each of them. */
+/**
+ * Work under a lease, release, and tell how it went. `parts` are what nested askings can meet: for several locks at
+ * once, each of them.
+ */
 export async function workUnder<Result, Held extends Lease>(
   keeper: Keeper,
   lease: Held & Pick<InnerLease, 'lossError'>,
@@ -165,7 +178,8 @@ export async function workUnder<Result, Held extends Lease>(
     lossError = lease.lossError
     if (lossError === undefined) throw error
     // The caller has to learn of the loss, and what the work threw because of it, or besides it, is not forgotten.
-    if (error !== lossError) lossError = new LeaseLostError(lossError.key, lossError.token, lossError.why, { cause: error })
+    if (error !== lossError)
+      lossError = new LeaseLostError(lossError.key, lossError.token, lossError.why, { cause: error })
   } finally {
     await lease.release()
   }
@@ -173,7 +187,10 @@ export async function workUnder<Result, Held extends Lease>(
 }
 
 /** `using(work)` or `using(options, work)`. */
-export function usingArguments<Options extends object, Doing>(first: Options | Doing, second: Doing | undefined): [Options, Doing] {
+export function usingArguments<Options extends object, Doing>(
+  first: Options | Doing,
+  second: Doing | undefined,
+): [Options, Doing] {
   const [options, work] = second === undefined ? [{}, first] : [first, second]
   if (typeof work !== 'function') throw new TypeError(`using takes the work as a function; got ${typeof work}`)
   return [options as Options, work as Doing]

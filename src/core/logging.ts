@@ -1,7 +1,8 @@
 /**
  * Logs, for those who hand in a logger: pino, or anything with its four methods. Silent otherwise.
  *
- * What goes right is `debug`; what a person on call may want to read is `info` and above. Ordinary contention is never a warning.
+ * What goes right is `debug`; what a person on call may want to read is `info` and above. Ordinary contention is never
+ * a warning.
  */
 import { type Events, type Operation, type Publish, publish } from './diagnostics.ts'
 
@@ -56,7 +57,9 @@ function tee<Message extends Events[keyof Events]>(
       log(message)
     } catch (error) {
       // A lock does not fail because a log did.
-      process.emitWarning(`a logger threw: ${error instanceof Error ? error.message : String(error)}`, { code: 'HOLDFAST_LOGGER' })
+      process.emitWarning(`a logger threw: ${error instanceof Error ? error.message : String(error)}`, {
+        code: 'HOLDFAST_LOGGER',
+      })
     }
   }
 }

@@ -1,12 +1,14 @@
 /**
  * Nesting: asking for a key inside work that already holds it.
  *
- * `using` remembers, in the async context of the work, what is held around it. Asking again for something that can never be granted beside it is an
- * immediate `DeadlockError` instead of a hang; with `reentrant: true` it is a nested lease. Whether it can be granted is decided by the rule of the line:
- * a read inside a read can, a write inside a read cannot.
+ * `using` remembers, in the async context of the work, what is held around it. Asking again for something that can
+ * never be granted beside it is an immediate `DeadlockError` instead of a hang; with `reentrant: true` it is a nested
+ * lease. Whether it can be granted is decided by the rule of the line: a read inside a read can, a write inside a read
+ * cannot.
  *
- * Only `using` is watched, because only there the end of the work is known. Contexts whose lease has ended (a forgotten promise) do not count. Siblings of one
- * `Promise.all` are strangers to each other: two of them asking for the same key queue, also inside a common outer lease.
+ * Only `using` is watched, because only there the end of the work is known. Contexts whose lease has ended (a forgotten
+ * promise) do not count. Siblings of one `Promise.all` are strangers to each other: two of them asking for the same key
+ * queue, also inside a common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
@@ -40,11 +42,18 @@ export interface Frame {
   readonly parent: Frame | undefined
 }
 
-/** What is held around whoever asks. Exported for the simulator, which ends it where nothing nests: until Node 24, every promise pays for it from its first use on. */
+/**
+ * What is held around whoever asks. Exported for the simulator, which ends it where nothing nests: until Node 24, every
+ * promise pays for it from its first use on.
+ */
 export const context: AsyncLocalStorage<Frame | undefined> = new AsyncLocalStorage()
 
 /** Run `work` so that whatever it asks for is known to be inside `leases`. */
-export function runInside<Result>(keeper: Keeper, leases: readonly InnerLease[], work: () => Promise<Result>): Promise<Result> {
+export function runInside<Result>(
+  keeper: Keeper,
+  leases: readonly InnerLease[],
+  work: () => Promise<Result>,
+): Promise<Result> {
   let frame = context.getStore()
   for (const lease of leases) frame = { keeper, lease, parent: frame }
   return context.run(frame, work)
@@ -85,7 +94,8 @@ function described({ weight, limit }: Weighted): string {
 }
 
 /**
- * A lease inside a lease: same key, same token, same end. Its release only gives the turn to the next sibling; the outermost release leaves the line.
+ * A lease inside a lease: same key, same token, same end. Its release only gives the turn to the next sibling; the
+ * outermost release leaves the line.
  */
 export class NestedLease implements InnerLease {
   readonly nested = true
@@ -98,7 +108,12 @@ export class NestedLease implements InnerLease {
   }
 
   /** Undefined: `waitMs` ran out while a sibling had the turn. */
-  static async take(outer: InnerLease, asked: Holding, waitMs: number, signal?: AbortSignal): Promise<NestedLease | undefined> {
+  static async take(
+    outer: InnerLease,
+    asked: Holding,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<NestedLease | undefined> {
     refuseWidening(outer, asked)
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {
@@ -162,7 +177,10 @@ export class NestedLease implements InnerLease {
     this.#outer.assertHeld()
   }
 
-  /** Gives the turn to the next sibling, no more: when the key becomes free, and how long after, is up to the outermost lease. */
+  /**
+   * Gives the turn to the next sibling, no more: when the key becomes free, and how long after, is up to the outermost
+   * lease.
+   */
   release(): Promise<boolean> {
     if (this.#released === undefined) {
       this.#released = Promise.resolve(this.#outer.held)

@@ -1,9 +1,9 @@
 /**
  * Outside of everybody's async context.
  *
- * A timer or a tick runs in the context in which it was set. Ours serve everyone: set by whoever asked first, perhaps inside somebody's `using`, they dispatch losses and
- * news to others. Without this, those others would run "inside" the first one's work (and nest in its lease), and its context would be kept alive for as long as our
- * timers are.
+ * A timer or a tick runs in the context in which it was set. Ours serve everyone: set by whoever asked first, perhaps
+ * inside somebody's `using`, they dispatch losses and news to others. Without this, those others would run "inside" the
+ * first one's work (and nest in its lease), and its context would be kept alive for as long as our timers are.
  */
 import { AsyncResource } from 'node:async_hooks'
 

@@ -1,6 +1,6 @@
 /**
- * Hearing of a cancellation, with one listener for each signal, however many wait under it. Node warns of a leak at the eleventh listener, and a
- * server that gives one signal to a hundred acquires has none.
+ * Hearing of a cancellation, with one listener for each signal, however many wait under it. Node warns of a leak at the
+ * eleventh listener, and a server that gives one signal to a hundred acquires has none.
  */
 
 const hearers = new WeakMap<AbortSignal, Set<() => void>>()

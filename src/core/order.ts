@@ -1,12 +1,14 @@
 /**
- * The lock-order checker, for development: two keys taken in opposite orders anywhere in one process are reported with both stack traces, before they ever
- * deadlock. It costs a stack trace for each asking; do not use it in production.
+ * The lock-order checker, for development: two keys taken in opposite orders anywhere in one process are reported with
+ * both stack traces, before they ever deadlock. It costs a stack trace for each asking; do not use it in production.
  *
- * It draws an edge from every key held in the present async context to the key asked for. A circle of edges is an order that can deadlock, whether or not it
- * happened this time. `all` takes its locks in one global order, and draws its edges in that order: two `all`s are never reported, but an `all` and somebody who takes
- * the same locks by hand the other way round are. The graph keeps every key ever asked for.
+ * It draws an edge from every key held in the present async context to the key asked for. A circle of edges is an order
+ * that can deadlock, whether or not it happened this time. `all` takes its locks in one global order, and draws its
+ * edges in that order: two `all`s are never reported, but an `all` and somebody who takes the same locks by hand the
+ * other way round are. The graph keeps every key ever asked for.
  *
- * A bare `acquire` marks the async context of its caller for as long as the lease is held; `using` marks only its own work.
+ * A bare `acquire` marks the async context of its caller for as long as the lease is held; `using` marks only its own
+ * work.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Lease } from './lease.ts'
@@ -35,7 +37,8 @@ export class OrderChecker {
   }
 
   /**
-   * Somebody asks for `key`. Call it synchronously from the public method: it marks the caller's async context. Returns what to call with the lease.
+   * Somebody asks for `key`. Call it synchronously from the public method: it marks the caller's async context. Returns
+   * what to call with the lease.
    */
   asking(key: string): (lease: Lease) => void {
     const held = (this.#context.getStore() ?? []).filter(({ lease }) => lease?.held)
@@ -56,7 +59,8 @@ export class OrderChecker {
   /** Several keys are taken at once, in this order. */
   together(keys: readonly string[]): void {
     const stack = stackOfCaller()
-    for (const [index, first] of keys.entries()) for (const second of keys.slice(index + 1)) this.#draw(first, second, stack)
+    for (const [index, first] of keys.entries())
+      for (const second of keys.slice(index + 1)) this.#draw(first, second, stack)
   }
 
   #draw(first: string, second: string, stack: string): void {

@@ -1,9 +1,9 @@
 /**
  * Leaving lines, for certain.
  *
- * A leave that fails is repeated until the entry has surely expired by itself. And an enter that was never answered may still be on its way: after giving
- * up on one, the leave is repeated every beat until a ttl after the last attempt, whatever it answers, so that a late arrival does not stand in
- * line for work that nobody waits for.
+ * A leave that fails is repeated until the entry has surely expired by itself. And an enter that was never answered may
+ * still be on its way: after giving up on one, the leave is repeated every beat until a ttl after the last attempt,
+ * whatever it answers, so that a late arrival does not stand in line for work that nobody waits for.
  */
 
 import { Batch, type Verb } from './batch.ts'
@@ -32,7 +32,10 @@ interface Departure extends Scheduled {
   readonly answer: (wasHeld: boolean) => void
 }
 
-/** How long to pause before asking again what failed: short against the ttl, never a hot loop, never in step with others. */
+/**
+ * How long to pause before asking again what failed: short against the ttl, never a hot loop, never in step with
+ * others.
+ */
 export function retryDelayMs(ttlMs: number, chance: Chance): number {
   return Math.min(Math.max(ttlMs / 10, 5), 1000) * (0.5 + chance.fraction())
 }
@@ -73,8 +76,9 @@ export class Sweeper {
   }
 
   /**
-   * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it was there. False once the first attempt has
-   * failed; the others go on behind. Never rejects: nobody could do more about it than this does. What is to outlive us is left alone until then.
+   * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it
+   * was there. False once the first attempt has failed; the others go on behind. Never rejects: nobody could do more
+   * about it than this does. What is to outlive us is left alone until then.
    */
   leave(entry: Entry, held: boolean): Promise<boolean> {
     if (this.#stopped) return Promise.resolve(false)

@@ -1,4 +1,7 @@
-/** Waiting for a promise, but not for ever: every call to an engine has a deadline of ours, whatever its client's own time-outs do. */
+/**
+ * Waiting for a promise, but not for ever: every call to an engine has a deadline of ours, whatever its client's own
+ * time-outs do.
+ */
 import type { Clock } from './clock.ts'
 import { EngineError } from './errors.ts'
 
@@ -7,7 +10,9 @@ export function within<Value>(clock: Clock, ms: number, promise: Promise<Value>,
   return timely(clock, ms, promise, () => new Error('late')).catch(() => fallback)
 }
 
-/** What `promise` resolves to; rejects with `late()` if that takes longer than `ms`. Keeps the process alive meanwhile. */
+/**
+ * What `promise` resolves to; rejects with `late()` if that takes longer than `ms`. Keeps the process alive meanwhile.
+ */
 export function timely<Value>(clock: Clock, ms: number, promise: Promise<Value>, late: () => Error): Promise<Value> {
   const alive = clock.stayAlive()
   return new Promise<Value>((resolve, reject) => {
@@ -27,7 +32,10 @@ export function timely<Value>(clock: Clock, ms: number, promise: Promise<Value>,
   })
 }
 
-/** The error of a look that was not answered in time. Looking changes nothing; for `evict` the outcome really is unknown. */
+/**
+ * The error of a look that was not answered in time. Looking changes nothing; for `evict` the outcome really is
+ * unknown.
+ */
 export function noAnswer(engine: string, verb: string, ms: number): EngineError {
   return new EngineError(engine, `no answer to ${verb} within ${Math.round(ms)} ms`, { outcome: 'unknown' })
 }

@@ -1,5 +1,6 @@
 /**
- * The two calls that carry entries to the engine, ready to be batched: how they are made, and how long each is waited for.
+ * The two calls that carry entries to the engine, ready to be batched: how they are made, and how long each is waited
+ * for.
  */
 import type { Sent, Verb } from './batch.ts'
 import type { Clock } from './clock.ts'
@@ -59,7 +60,8 @@ export class Verbs {
       halfFrom: Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#renew(entries, signal),
       cancellable: () => takesSignal(engine.renew),
-      // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once more.
+      // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once
+      // more.
       timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
       sending: (entry, sent) => hearing.sending(entry, sent, 'renew'),
       answered: (entry, standing, sent, now) => hearing.answered(entry, standing, sent, now, 'renew'),
@@ -91,7 +93,11 @@ export class Verbs {
       if (this.#subscription === attempt) this.#subscription = undefined
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
-      throw new EngineError(this.#engine.name, `cannot subscribe: ${message}`, { outcome: 'not-applied', transient, cause: error })
+      throw new EngineError(this.#engine.name, `cannot subscribe: ${message}`, {
+        outcome: 'not-applied',
+        transient,
+        cause: error,
+      })
     } finally {
       forget()
     }
@@ -114,7 +120,8 @@ export class Verbs {
     const now = this.#clock.now()
     let marginMs = Number.POSITIVE_INFINITY
     for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
-    if (marginMs < Number.POSITIVE_INFINITY) this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
+    if (marginMs < Number.POSITIVE_INFINITY)
+      this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
     return standings
   }
 }

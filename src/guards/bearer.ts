@@ -1,9 +1,15 @@
-/** Who comes to a guard: somebody with a token. What no token can make safe is refused here, with the reason, before anything is asked of the resource. */
+/**
+ * Who comes to a guard: somebody with a token. What no token can make safe is refused here, with the reason, before
+ * anything is asked of the resource.
+ */
 import { EngineError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
 import { FORMAT, type Touch } from './marks.ts'
 
-/** A lease; or what is known of one that somebody else holds: `{ key, token, shared }` out of a header, a queue, the environment of a command. */
+/**
+ * A lease; or what is known of one that somebody else holds: `{ key, token, shared }` out of a header, a queue, the
+ * environment of a command.
+ */
 export interface Bearer {
   readonly key: string
   readonly token: bigint | null
@@ -27,7 +33,8 @@ export function visit(bearer: Bearer, touch: Touch, resource: string = bearer?.k
     throw new TypeError(`a guard takes a lease, or { key, token, shared }; got ${String(bearer)}`)
   checkKey(resource)
   const { key, shared } = bearer
-  if (typeof shared !== 'boolean') throw new TypeError(`a guard takes a lease, or { key, token, shared }; shared was ${typeof shared}`)
+  if (typeof shared !== 'boolean')
+    throw new TypeError(`a guard takes a lease, or { key, token, shared }; shared was ${typeof shared}`)
   if (touch === 'write' && shared) {
     throw new TypeError(
       `a write to '${resource}' under a shared lease of '${key}' is refused: others may hold beside it, and their tokens do not say whose write is the later one. ` +

@@ -1,14 +1,17 @@
 /**
- * `holdfast/guards/files`: files that are replaced as a whole, fenced. A file system compares no tokens, so the marks are in a small SQLite database beside the files, and the check and the rename happen
- * inside of one immediate transaction of it: whoever has it is the only one who renames.
+ * `holdfast/guards/files`: files that are replaced as a whole, fenced. A file system compares no tokens, so the marks
+ * are in a small SQLite database beside the files, and the check and the rename happen inside of one immediate
+ * transaction of it: whoever has it is the only one who renames.
  *
  *     const fence = guard({ folder: 'reports' })
  *     const before = await fence.read(lease, 'daily.json')
  *     await fence.write(lease, 'daily.json', after)
  *
- * A write goes: the new content into a temporary file, synced; the marks raised, and committed; then, in a second transaction, look at the marks again, rename, commit. The marks are stored first, because a
- * process can be killed at any moment: between a rename and the commit of its mark, it would leave a new file under an old mark, and an older holder could write again. The other way round, it leaves a raised
- * mark and the old file, which is a write that did not happen.
+ * A write goes: the new content into a temporary file, synced; the marks raised, and committed; then, in a second
+ * transaction, look at the marks again, rename, commit. The marks are stored first, because a process can be killed at
+ * any moment: between a rename and the commit of its mark, it would leave a new file under an old mark, and an older
+ * holder could write again. The other way round, it leaves a raised mark and the old file, which is a write that did
+ * not happen.
  *
  * It protects from everybody who goes through a guard of the same folder, on this host.
  */
@@ -32,7 +35,10 @@ export type { Mark, Marks } from './marks.ts'
 export interface FilesGuardOptions {
   /** Files are below it, and named from it. It must be there. */
   readonly folder: string
-  /** The database of the marks: `.holdfast-fence.db` in the folder unless given. Everybody who writes these files names the same one. */
+  /**
+   * The database of the marks: `.holdfast-fence.db` in the folder unless given. Everybody who writes these files names
+   * the same one.
+   */
   readonly file?: string
   /** How long to wait for others who are at the marks, in milliseconds: 30,000 unless given. Then `EngineError`. */
   readonly patienceMs?: number
@@ -42,7 +48,10 @@ export interface FilesGuardOptions {
 export interface FilesGuard extends AsyncDisposable {
   /** What is in the file; undefined if there is none. Rejects with `StaleTokenError` if a higher token has written. */
   read(bearer: Bearer, path: string): Promise<Buffer | undefined>
-  /** Put this in its place, all at once, on the disk before it answers. Rejects with `StaleTokenError` if a higher token has read or written; the file is as it was then. */
+  /**
+   * Put this in its place, all at once, on the disk before it answers. Rejects with `StaleTokenError` if a higher token
+   * has read or written; the file is as it was then.
+   */
   write(bearer: Bearer, path: string, content: string | Uint8Array): Promise<void>
   /** The marks of all files whose path begins so, by name. */
   list(prefix?: string): Promise<readonly Mark[]>
@@ -65,7 +74,8 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       const full = await placeOf(folder, path, file)
       let descriptor: number | undefined
       try {
-        // Opened in the same step, and read afterwards: whatever is renamed to this place meanwhile, it is the file that was there.
+        // Opened in the same step, and read afterwards: whatever is renamed to this place meanwhile, it is the file
+        // that was there.
         await marks.alone((database) => {
           fence.touch(database, bearer, path)
           descriptor = openIfThere(full)
@@ -98,7 +108,10 @@ export function guard(options: FilesGuardOptions): FilesGuard {
   }
 }
 
-/** Whether nobody higher has come since the marks were raised. It changes nothing, so that after the rename there is nothing that could fail to be committed. */
+/**
+ * Whether nobody higher has come since the marks were raised. It changes nothing, so that after the rename there is
+ * nothing that could fail to be committed.
+ */
 function demandStill(database: Database, bearer: Bearer, path: string): void {
   const { token } = visit(bearer, 'write', path)
   const looking = database.prepare(`select format, cast(seen as text) as seen from ${TABLE} where resource = ?`)
@@ -119,7 +132,10 @@ class MarkFile {
     this.#patienceMs = patienceMs
   }
 
-  /** Work inside of an immediate transaction, which begins and ends in one turn of the event loop: this connection has one at a time. What is thrown rolls it back. */
+  /**
+   * Work inside of an immediate transaction, which begins and ends in one turn of the event loop: this connection has
+   * one at a time. What is thrown rolls it back.
+   */
   async alone<Result>(work: (database: Database) => Result): Promise<Result> {
     this.#database ??= this.#open()
     const database = await this.#database
@@ -182,17 +198,22 @@ class MarkFile {
   }
 }
 
-/** Where the file is. It has one name, because the marks are kept by name: other spellings are refused, and ways through symbolic links. The marks themselves are no file of ours. */
+/**
+ * Where the file is. It has one name, because the marks are kept by name: other spellings are refused, and ways through
+ * symbolic links. The marks themselves are no file of ours.
+ */
 async function placeOf(folder: string, path: string, marks: string): Promise<string> {
   const full = resolve(folder, path)
   const back = relative(folder, full).split(sep).join('/')
   if (back === '' || back.startsWith('..') || isAbsolute(back) || back !== path)
     throw new RangeError(`a path must lead from the folder to a file in it, in one spelling: '${path}' is '${back}'`)
   const real = await realPlaceOf(full)
-  if (real !== join(await realFolderOf(folder), path)) throw new RangeError(`'${path}' leads through a symbolic link: name the file itself`)
+  if (real !== join(await realFolderOf(folder), path))
+    throw new RangeError(`'${path}' leads through a symbolic link: name the file itself`)
   // Not even looked at: closing any descriptor of a database drops the locks that SQLite has on it.
   const ours = await realPlaceOf(marks)
-  if (['', '-wal', '-shm', '-journal'].some((end) => real === ours + end)) throw new RangeError(`'${path}' is where the marks are`)
+  if (['', '-wal', '-shm', '-journal'].some((end) => real === ours + end))
+    throw new RangeError(`'${path}' is where the marks are`)
   return full
 }
 

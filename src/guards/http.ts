@@ -1,4 +1,7 @@
-/** `holdfast/guards/http`: tokens across HTTP. Read http/admission.ts first: it says what a middleware can promise, and what it cannot. */
+/**
+ * `holdfast/guards/http`: tokens across HTTP. Read http/admission.ts first: it says what a middleware can promise, and
+ * what it cannot.
+ */
 export type { Bearer } from './bearer.ts'
 export {
   type Admission,

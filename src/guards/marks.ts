@@ -1,16 +1,19 @@
 /**
- * What a guard remembers of a resource, and how it decides. Pure: no I/O, no clock. Each backend decides the same way in its own words (SQL, Lua), and tests compare it with this file.
+ * What a guard remembers of a resource, and how it decides. Pure: no I/O, no clock. Each backend decides the same way
+ * in its own words (SQL, Lua), and tests compare it with this file.
  *
  * Two marks for each resource:
  *
  *     seen      the highest token that ever touched it, to read or to write
  *     written   the highest token that ever wrote it
  *
- * A write needs a token at least as high as `seen`: whoever has a lower one has been replaced, and its replacement has already looked. A read needs one at least as high as `written`, no more, so
- * that readers who hold together do not refuse each other. Either raises the marks. The same token may act again, as often as it likes.
+ * A write needs a token at least as high as `seen`: whoever has a lower one has been replaced, and its replacement has
+ * already looked. A read needs one at least as high as `written`, no more, so that readers who hold together do not
+ * refuse each other. Either raises the marks. The same token may act again, as often as it likes.
  *
- * Reads count because of this schedule, which a guard of writes alone lets through: A reads and is stopped; B takes over and reads; A wakes and writes; B writes back what it made of the value
- * from before. A's write is lost. Here B's read has raised `seen`, and A's write is refused.
+ * Reads count because of this schedule, which a guard of writes alone lets through: A reads and is stopped; B takes
+ * over and reads; A wakes and writes; B writes back what it made of the value from before. A's write is lost. Here B's
+ * read has raised `seen`, and A's write is refused.
  */
 import { StaleTokenError } from '../core/errors.ts'
 

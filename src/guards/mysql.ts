@@ -1,5 +1,6 @@
 /**
- * `holdfast/guards/mysql`: marks in a table beside what is protected, raised and compared inside of the caller's own transaction, on MySQL and MariaDB with mysql2.
+ * `holdfast/guards/mysql`: marks in a table beside what is protected, raised and compared inside of the caller's own
+ * transaction, on MySQL and MariaDB with mysql2.
  *
  *     const fence = guard()
  *     await fence.setup(pool)                    once; or put `fence.schema` into a migration
@@ -9,9 +10,11 @@
  *     await fence.write(connection, lease)       before writing
  *     await connection.commit()
  *
- * One statement each. It locks the row of the marks until the transaction ends, and says in its own reply what it found there: `LAST_INSERT_ID(n)` hands a number back without a second question.
+ * One statement each. It locks the row of the marks until the transaction ends, and says in its own reply what it found
+ * there: `LAST_INSERT_ID(n)` hands a number back without a second question.
  *
- * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: touch before you read.
+ * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: touch before
+ * you read.
  */
 import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../clients/mysql/transaction.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
@@ -28,19 +31,29 @@ export interface MysqlGuardOptions {
   readonly table?: Table
 }
 
-/** `client` is yours: a Connection or PoolConnection of mysql2/promise. `resource` is the key of the lease unless given. */
+/**
+ * `client` is yours: a Connection or PoolConnection of mysql2/promise. `resource` is the key of the lease unless given.
+ */
 export interface MysqlGuard {
   /** What `setup` does, for a migration. */
   readonly schema: string
   /** Make the table, if it is not there. It ends a transaction, as every definition does on MySQL. */
   setup(client: TransactionClient): Promise<void>
-  /** Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back then. */
+  /**
+   * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
+   * then.
+   */
   touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
-  /** Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written; roll back then. */
+  /**
+   * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
+   * roll back then.
+   */
   write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
   /** The marks of all resources whose name begins so, by name. */
   list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
-  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  /**
+   * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
+   */
   reset(client: TransactionClient, resource: string, seen: bigint): Promise<boolean>
 }
 
@@ -48,8 +61,9 @@ export interface MysqlGuard {
 const NEWER = 2n ** 63n - 1n
 
 /**
- * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT
- * of MariaDB: a token is at least `seen` before it has raised it if and only if it is afterwards.
+ * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what
+ * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at least
+ * `seen` before it has raised it if and only if it is afterwards.
  */
 export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
   const table = tableName(dialect, options.table ?? 'holdfast_fence')

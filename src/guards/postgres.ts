@@ -1,5 +1,6 @@
 /**
- * `holdfast/guards/postgres`: marks in a table beside what is protected, raised and compared inside of the caller's own transaction, with pg or postgres.js.
+ * `holdfast/guards/postgres`: marks in a table beside what is protected, raised and compared inside of the caller's own
+ * transaction, with pg or postgres.js.
  *
  *     const fence = guard()
  *     await fence.setup(pool)                                            once; or put `fence.schema` into a migration
@@ -11,8 +12,9 @@
  *
  *     await fence.fenced(pool, lease, { text: 'UPDATE ...', values })    check and write as one statement: no round trip more
  *
- * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction. Even a caller who forgets to await the guard cannot commit. How a plain statement
- * fails on purpose, with a number in its message: by casting a text to a number that is none.
+ * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction.
+ * Even a caller who forgets to await the guard cannot commit. How a plain statement fails on purpose, with a number in
+ * its message: by casting a text to a number that is none.
  */
 
 import { advisoryKey } from '../clients/postgres/advisory-key.ts'
@@ -38,24 +40,37 @@ export interface FencedStatement {
   readonly values?: readonly unknown[]
 }
 
-/** `client` is yours: a Client or PoolClient of pg, or the `sql` of postgres.js. `resource` is the key of the lease unless given. */
+/**
+ * `client` is yours: a Client or PoolClient of pg, or the `sql` of postgres.js. `resource` is the key of the lease
+ * unless given.
+ */
 export interface PostgresGuard {
   /** What `setup` makes, for a migration. */
   readonly schema: string
   /** Make the table, if it is not there. */
   setup(client: TransactionClient): Promise<void>
-  /** Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back then. */
+  /**
+   * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
+   * then.
+   */
   touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
-  /** Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written; roll back then. */
+  /**
+   * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
+   * roll back then.
+   */
   write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
   /**
-   * Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then nothing is written. A statement that somebody else's commit has overtaken, so that it may
-   * have read what is no more, is undone and sent again; inside of a transaction that cannot be, and it rejects with `ConflictError`: roll back and begin again.
+   * Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then
+   * nothing is written. A statement that somebody else's commit has overtaken, so that it may have read what is no
+   * more, is undone and sent again; inside of a transaction that cannot be, and it rejects with `ConflictError`: roll
+   * back and begin again.
    */
   fenced(client: TransactionClient, bearer: Bearer, statement: FencedStatement, resource?: string): Promise<Answer>
   /** The marks of all resources whose name begins so, by name. */
   list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
-  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  /**
+   * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
+   */
   reset(client: TransactionClient, resource: string, seen: bigint): Promise<boolean>
 }
 
@@ -77,7 +92,10 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     ${schema};
   END $holdfast$`
 
-  /** One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters begin after `given`; `overtaken` is a further case of failure. */
+  /**
+   * One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters
+   * begin after `given`; `overtaken` is a further case of failure.
+   */
   const raise = (touch: Touch, given: number, overtaken = ''): string => {
     const [resource, token] = [`$${given + 1}::text`, `$${given + 2}::bigint`]
     const least = touch === 'write' ? 'fence.seen' : 'fence.written'
@@ -92,8 +110,9 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   }
   const raising = { read: raise('read', 0), write: raise('write', 0) }
   /**
-   * A statement reads as of its begin, but for the rows it changes itself. If it had to wait for the marks, what it has read may be from before the commit it waited for; then the marks that it
-   * *sees*, as of its begin, are another version of the row than the one it has locked.
+   * A statement reads as of its begin, but for the rows it changes itself. If it had to wait for the marks, what it has
+   * read may be from before the commit it waited for; then the marks that it *sees*, as of its begin, are another
+   * version of the row than the one it has locked.
    */
   const raiseWith = (given: number): string =>
     raise(
@@ -127,14 +146,19 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     list: async (client, prefix = '') => {
       const listing = `SELECT resource, seen::text, written::text FROM ${table} WHERE starts_with(resource, $1) ORDER BY resource`
       const { rows } = await askerOf(client)(listing, [prefix])
-      return (rows as unknown as readonly Record<'resource' | 'seen' | 'written', string>[]).map(({ resource, seen, written }) => ({
-        resource,
-        seen: BigInt(seen),
-        written: BigInt(written),
-      }))
+      return (rows as unknown as readonly Record<'resource' | 'seen' | 'written', string>[]).map(
+        ({ resource, seen, written }) => ({
+          resource,
+          seen: BigInt(seen),
+          written: BigInt(written),
+        }),
+      )
     },
     reset: async (client, resource, seen) => {
-      const { count } = await askerOf(client)(`DELETE FROM ${table} WHERE resource = $1 AND seen = $2::bigint`, [resource, String(seen)])
+      const { count } = await askerOf(client)(`DELETE FROM ${table} WHERE resource = $1 AND seen = $2::bigint`, [
+        resource,
+        String(seen),
+      ])
       return count > 0
     },
   }
@@ -146,18 +170,26 @@ interface Telling {
   getTransactionStatus(): string | null
 }
 
-/** Whether the client says by itself if it is in a transaction: newer versions of pg do, and postgres.js by the methods it has there. */
+/**
+ * Whether the client says by itself if it is in a transaction: newer versions of pg do, and postgres.js by the methods
+ * it has there.
+ */
 function tellsTransaction(client: TransactionClient): boolean {
   return 'unsafe' in client || typeof (client as Partial<Telling>).getTransactionStatus === 'function'
 }
 
-/** Asked when the guard's statement is answered, because a BEGIN that was sent right before is answered only then, too. */
+/**
+ * Asked when the guard's statement is answered, because a BEGIN that was sent right before is answered only then, too.
+ */
 function isInside(client: TransactionClient): boolean {
   if ('unsafe' in client) return 'savepoint' in client
   return (client as unknown as Telling).getTransactionStatus() !== 'I'
 }
 
-/** For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders nobody, and is refused outside of a transaction. */
+/**
+ * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders nobody, and is
+ * refused outside of a transaction.
+ */
 async function demandTransaction(client: TransactionClient, table: string): Promise<void> {
   await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
     // no_active_sql_transaction
@@ -175,7 +207,11 @@ async function repeated(coming: Visit, ask: () => Promise<Answer>): Promise<Answ
       if (!ended && !(error instanceof Overtaken)) throw error
       if (!ended && tries < MOST_TRIES) continue
       const why = 'somebody else committed while the statement was under way'
-      throw new ConflictError(`'${coming.resource}'`, ended ? 1 : tries, ended ? `${why}: roll back and begin the transaction again` : why)
+      throw new ConflictError(
+        `'${coming.resource}'`,
+        ended ? 1 : tries,
+        ended ? `${why}: roll back and begin the transaction again` : why,
+      )
     }
   }
 }

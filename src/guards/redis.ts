@@ -1,14 +1,16 @@
 /**
- * `holdfast/guards/redis`: marks beside what is protected, and one script around the commands that read or write it: the same number of round trips as without a guard.
+ * `holdfast/guards/redis`: marks beside what is protected, and one script around the commands that read or write it:
+ * the same number of round trips as without a guard.
  *
  *     const fence = guard({ client })
  *     const [balance] = await fence.touch(lease, [['GET', 'account:7']])     to read what will be written back
  *     await fence.fenced(lease, [['SET', 'account:7', '150']])               to write
  *
- * Redis runs a script alone, so nobody comes between the check and the commands. A command that fails ends the script, and what came before it stays, as in every script of Redis.
+ * Redis runs a script alone, so nobody comes between the check and the commands. A command that fails ends the script,
+ * and what came before it stays, as in every script of Redis.
  *
- * The marks are a hash at `hf1:fence:{resource}`, without expiry. In Cluster they are in the slot of the resource's name, and so must be what is protected: a resource `account:7` goes with the keys
- * `account:7` and `{account:7}:log`.
+ * The marks are a hash at `hf1:fence:{resource}`, without expiry. In Cluster they are in the slot of the resource's
+ * name, and so must be what is protected: a resource `account:7` goes with the keys `account:7` and `{account:7}:log`.
  */
 
 import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
@@ -33,18 +35,29 @@ export interface RedisGuardOptions {
   readonly client: RedisClient
 }
 
-/** A command: its name, its key, and its arguments. Further keys (of `RENAME`, say) count as arguments: a prefix that your client puts before keys does not reach them. */
+/**
+ * A command: its name, its key, and its arguments. Further keys (of `RENAME`, say) count as arguments: a prefix that
+ * your client puts before keys does not reach them.
+ */
 export type Command = readonly [name: string, key: string, ...args: readonly (string | number)[]]
 
 /** `resource` is the key of the lease unless given. Answers have the replies in the order of the commands. */
 export interface RedisGuard extends AsyncDisposable {
-  /** Read. Rejects with `StaleTokenError` if a higher token has written, and then nothing is done. Without commands: only say that you have looked. */
+  /**
+   * Read. Rejects with `StaleTokenError` if a higher token has written, and then nothing is done. Without commands:
+   * only say that you have looked.
+   */
   touch(bearer: Bearer, commands?: readonly Command[], resource?: string): Promise<readonly unknown[]>
-  /** Write, or read and write. Rejects with `StaleTokenError` if a higher token has read or written, and then nothing is done. */
+  /**
+   * Write, or read and write. Rejects with `StaleTokenError` if a higher token has read or written, and then nothing is
+   * done.
+   */
   fenced(bearer: Bearer, commands: readonly Command[], resource?: string): Promise<readonly unknown[]>
   /** The marks of all resources whose name begins so, by name. */
   list(prefix?: string): Promise<readonly Mark[]>
-  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  /**
+   * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
+   */
   reset(resource: string, seen: bigint): Promise<boolean>
 }
 
@@ -59,17 +72,32 @@ export function guard({ client }: RedisGuardOptions): RedisGuard {
 export function guardOn(wire: Wire): RedisGuard {
   const caller = new Caller(wire, systemClock, undefined)
 
-  async function call(verb: Touch | 'reset', resource: string, token: bigint, commands: readonly Command[]): Promise<readonly unknown[]> {
+  async function call(
+    verb: Touch | 'reset',
+    resource: string,
+    token: bigint,
+    commands: readonly Command[],
+  ): Promise<readonly unknown[]> {
     const keys = [PREFIX + suffixOf(resource), ...commands.map(([, key]) => key)]
     const words = ['', String(keys.length), ...keys, verb, String(token)]
     for (const [name, , ...args] of commands) words.push(String(args.length + 1), name, ...args.map(String))
-    const [answer, ...replies] = await caller.call(fence, words, keys[0] as string, (reply) => reply as readonly unknown[])
+    const [answer, ...replies] = await caller.call(
+      fence,
+      words,
+      keys[0] as string,
+      (reply) => reply as readonly unknown[],
+    )
     if (String(answer) === 'stale') throw new StaleTokenError(resource, token, BigInt(String(replies[0])))
     if (String(answer) === 'newer') throw newer(ENGINE, resource)
     return replies
   }
 
-  async function come(touch: Touch, bearer: Bearer, commands: readonly Command[], name?: string): Promise<readonly unknown[]> {
+  async function come(
+    touch: Touch,
+    bearer: Bearer,
+    commands: readonly Command[],
+    name?: string,
+  ): Promise<readonly unknown[]> {
     const { resource, token } = visit(bearer, touch, name)
     commands.forEach(checkCommand)
     return await call(touch, resource, token, commands)
@@ -118,7 +146,13 @@ function resourceAt(key: string): string | undefined {
 function checkCommand(command: Command): void {
   const [name, key, ...args] = command
   const fits =
-    typeof name === 'string' && typeof key === 'string' && args.every((arg) => typeof arg === 'string' || typeof arg === 'number')
-  if (!fits) throw new TypeError(`a command is [name, key, ...arguments], of strings and numbers; got ${JSON.stringify(command)}`)
-  if (args.length > MOST_WORDS) throw new RangeError(`a command takes at most ${MOST_WORDS} arguments here; got ${args.length}`)
+    typeof name === 'string' &&
+    typeof key === 'string' &&
+    args.every((arg) => typeof arg === 'string' || typeof arg === 'number')
+  if (!fits)
+    throw new TypeError(
+      `a command is [name, key, ...arguments], of strings and numbers; got ${JSON.stringify(command)}`,
+    )
+  if (args.length > MOST_WORDS)
+    throw new RangeError(`a command takes at most ${MOST_WORDS} arguments here; got ${args.length}`)
 }

@@ -1,6 +1,7 @@
 /**
- * `holdfast/guards/sqlite`: marks in a table of the database that is protected, raised and compared inside of the caller's own transaction. One statement more, and no waiting that the
- * transaction would not have had: whoever writes to SQLite is alone.
+ * `holdfast/guards/sqlite`: marks in a table of the database that is protected, raised and compared inside of the
+ * caller's own transaction. One statement more, and no waiting that the transaction would not have had: whoever writes
+ * to SQLite is alone.
  *
  *     const fence = guard()
  *     fence.setup(database)                    once
@@ -26,7 +27,10 @@ export interface SqliteGuardOptions {
   readonly table?: Table
 }
 
-/** `database` is yours: of node:sqlite, @photostructure/sqlite or better-sqlite3. `resource` is the key of the lease unless given. */
+/**
+ * `database` is yours: of node:sqlite, @photostructure/sqlite or better-sqlite3. `resource` is the key of the lease
+ * unless given.
+ */
 export interface SqliteGuard {
   /** Make the table, if it is not there. */
   setup(database: BroughtDatabase): void
@@ -36,7 +40,9 @@ export interface SqliteGuard {
   write(database: BroughtDatabase, bearer: Bearer, resource?: string): void
   /** The marks of all resources whose name begins so, by name. */
   list(database: BroughtDatabase, prefix?: string): readonly Mark[]
-  /** Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
+  /**
+   * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
+   */
   reset(database: BroughtDatabase, resource: string, seen: bigint): boolean
 }
 
@@ -92,13 +98,18 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
       return rows.map(({ resource, seen, written }) => ({ resource, seen: BigInt(seen), written: BigInt(written) }))
     },
     reset: (database, resource, seen) => {
-      const { changes } = database.prepare(`delete from ${table} where resource = ? and seen = ?`).run(resource, String(seen))
+      const { changes } = database
+        .prepare(`delete from ${table} where resource = ? and seen = ?`)
+        .run(resource, String(seen))
       return Number(changes) > 0
     },
   }
 }
 
-/** On its own, the comparison would be over before the write begins, which is the very gap that a guard is there to close. */
+/**
+ * On its own, the comparison would be over before the write begins, which is the very gap that a guard is there to
+ * close.
+ */
 function demandTransaction(database: BroughtDatabase): void {
   const { isTransaction, inTransaction } = database as { isTransaction?: boolean; inTransaction?: boolean }
   if (isTransaction ?? inTransaction ?? isInside(database)) return

@@ -1,8 +1,9 @@
 /**
  * Several locks at once, as one lock: all or nothing.
  *
- * They are taken in bytewise order of their keys, and while one is waited for, only those before it are held: so two `all`s can never wait for each other in a
- * circle. The free ones are tried together first; when all are free, one round trip is all it costs.
+ * They are taken in bytewise order of their keys, and while one is waited for, only those before it are held: so two
+ * `all`s can never wait for each other in a circle. The free ones are tried together first; when all are free, one
+ * round trip is all it costs.
  */
 import { timeoutError } from '../core/acquire.ts'
 import { AcquireTimeoutError, DeadlockError, type LeaseLostError } from '../core/errors.ts'
@@ -54,7 +55,10 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     return undefined
   }
 
-  async using<Result>(first: AcquireOptions | Work<Result, AllLease>, second?: Work<Result, AllLease>): Promise<Result> {
+  async using<Result>(
+    first: AcquireOptions | Work<Result, AllLease>,
+    second?: Work<Result, AllLease>,
+  ): Promise<Result> {
     const [options, work] = usingArguments<AcquireOptions, Work<Result, AllLease>>(first, second)
     const { keeper, order } = this.#scope
     const run = async (): Promise<Result> => {
@@ -96,9 +100,14 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     throw lease.lossError
   }
 
-  /** Take what is free, in one batch. Returns the leases up to the first busy one, in order, and gives back those behind it. */
+  /**
+   * Take what is free, in one batch. Returns the leases up to the first busy one, in order, and gives back those behind
+   * it.
+   */
   async #tryEach(signal: AbortSignal | undefined): Promise<InnerLease[]> {
-    const tries = await Promise.allSettled(this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })))
+    const tries = await Promise.allSettled(
+      this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })),
+    )
     const taken = tries.map((result) => (result.status === 'fulfilled' ? result.value : undefined))
     const failed = tries.find((result) => result.status === 'rejected')
     const busy = taken.indexOf(undefined)

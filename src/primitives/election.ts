@@ -1,8 +1,8 @@
 /**
  * Leader election: a mutex that is held for as long as one leads, and a window on who does.
  *
- * A leader that was stopped for longer than its ttl may still believe for a moment that it leads. `lease.token` is the term: whatever the leader commands
- * should carry it, and whoever obeys should refuse a lower one.
+ * A leader that was stopped for longer than its ttl may still believe for a moment that it leads. `lease.token` is the
+ * term: whatever the leader commands should carry it, and whoever obeys should refuse a lower one.
  */
 
 import type { Clock } from '../core/clock.ts'
@@ -36,7 +36,9 @@ export interface Election {
   lead<Result>(options: LeadOptions, work: Work<Result>): Promise<Result>
   /** Who leads now; undefined if nobody does. */
   leader(): Promise<Leader | undefined>
-  /** Who leads now, and then every change; undefined while nobody does. Changes in quick succession may be seen as one. */
+  /**
+   * Who leads now, and then every change; undefined while nobody does. Changes in quick succession may be seen as one.
+   */
   observe(options?: { readonly signal?: AbortSignal }): AsyncGenerator<Leader | undefined, void, void>
 }
 
@@ -154,7 +156,9 @@ function sameLeader(a: Leader | undefined, b: Leader | undefined): boolean {
   return a?.token === b?.token && a?.holder === b?.holder
 }
 
-/** Whether this error says that the term is over, and not that something else was lost or that the locks were closed. */
+/**
+ * Whether this error says that the term is over, and not that something else was lost or that the locks were closed.
+ */
 function endsTerm(error: unknown, key: string, term: Lease | undefined): boolean {
   if (term === undefined || !(error instanceof LeaseLostError)) return false
   return error.key === key && error.token === term.token && error.why !== 'closed'

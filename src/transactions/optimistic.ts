@@ -1,9 +1,9 @@
 /**
- * Changing a row without locking it: read it, decide, and write only if nobody wrote in between; else read again. Best where two seldom meet: nothing is held while the caller thinks, not even a
- * connection.
+ * Changing a row without locking it: read it, decide, and write only if nobody wrote in between; else read again. Best
+ * where two seldom meet: nothing is held while the caller thinks, not even a connection.
  *
- * The tries are bounded, and between them passes a random time that grows, so that those who collided do not collide again. Reading and writing are the caller's, or those of a table
- * (table.ts).
+ * The tries are bounded, and between them passes a random time that grows, so that those who collided do not collide
+ * again. Reading and writing are the caller's, or those of a table (table.ts).
  */
 
 import { type Chance, type Clock, systemChance, systemClock } from '../core/clock.ts'

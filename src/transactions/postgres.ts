@@ -1,4 +1,7 @@
-/** Locks inside of the caller's own transaction on PostgreSQL: the door. `holdfast/postgres` exports it again. docs/transactions.md says when to use which. */
+/**
+ * Locks inside of the caller's own transaction on PostgreSQL: the door. `holdfast/postgres` exports it again.
+ * docs/transactions.md says when to use which.
+ */
 
 export type { PgClient, PostgresJsSql, TransactionClient } from '../clients/postgres/transaction.ts'
 export type { OptimisticOptions, OptimisticResult, RetryOptions } from './optimistic.ts'

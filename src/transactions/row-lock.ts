@@ -1,16 +1,26 @@
-/** What locking rows means, on whichever database: the question and its answers. How a server is asked is in postgres/ and mysql/. */
+/**
+ * What locking rows means, on whichever database: the question and its answers. How a server is asked is in postgres/
+ * and mysql/.
+ */
 import { type Duration, parseDuration } from '../core/duration.ts'
 import type { Table, Where } from './statements.ts'
 
 export interface RowLockOptions {
   readonly table: Table
-  /** Which rows: columns and what they equal. Should name a unique key, or an index: MySQL locks every row it has to look at. */
+  /**
+   * Which rows: columns and what they equal. Should name a unique key, or an index: MySQL locks every row it has to
+   * look at.
+   */
   readonly where: Where
-  /** `update` (the default): nobody else locks or changes the rows. `share`: others may lock them in share mode too, and nobody changes them. */
+  /**
+   * `update` (the default): nobody else locks or changes the rows. `share`: others may lock them in share mode too, and
+   * nobody changes them.
+   */
   readonly mode?: 'update' | 'share'
   /**
-   * `nowait`: answer `busy` at once. `skipLocked`: take those rows that nobody has locked. A duration: wait that long, for each row; whole seconds on MySQL and MariaDB,
-   * rounded up. Left out: as long as the connection's own setting says (`lock_timeout`: for ever by default; `innodb_lock_wait_timeout`: 50 s by default).
+   * `nowait`: answer `busy` at once. `skipLocked`: take those rows that nobody has locked. A duration: wait that long,
+   * for each row; whole seconds on MySQL and MariaDB, rounded up. Left out: as long as the connection's own setting
+   * says (`lock_timeout`: for ever by default; `innodb_lock_wait_timeout`: 50 s by default).
    */
   readonly wait?: 'nowait' | 'skipLocked' | Duration
   /** What to read of each row. All columns unless given. */
@@ -22,8 +32,9 @@ export interface RowLockOptions {
 }
 
 /**
- * Why a transaction has to begin again. `deadlock`: it and others waited for each other, and the server chose it to give way. `snapshot`: it sees the database as it was before somebody
- * changed the row, and may not change it any more. `timeout`: the wait is over, and the server is set to end the transaction with it (`innodb_rollback_on_timeout`).
+ * Why a transaction has to begin again. `deadlock`: it and others waited for each other, and the server chose it to
+ * give way. `snapshot`: it sees the database as it was before somebody changed the row, and may not change it any more.
+ * `timeout`: the wait is over, and the server is set to end the transaction with it (`innodb_rollback_on_timeout`).
  */
 export type ConflictReason = 'deadlock' | 'snapshot' | 'timeout'
 
@@ -34,14 +45,19 @@ export type RowLockResult<Row> =
   | { readonly state: 'busy' }
   /** No row is like that. */
   | { readonly state: 'missing' }
-  /** Roll back and begin the transaction again. (After a deadlock or a `timeout` MySQL and MariaDB have rolled it back already.) */
+  /**
+   * Roll back and begin the transaction again. (After a deadlock or a `timeout` MySQL and MariaDB have rolled it back
+   * already.)
+   */
   | { readonly state: 'conflict'; readonly why: ConflictReason }
 
 /** What goes wrong while a lock is waited for, in the words of a result. */
 export type LockFailure = Extract<RowLockResult<never>, { readonly state: 'busy' | 'conflict' }>
 
 /** How to wait, checked: what to say to the server. */
-export type Patience = { readonly how: 'asSet' | 'nowait' | 'skipLocked' } | { readonly how: 'within'; readonly waitMs: number }
+export type Patience =
+  | { readonly how: 'asSet' | 'nowait' | 'skipLocked' }
+  | { readonly how: 'within'; readonly waitMs: number }
 
 /** No time at all is `nowait`: for both servers a time-out of 0 means something else. */
 export function patienceOf(wait: RowLockOptions['wait']): Patience {

@@ -1,9 +1,13 @@
 /**
- * Statements made of the caller's names and values. Names are quoted, values are parameters, and what could mean something else than it says is refused before anything is sent:
- * an empty condition (every row), an undefined value (a forgotten one), a name that the server would cut short.
+ * Statements made of the caller's names and values. Names are quoted, values are parameters, and what could mean
+ * something else than it says is refused before anything is sent: an empty condition (every row), an undefined value (a
+ * forgotten one), a name that the server would cut short.
  */
 
-/** `'tickets'`, `'shop.tickets'`, or `['shop', 'odd.name']` where a name has a dot in it. Taken literally: on PostgreSQL `Tickets` is not `tickets`. */
+/**
+ * `'tickets'`, `'shop.tickets'`, or `['shop', 'odd.name']` where a name has a dot in it. Taken literally: on PostgreSQL
+ * `Tickets` is not `tickets`.
+ */
 export type Table = string | readonly [schema: string, table: string]
 
 /** Columns and what they equal, all of them. `null` means `IS NULL`. */
@@ -49,16 +53,22 @@ export function select(dialect: Dialect, { table, where, columns, order, limit }
 /** Set columns of the row that `where` names, if it still has `expected`. */
 export function update(dialect: Dialect, table: Table, changes: Where, where: Where, expected: Where): Statement {
   const values = new Values(dialect)
-  const set = Object.entries(changes).map(([column, value]) => `${dialect.quote(column)} = ${values.add(column, value)}`)
+  const set = Object.entries(changes).map(
+    ([column, value]) => `${dialect.quote(column)} = ${values.add(column, value)}`,
+  )
   const key = condition(values, where)
-  const still = Object.entries(expected).map(([column, value]) => dialect.same(dialect.quote(column), values.add(column, value)))
+  const still = Object.entries(expected).map(([column, value]) =>
+    dialect.same(dialect.quote(column), values.add(column, value)),
+  )
   const text = `UPDATE ${tableName(dialect, table)} SET ${set.join(', ')} WHERE ${[key, ...still].join(' AND ')}`
   return { text, values: values.given }
 }
 
 /** For messages: `tickets (id = 7)`. */
 export function describeRow(table: Table, where: Where): string {
-  const shown = Object.entries(where).map(([column, value]) => `${column} = ${typeof value === 'string' ? `'${value}'` : String(value)}`)
+  const shown = Object.entries(where).map(
+    ([column, value]) => `${column} = ${typeof value === 'string' ? `'${value}'` : String(value)}`,
+  )
   return `${partsOf(table).join('.')} (${shown.join(', ')})`
 }
 
@@ -73,7 +83,9 @@ class Values {
   add(column: string, value: unknown): string {
     if (value === undefined) throw new TypeError(`'${column}' is undefined; use null for NULL`)
     if (!this.dialect.takes(value)) {
-      throw new TypeError(`'${column}' must be a string, number, bigint, boolean, Date, Buffer or null; got ${typeof value}`)
+      throw new TypeError(
+        `'${column}' must be a string, number, bigint, boolean, Date, Buffer or null; got ${typeof value}`,
+      )
     }
     this.given.push(value)
     return this.dialect.parameter(this.given.length)
@@ -116,7 +128,9 @@ function wholeLimit(limit: number): number {
 /** Quote a name the way servers do: the quote doubled inside. */
 export function quoted(name: string, quote: string, longest: number): string {
   if (typeof name !== 'string' || name === '' || name.includes('\0')) {
-    throw new TypeError(`a name of a table or column must be a string of at least one character, without NUL; got ${JSON.stringify(name)}`)
+    throw new TypeError(
+      `a name of a table or column must be a string of at least one character, without NUL; got ${JSON.stringify(name)}`,
+    )
   }
   if (longest < Buffer.byteLength(name))
     throw new RangeError(`the name '${name}' is longer than the ${longest} bytes the server keeps of it`)

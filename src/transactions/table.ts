@@ -1,7 +1,9 @@
 /**
- * Optimistic changes of one row of a table, on whichever database: `UPDATE ... WHERE version = n`, or the columns that the decision was based on, compared with what was read.
+ * Optimistic changes of one row of a table, on whichever database: `UPDATE ... WHERE version = n`, or the columns that
+ * the decision was based on, compared with what was read.
  *
- * A transaction at REPEATABLE READ (the default of MySQL and MariaDB) sees the same old row however often it reads: trying again there is hopeless, and is ended with an error that says so.
+ * A transaction at REPEATABLE READ (the default of MySQL and MariaDB) sees the same old row however often it reads:
+ * trying again there is hopeless, and is ended with an error that says so.
  */
 import { isDeepStrictEqual } from 'node:util'
 import { ConflictError } from '../core/errors.ts'
@@ -16,18 +18,24 @@ export interface OptimisticRowOptions<Client, Columns extends object = Row> exte
   readonly table: Table
   /** Which row: its key. */
   readonly where: Where
-  /** The column that counts changes: a whole number, raised by one with each. Everybody who changes the row has to raise it. */
+  /**
+   * The column that counts changes: a whole number, raised by one with each. Everybody who changes the row has to raise
+   * it.
+   */
   readonly version?: string
   /**
-   * Without a version column: the columns whose values must still be as they were read. Whatever the decision depends on, and only types that come back exactly: a JavaScript Date loses a
-   * server's microseconds, a float its last digit.
+   * Without a version column: the columns whose values must still be as they were read. Whatever the decision depends
+   * on, and only types that come back exactly: a JavaScript Date loses a server's microseconds, a float its last digit.
    */
   readonly compare?: readonly string[]
   /** The columns to set, or undefined to leave the row as it is. May be called several times: no side effects. */
   change(row: Columns): Partial<Columns> | undefined | Promise<Partial<Columns> | undefined>
 }
 
-/** `missed`: the row is not as it was read. `missedInside`: so it is, inside of a transaction. `stale`: and the transaction can do nothing about it. */
+/**
+ * `missed`: the row is not as it was read. `missedInside`: so it is, inside of a transaction. `stale`: and the
+ * transaction can do nothing about it.
+ */
 export type WriteOutcome = 'written' | 'missed' | 'missedInside' | 'stale'
 
 /** What a database does for this. */
@@ -48,7 +56,11 @@ export async function changeRow<Columns extends object>(
   let missedInside: Where | undefined
 
   const stale = (): ConflictError =>
-    new ConflictError(target, tries, 'others changed it, and this transaction goes on seeing it as it was: begin it again')
+    new ConflictError(
+      target,
+      tries,
+      'others changed it, and this transaction goes on seeing it as it was: begin it again',
+    )
 
   const result = await tryOptimistically<Columns, Where>({
     ...options,
@@ -56,7 +68,8 @@ export async function changeRow<Columns extends object>(
     async read() {
       const [row, another] = await rows.read(select(rows.dialect, { table, where, limit: 2 }))
       if (another !== undefined) throw new RangeError(`${target} is more than one row: where must name a unique key`)
-      if (row !== undefined && missedInside !== undefined && isDeepStrictEqual(guard.expected(row), missedInside)) throw stale()
+      if (row !== undefined && missedInside !== undefined && isDeepStrictEqual(guard.expected(row), missedInside))
+        throw stale()
       return row as Columns | undefined
     },
     async change(before) {
@@ -88,18 +101,22 @@ function guardOf(version: string | undefined, compare: readonly string[] | undef
     return {
       expected: (row) => ({ [version]: present(row, version) }),
       raised: (changes, row) => {
-        if (version in changes) throw new TypeError(`change must leave the version column '${version}' alone: it is raised for you`)
+        if (version in changes)
+          throw new TypeError(`change must leave the version column '${version}' alone: it is raised for you`)
         return { ...changes, [version]: next(present(row, version), version) }
       },
     }
   }
   if (version !== undefined || compare === undefined || compare.length === 0) {
-    throw new TypeError('give either version, a column, or compare, a list of columns: else every write would overwrite those of others')
+    throw new TypeError(
+      'give either version, a column, or compare, a list of columns: else every write would overwrite those of others',
+    )
   }
   return {
     expected: (row) => Object.fromEntries(compare.map((column) => [column, present(row, column)])),
     raised: (changes) => {
-      if (Object.keys(changes).length === 0) throw new TypeError('change names no column; answer undefined to leave the row as it is')
+      if (Object.keys(changes).length === 0)
+        throw new TypeError('change names no column; answer undefined to leave the row as it is')
       return changes
     },
   }
@@ -115,5 +132,7 @@ function next(version: unknown, column: string): number | bigint | string {
   if (typeof version === 'bigint') return version + 1n
   if (typeof version === 'number' && Number.isSafeInteger(version)) return version + 1
   if (typeof version === 'string' && /^-?\d+$/.test(version)) return String(BigInt(version) + 1n)
-  throw new TypeError(`the version column '${column}' must be a whole number that the client reads exactly; got ${String(version)}`)
+  throw new TypeError(
+    `the version column '${column}' must be a whole number that the client reads exactly; got ${String(version)}`,
+  )
 }

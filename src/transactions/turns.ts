@@ -1,6 +1,6 @@
 /**
- * One at a time for each client. A lock is several statements (a savepoint, a time-out, the question, and back), and those of two calls that a caller makes at once on one connection
- * must not mix.
+ * One at a time for each client. A lock is several statements (a savepoint, a time-out, the question, and back), and
+ * those of two calls that a caller makes at once on one connection must not mix.
  */
 
 const last = new WeakMap<object, Promise<unknown>>()

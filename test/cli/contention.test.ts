@@ -23,7 +23,14 @@ test('twelve shells on one key: no two at a time, tokens ascending in the order 
 })
 
 test('whoever stood in line first is served first', async () => {
-  const first = world.start(['run', 'key', '--', 'sh', '-c', 'echo first >> log; while [ ! -e go ]; do sleep 0.02; done'])
+  const first = world.start([
+    'run',
+    'key',
+    '--',
+    'sh',
+    '-c',
+    'echo first >> log; while [ ! -e go ]; do sleep 0.02; done',
+  ])
   await eventually('the first one at work', () => world.read('log') === 'first\n')
   const rest = []
   for (const name of ['second', 'third', 'fourth']) {
@@ -64,11 +71,13 @@ test('--shared: readers hold together, a writer alone, and nobody overtakes a wr
 test('different keys do not wait for each other', async () => {
   const holder = world.start(['run', 'a', '--', 'sh', '-c', 'touch ready; sleep 30'])
   await eventually('a held', async () => (await world.json<{ lines: unknown[] }>('ls')).lines.length === 1)
-  for (const key of ['A', 'a ', 'á', 'a/b', '{a}']) expect(await world.run('run', key, '-n', '--', 'true')).toMatchObject({ exit: 0 })
+  for (const key of ['A', 'a ', 'á', 'a/b', '{a}'])
+    expect(await world.run('run', key, '-n', '--', 'true')).toMatchObject({ exit: 0 })
   holder.signal('SIGTERM')
   expect(await holder.ended).toMatchObject({ exit: 143 })
 })
 
-const entries = async (): Promise<{ state: string }[]> => (await world.json<{ entries: { state: string }[] }>('show', 'key')).entries
+const entries = async (): Promise<{ state: string }[]> =>
+  (await world.json<{ entries: { state: string }[] }>('show', 'key')).entries
 const length = async (): Promise<number> => (await entries()).length
 const held = async (): Promise<number> => (await entries()).filter(({ state }) => state === 'held').length

@@ -1,4 +1,7 @@
-/** `holdfast run`, its command, or both of them, killed with -9 and stopped past the ttl: never two commands under one lock, never a command without a lock. */
+/**
+ * `holdfast run`, its command, or both of them, killed with -9 and stopped past the ttl: never two commands under one
+ * lock, never a command without a lock.
+ */
 import { readFileSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { eventually, isRunning, type Running, World } from './holdfast.ts'
@@ -30,7 +33,15 @@ async function holding(...args: string[]): Promise<{ run: Running; worker: numbe
 function successor(...options: string[]): Running {
   const worker = '$(cat worker)'
   const state = `sed 's/.*) \\(.\\).*/\\1/' /proc/${worker}/stat 2>/dev/null || true`
-  return world.start(['run', 'k', ...options, '--', 'sh', '-c', `echo "began $HOLDFAST_TOKEN while worker is [$(${state})]"`])
+  return world.start([
+    'run',
+    'k',
+    ...options,
+    '--',
+    'sh',
+    '-c',
+    `echo "began $HOLDFAST_TOKEN while worker is [$(${state})]"`,
+  ])
 }
 
 const WORKER_IS_DEAD = /^began \d+ while worker is \[[ZX]?\]\n$/
@@ -113,7 +124,8 @@ test('the command stopped past the ttl: run renews, nobody else gets in, and the
 test('the guardian killed with -9: run says so, goes on, and ends its command itself when it has to', async () => {
   const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', `trap "echo told; exit" TERM; ${WORKER}`])
   const worker = await pidIn('worker')
-  for (const pid of (await processesOf(run.pid)).filter((pid) => pid !== worker && parentOf(pid) === run.pid)) process.kill(pid, 'SIGKILL')
+  for (const pid of (await processesOf(run.pid)).filter((pid) => pid !== worker && parentOf(pid) === run.pid))
+    process.kill(pid, 'SIGKILL')
   await eventually('a warning', () => run.stderr.includes('the guardian was killed'))
   await eventually('a hold longer than its alarm', async () => ((await show()).entries[0]?.heldMs ?? 0) > 3500)
   expect(await world.run('evict', 'k', '--token', world.lines('beats')[0] ?? '')).toMatchObject({ exit: 0 })
@@ -151,6 +163,7 @@ async function processesOf(pid: number): Promise<number[]> {
     .trim()
     .split('\n')
     .map((line) => line.trim().split(/\s+/).map(Number) as [number, number])
-  const under = (parent: number): number[] => pairs.filter(([, above]) => above === parent).flatMap(([child]) => [child, ...under(child)])
+  const under = (parent: number): number[] =>
+    pairs.filter(([, above]) => above === parent).flatMap(([child]) => [child, ...under(child)])
   return under(pid)
 }

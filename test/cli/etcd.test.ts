@@ -19,7 +19,8 @@ await describeServer('holdfast on etcd', findOwnEtcd, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  const shown = async (command: string, key: string): Promise<string> => (await world.run(command, key, '--url', server.url)).stdout
+  const shown = async (command: string, key: string): Promise<string> =>
+    (await world.run(command, key, '--url', server.url)).stdout
 
   test('run excludes across processes, in order, with a token that rises', async () => {
     await servedInOrder(world, server.url)
@@ -27,7 +28,18 @@ await describeServer('holdfast on etcd', findOwnEtcd, (source) => {
 
   test('show tells who holds and until when; evict ends it', async () => {
     const { url } = server
-    const held = world.start(['run', 'shown', '--ttl', '2s', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
+    const held = world.start([
+      'run',
+      'shown',
+      '--ttl',
+      '2s',
+      '--url',
+      url,
+      '--',
+      'sh',
+      '-c',
+      'echo $HOLDFAST_TOKEN; sleep 60',
+    ])
     await eventually('a token', async () => /^\d+\n$/.test(held.stdout))
     const token = held.stdout.trim()
     expect(await shown('show', 'shown')).toContain(token)

@@ -23,7 +23,8 @@ test('docs/cli.md has the same exit codes, with the same meaning', () => {
 })
 
 test('the exit code of the command is that of run', async () => {
-  for (const exit of [0, 1, 3, 64, 75, 255]) expect((await world.run('run', 'k', '--', 'sh', '-c', `exit ${exit}`)).exit).toBe(exit)
+  for (const exit of [0, 1, 3, 64, 75, 255])
+    expect((await world.run('run', 'k', '--', 'sh', '-c', `exit ${exit}`)).exit).toBe(exit)
 })
 
 test('a command that dies of a signal counts as 128 and its number', async () => {
@@ -45,7 +46,10 @@ test('64: a run inside the command of another one, on the same key, would wait f
     stdout: '',
     stderr: expect.stringContaining('would wait for itself'),
   })
-  expect(await world.run('run', 'k', '--limit', '2', '--', 'sh', '-c', inner('--limit 2'))).toMatchObject({ exit: 0, stdout: 'inside\n' })
+  expect(await world.run('run', 'k', '--limit', '2', '--', 'sh', '-c', inner('--limit 2'))).toMatchObject({
+    exit: 0,
+    stdout: 'inside\n',
+  })
   expect(await world.run('run', 'other', '--', 'sh', '-c', inner(''))).toMatchObject({ exit: 0, stdout: 'inside\n' })
 })
 
@@ -57,7 +61,10 @@ test('69: the engine cannot be used, told by its URL', async () => {
   expect(world.read('ran')).toBe('')
   for (const command of [['ls'], ['show', 'k'], ['watch', 'k'], ['evict', 'k', '--token', '1'], ['elect', 'k']]) {
     const program = command[0] === 'elect' ? ['--', 'true'] : []
-    expect(await world.run(...command, '--url', url, ...program)).toMatchObject({ exit: 69, stderr: expect.stringContaining(url) })
+    expect(await world.run(...command, '--url', url, ...program)).toMatchObject({
+      exit: 69,
+      stderr: expect.stringContaining(url),
+    })
   }
 })
 
@@ -99,7 +106,10 @@ test('124: --wait ran out, with who holds it', async () => {
 test('126 and 127: cannot be run, not found; said before standing in line', async () => {
   await holder('k')
   const file = world.write('not-executable', '#!/bin/sh\n')
-  expect(await world.run('run', 'k', '--', file)).toMatchObject({ exit: 126, stderr: expect.stringContaining('not an executable file') })
+  expect(await world.run('run', 'k', '--', file)).toMatchObject({
+    exit: 126,
+    stderr: expect.stringContaining('not an executable file'),
+  })
   expect(await world.run('run', 'k', '--', world.folder)).toMatchObject({ exit: 126 })
   expect(await world.run('run', 'k', '--', 'no-such-command-anywhere')).toMatchObject({
     exit: 127,
@@ -118,6 +128,12 @@ test('126: found, executable, and still nothing that can be run', async () => {
 test('1: the answer is no', async () => {
   const { token } = await holder('k')
   const other = String(BigInt(token) + 1n)
-  expect(await world.run('evict', 'k', '--token', other)).toMatchObject({ exit: 1, stderr: expect.stringContaining(token) })
-  expect(await world.run('doctor', '--url', 'memory:')).toMatchObject({ exit: 1, stdout: expect.stringContaining('fail') })
+  expect(await world.run('evict', 'k', '--token', other)).toMatchObject({
+    exit: 1,
+    stderr: expect.stringContaining(token),
+  })
+  expect(await world.run('doctor', '--url', 'memory:')).toMatchObject({
+    exit: 1,
+    stdout: expect.stringContaining('fail'),
+  })
 })

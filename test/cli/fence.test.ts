@@ -32,7 +32,9 @@ async function expectCommands(url: string): Promise<void> {
     prefix: '',
     marks: [{ resource: 'order:42', seen: '17', written: '17' }],
   })
-  expect((await world.run('fence', 'show', 'order:', ...at)).stdout).toBe('SEEN  WRITTEN  RESOURCE\n17    17       order:42\n')
+  expect((await world.run('fence', 'show', 'order:', ...at)).stdout).toBe(
+    'SEEN  WRITTEN  RESOURCE\n17    17       order:42\n',
+  )
   expect(await world.run('fence', 'show', 'user:', ...at)).toMatchObject({ exit: 0, stdout: '' })
   expect(await world.run('fence', 'reset', 'order:42', '--seen', '16', ...at)).toMatchObject({ exit: 1, stdout: '' })
   expect((await world.run('fence', 'reset', 'order:42', '--seen', '17', ...at)).stdout).toMatch(/^forgot 'order:42'/)
@@ -54,8 +56,14 @@ test('of SQLite, where no guard has been, and where one has', async () => {
 })
 
 test('what is asked wrongly is explained', async () => {
-  expect(await world.run('fence', 'shwo')).toMatchObject({ exit: 64, stderr: expect.stringContaining("did you mean 'show'?") })
-  expect(await world.run('fence', 'reset', 'x')).toMatchObject({ exit: 64, stderr: expect.stringContaining('--seen N') })
+  expect(await world.run('fence', 'shwo')).toMatchObject({
+    exit: 64,
+    stderr: expect.stringContaining("did you mean 'show'?"),
+  })
+  expect(await world.run('fence', 'reset', 'x')).toMatchObject({
+    exit: 64,
+    stderr: expect.stringContaining('--seen N'),
+  })
   expect(await world.run('fence', 'show', '--url', 'memory:')).toMatchObject({ exit: 64 })
   const down = await world.run('fence', 'show', '--url', 'postgres://me:secret@127.0.0.1:9/x')
   expect(down).toMatchObject({ exit: 69, stderr: expect.stringContaining('ECONNREFUSED') })

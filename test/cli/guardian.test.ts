@@ -19,7 +19,9 @@ test('an alarm that is set again at once leaves nobody sleeping, who would count
 /** The living members of a process group, by their command. */
 function members(group: number): string[] {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
-  return pids.filter((pid) => groupOf(pid) === group && isRunning(Number(pid))).map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
+  return pids
+    .filter((pid) => groupOf(pid) === group && isRunning(Number(pid)))
+    .map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
 }
 
 function groupOf(pid: string): number | undefined {

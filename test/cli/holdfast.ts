@@ -1,9 +1,9 @@
 /**
- * `holdfast` as tests run it: the compiled program, as a real process, in a world of its own (an empty home, a lock file of its own, a PATH on which it is found), and
- * surely gone at the end.
+ * `holdfast` as tests run it: the compiled program, as a real process, in a world of its own (an empty home, a lock
+ * file of its own, a PATH on which it is found), and surely gone at the end.
  *
- * Every process is started in a session of its own, so that it has no controlling terminal whether or not whoever runs the tests has one. What needs a terminal
- * gets one from script(1).
+ * Every process is started in a session of its own, so that it has no controlling terminal whether or not whoever runs
+ * the tests has one. What needs a terminal gets one from script(1).
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -146,15 +146,20 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * A shell line on a terminal. What is written to its stdin is typed. `exec`, because script(1) has $SHELL run it, and some of those stay beside it: Ctrl-C
-   * would end that shell, whatever becomes of the line.
+   * A shell line on a terminal. What is written to its stdin is typed. `exec`, because script(1) has $SHELL run it, and
+   * some of those stay beside it: Ctrl-C would end that shell, whatever becomes of the line.
    */
   onTerminal(line: string, env: NodeJS.ProcessEnv = {}): Running {
     return this.spawn('script', ['-qefc', `exec bash --norc -c '${line.replaceAll("'", "'\\''")}'`, '/dev/null'], env)
   }
 
   spawn(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
-    const child = spawn(program, args, { cwd: this.folder, env: { ...this.env, ...env }, detached: true, stdio: 'pipe' })
+    const child = spawn(program, args, {
+      cwd: this.folder,
+      env: { ...this.env, ...env },
+      detached: true,
+      stdio: 'pipe',
+    })
     const running = new Running(child)
     this.#started.push(running)
     return running

@@ -49,7 +49,15 @@ test('show tells who holds: host, pid, command, token, since when, for how long,
     command: 'show',
     key: 'k',
     entries: [
-      { ...common, state: 'held', holder: `${hostname()}:${first.pid} sleep 60`, pid: first.pid, limit: 1, ttlMs: 20000, heldMs: MS },
+      {
+        ...common,
+        state: 'held',
+        holder: `${hostname()}:${first.pid} sleep 60`,
+        pid: first.pid,
+        limit: 1,
+        ttlMs: 20000,
+        heldMs: MS,
+      },
       {
         ...common,
         state: 'waiting',
@@ -72,7 +80,8 @@ test('what others wrote cannot command the terminal', async () => {
   const key = 'k\x1b[2J'
   const run = world.start(['run', key, '--', 'sh', '-c', 'exec sleep 60 # \x1b]0;title\x07'])
   await eventually('a holder', async () => (await show(key)).entries.length === 1)
-  for (const args of [['ls'], ['show', key]]) expect((await world.run(...args)).stdout.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u)
+  for (const args of [['ls'], ['show', key]])
+    expect((await world.run(...args)).stdout.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u)
   run.signal('SIGTERM')
   await run.ended
 })
@@ -203,10 +212,16 @@ test('-v says which engine and file, who is waited for, and when it is ours', as
 
 interface Diagnosis {
   readonly ok: boolean
-  readonly checks: readonly { readonly name: string; readonly status: string; readonly finding: string; readonly todo?: string }[]
+  readonly checks: readonly {
+    readonly name: string
+    readonly status: string
+    readonly finding: string
+    readonly todo?: string
+  }[]
 }
 
-const statusOf = ({ checks }: Diagnosis, name: string): string | undefined => checks.find((check) => check.name === name)?.status
+const statusOf = ({ checks }: Diagnosis, name: string): string | undefined =>
+  checks.find((check) => check.name === name)?.status
 
 test('doctor: all is well', async () => {
   const diagnosis = await world.json<Diagnosis>('doctor')
@@ -224,7 +239,9 @@ test('doctor: an engine that cannot be used is a failure with what to do about i
   expect(ended.exit).toBe(1)
   expect(JSON.parse(ended.stdout)).toMatchObject({
     ok: false,
-    checks: expect.arrayContaining([expect.objectContaining({ name: 'reachable', status: 'fail', todo: expect.any(String) })]),
+    checks: expect.arrayContaining([
+      expect.objectContaining({ name: 'reachable', status: 'fail', todo: expect.any(String) }),
+    ]),
   })
 })
 
@@ -236,7 +253,8 @@ test('doctor: warns of a file that others can write, and of a second state folde
   const plain = join(world.folder, '.local', 'state', 'holdfast', 'locks.db')
   mkdirSync(dirname(plain), { recursive: true })
   writeFileSync(plain, '')
-  const { stdout } = await world.start(['doctor', '--json'], { HOLDFAST_URL: '', XDG_STATE_HOME: world.path('xdg') }).ended
+  const { stdout } = await world.start(['doctor', '--json'], { HOLDFAST_URL: '', XDG_STATE_HOME: world.path('xdg') })
+    .ended
   expect(statusOf(JSON.parse(stdout) as Diagnosis, 'state folders')).toBe('warn')
   expect(stdout).toContain(plain)
 })

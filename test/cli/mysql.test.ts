@@ -1,4 +1,6 @@
-/** The command line on MariaDB: run across processes, make the tables or print them, and what doctor says of a server. */
+/**
+ * The command line on MariaDB: run across processes, make the tables or print them, and what doctor says of a server.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -37,7 +39,18 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
 
   test('doctor is content with a server as it comes', async () => {
     const found = await world.doctor(server.url)
-    const names = ['node', 'reachable', 'round trip', 'verbs', 'server', 'durability', 'clock skew', 'connections', 'listening', 'hand-off']
+    const names = [
+      'node',
+      'reachable',
+      'round trip',
+      'verbs',
+      'server',
+      'durability',
+      'clock skew',
+      'connections',
+      'listening',
+      'hand-off',
+    ]
     expect([...found.values()].map(({ name, status }) => [name, status])).toEqual(names.map((name) => [name, 'ok']))
     expect(found.get('server')?.finding).toMatch(/^MariaDB \d+/)
   })
@@ -55,6 +68,9 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
     })
     // Somebody who may write all the same is told, too: others may not.
     const privileged = `mysql://root@${careless.host}:${careless.port}/holdfast`
-    expect((await world.doctor(privileged)).get('server')).toMatchObject({ status: 'fail', todo: expect.stringContaining('primary') })
+    expect((await world.doctor(privileged)).get('server')).toMatchObject({
+      status: 'fail',
+      todo: expect.stringContaining('primary'),
+    })
   })
 })

@@ -13,7 +13,14 @@ const SIGNALS = ['HUP', 'INT', 'QUIT', 'USR1', 'USR2', 'TERM'] as const
 
 test.each(SIGNALS)('SIG%s sent to run reaches the command, once', async (name) => {
   const traps = SIGNALS.map((signal) => `trap "echo ${signal} >> got" ${signal}`).join('; ')
-  const run = world.start(['run', 'k', '--', 'sh', '-c', `${traps}; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 5`])
+  const run = world.start([
+    'run',
+    'k',
+    '--',
+    'sh',
+    '-c',
+    `${traps}; touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 5`,
+  ])
   await eventually('traps set', () => world.exists('ready'))
   run.signal(`SIG${name}`)
   await eventually('a signal', () => world.lines('got').length > 0)
@@ -38,20 +45,29 @@ test('TERM reaches what the command has started: nothing runs on without the loc
   await eventually('its end', () => !isRunning(child))
 })
 
-test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s while waiting: the place in line is given up', async (signal) => {
-  world.start(['run', 'k', '--', 'sh', '-c', 'touch ready; exec sleep 60'])
-  await eventually('ready', () => world.exists('ready'))
-  const waiter = world.start(['run', 'k', '--', 'touch', 'ran'])
-  const length = async (): Promise<number> => (await world.json<{ entries: unknown[] }>('show', 'k')).entries.length
-  await eventually('a waiter', async () => (await length()) === 2)
-  waiter.signal(signal)
-  expect(await waiter.ended).toMatchObject({ exit: { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 }[signal], stdout: '', stderr: '' })
-  expect(await length()).toBe(1)
-  expect(world.exists('ran')).toBe(false)
-})
+test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+  '%s while waiting: the place in line is given up',
+  async (signal) => {
+    world.start(['run', 'k', '--', 'sh', '-c', 'touch ready; exec sleep 60'])
+    await eventually('ready', () => world.exists('ready'))
+    const waiter = world.start(['run', 'k', '--', 'touch', 'ran'])
+    const length = async (): Promise<number> => (await world.json<{ entries: unknown[] }>('show', 'k')).entries.length
+    await eventually('a waiter', async () => (await length()) === 2)
+    waiter.signal(signal)
+    expect(await waiter.ended).toMatchObject({
+      exit: { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 }[signal],
+      stdout: '',
+      stderr: '',
+    })
+    expect(await length()).toBe(1)
+    expect(world.exists('ran')).toBe(false)
+  },
+)
 
 test('what the command leaves running when it ends runs on: it was meant to', async () => {
-  expect(await world.run('run', 'k', '--', 'sh', '-c', 'sleep 60 >/dev/null 2>&1 & echo $! > daemon')).toMatchObject({ exit: 0 })
+  expect(await world.run('run', 'k', '--', 'sh', '-c', 'sleep 60 >/dev/null 2>&1 & echo $! > daemon')).toMatchObject({
+    exit: 0,
+  })
   const daemon = Number(world.read('daemon'))
   expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({ exit: 0 })
   expect(isRunning(daemon)).toBe(true)
@@ -75,7 +91,10 @@ test('the end of stdin reaches the command, and a reader that has gone away ends
 })
 
 test('stderr is the command’s own, too', async () => {
-  expect(await world.run('run', 'k', '--', 'sh', '-c', 'echo out; echo err >&2')).toMatchObject({ stdout: 'out\n', stderr: 'err\n' })
+  expect(await world.run('run', 'k', '--', 'sh', '-c', 'echo out; echo err >&2')).toMatchObject({
+    stdout: 'out\n',
+    stderr: 'err\n',
+  })
 })
 
 test('no descriptor of ours leaks into the command', async () => {

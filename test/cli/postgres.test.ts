@@ -1,4 +1,7 @@
-/** The command line on PostgreSQL: run across processes, make the tables or print them, and what doctor says of a server. */
+/**
+ * The command line on PostgreSQL: run across processes, make the tables or print them, and what doctor says of a
+ * server.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -32,9 +35,9 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     first.process.kill('SIGKILL')
     expect(await world.run('run', 'job', '-w', '20s', '--url', url, '--', 'true')).toMatchObject({ exit: 0 })
     const found = await world.doctor(url)
-    expect([...found.values()].filter(({ status }) => status !== 'ok').map(({ name, status }) => [name, status])).toEqual([
-      ['loss', 'warn'],
-    ])
+    expect(
+      [...found.values()].filter(({ status }) => status !== 'ok').map(({ name, status }) => [name, status]),
+    ).toEqual([['loss', 'warn']])
   })
 
   test('migrate makes the tables; migrate --print prints them, without a connection, for psql', async () => {

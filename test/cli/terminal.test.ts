@@ -1,4 +1,7 @@
-/** On a terminal: the status line while waiting, Ctrl-C, Ctrl-Z, the controlling terminal, and a command that shares our process group. Through script(1). */
+/**
+ * On a terminal: the status line while waiting, Ctrl-C, Ctrl-Z, the controlling terminal, and a command that shares our
+ * process group. Through script(1).
+ */
 import { spawnSync } from 'node:child_process'
 import { hostname } from 'node:os'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -27,7 +30,9 @@ async function length(): Promise<number> {
 }
 
 async function seen(running: Running, what: string | RegExp): Promise<void> {
-  await eventually(String(what), () => (typeof what === 'string' ? running.stdout.includes(what) : what.test(running.stdout)))
+  await eventually(String(what), () =>
+    typeof what === 'string' ? running.stdout.includes(what) : what.test(running.stdout),
+  )
 }
 
 test('the command has the terminal: it can read, write and open it, and is in the foreground', async () => {
@@ -82,7 +87,10 @@ describe('while waiting', () => {
     await eventually('a waiter', async () => (await length()) === 2)
     const run = world.onTerminal('holdfast run k -- echo mine')
     await seen(run, new RegExp(`held by.* ${hostname()} pid ${holder.pid} \\(sh -c .* for \\d.*, 2 ahead`))
-    await eventually('the line drawn again', () => run.stdout.split(ERASE).filter((line) => line.includes('2 ahead')).length > 1)
+    await eventually(
+      'the line drawn again',
+      () => run.stdout.split(ERASE).filter((line) => line.includes('2 ahead')).length > 1,
+    )
     world.write('go', '')
     const { exit, stdout } = await run.ended
     expect(exit).toBe(0)

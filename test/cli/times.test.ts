@@ -10,7 +10,12 @@ beforeEach(() => {
 afterEach(() => world[Symbol.asyncDispose]())
 
 interface Shown {
-  readonly entries: readonly { readonly state: string; readonly token: string; readonly ttlMs: number; readonly remainingMs: number }[]
+  readonly entries: readonly {
+    readonly state: string
+    readonly token: string
+    readonly ttlMs: number
+    readonly remainingMs: number
+  }[]
 }
 
 const show = (): Promise<Shown> => world.json<Shown>('show', 'k')
@@ -54,20 +59,33 @@ test('--at-most: TERM, and the command may tidy up; its own exit code counts', a
 })
 
 test('--at-most: KILL after the grace, of everything the command has started', async () => {
-  const deaf = 'trap "" TERM; (while :; do sleep 0.05; done) & echo $! > child; echo ready; while :; do sleep 0.05; done'
+  const deaf =
+    'trap "" TERM; (while :; do sleep 0.05; done) & echo $! > child; echo ready; while :; do sleep 0.05; done'
   const ended = await world.run('run', 'k', '--at-most', '200ms', '--grace', '300ms', '--', 'sh', '-c', deaf)
   expect(ended).toMatchObject({ exit: 137, stdout: 'ready\n' })
   expect(isRunning(Number(world.read('child')))).toBe(false)
 })
 
 test('--at-most: a faster command is not touched', async () => {
-  expect(await world.run('run', 'k', '--at-most', '30s', '--', 'sh', '-c', 'exit 4')).toMatchObject({ exit: 4, stderr: '' })
+  expect(await world.run('run', 'k', '--at-most', '30s', '--', 'sh', '-c', 'exit 4')).toMatchObject({
+    exit: 4,
+    stderr: '',
+  })
 })
 
 const COUNTING = 'echo $HOLDFAST_TOKEN > token; while :; do echo beat >> beats; sleep 0.02; done'
 
 test('--on-lost term: the command has a grace to tidy up in, and is over before its deadline', async () => {
-  const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', `trap "sleep 0.1; echo tidied >> log; exit" TERM; ${COUNTING}`])
+  const run = world.start([
+    'run',
+    'k',
+    '--ttl',
+    '3s',
+    '--',
+    'sh',
+    '-c',
+    `trap "sleep 0.1; echo tidied >> log; exit" TERM; ${COUNTING}`,
+  ])
   const token = await eventually('a token', () => world.lines('token')[0])
   const next = world.start(['run', 'k', '--', 'sh', '-c', 'echo next >> log'])
   await eventually('somebody in line', async () => (await show()).entries.length === 2)
@@ -102,14 +120,29 @@ test('an engine that does not answer: the command is told to end before its dead
       return false
     }
   })
-  expect(await run.ended).toMatchObject({ exit: 79, stdout: 'told\n', stderr: expect.stringContaining("'k' could not be renewed") })
+  expect(await run.ended).toMatchObject({
+    exit: 79,
+    stdout: 'told\n',
+    stderr: expect.stringContaining("'k' could not be renewed"),
+  })
   database.exec('rollback')
   database.close()
   expect(await world.run('run', 'k', '--', 'true')).toMatchObject({ exit: 0 })
 })
 
 test('--on-lost kill: no TERM', async () => {
-  const run = world.start(['run', 'k', '--ttl', '3s', '--on-lost', 'kill', '--', 'sh', '-c', `trap "echo told" TERM; ${COUNTING}`])
+  const run = world.start([
+    'run',
+    'k',
+    '--ttl',
+    '3s',
+    '--on-lost',
+    'kill',
+    '--',
+    'sh',
+    '-c',
+    `trap "echo told" TERM; ${COUNTING}`,
+  ])
   const token = await eventually('a token', () => world.lines('token')[0])
   await world.run('evict', 'k', '--token', token)
   expect(await run.ended).toMatchObject({ exit: 79, stdout: '' })

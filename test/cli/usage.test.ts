@@ -106,9 +106,20 @@ test('passwords are never printed: not in errors, not in JSON, not to those who 
   const debug = await world.start(['ls'], { HOLDFAST_URL: url, HOLDFAST_DEBUG: '1' }).ended
   expect(debug.stderr).not.toContain(secret)
 
-  const command = ['sleep', '60', `--password=${secret}`, '--api-key', secret, `PGPASSWORD=${secret}`, `postgres://me:${secret}@db/x`]
+  const command = [
+    'sleep',
+    '60',
+    `--password=${secret}`,
+    '--api-key',
+    secret,
+    `PGPASSWORD=${secret}`,
+    `postgres://me:${secret}@db/x`,
+  ]
   const run = world.start(['run', 'secret', '--', 'sh', '-c', 'exec sleep 60', ...command])
-  await eventually('a holder', async () => (await world.json<{ entries: unknown[] }>('show', 'secret')).entries.length === 1)
+  await eventually(
+    'a holder',
+    async () => (await world.json<{ entries: unknown[] }>('show', 'secret')).entries.length === 1,
+  )
   const shown = await world.run('show', 'secret')
   const waited = await world.run('run', 'secret', '--wait', '1ms', '-v', '--', 'true')
   expect(shown.stdout).toContain('--password=***')
@@ -118,9 +129,25 @@ test('passwords are never printed: not in errors, not in JSON, not to those who 
 })
 
 test('what looks like a secret is left out of the holder, and nothing else', () => {
-  const plain = ['rsync', '-a', '--delete', 'src/', 'host:dst/', 'key=value', '--passes', '3', 'https://example.org/path']
+  const plain = [
+    'rsync',
+    '-a',
+    '--delete',
+    'src/',
+    'host:dst/',
+    'key=value',
+    '--passes',
+    '3',
+    'https://example.org/path',
+  ]
   expect(redactCommand(plain)).toEqual(plain)
-  expect(redactCommand(['x', '--token', 'abc', '-password', 'abc'])).toEqual(['x', '--token', '***', '-password', '***'])
+  expect(redactCommand(['x', '--token', 'abc', '-password', 'abc'])).toEqual([
+    'x',
+    '--token',
+    '***',
+    '-password',
+    '***',
+  ])
 })
 
 test('completion scripts: bash takes it, and completes commands, options and keys', async () => {

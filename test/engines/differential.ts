@@ -1,8 +1,10 @@
 /**
- * One random trace of contract calls, on the memory engine and on another one, with equal answers: whatever memory.ts says is what the other has to say too.
+ * One random trace of contract calls, on the memory engine and on another one, with equal answers: whatever memory.ts
+ * says is what the other has to say too.
  *
- * The other's server has a clock that stands still and is moved by the trace, together with that of the memory engine, so that expiry is part of it. Tokens differ in
- * number, so they are compared by rank: of each key, the n-th that one gives out is the n-th of the other.
+ * The other's server has a clock that stands still and is moved by the trace, together with that of the memory engine,
+ * so that expiry is part of it. Tokens differ in number, so they are compared by rank: of each key, the n-th that one
+ * gives out is the n-th of the other.
  */
 import { expect } from 'vitest'
 import { type Dice, dice } from '../../conformance/chance.ts'
@@ -14,8 +16,9 @@ import type { ServerClock } from '../servers/clock.ts'
 const KEYS = ['a', 'A', 'a ', 'á', 'a/b', 'a}b', '{}x', '"x"', 'x\\', 'a%', 'ab', '\u{1F512}', 'NULL']
 
 /**
- * The clock is moved by whole ticks, and a ttl is some ticks and a half, so that nothing expires in the very moment of a call: there the two sides differ by definition. What is less than half a tick is not
- * compared: where time stands still, MariaDB counts a microsecond for each statement of a connection.
+ * The clock is moved by whole ticks, and a ttl is some ticks and a half, so that nothing expires in the very moment of
+ * a call: there the two sides differ by definition. What is less than half a tick is not compared: where time stands
+ * still, MariaDB counts a microsecond for each statement of a connection.
  */
 const TICK_MS = 10
 
@@ -46,8 +49,8 @@ export class Pair implements AsyncDisposable {
   }
 
   /**
-   * Equal answers, with tokens by rank and errors by class; `keys` says what each of several answers is about. Since when somebody holds depends on who was there to see the
-   * expiry of another, so that is left out.
+   * Equal answers, with tokens by rank and errors by class; `keys` says what each of several answers is about. Since
+   * when somebody holds depends on who was there to see the expiry of another, so that is left out.
    */
   same(memory: unknown, other: unknown, step: string, keys?: readonly string[]): void {
     expect(
@@ -88,16 +91,25 @@ export class Pair implements AsyncDisposable {
     rank.tokens.set(other, memory)
   }
 
-  #plain(value: unknown, keys: readonly string[] | undefined, token: (key: string, token: bigint) => unknown, key = ''): unknown {
+  #plain(
+    value: unknown,
+    keys: readonly string[] | undefined,
+    token: (key: string, token: bigint) => unknown,
+    key = '',
+  ): unknown {
     if (typeof value === 'bigint') return token(key, value)
     if (value instanceof Error) return value instanceof LineFullError ? `full: ${value.bound}` : value
-    if (Array.isArray(value)) return value.map((item, index) => this.#plain(item, undefined, token, keys?.[index] ?? key))
+    if (Array.isArray(value))
+      return value.map((item, index) => this.#plain(item, undefined, token, keys?.[index] ?? key))
     if (typeof value !== 'object' || value === null) return value
     const own = 'key' in value ? String(value.key) : key
     const fields = Object.entries(value).map(([name, item]) => {
       if (name === 'heldMs') return [name, item !== null]
       if (name === 'ageMs') return [name, Math.round(Number(item) / TICK_MS)]
-      return [name, name === 'remainingMs' ? Math.ceil(Number(item) / TICK_MS) : this.#plain(item, undefined, token, own)]
+      return [
+        name,
+        name === 'remainingMs' ? Math.ceil(Number(item) / TICK_MS) : this.#plain(item, undefined, token, own),
+      ]
     })
     return Object.fromEntries(fields)
   }
@@ -127,7 +139,18 @@ export class Trace {
   async step(number: number): Promise<void> {
     const which = this.#dice.below(this.#pair.others.length)
     const [memory, other] = [this.#pair.memories[which] as Engine, this.#pair.others[which] as Engine]
-    const verb = this.#dice.pick(['enter', 'enter', 'enter', 'renew', 'leave', 'leave', 'evict', 'inspect', 'list', 'time'] as const)
+    const verb = this.#dice.pick([
+      'enter',
+      'enter',
+      'enter',
+      'renew',
+      'leave',
+      'leave',
+      'evict',
+      'inspect',
+      'list',
+      'time',
+    ] as const)
     const { ask, keys } = await this.#question(verb, memory, other)
     const [expected, found] = [await ask(memory), await ask(other)]
     this.#pair.learn(expected, found, keys)
@@ -190,7 +213,9 @@ export class Trace {
 
   /** Mostly somebody who has asked to enter not long ago. */
   #known(): Pick<Place, 'key' | 'id'> {
-    return this.#dice.oneIn(3) ? { key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) } : this.#dice.pick(this.#recent)
+    return this.#dice.oneIn(3)
+      ? { key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) }
+      : this.#dice.pick(this.#recent)
   }
 
   #ttlMs(): number {

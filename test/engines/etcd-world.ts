@@ -1,4 +1,6 @@
-/** The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored. */
+/**
+ * The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored.
+ */
 import { delegate } from '../../conformance/delegate.ts'
 import type { Seat, World } from '../../conformance/index.ts'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'

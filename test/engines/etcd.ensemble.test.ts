@@ -1,4 +1,7 @@
-/** Three members of etcd conform, and what becomes of locks when members die, freeze or are cut off from each other: never two holders, and no lease is lost that need not be. */
+/**
+ * Three members of etcd conform, and what becomes of locks when members die, freeze or are cut off from each other:
+ * never two holders, and no lease is lost that need not be.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
@@ -10,8 +13,9 @@ import { etcdWorld } from './etcd-world.ts'
 
 const LIMIT = { timeout: 45_000, interval: 10 }
 /**
- * Played on one member only (etcd.test.ts): what is a matter of the client alone, what takes three members on two processors long and tells nothing more, and what counts the sockets of
- * this process, through which the members talk to each other here.
+ * Played on one member only (etcd.test.ts): what is a matter of the client alone, what takes three members on two
+ * processors long and tells nothing more, and what counts the sockets of this process, through which the members talk
+ * to each other here.
  */
 const ON_ONE_MEMBER = ['looking', 'order', 'stalls and clocks', 'nothing left']
 
@@ -83,7 +87,8 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
       const locks = await open('30s')
       const leader = await ensemble.leader()
       await ensemble.cutOff(othersThan(leader)[0] as EtcdServer)
-      for (let round = 0; round < 20; round += 1) await locks.mutex('minority').using(async (lease) => expect(lease.held).toBe(true))
+      for (let round = 0; round < 20; round += 1)
+        await locks.mutex('minority').using(async (lease) => expect(lease.held).toBe(true))
     })
 
     test('the majority is gone: nobody is granted anything, holders are told in time, and all goes on when it is back', async () => {

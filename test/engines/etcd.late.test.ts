@@ -1,6 +1,6 @@
 /**
- * Requests to etcd that arrive after they were given up, and replies that never come, in exactly the order that would hurt: what is asked by the engine is kept back here, and sent to a real
- * server when the test says so.
+ * Requests to etcd that arrive after they were given up, and replies that never come, in exactly the order that would
+ * hurt: what is asked by the engine is kept back here, and sent to a real server when the test says so.
  */
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
@@ -93,7 +93,9 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
     return kvs.find(({ value }) => value.includes(id))?.lease
   }
 
-  /** It holds what it held, under the lease that this engine keeps alive: the one under which whoever comes now is put. */
+  /**
+   * It holds what it held, under the lease that this engine keeps alive: the one under which whoever comes now is put.
+   */
   async function livesOn(engine: EtcdLines, claim: Claim, before: Standing): Promise<void> {
     const token = before.state === 'held' ? before.token : undefined
     const next = claimOf('a newcomer')
@@ -145,7 +147,8 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
     client.loseNext()
     await engine.enter([lost])
     await engine.leave([lost])
-    // The answer to the move is late, and meanwhile the new lease is given up, too, by an enter of unknown outcome that is then taken back.
+    // The answer to the move is late, and meanwhile the new lease is given up, too, by an enter of unknown outcome that
+    // is then taken back.
     client.delayNextReply(async () =>
       client.delayNextReply(async () => {
         const other = claimOf('taints its new lease')

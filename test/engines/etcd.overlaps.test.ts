@@ -1,6 +1,6 @@
 /**
- * What is asked of etcd for one entry while something else about it is still under way: nobody holds beside another because of it, and nobody is taken out for another. The engine's requests
- * go to a real server, when the test says so.
+ * What is asked of etcd for one entry while something else about it is still under way: nobody holds beside another
+ * because of it, and nobody is taken out for another. The engine's requests go to a real server, when the test says so.
  */
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
@@ -133,7 +133,8 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
     const [leaving, entering] = [claimOf('given up: before'), claimOf('given up')]
     await one.engine.enter([leaving])
     // So that the next enter needs a keep-alive: with less than two thirds of it left, a lease is not fresh.
-    const left = async (): Promise<number | undefined> => (await other.engine.inspect(leaving.key)).entries[0]?.remainingMs
+    const left = async (): Promise<number | undefined> =>
+      (await other.engine.inspect(leaving.key)).entries[0]?.remainingMs
     await vi.waitFor(async () => expect(await left()).toBeLessThan((2 * TTL_MS) / 3), LIMIT)
     const keepAlive = one.client.keep('LeaseKeepAlive', 'answer')
     const entered = one.engine.enter([entering])

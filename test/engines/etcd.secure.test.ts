@@ -1,4 +1,7 @@
-/** Locks on an etcd that wants to know who asks: certificates of both sides, users with rights to one prefix and nothing else, tokens that run out. */
+/**
+ * Locks on an etcd that wants to know who asks: certificates of both sides, users with rights to one prefix and nothing
+ * else, tokens that run out.
+ */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
@@ -51,7 +54,10 @@ await describeServer('etcd that asks who you are', findOwnEtcd, (source) => {
     const file = encodeURIComponent
     const url = `${server.url}?ca=${file(caFile)}&cert=${file(certificateFile)}&key=${file(keyFile)}`
     const tls = { ca: readFileSync(caFile), cert: readFileSync(certificateFile), key: readFileSync(keyFile) }
-    await lifeOfALock(kept(await connect(url, { ttl: '2s' })), kept(createLocks(await openEtcd(server.url, { tls }), { ttl: '2s' })))
+    await lifeOfALock(
+      kept(await connect(url, { ttl: '2s' })),
+      kept(createLocks(await openEtcd(server.url, { tls }), { ttl: '2s' })),
+    )
     const nobody = kept(await connect(`${server.url}?ca=${file(caFile)}`, { ttl: '2s' }))
     // Turned down, and not tried again: time does not mend it.
     await expect(nobody.mutex('secure').acquire()).rejects.toMatchObject({ code: 'ENGINE', transient: false })
@@ -60,7 +66,10 @@ await describeServer('etcd that asks who you are', findOwnEtcd, (source) => {
   test('a user that may touch its prefix, and nothing else, whose tokens run out all the time', async () => {
     await using server = await EtcdServer.start(source, { args: ['--auth-token-ttl', '1'] })
     const ask = async (path: string, body: object): Promise<unknown> => {
-      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })
+      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/${path}`, {
+        method: 'POST',
+        body: JSON.stringify(body),
+      })
       expect(answer.ok, `${path}: ${answer.status}`).toBe(true)
       return await answer.json()
     }
@@ -83,14 +92,20 @@ await describeServer('etcd that asks who you are', findOwnEtcd, (source) => {
     // Until a token from now has run out: renewals, watches and what is asked next have to fetch new ones.
     const { token } = (await ask('auth/authenticate', { name: 'app', password: 'p@ss/w?rd' })) as { token: string }
     const range = { method: 'POST', body: JSON.stringify({ key: btoa('app/') }), headers: { authorization: token } }
-    await vi.waitFor(async () => expect((await fetch(`http://127.0.0.1:${server.port}/v3/kv/range`, range)).ok).toBe(false), SLOW)
+    await vi.waitFor(
+      async () => expect((await fetch(`http://127.0.0.1:${server.port}/v3/kv/range`, range)).ok).toBe(false),
+      SLOW,
+    )
     expect(held.held).toBe(true)
     await held.release()
     expect((await waits).held).toBe(true)
     await lifeOfALock(one, other)
     const elsewhere = kept(await connect(url, { ttl: '2s' }))
     const refused = elsewhere.mutex('not there').acquire({ wait: '10s' })
-    await expect(refused).rejects.toMatchObject({ code: 'ENGINE', message: expect.stringContaining('permission denied') })
+    await expect(refused).rejects.toMatchObject({
+      code: 'ENGINE',
+      message: expect.stringContaining('permission denied'),
+    })
     await expect(refused).rejects.not.toThrow(/p@ss/)
   })
 })

@@ -1,4 +1,7 @@
-/** One etcd, and what can happen on the way to it and in it: replies that are lost, requests that come late, compaction, sealed entries, and writes of our own that a lease guards. */
+/**
+ * One etcd, and what can happen on the way to it and in it: replies that are lost, requests that come late, compaction,
+ * sealed entries, and writes of our own that a lease guards.
+ */
 import { Etcd3 } from 'etcd3'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
@@ -14,7 +17,16 @@ let ids = 0
 
 function claimOf(key: string, more: Partial<Claim> = {}): Claim {
   ids += 1
-  return { key, id: ids.toString(16).padStart(32, '0'), holder: 'test', weight: 1, limit: 1, ttlMs: 30_000, wait: true, ...more }
+  return {
+    key,
+    id: ids.toString(16).padStart(32, '0'),
+    holder: 'test',
+    weight: 1,
+    limit: 1,
+    ttlMs: 30_000,
+    wait: true,
+    ...more,
+  }
 }
 
 await describeServer('etcd', findOwnEtcd, (source) => {
@@ -93,7 +105,9 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     const stayed = kvs[0]?.lease
     const [fresh] = await engine.enter([claimOf('fresh', { ttlMs: 4_000 })])
     expect(fresh?.state).toBe('held')
-    expect((await direct.range({ key: 'holdfast/line/fresh/', end: 'holdfast/line/fresh0' })).kvs[0]?.lease).toBe(stayed)
+    expect((await direct.range({ key: 'holdfast/line/fresh/', end: 'holdfast/line/fresh0' })).kvs[0]?.lease).toBe(
+      stayed,
+    )
   })
 
   test('an entry whose owner says nothing for a ttl is taken out, though its neighbours keep their lease alive', async () => {
@@ -109,7 +123,11 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
   test('a lease that expires takes holders and waiters with it, and says so when they ask', async () => {
     const [engine, other] = [await open(), await open()]
-    const [holder, waiter, behind] = [claimOf('expiry', { ttlMs: 2_000 }), claimOf('expiry', { ttlMs: 2_000 }), claimOf('expiry')]
+    const [holder, waiter, behind] = [
+      claimOf('expiry', { ttlMs: 2_000 }),
+      claimOf('expiry', { ttlMs: 2_000 }),
+      claimOf('expiry'),
+    ]
     await engine.enter([holder, waiter])
     await other.enter([behind])
     await vi.waitFor(async () => expect(await linesOf(other, 'expiry')).toEqual([`${behind.id} held`]), LIMIT)
@@ -185,7 +203,9 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
   test('a format that is newer than ours is refused by name', async () => {
     const engine = await open()
-    await direct.txn({ success: [{ put: { key: 'holdfast/line/newer/1', value: '{"v":2,"weight":1,"limit":1}', lease: 0n } }] })
+    await direct.txn({
+      success: [{ put: { key: 'holdfast/line/newer/1', value: '{"v":2,"weight":1,"limit":1}', lease: 0n } }],
+    })
     await direct.txn({ success: [{ put: { key: 'holdfast/line/strange/1', value: 'hello', lease: 0n } }] })
     await expect(engine.inspect('newer')).rejects.toThrow(/newer Holdfast \(format 2\)/)
     await expect(engine.inspect('strange')).rejects.toThrow(/is no entry of a line/)
@@ -205,7 +225,10 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     /** As any client can: through the JSON gateway. */
     async function write(compare: object, value: string): Promise<boolean> {
       const request = { compare: [compare], success: [{ request_put: { key: btoa('guarded'), value: btoa(value) } }] }
-      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/kv/txn`, { method: 'POST', body: JSON.stringify(request) })
+      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/kv/txn`, {
+        method: 'POST',
+        body: JSON.stringify(request),
+      })
       return ((await answer.json()) as { succeeded?: boolean }).succeeded === true
     }
 

@@ -1,8 +1,9 @@
 /**
  * etcd conforms: one server, and processes that are killed, stopped and cut off from it.
  *
- * Its traits say that entries of one ttl and one process live and die together. While the process lives, each ends by its own ttl all the same; so it is judged by that.
- * What a line shows of its ttl is that of the lease, in whole seconds.
+ * Its traits say that entries of one ttl and one process live and die together. While the process lives, each ends by
+ * its own ttl all the same; so it is judged by that. What a line shows of its ttl is that of the lease, in whole
+ * seconds.
  */
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
@@ -30,6 +31,12 @@ await describeServer('etcd', findEtcd, (source) => {
   }
 
   const runner = { describe, it, afterAll }
-  conformance(runner, 'etcd', () => world({ asEntries: true }), { atOnce, only: (_, property) => property !== ASKS_FOR_THE_TTL })
-  conformance(runner, 'etcd', () => world({ asEntries: false }), { atOnce, only: (_, property) => property === ASKS_FOR_THE_TTL })
+  conformance(runner, 'etcd', () => world({ asEntries: true }), {
+    atOnce,
+    only: (_, property) => property !== ASKS_FOR_THE_TTL,
+  })
+  conformance(runner, 'etcd', () => world({ asEntries: false }), {
+    atOnce,
+    only: (_, property) => property === ASKS_FOR_THE_TTL,
+  })
 })

@@ -1,4 +1,7 @@
-/** The way to etcd, by itself, against real servers: limits, fail-over, certificates, users, watches that go on where they were. */
+/**
+ * The way to etcd, by itself, against real servers: limits, fail-over, certificates, users, watches that go on where
+ * they were.
+ */
 
 import { getEventListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -25,7 +28,11 @@ async function gateway(
   body: object,
   headers: Record<string, string> = {},
 ): Promise<Record<string, unknown>> {
-  const answer = await fetch(`http://127.0.0.1:${port}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), headers })
+  const answer = await fetch(`http://127.0.0.1:${port}/v3/${path}`, {
+    method: 'POST',
+    body: JSON.stringify(body),
+    headers,
+  })
   if (!answer.ok) throw new Error(`${path}: ${await answer.text()}`)
   return (await answer.json()) as Record<string, unknown>
 }
@@ -91,7 +98,9 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
     await client.revoke(lease)
     expect((await client.range({ key: 'leased' })).count).toBe(0)
     expect((await client.keepAlive(lease)).seconds).toBe(0)
-    await expect(client.txn({ success: [{ put: { key: 'leased', value: 'x', lease } }] })).rejects.toMatchObject({ refused: true })
+    await expect(client.txn({ success: [{ put: { key: 'leased', value: 'x', lease } }] })).rejects.toMatchObject({
+      refused: true,
+    })
   })
 
   test('a server that is not there refuses at once, and nothing was done', async () => {
@@ -135,7 +144,9 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
     const client = open([proxy])
     await client.connect()
     proxy.blackHole('replies')
-    const asked = Promise.allSettled(Array.from({ length: 20 }, (_, index) => client.txn({ success: [put(`cut/${index}`)] })))
+    const asked = Promise.allSettled(
+      Array.from({ length: 20 }, (_, index) => client.txn({ success: [put(`cut/${index}`)] })),
+    )
     await vi.waitFor(() => expect(proxy.heldBytes('replies')).toBeGreaterThan(0), LIMIT)
     proxy.reset()
     await proxy.heal()
@@ -144,12 +155,16 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
   })
 
   describe('watches', () => {
-    function watching(client: EtcdClient, fromRevision = 0n): { keys: string[]; ready: () => Promise<void>; compacted: () => boolean } {
+    function watching(
+      client: EtcdClient,
+      fromRevision = 0n,
+    ): { keys: string[]; ready: () => Promise<void>; compacted: () => boolean } {
       const watches = new Watches(client, systemClock)
       onTestFinished(() => watches.stop())
       const keys: string[] = []
       let [created, compacted] = [0, false]
-      const changed = (events: readonly WatchEvent[]): void => void keys.push(...events.map(({ kind, kv }) => `${kind} ${kv.key}`))
+      const changed = (events: readonly WatchEvent[]): void =>
+        void keys.push(...events.map(({ kind, kv }) => `${kind} ${kv.key}`))
       const watcher = {
         changed,
         created: () => {
@@ -161,7 +176,11 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
         refused: () => undefined,
       }
       watches.add({ key: 'watched/', end: 'watched0', fromRevision, deletesOnly: false }, watcher)
-      return { keys, ready: async () => vi.waitFor(() => expect(created).toBeGreaterThan(0), LIMIT), compacted: () => compacted }
+      return {
+        keys,
+        ready: async () => vi.waitFor(() => expect(created).toBeGreaterThan(0), LIMIT),
+        compacted: () => compacted,
+      }
     }
 
     test('a watch goes on where it was when its connection is cut: nothing is missed, nothing is told twice', async () => {
@@ -206,23 +225,26 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
     const eventually = (client: EtcdClient, key: string): Promise<void> =>
       vi.waitFor(async () => void (await client.txn({ success: [put(key)] })), LIMIT)
 
-    test.each(['follower', 'leader'] as const)('a frozen %s is left for another member, and watches with it', async (which) => {
-      const leader = await ensemble.leader()
-      const [follower] = ensemble.servers.filter((one) => one !== leader) as [EtcdServer]
-      const victim = which === 'leader' ? leader : follower
-      const rest = ensemble.servers.filter((one) => one !== victim)
-      const client = open([victim, ...rest])
-      const watches = new Watches(client, systemClock)
-      onTestFinished(() => watches.stop())
-      const [changed, created, ended] = [vi.fn(), vi.fn(), vi.fn()]
-      const watcher = { changed, created, compacted: ended, refused: ended }
-      watches.add({ key: `frozen ${which}`, fromRevision: 0n, deletesOnly: false }, watcher)
-      await vi.waitFor(() => expect(created).toHaveBeenCalled(), LIMIT)
-      victim.process?.pause()
-      onTestFinished(() => victim.process?.resume())
-      await eventually(client, `frozen ${which}`)
-      await vi.waitFor(() => expect(changed).toHaveBeenCalled(), LIMIT)
-    })
+    test.each(['follower', 'leader'] as const)(
+      'a frozen %s is left for another member, and watches with it',
+      async (which) => {
+        const leader = await ensemble.leader()
+        const [follower] = ensemble.servers.filter((one) => one !== leader) as [EtcdServer]
+        const victim = which === 'leader' ? leader : follower
+        const rest = ensemble.servers.filter((one) => one !== victim)
+        const client = open([victim, ...rest])
+        const watches = new Watches(client, systemClock)
+        onTestFinished(() => watches.stop())
+        const [changed, created, ended] = [vi.fn(), vi.fn(), vi.fn()]
+        const watcher = { changed, created, compacted: ended, refused: ended }
+        watches.add({ key: `frozen ${which}`, fromRevision: 0n, deletesOnly: false }, watcher)
+        await vi.waitFor(() => expect(created).toHaveBeenCalled(), LIMIT)
+        victim.process?.pause()
+        onTestFinished(() => victim.process?.resume())
+        await eventually(client, `frozen ${which}`)
+        await vi.waitFor(() => expect(changed).toHaveBeenCalled(), LIMIT)
+      },
+    )
 
     test('a member that is cut off from the others says so, and others are asked', async () => {
       const leader = await ensemble.leader()
@@ -242,7 +264,10 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
     await using secure = await EtcdServer.start(source, { authority: made })
     const client = open([secure], { tls: { ca: readFileSync(made.caFile) } })
     await expect(client.range({ key: 'a' })).resolves.toBeDefined()
-    await expect(open([secure], { tls: {} }).range({ key: 'a' })).rejects.toMatchObject({ refused: true, lasting: true })
+    await expect(open([secure], { tls: {} }).range({ key: 'a' })).rejects.toMatchObject({
+      refused: true,
+      lasting: true,
+    })
   })
 
   test('a user is known by its password, and again when the server has forgotten its token', async () => {

@@ -1,6 +1,6 @@
 /**
- * Watches that the server refuses. The etcd that is at hand says which one it refuses; newer ones do not, so what they say is said by a peer of our own: a test of how we read it, not of
- * etcd.
+ * Watches that the server refuses. The etcd that is at hand says which one it refuses; newer ones do not, so what they
+ * say is said by a peer of our own: a test of how we read it, not of etcd.
  */
 import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
@@ -22,13 +22,19 @@ await describeServer('watches on an etcd with users', findOwnEtcd, (source) => {
   test('who may not watch is told so', async () => {
     await using server = await EtcdServer.start(source)
     const ask = async (path: string, body: object): Promise<void> => {
-      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/auth/${path}`, { method: 'POST', body: JSON.stringify(body) })
+      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/auth/${path}`, {
+        method: 'POST',
+        body: JSON.stringify(body),
+      })
       expect(answer.ok, `${path}: ${answer.status}`).toBe(true)
     }
     await ask('user/add', { name: 'root', password: 'root' })
     await ask('user/grant', { user: 'root', role: 'root' })
     await ask('role/add', { name: 'locks' })
-    await ask('role/grant', { name: 'locks', perm: { permType: 'READWRITE', key: btoa('mine/'), range_end: btoa('mine0') } })
+    await ask('role/grant', {
+      name: 'locks',
+      perm: { permType: 'READWRITE', key: btoa('mine/'), range_end: btoa('mine0') },
+    })
     await ask('user/add', { name: 'app', password: 'app' })
     await ask('user/grant', { user: 'app', role: 'locks' })
     await ask('enable', {})
@@ -44,7 +50,10 @@ await describeServer('watches on an etcd with users', findOwnEtcd, (source) => {
   })
 })
 
-/** Answers what is asked of a watch stream as newer servers do. `refuses` is asked for each watch, by its key and the number of the stream. */
+/**
+ * Answers what is asked of a watch stream as newer servers do. `refuses` is asked for each watch, by its key and the
+ * number of the stream.
+ */
 class Peer {
   readonly #server: Http2Server
   streams = 0
@@ -69,7 +78,9 @@ class Peer {
       const number = this.streams
       stream.on('error', () => undefined)
       stream.respond({ 'content-type': 'application/grpc' }, { waitForTrailers: true })
-      const messages = new Messages((bytes) => this.#answer(stream, number, new Reader(bytes), (key) => refuses(key, number)))
+      const messages = new Messages((bytes) =>
+        this.#answer(stream, number, new Reader(bytes), (key) => refuses(key, number)),
+      )
       stream.on('data', (bytes: Buffer) => messages.take(bytes))
     })
   }
@@ -135,7 +146,10 @@ async function watchesOn(refuses: (key: string, stream: number) => boolean): Pro
   return { watches, peer }
 }
 
-async function watching(refuses: (key: string, stream: number) => boolean, keys: readonly string[]): Promise<{ told: Told[]; peer: Peer }> {
+async function watching(
+  refuses: (key: string, stream: number) => boolean,
+  keys: readonly string[],
+): Promise<{ told: Told[]; peer: Peer }> {
   const { watches, peer } = await watchesOn(refuses)
   const told = keys.map((key) => {
     const one = watcher()
@@ -178,7 +192,10 @@ test('a stream that has refused one, and is to be given up, is asked for no othe
   await vi.waitFor(() => expect(told[1]?.told).toEqual(['created']), LIMIT)
   told.push(add('c'))
   peer.letGo()
-  await vi.waitFor(() => expect(told.map(({ told }) => told.at(-1))).toEqual(['created', 'created', 'created', 'created']), LIMIT)
+  await vi.waitFor(
+    () => expect(told.map(({ told }) => told.at(-1))).toEqual(['created', 'created', 'created', 'created']),
+    LIMIT,
+  )
   expect(peer.asked).toEqual(['a on 1', 'z on 1', 'b on 1', 'a on 2', 'z on 2', 'b on 2', 'c on 2'])
 })
 

@@ -1,5 +1,6 @@
 /**
- * A number in each kind of resource, to be read and written back: behind a guard, or bare. Used by the processes of guards.processes.test.ts and by the test itself; it uses what `npm run build` made.
+ * A number in each kind of resource, to be read and written back: behind a guard, or bare. Used by the processes of
+ * guards.processes.test.ts and by the test itself; it uses what `npm run build` made.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -126,7 +127,8 @@ export const backends = {
     const client = new Redis(url)
     const fence = redisGuard({ client })
     return {
-      read: async (key, lease) => Number(lease ? (await fence.touch(lease, [['GET', key]], key))[0] : await client.get(key)),
+      read: async (key, lease) =>
+        Number(lease ? (await fence.touch(lease, [['GET', key]], key))[0] : await client.get(key)),
       write: (key, value, lease) => (lease ? fence.fenced(lease, [['SET', key, value]], key) : client.set(key, value)),
       close: async () => client.disconnect(),
     }

@@ -1,4 +1,7 @@
-/** One worker of guards.processes.test.ts: told to, it takes the lock, reads the number, says so, and writes it back one higher when it is told to go on. */
+/**
+ * One worker of guards.processes.test.ts: told to, it takes the lock, reads the number, says so, and writes it back one
+ * higher when it is told to go on.
+ */
 import { StaleTokenError } from '../../dist/src/core/errors.js'
 import { sqlite } from '../../dist/src/engines/sqlite/index.js'
 import { createLocks } from '../../dist/src/locks.js'

@@ -1,4 +1,7 @@
-/** `npm run demo:fencing`, run as it is: real processes, one of them stopped past its lease. The corruption without a guard, and the refusal with one, are there to be read. */
+/**
+ * `npm run demo:fencing`, run as it is: real processes, one of them stopped past its lease. The corruption without a
+ * guard, and the refusal with one, are there to be read.
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { expect, test } from 'vitest'
@@ -14,7 +17,9 @@ test('the demonstration shows a lost deposit without a guard, and a refused one 
   expect(await once(child, 'close')).toEqual([0, null])
   const [bare = '', guarded = ''] = said.split('With a guard')
   for (const act of [bare, guarded]) {
-    const order = ['holds the lock', 'reads the balance: 100', 'SIGSTOP', 'writes 150', 'SIGCONT'].map((part) => act.indexOf(part))
+    const order = ['holds the lock', 'reads the balance: 100', 'SIGSTOP', 'writes 150', 'SIGCONT'].map((part) =>
+      act.indexOf(part),
+    )
     expect(order).toEqual(order.toSorted((a, b) => a - b))
     expect(order).not.toContain(-1)
   }

@@ -10,7 +10,11 @@ import { describeServer } from '../servers/suite.ts'
 import { expectExample, SQLITE_ACCOUNT } from './guards.docs.ts'
 
 test('the example of SQLite', async () => {
-  await expectExample('sqlite', SQLITE_ACCOUNT, "assert.equal(database.prepare('select balance from account').all()[0].balance, 110)")
+  await expectExample(
+    'sqlite',
+    SQLITE_ACCOUNT,
+    "assert.equal(database.prepare('select balance from account').all()[0].balance, 110)",
+  )
 })
 
 test('the example of files', async () => {

@@ -9,10 +9,15 @@ import { builtModule } from '../built.ts'
 /** Inside of the package, where `holdfast` is found by its own name. */
 const FOLDER = join('dist', 'docs')
 
-/** The example that uses this guard. `before` gives the names that it takes for granted, `after` looks at what it did, and closes. */
+/**
+ * The example that uses this guard. `before` gives the names that it takes for granted, `after` looks at what it did,
+ * and closes.
+ */
 export async function expectExample(guard: string, before: string, after: string): Promise<void> {
   builtModule('src/index.ts')
-  const blocks = [...readFileSync('docs/fencing.md', 'utf8').matchAll(/^```js\n(.*?)^```/gms)].map(([, code = '']) => code)
+  const blocks = [...readFileSync('docs/fencing.md', 'utf8').matchAll(/^```js\n(.*?)^```/gms)].map(
+    ([, code = '']) => code,
+  )
   const [code, ...others] = blocks.filter((block) => block.includes(`holdfast/guards/${guard}'`))
   expect([code === undefined, others.length]).toEqual([false, 0])
   const file = join(FOLDER, `${guard}.mjs`)

@@ -41,7 +41,11 @@ test('a file is replaced as a whole, and a stale holder leaves it and nothing el
   expect(await fence.read(bearer(5n), 'daily.json')).toBeUndefined()
   await fence.write(bearer(5n), 'daily.json', 'five')
   await fence.write(bearer(6n), 'daily.json', Buffer.from('six'))
-  await expect(fence.write(bearer(5n), 'daily.json', 'late')).rejects.toMatchObject({ resource: 'daily.json', offered: 5n, seen: 6n })
+  await expect(fence.write(bearer(5n), 'daily.json', 'late')).rejects.toMatchObject({
+    resource: 'daily.json',
+    offered: 5n,
+    seen: 6n,
+  })
   expect(String(await fence.read(bearer(6n), 'daily.json'))).toBe('six')
   expect(readdirSync(folder).filter((name) => !name.startsWith('.holdfast-fence.db'))).toEqual(['daily.json'])
 })
@@ -88,17 +92,23 @@ test('what a folder does not have is undefined to a reader, and an error to a wr
   await expect(fence.write(bearer(5n), 'missing/x', '')).rejects.toMatchObject({ code: 'ENOENT' })
 })
 
-test.each(['before', 'after'] as const)('a writer that is killed %s its rename leaves the file no newer than its mark', async (when) => {
-  await fence.write(bearer(5n), 'x', 'five')
-  expect(await killedWriter(folder, when)).toBe('SIGKILL')
-  expect(readFileSync(join(folder, 'x'), 'utf8')).toBe(when === 'before' ? 'five' : 'six')
-  expect(await fence.list('x')).toEqual([{ resource: 'x', seen: 6n, written: 6n }])
-  await expect(fence.write(bearer(5n), 'x', 'late')).rejects.toThrow(StaleTokenError)
-  await fence.write(bearer(7n), 'x', 'seven')
-  expect(String(await fence.read(bearer(7n), 'x'))).toBe('seven')
-})
+test.each(['before', 'after'] as const)(
+  'a writer that is killed %s its rename leaves the file no newer than its mark',
+  async (when) => {
+    await fence.write(bearer(5n), 'x', 'five')
+    expect(await killedWriter(folder, when)).toBe('SIGKILL')
+    expect(readFileSync(join(folder, 'x'), 'utf8')).toBe(when === 'before' ? 'five' : 'six')
+    expect(await fence.list('x')).toEqual([{ resource: 'x', seen: 6n, written: 6n }])
+    await expect(fence.write(bearer(5n), 'x', 'late')).rejects.toThrow(StaleTokenError)
+    await fence.write(bearer(7n), 'x', 'seven')
+    expect(String(await fence.read(bearer(7n), 'x'))).toBe('seven')
+  },
+)
 
-/** A process that writes with token 6 to `x`, and dies right before or right after the rename. Resolves with what it died of. */
+/**
+ * A process that writes with token 6 to `x`, and dies right before or right after the rename. Resolves with what it
+ * died of.
+ */
 async function killedWriter(folder: string, when: 'before' | 'after'): Promise<unknown> {
   const program = `
     import fs from 'node:fs'

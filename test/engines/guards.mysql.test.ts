@@ -46,7 +46,8 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     await mine.query(`SET SESSION sql_mode = '${mode}'`)
     await expectRule(
       {
-        come: (touch, coming) => inside(() => (touch === 'read' ? fence.touch(mine, coming) : fence.write(mine, coming))),
+        come: (touch, coming) =>
+          inside(() => (touch === 'read' ? fence.touch(mine, coming) : fence.write(mine, coming))),
         list: (prefix) => fence.list(pool, prefix),
       },
       25,

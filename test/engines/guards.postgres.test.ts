@@ -43,12 +43,14 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     }
   }
 
-  const balance = async (): Promise<number> => (await pool.query<{ balance: number }>('SELECT balance FROM account')).rows[0]?.balance ?? -1
+  const balance = async (): Promise<number> =>
+    (await pool.query<{ balance: number }>('SELECT balance FROM account')).rows[0]?.balance ?? -1
 
   test('decides as the pure rule does', async () => {
     await expectRule(
       {
-        come: (touch, coming) => inside(() => (touch === 'read' ? fence.touch(client, coming) : fence.write(client, coming))),
+        come: (touch, coming) =>
+          inside(() => (touch === 'read' ? fence.touch(client, coming) : fence.write(client, coming))),
         list: (prefix) => fence.list(pool, prefix),
       },
       25,
@@ -133,15 +135,25 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
       expect(await balance()).toBe(100)
     })
 
-    /** Somebody with token 5 has written and not yet committed, when somebody with token 6 comes with a statement that reads that. */
-    async function copiedMeanwhile(key: string, send: (statement: FencedStatement) => Promise<unknown>): Promise<unknown> {
+    /**
+     * Somebody with token 5 has written and not yet committed, when somebody with token 6 comes with a statement that
+     * reads that.
+     */
+    async function copiedMeanwhile(
+      key: string,
+      send: (statement: FencedStatement) => Promise<unknown>,
+    ): Promise<unknown> {
       const rival = await pool.connect()
       await rival.query('BEGIN')
       await fence.write(rival, bearer(5n, key))
       await rival.query('UPDATE account SET balance = 150')
-      const sent = send({ text: 'INSERT INTO copy SELECT $1, balance FROM account', values: [key] }).catch((error: unknown) => error)
+      const sent = send({ text: 'INSERT INTO copy SELECT $1, balance FROM account', values: [key] }).catch(
+        (error: unknown) => error,
+      )
       await vi.waitFor(async () => {
-        const waiting = await pool.query("SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+        const waiting = await pool.query(
+          "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        )
         expect(waiting.rowCount).toBe(1)
       }, 30_000)
       await rival.query('COMMIT')
@@ -171,8 +183,12 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     })
 
     test('errors of the statement are its own', async () => {
-      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: 'UPDATE nowhere SET a = 1' })).rejects.toMatchObject({ code: '42P01' })
-      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: "UPDATE account SET balance = 'x'::int" })).rejects.toMatchObject({
+      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: 'UPDATE nowhere SET a = 1' })).rejects.toMatchObject({
+        code: '42P01',
+      })
+      await expect(
+        fence.fenced(pool, bearer(7n, 'one'), { text: "UPDATE account SET balance = 'x'::int" }),
+      ).rejects.toMatchObject({
         code: '22P02',
       })
     })

@@ -1,6 +1,7 @@
 /**
- * Eight processes read a number under a lock, pause, and write it back one higher; some are stopped in the pause, for longer than the lease, until somebody else has written. Without a guard updates are lost; with
- * one, none is. HOLDFAST_ROUNDS makes it longer.
+ * Eight processes read a number under a lock, pause, and write it back one higher; some are stopped in the pause, for
+ * longer than the lease, until somebody else has written. Without a guard updates are lost; with one, none is.
+ * HOLDFAST_ROUNDS makes it longer.
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,7 +18,10 @@ import { describeServer } from '../servers/suite.ts'
 const PROCESSES = 8
 const TTL_MS = 400
 const ROUNDS = Number(process.env.HOLDFAST_ROUNDS ?? 1)
-/** A process that was stopped while it was writing to the file of the locks keeps everybody waiting; it is woken then, and another one is stopped instead. */
+/**
+ * A process that was stopped while it was writing to the file of the locks keeps everybody waiting; it is woken then,
+ * and another one is stopped instead.
+ */
 const GIVE_UP_MS = 5_000
 
 interface Resource {
@@ -81,7 +85,11 @@ async function expectFenced(backend: Backend, where: string): Promise<void> {
 async function play(resource: Resource, key: 'bare' | 'guarded', stops: number): Promise<Outcome> {
   const stage = new Stage(key, stops)
   await Promise.all(children.map((child) => stage.direct(child)))
-  return { acknowledged: stage.acknowledged, refused: stage.refused, lost: stage.acknowledged - (await resource.read(key)) }
+  return {
+    acknowledged: stage.acknowledged,
+    refused: stage.refused,
+    lost: stage.acknowledged - (await resource.read(key)),
+  }
 }
 
 class Stage {
@@ -98,7 +106,10 @@ class Stage {
     this.#stops = stops
   }
 
-  /** Resolves when this one has nothing more to do. Everybody works twice at least, so that those who are left can replace the last one. */
+  /**
+   * Resolves when this one has nothing more to do. Everybody works twice at least, so that those who are left can
+   * replace the last one.
+   */
   direct(child: ChildProcess): Promise<void> {
     return new Promise((resolve, reject) => {
       let times = 0
@@ -153,24 +164,36 @@ describe('eight processes, stopped and replaced, lose no update behind a guard',
   test('of files', () => expectFenced('files', folder))
 })
 
-await describeServer('eight processes, stopped and replaced, lose no update behind a guard of PostgreSQL', findPostgres, (source) => {
-  test('and lose some without', async () => {
-    await using server = await PostgresServer.start(source)
-    const database = await server.database()
-    await expectFenced('postgres', database)
-  })
-})
+await describeServer(
+  'eight processes, stopped and replaced, lose no update behind a guard of PostgreSQL',
+  findPostgres,
+  (source) => {
+    test('and lose some without', async () => {
+      await using server = await PostgresServer.start(source)
+      const database = await server.database()
+      await expectFenced('postgres', database)
+    })
+  },
+)
 
-await describeServer('eight processes, stopped and replaced, lose no update behind a guard of MariaDB', findMariadb, (source) => {
-  test('and lose some without', async () => {
-    await using server = await MariadbServer.start(source)
-    await expectFenced('mysql', server.url)
-  })
-})
+await describeServer(
+  'eight processes, stopped and replaced, lose no update behind a guard of MariaDB',
+  findMariadb,
+  (source) => {
+    test('and lose some without', async () => {
+      await using server = await MariadbServer.start(source)
+      await expectFenced('mysql', server.url)
+    })
+  },
+)
 
-await describeServer('eight processes, stopped and replaced, lose no update behind a guard of Redis', findRedis, (source) => {
-  test('and lose some without', async () => {
-    await using server = await RedisServer.start(source)
-    await expectFenced('redis', server.url)
-  })
-})
+await describeServer(
+  'eight processes, stopped and replaced, lose no update behind a guard of Redis',
+  findRedis,
+  (source) => {
+    test('and lose some without', async () => {
+      await using server = await RedisServer.start(source)
+      await expectFenced('redis', server.url)
+    })
+  },
+)

@@ -30,7 +30,8 @@ await describeServer('the guard of Redis', findRedis, (source) => {
     await expectRule(
       {
         come: async (touch, coming) => {
-          const replies = touch === 'read' ? fence.touch(coming, [['GET', 'x']]) : fence.fenced(coming, [['SET', 'x', '1']])
+          const replies =
+            touch === 'read' ? fence.touch(coming, [['GET', 'x']]) : fence.fenced(coming, [['SET', 'x', '1']])
           expect(await replies).toHaveLength(1)
         },
         list: (prefix) => fence.list(prefix),
@@ -48,7 +49,10 @@ await describeServer('the guard of Redis', findRedis, (source) => {
       ['LRANGE', 'list', 0, -1],
     ])
     expect(replies).toEqual(['OK', null, 5, 2, ['a', 'b']])
-    await expect(fence.fenced(bearer(5n, 'several'), [['DEL', 'text']])).rejects.toMatchObject({ offered: 5n, seen: 6n })
+    await expect(fence.fenced(bearer(5n, 'several'), [['DEL', 'text']])).rejects.toMatchObject({
+      offered: 5n,
+      seen: 6n,
+    })
     expect(await client.get('text')).toBe('ä b')
   })
 
@@ -97,7 +101,11 @@ await describeServer('the guard of Redis', findRedis, (source) => {
     const { hostname: host, port } = new URL(server.url)
     const glide = await GlideClient.createClient({ addresses: [{ host, port: Number(port) }] })
     const prefixed = new Redis(server.url, { keyPrefix: 'app:' })
-    const clients: readonly RedisClient[] = [nodeRedis as unknown as RedisClient, glide as unknown as RedisClient, prefixed]
+    const clients: readonly RedisClient[] = [
+      nodeRedis as unknown as RedisClient,
+      glide as unknown as RedisClient,
+      prefixed,
+    ]
     for (const [index, brought] of clients.entries()) {
       await using own = guard({ client: brought })
       const key = `client:${index}`
@@ -127,7 +135,9 @@ await describeServer('the guard in a Redis Cluster', findOwnRedis, (source) => {
         expect(await fence.fenced(bearer(6n, resource), [['SET', resource, 'x']])).toEqual(['OK'])
         await expect(fence.fenced(bearer(5n, resource), [['DEL', resource]])).rejects.toMatchObject({ seen: 6n })
       }
-      expect((await fence.list()).map(({ resource }) => resource)).toEqual(['account:7', 'odd}name', '{user:1}:cart', '{}x'].toSorted())
+      expect((await fence.list()).map(({ resource }) => resource)).toEqual(
+        ['account:7', 'odd}name', '{user:1}:cart', '{}x'].toSorted(),
+      )
       client.disconnect()
     })
   })

@@ -1,4 +1,7 @@
-/** What a guard costs in round trips: none where the server can do both at once, and one where it cannot. Counted on the wire. */
+/**
+ * What a guard costs in round trips: none where the server can do both at once, and one where it cannot. Counted on the
+ * wire.
+ */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'

@@ -45,7 +45,9 @@ export async function expectRule(guarded: Guarded, runs: number): Promise<void> 
 async function expectReasons({ come, list }: Guarded): Promise<void> {
   run += 1
   const key = `run:${run}`
-  await expect(come('write', { key, token: 5n, shared: true })).rejects.toThrow(/shared lease .* whose write is the later one/)
+  await expect(come('write', { key, token: 5n, shared: true })).rejects.toThrow(
+    /shared lease .* whose write is the later one/,
+  )
   for (const touch of ['read', 'write'] as const)
     await expect(come(touch, { key, token: null, shared: false })).rejects.toThrow(/without a token .* no fencing/)
   expect(await list(key)).toEqual([])

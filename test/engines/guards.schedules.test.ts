@@ -1,4 +1,7 @@
-/** Random schedules of holders who overlap, at the guards of all backends, at every isolation of transactions. What a schedule is, guards.schedules.ts says. */
+/**
+ * Random schedules of holders who overlap, at the guards of all backends, at every isolation of transactions. What a
+ * schedule is, guards.schedules.ts says.
+ */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -51,7 +54,8 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
       touch: (bearer) => fence.touch(client, bearer),
       write: (bearer) => fence.write(client, bearer),
       read: async (account) =>
-        (await client.query<{ value: number }>('SELECT value FROM account WHERE name = $1', [account])).rows[0]?.value ?? Number.NaN,
+        (await client.query<{ value: number }>('SELECT value FROM account WHERE name = $1', [account])).rows[0]
+          ?.value ?? Number.NaN,
       set: async (account, value, bearer) => {
         const statement = { text: 'UPDATE account SET value = $1 WHERE name = $2', values: [value, account] }
         if (bearer === undefined) await client.query(statement)
@@ -70,7 +74,8 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
 
   function stageAt(level: string): Stage {
     const [looker, ...players] = connections as [PostgresConnection, ...PostgresConnection[]]
-    const waiting = "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    const waiting =
+      "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     return {
       sessions: players.map((connection) => sessionOn(connection, level)),
       prepare: async (account) => void (await looker.query('INSERT INTO account VALUES ($1, 0)', [account])),
@@ -81,7 +86,8 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
     }
   }
 
-  // At READ COMMITTED every statement sees what is newest, so that looking early does no harm; above it, the server notices.
+  // At READ COMMITTED every statement sees what is newest, so that looking early does no harm; above it, the server
+  // notices.
   test.each(LEVELS)('at %s', async (level) => await expectNothingLost(stageAt(level), RUNS))
 })
 
@@ -93,7 +99,9 @@ await describeServer('no schedule loses an update behind the guard of MariaDB', 
     const server = await MariadbServer.start(source)
     connections = await Promise.all(Array.from({ length: HOLDERS + 1 }, () => server.connect()))
     await fence.setup(connections[0] as Connection)
-    await connections[0]?.query('CREATE TABLE account (name varchar(40) PRIMARY KEY, value int NOT NULL) ENGINE = InnoDB')
+    await connections[0]?.query(
+      'CREATE TABLE account (name varchar(40) PRIMARY KEY, value int NOT NULL) ENGINE = InnoDB',
+    )
     return async () => {
       for (const connection of connections) connection.destroy()
       await server[Symbol.asyncDispose]()
@@ -106,7 +114,8 @@ await describeServer('no schedule loses an update behind the guard of MariaDB', 
       touch: (bearer) => fence.touch(client, bearer),
       write: (bearer) => fence.write(client, bearer),
       read: async (account) =>
-        (await client.execute<RowDataPacket[]>('SELECT value FROM account WHERE name = ?', [account]))[0][0]?.value as number,
+        (await client.execute<RowDataPacket[]>('SELECT value FROM account WHERE name = ?', [account]))[0][0]
+          ?.value as number,
       set: async (account, value, bearer) => {
         if (bearer !== undefined) await client.beginTransaction()
         if (bearer !== undefined) await fence.write(client, bearer)
@@ -121,7 +130,8 @@ await describeServer('no schedule loses an update behind the guard of MariaDB', 
   async function stageAt(settings: string): Promise<Stage> {
     const [looker, ...players] = connections as [Connection, ...Connection[]]
     for (const player of players) await player.query(settings)
-    const asked = async (text: string): Promise<RowDataPacket | undefined> => (await looker.query<RowDataPacket[]>(text))[0][0]
+    const asked = async (text: string): Promise<RowDataPacket | undefined> =>
+      (await looker.query<RowDataPacket[]>(text))[0][0]
     return {
       sessions: players.map(sessionOn),
       prepare: async (account) => void (await looker.execute('INSERT INTO account VALUES (?, 0)', [account])),
@@ -155,7 +165,8 @@ await describeServer('no schedule loses an update behind the guard of Redis', fi
       read: async (account) => Number(await client.get(account)),
       set: async (account, value, bearer) =>
         void (bearer ? await fence.fenced(bearer, [['SET', account, value]]) : await client.set(account, value)),
-      add: async (account, bearer) => void (bearer ? await fence.fenced(bearer, [['INCR', account]]) : await client.incr(account)),
+      add: async (account, bearer) =>
+        void (bearer ? await fence.fenced(bearer, [['INCR', account]]) : await client.incr(account)),
       commit: nothing,
       rollback: nothing,
     })
@@ -182,7 +193,8 @@ describe('no schedule loses an update behind the guard', () => {
     const fence = sqliteGuard()
     fence.setup(looker)
     const valueAt = (database: typeof looker, account: string): number =>
-      (database.prepare('select value from account where name = ?').all(account) as { value: number }[])[0]?.value ?? Number.NaN
+      (database.prepare('select value from account where name = ?').all(account) as { value: number }[])[0]?.value ??
+      Number.NaN
     const sessionOn = (database: typeof looker): Session => ({
       begin: async () => void database.exec(begin),
       touch: async (bearer) => fence.touch(database, bearer),
@@ -220,14 +232,16 @@ describe('no schedule loses an update behind the guard', () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-schedules-'))
     const fences = Array.from({ length: HOLDERS }, () => filesGuard({ folder }))
     const valueIn = async (account: string): Promise<number> => Number(await readFile(join(folder, account), 'utf8'))
-    const set = async (account: string, value: number): Promise<void> => await writeFile(join(folder, account), `${value}`)
+    const set = async (account: string, value: number): Promise<void> =>
+      await writeFile(join(folder, account), `${value}`)
     const stage: Stage = {
       sessions: fences.map((fence) => ({
         begin: nothing,
         touch: async (bearer) => void (await fence.read(bearer, bearer.key)),
         write: nothing,
         read: valueIn,
-        set: (account, value, bearer) => (bearer === undefined ? set(account, value) : fence.write(bearer, account, `${value}`)),
+        set: (account, value, bearer) =>
+          bearer === undefined ? set(account, value) : fence.write(bearer, account, `${value}`),
         commit: nothing,
         rollback: nothing,
       })),

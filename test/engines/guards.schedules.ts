@@ -1,8 +1,10 @@
 /**
- * Schedules: two or three holders of one lock, each with a connection of its own, read a number and write it back one higher, and their steps come in any order, as if each had been stopped anywhere. Whatever the order, and
- * whatever the isolation of their transactions: what was acknowledged is there.
+ * Schedules: two or three holders of one lock, each with a connection of its own, read a number and write it back one
+ * higher, and their steps come in any order, as if each had been stopped anywhere. Whatever the order, and whatever the
+ * isolation of their transactions: what was acknowledged is there.
  *
- * A step that waits for somebody's lock on the server stays behind, and the next one in the order is made; it goes on by itself. So the order is as given, without any guess about time.
+ * A step that waits for somebody's lock on the server stays behind, and the next one in the order is made; it goes on
+ * by itself. So the order is as given, without any guess about time.
  */
 import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
@@ -35,7 +37,13 @@ export interface Stage {
   isConflict(error: unknown): boolean
 }
 
-type Play = 'touch, then write' | 'write alone' | 'write later' | 'write later, at once' | 'look before the touch' | 'all at once'
+type Play =
+  | 'touch, then write'
+  | 'write alone'
+  | 'write later'
+  | 'write later, at once'
+  | 'look before the touch'
+  | 'all at once'
 type Step = () => Promise<void>
 
 interface Part {
@@ -172,9 +180,14 @@ const ALL: readonly Play[] = [
   'all at once',
 ]
 
-/** No order of steps loses anything behind the guard, and some do without. `except`: plays that this backend does not protect. */
+/**
+ * No order of steps loses anything behind the guard, and some do without. `except`: plays that this backend does not
+ * protect.
+ */
 export async function expectNothingLost(stage: Stage, runs: number, except: readonly Play[] = []): Promise<void> {
-  const plays = ALL.filter((play) => !except.includes(play) && (play !== 'all at once' || stage.sessions[0]?.add !== undefined))
+  const plays = ALL.filter(
+    (play) => !except.includes(play) && (play !== 'all at once' || stage.sessions[0]?.add !== undefined),
+  )
   const schedule = (guarded: boolean): fc.Arbitrary<Schedule> =>
     fc.record({
       plays: fc.array(fc.constantFrom(...plays), { minLength: 2, maxLength: stage.sessions.length }),
@@ -182,7 +195,8 @@ export async function expectNothingLost(stage: Stage, runs: number, except: read
       known: fc.boolean(),
       guarded: fc.constant(guarded),
     })
-  const lost = (guarded: boolean) => fc.asyncProperty(schedule(guarded), async (one) => (await lostBy(stage, one)) === 0)
+  const lost = (guarded: boolean) =>
+    fc.asyncProperty(schedule(guarded), async (one) => (await lostBy(stage, one)) === 0)
   await fc.assert(lost(true), { numRuns: runs, endOnFailure: true })
   // Ends with the first one that loses something; most isolations let few of them.
   const bare = await fc.check(lost(false), { numRuns: 20 * runs, endOnFailure: true })

@@ -1,5 +1,6 @@
 /**
- * The world of the conformance cases on one MariaDB server: clients by URL, processes whose network goes through a proxy of their own, and a look at what is stored.
+ * The world of the conformance cases on one MariaDB server: clients by URL, processes whose network goes through a
+ * proxy of their own, and a look at what is stored.
  */
 import type { RowDataPacket } from 'mysql2'
 import type { Seat, World } from '../../conformance/index.ts'

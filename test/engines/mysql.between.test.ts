@@ -37,7 +37,9 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
 
   afterAll(() => server[Symbol.asyncDispose]())
 
-  /** Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look. */
+  /**
+   * Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look.
+   */
   const untilBlocked = (count: number): Promise<void> =>
     vi.waitFor(
       async () => {
@@ -84,7 +86,8 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
     const ours = mysql({ client, name, listen: false })
     const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     await ours.enter(claims)
-    // In the words of the server, and once, when the first row was to change: whose turn it is then is known to the connection.
+    // In the words of the server, and once, when the first row was to change: whose turn it is then is known to the
+    // connection.
     await pool.query(`create trigger gives_way before update on ${name}_line for each row
       if @told is null then
         set @told = true;
@@ -103,7 +106,8 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
     const [claim, other] = [newClaim('key'), newClaim('other', { ttlMs: 50_000 })]
     const hand = await server.connect()
     const now = `timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))`
-    // The later call finds no row, and is held up before it makes one: by then an earlier one has, whose entry lives for half as long.
+    // The later call finds no row, and is held up before it makes one: by then an earlier one has, whose entry lives
+    // for half as long.
     await hand.query('set session transaction isolation level repeatable read')
     await hand.query('begin')
     await hand.query(`select 1 from ${name}_line where k = 'key' for update`)

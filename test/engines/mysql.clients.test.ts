@@ -1,4 +1,7 @@
-/** Clients that users bring: a Pool and a Connection of mysql2, with promises and without, as they are and as users change them. */
+/**
+ * Clients that users bring: a Pool and a Connection of mysql2, with promises and without, as they are and as users
+ * change them.
+ */
 import * as callbacks from 'mysql2'
 import { createConnection, createPool, type Pool, type PoolOptions, type QueryOptions } from 'mysql2/promise'
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
@@ -59,9 +62,15 @@ const CLIENTS: Readonly<Record<string, (uri: string) => Promise<Brought>>> = {
       charset: 'latin1',
       flags: ['-FOUND_ROWS'],
     } as PoolOptions),
-  'a Pool that resets each connection that is given back': (uri) => poolWith({ uri, resetOnRelease: true } as PoolOptions),
+  'a Pool that resets each connection that is given back': (uri) =>
+    poolWith({ uri, resetOnRelease: true } as PoolOptions),
   'a Pool without autocommit, REPEATABLE READ, impatient': async (uri) =>
-    poolAfter(uri, 'set autocommit = 0', 'set session transaction isolation level repeatable read', 'set innodb_lock_wait_timeout = 7'),
+    poolAfter(
+      uri,
+      'set autocommit = 0',
+      'set session transaction isolation level repeatable read',
+      'set innodb_lock_wait_timeout = 7',
+    ),
   'a Pool that is SERIALIZABLE, read-only, and of another mode and zone': async (uri) =>
     poolAfter(
       uri,
@@ -84,32 +93,45 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
   const threads = async (): Promise<number> =>
     (await server.asRoot(`select id from information_schema.processlist where user = 'app'`)).length
 
-  test.each(Object.keys(CLIENTS))('%s: locks exclude, wait and are woken, and the client is left open', async (name) => {
-    const bring = CLIENTS[name] as (uri: string) => Promise<Brought>
-    const [one, other] = await Promise.all([bring(server.url), bring(server.url)])
-    const [ours, theirs] = [one, other].map(({ client }) => createLocks(mysql({ client }), { ttl: '600s' })) as [Locks, Locks]
-    const key = `ключ "🔑"\\ ' % ${name}`
-    for (let round = 0; round < 3; round += 1) {
-      const lease = await ours.mutex(key).acquire()
-      expect(await theirs.mutex(key).tryAcquire()).toBeUndefined()
-      const waiting = theirs.mutex(key).acquire()
-      await vi.waitFor(async () => expect((await ours.inspect(key)).entries).toHaveLength(2), LIMIT)
-      await lease.release()
-      const next = await waiting
-      expect(next.token).toBeGreaterThan(lease.token as bigint)
-      expect((await ours.inspect(key)).entries[0]?.token).toBe(next.token)
-      await next.release()
-    }
-    await Promise.all(Array.from({ length: 40 }, (_, index) => ours.mutex(`many ${index % 10} ${name}`).using(async () => undefined)))
-    await Promise.all([ours.close(), theirs.close()])
-    const again = createLocks(mysql({ client: one.client }))
-    expect(await again.mutex('again').tryAcquire()).toBeDefined()
-    await again.close()
-    await Promise.all([one.close(), other.close()])
-    await vi.waitFor(async () => expect(await threads()).toBe(0), LIMIT)
-  })
+  test.each(Object.keys(CLIENTS))(
+    '%s: locks exclude, wait and are woken, and the client is left open',
+    async (name) => {
+      const bring = CLIENTS[name] as (uri: string) => Promise<Brought>
+      const [one, other] = await Promise.all([bring(server.url), bring(server.url)])
+      const [ours, theirs] = [one, other].map(({ client }) => createLocks(mysql({ client }), { ttl: '600s' })) as [
+        Locks,
+        Locks,
+      ]
+      const key = `ключ "🔑"\\ ' % ${name}`
+      for (let round = 0; round < 3; round += 1) {
+        const lease = await ours.mutex(key).acquire()
+        expect(await theirs.mutex(key).tryAcquire()).toBeUndefined()
+        const waiting = theirs.mutex(key).acquire()
+        await vi.waitFor(async () => expect((await ours.inspect(key)).entries).toHaveLength(2), LIMIT)
+        await lease.release()
+        const next = await waiting
+        expect(next.token).toBeGreaterThan(lease.token as bigint)
+        expect((await ours.inspect(key)).entries[0]?.token).toBe(next.token)
+        await next.release()
+      }
+      await Promise.all(
+        Array.from({ length: 40 }, (_, index) => ours.mutex(`many ${index % 10} ${name}`).using(async () => undefined)),
+      )
+      await Promise.all([ours.close(), theirs.close()])
+      const again = createLocks(mysql({ client: one.client }))
+      expect(await again.mutex('again').tryAcquire()).toBeDefined()
+      await again.close()
+      await Promise.all([one.close(), other.close()])
+      await vi.waitFor(async () => expect(await threads()).toBe(0), LIMIT)
+    },
+  )
 
-  test.each(['a Pool with promises', 'a Pool with callbacks', 'a Connection with promises', 'a Connection with callbacks'])(
+  test.each([
+    'a Pool with promises',
+    'a Pool with callbacks',
+    'a Connection with promises',
+    'a Connection with callbacks',
+  ])(
     '%s: whatever database a connection was sent to since, its lines are those of the database that the client was made for',
     async (name) => {
       const [home, elsewhere] = ['its `home`', 'elsewhere']
@@ -129,7 +151,9 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
       expect(await engine.leave([claim])).toEqual([true])
       await engine[Symbol.asyncDispose]()
       await close()
-      expect(await server.asRoot(`select table_name from information_schema.tables where table_schema = '${elsewhere}'`)).toEqual([])
+      expect(
+        await server.asRoot(`select table_name from information_schema.tables where table_schema = '${elsewhere}'`),
+      ).toEqual([])
     },
   )
 
@@ -146,7 +170,9 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     await engine.enter([{ ...claim, key: 'other' }])
     const hand = await server.connect()
     await hand.query('begin')
-    await hand.query(`insert into in_vain_line (k, token, due_at, weight, lim, ttl, since) values ('key', 1, 0, 1, 1, 1, 1)`)
+    await hand.query(
+      `insert into in_vain_line (k, token, due_at, weight, lim, ttl, since) values ('key', 1, 0, 1, 1, 1, 1)`,
+    )
     await expect(engine.enter([{ ...claim, key: 'key' }])).rejects.toMatchObject({ outcome: 'not-applied' })
     await hand.query('rollback')
     await hand.query('set innodb_lock_wait_timeout = 1')
@@ -162,7 +188,8 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     const lease = await locks.mutex('key').acquire()
     const owned = server.process as ServerProcess
     owned.pause()
-    for (let attempt = 0; attempt < 5; attempt += 1) await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
+    for (let attempt = 0; attempt < 5; attempt += 1)
+      await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
     await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
     owned.resume()
     await vi.waitFor(async () => expect(await locks.mutex('key').tryAcquire()).toBeDefined(), LIMIT)
@@ -181,7 +208,10 @@ function withoutSetStatement(pool: Pool): MysqlClient {
       const connection = await pool.getConnection()
       return {
         query: (asked) =>
-          connection.query({ ...asked, sql: asked.sql.replace(/^SET STATEMENT/, 'SET NOTHING OF THAT KIND') } as QueryOptions),
+          connection.query({
+            ...asked,
+            sql: asked.sql.replace(/^SET STATEMENT/, 'SET NOTHING OF THAT KIND'),
+          } as QueryOptions),
         on: (event, listener) => connection.on(event, listener),
         release: () => connection.release(),
         destroy: () => connection.destroy(),

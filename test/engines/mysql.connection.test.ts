@@ -1,4 +1,7 @@
-/** A connection to MariaDB that was brought, and what is set or prepared on it: none of that is relied on, and none of it changed. */
+/**
+ * A connection to MariaDB that was brought, and what is set or prepared on it: none of that is relied on, and none of
+ * it changed.
+ */
 
 import { createConnection, createPool, type RowDataPacket } from 'mysql2/promise'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -92,7 +95,9 @@ await describeServer('a connection to MariaDB', findOwnMariadb, (source) => {
       const engine = mysql({ client: connection, listen: false, name: 'completed' })
       await engine.inspect('key')
       const hand = await server.connect()
-      await hand.query(`insert into completed_line (k, token, due_at, weight, lim, ttl, since) values ('key', 1, 0, 1, 1, 1, 1)`)
+      await hand.query(
+        `insert into completed_line (k, token, due_at, weight, lim, ttl, since) values ('key', 1, 0, 1, 1, 1, 1)`,
+      )
       await hand.query('begin')
       await hand.query('select 1 from completed_line for update')
       await expect(engine.evict('key', 1n, 'now')).rejects.toMatchObject({ outcome: 'not-applied' })

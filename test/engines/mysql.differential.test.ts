@@ -93,7 +93,8 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
   })
 
   test('tokens go on rising when the clock is set back, also when the rows of their lines have been removed', async () => {
-    const rows = async (): Promise<unknown> => (await server.asRoot('select count(*) as n from holdfast.holdfast_line'))[0]
+    const rows = async (): Promise<unknown> =>
+      (await server.asRoot('select count(*) as n from holdfast.holdfast_line'))[0]
     let last = 0n
     for (let round = 0; round < 4; round += 1) {
       const engine = await openMysql(server.url, { listen: false })
@@ -153,7 +154,8 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
   })
 
   test('whom the clearing away of the dead lets hold is told, also if nothing could be cleared away', async () => {
-    // By the clock of this process, a third of this ttl is longer than the test may take, and so is the ttl of the dead one. By that of the server, no sleep is over.
+    // By the clock of this process, a third of this ttl is longer than the test may take, and so is the ttl of the dead
+    // one. By that of the server, no sleep is over.
     const options = { ttl: '7200s', callTimeout: '20s' } as const
     const dead = await openMysql(server.url, { listen: false })
     await dead.enter([{ ...claimOf('dead'), ttlMs: 100_000 }])

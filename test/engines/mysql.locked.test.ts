@@ -1,4 +1,7 @@
-/** Rows of ours that somebody else has locked, by hand or for a backup: what can go on does, and what cannot is told so, and is had afterwards. */
+/**
+ * Rows of ours that somebody else has locked, by hand or for a backup: what can go on does, and what cannot is told so,
+ * and is had afterwards.
+ */
 
 import type { Connection, RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -21,7 +24,9 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     return locks
   }
 
-  /** Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look. */
+  /**
+   * Until so many of ours wait for a row. What the table says is a tenth of a second old, counted from the last look.
+   */
   const untilBlocked = (count: number): Promise<void> =>
     vi.waitFor(
       async () => {
@@ -67,7 +72,9 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     const claims = ['a', 'b', 'c'].map((key) => newClaim(key))
     await engine.enter(claims)
     const dueAt = async (): Promise<bigint> => {
-      const [rows] = await hand.query<RowDataPacket[]>(`select cast(due_at as char) due_at from holdfast_line where k = 'c'`)
+      const [rows] = await hand.query<RowDataPacket[]>(
+        `select cast(due_at as char) due_at from holdfast_line where k = 'c'`,
+      )
       return BigInt(String(rows[0]?.due_at))
     }
     await hand.query('begin')

@@ -1,4 +1,7 @@
-/** The way to a MariaDB server, cut, slowed and swallowed: nothing is executed twice, waiters are found again, and the process goes on. */
+/**
+ * The way to a MariaDB server, cut, slowed and swallowed: nothing is executed twice, waiters are found again, and the
+ * process goes on.
+ */
 import { connect, type Socket } from 'node:net'
 import { createPool } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -40,19 +43,22 @@ await describeServer('the way to MariaDB', findOwnMariadb, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  test.each([1, 5])('%i enters whose answer was lost are one entry each, and are had when they are asked for again', async (count) => {
-    const [locks, onlooker] = [await open({ ttl: '20s' }), await open({ ttl: '20s' }, server.url)]
-    const keys = Array.from({ length: count }, (_, index) => `key ${index}`)
-    await locks.mutex('warm').using(async () => undefined)
-    proxy.blackHole('replies')
-    const asked = Promise.all(keys.map((key) => locks.mutex(key).acquire()))
-    for (const key of keys) await untilInLine(onlooker, key, 1)
-    proxy.reset()
-    await proxy.heal()
-    const leases = await asked
-    for (const key of keys) expect((await onlooker.inspect(key)).entries).toHaveLength(1)
-    for (const lease of leases) expect(await lease.release()).toBe(true)
-  })
+  test.each([1, 5])(
+    '%i enters whose answer was lost are one entry each, and are had when they are asked for again',
+    async (count) => {
+      const [locks, onlooker] = [await open({ ttl: '20s' }), await open({ ttl: '20s' }, server.url)]
+      const keys = Array.from({ length: count }, (_, index) => `key ${index}`)
+      await locks.mutex('warm').using(async () => undefined)
+      proxy.blackHole('replies')
+      const asked = Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+      for (const key of keys) await untilInLine(onlooker, key, 1)
+      proxy.reset()
+      await proxy.heal()
+      const leases = await asked
+      for (const key of keys) expect((await onlooker.inspect(key)).entries).toHaveLength(1)
+      for (const lease of leases) expect(await lease.release()).toBe(true)
+    },
+  )
 
   test('an enter that arrives long after it was given up does not hold the key', async () => {
     const [locks, near] = [await open({ ttl: '20s' }), await open({ ttl: '20s' }, server.url)]

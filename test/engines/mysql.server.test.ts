@@ -1,4 +1,7 @@
-/** What befalls a MariaDB server, and what its clients make of it: leases in the table are honoured, tokens never go back, nobody crashes or hangs, and a blip is not noticed. */
+/**
+ * What befalls a MariaDB server, and what its clients make of it: leases in the table are honoured, tokens never go
+ * back, nobody crashes or hangs, and a blip is not noticed.
+ */
 import { createPool } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
@@ -93,7 +96,9 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
     for (let round = 0; round < 6; round += 1) {
       const before = done
       await vi.waitFor(() => expect(done).toBeGreaterThan(before + 20), LIMIT)
-      const threads = (await server.asRoot(`select id from information_schema.processlist where user = 'app'`)) as { id: number }[]
+      const threads = (await server.asRoot(`select id from information_schema.processlist where user = 'app'`)) as {
+        id: number
+      }[]
       expect(threads.length).toBeGreaterThan(0)
       for (const { id } of threads) await server.asRoot(`kill ${id}`).catch(() => undefined)
     }
@@ -120,7 +125,9 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
     )
     const settled = Promise.all(work)
     while (done < 200) {
-      const threads = (await server.asRoot(`select id from information_schema.processlist where user = 'app' and command = 'Query'`)) as {
+      const threads = (await server.asRoot(
+        `select id from information_schema.processlist where user = 'app' and command = 'Query'`,
+      )) as {
         id: number
       }[]
       for (const { id } of threads) await server.asRoot(`kill query ${id}`).catch(() => undefined)
@@ -182,7 +189,11 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
       .mutex('other')
       .tryAcquire()
       .catch((error: unknown) => error)
-    expect(refusal).toMatchObject({ outcome: 'not-applied', transient: true, message: expect.stringContaining('connect to the primary') })
+    expect(refusal).toMatchObject({
+      outcome: 'not-applied',
+      transient: true,
+      message: expect.stringContaining('connect to the primary'),
+    })
     const asked = locks.mutex('other').acquire()
     await server.asRoot('set global read_only = 0')
     expect((await asked).held).toBe(true)

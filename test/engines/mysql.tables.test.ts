@@ -1,4 +1,7 @@
-/** The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they cannot be used. */
+/**
+ * The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they
+ * cannot be used.
+ */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { migration } from '../../src/engines/mysql/migration.ts'
@@ -67,18 +70,21 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
     }
   }
 
-  const take = async (locks: Locks): Promise<bigint | null> => await locks.mutex('key').using({ wait: '20s' }, (lease) => lease.token)
+  const take = async (locks: Locks): Promise<bigint | null> =>
+    await locks.mutex('key').using({ wait: '20s' }, (lease) => lease.token)
 
   test('fifty who come to an empty database at once all get the lock, one after the other', async () => {
     const { name, url } = await database('all')
-    const everybody = await Promise.all(Array.from({ length: 50 }, async () => createLocks(await openMysql(url), { ttl: '60s' })))
+    const everybody = await Promise.all(
+      Array.from({ length: 50 }, async () => createLocks(await openMysql(url), { ttl: '60s' })),
+    )
     const tokens = await Promise.all(everybody.map(take))
     expect(new Set(tokens).size).toBe(50)
     await Promise.all(everybody.map((locks) => locks.close()))
     expect(await tell(name, 'select count(*) as metas from holdfast_meta')).toEqual([{ metas: 1 }])
-    expect(await tell(name, `select count(*) as n from information_schema.routines where routine_schema = '${name}'`)).toEqual([
-      { n: PROCEDURES.length },
-    ])
+    expect(
+      await tell(name, `select count(*) as n from information_schema.routines where routine_schema = '${name}'`),
+    ).toEqual([{ n: PROCEDURES.length }])
   })
 
   test('a user who may not create them is told what to do; done that, all works', async () => {
@@ -91,7 +97,10 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
     })
     const text = migration({ database: undefined, name: 'holdfast' })
     await tell(name, ...statements(text))
-    await expect(using(url, take)).rejects.toMatchObject({ transient: false, message: expect.stringContaining('GRANT') })
+    await expect(using(url, take)).rejects.toMatchObject({
+      transient: false,
+      message: expect.stringContaining('GRANT'),
+    })
     const grants = text.split('\n').filter((line) => /^--\s+GRANT/.test(line))
     expect(grants).toHaveLength(4)
     await tell(
@@ -159,7 +168,9 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
       )
       return rows.map((row) => (row as { name: string }).name)
     }
-    expect(await tables(name)).toEqual(['holdfast', 'Team_1'].flatMap((one) => ['entry', 'line', 'meta'].map((table) => `${one}_${table}`)))
+    expect(await tables(name)).toEqual(
+      ['holdfast', 'Team_1'].flatMap((one) => ['entry', 'line', 'meta'].map((table) => `${one}_${table}`)),
+    )
     expect(await tables(elsewhere)).toEqual(['holdfast_entry', 'holdfast_line', 'holdfast_meta'])
     await expect(openMysql(url, { name: 'a`b' })).rejects.toThrow(TypeError)
     await expect(openMysql(url, { name: 'x'.repeat(60) })).rejects.toThrow(TypeError)
@@ -187,7 +198,9 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
     'a server that logs what is done, %s: locks exclude, wait and are woken, alone and in batches',
     async (format) => {
       await using logging = await MariadbServer.start(source, { args: ['--log-bin=log', `--binlog-format=${format}`] })
-      const clients = await Promise.all([1, 2].map(async () => createLocks(await openMysql(logging.url), { ttl: '600s' })))
+      const clients = await Promise.all(
+        [1, 2].map(async () => createLocks(await openMysql(logging.url), { ttl: '600s' })),
+      )
       let [counter, together] = [0, 0]
       const count = async (): Promise<void> => {
         const before = counter
@@ -196,7 +209,9 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
       }
       await Promise.all(clients.flatMap((locks) => Array.from({ length: 20 }, () => locks.mutex('key').using(count))))
       for (const locks of clients) {
-        await Promise.all(Array.from({ length: 20 }, (_, index) => locks.mutex(`key ${index}`).using(() => (together += 1))))
+        await Promise.all(
+          Array.from({ length: 20 }, (_, index) => locks.mutex(`key ${index}`).using(() => (together += 1))),
+        )
       }
       expect([counter, together]).toEqual([40, 40])
       await Promise.all(clients.map((locks) => locks.close()))
@@ -208,10 +223,18 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
     await using(url, take)
     await tell(name, 'update holdfast_meta set format = 2', 'drop table holdfast_line, holdfast_entry')
     await tell(name, `create table holdfast_line (of_the_future int)`)
-    const procedures = await tell(name, `select routine_name as n from information_schema.routines where routine_schema = '${name}'`)
+    const procedures = await tell(
+      name,
+      `select routine_name as n from information_schema.routines where routine_schema = '${name}'`,
+    )
     for (const row of procedures) await tell(name, `drop procedure ${(row as { n: string }).n}`)
-    await expect(using(url, take)).rejects.toMatchObject({ transient: false, message: expect.stringContaining('a newer one made them') })
-    expect(await tell(name, `select routine_name from information_schema.routines where routine_schema = '${name}'`)).toEqual([])
+    await expect(using(url, take)).rejects.toMatchObject({
+      transient: false,
+      message: expect.stringContaining('a newer one made them'),
+    })
+    expect(
+      await tell(name, `select routine_name from information_schema.routines where routine_schema = '${name}'`),
+    ).toEqual([])
   })
 
   test('nothing is left of lines whose processes died, whoever comes by', async () => {

@@ -1,4 +1,6 @@
-/** MariaDB conforms: one server, with clients of ours, and with processes that are killed, stopped and cut off from it. */
+/**
+ * MariaDB conforms: one server, with clients of ours, and with processes that are killed, stopped and cut off from it.
+ */
 import { afterAll, describe, it } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'

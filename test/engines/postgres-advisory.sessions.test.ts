@@ -1,4 +1,7 @@
-/** What is special about session locks: the server can end the session, strangers use the same locks, and a pooler would give them away. */
+/**
+ * What is special about session locks: the server can end the session, strangers use the same locks, and a pooler would
+ * give them away.
+ */
 import { once } from 'node:events'
 import { beforeAll, expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
@@ -30,9 +33,10 @@ await describeServer('session locks', findPostgres, (source) => {
 
   const open = async (): Promise<Locks> => createLocks(await openPostgresAdvisory(database))
   const locked = (key: string): Promise<unknown> =>
-    looker.value(`SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1`, [
-      String(advisoryKey(key)),
-    ])
+    looker.value(
+      `SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND ((classid::bigint << 32) | objid::bigint) = $1`,
+      [String(advisoryKey(key))],
+    )
 
   test('a session that the server ends loses what it held, and is told; it goes on with a new one', async () => {
     await using locks = await open()
@@ -100,7 +104,9 @@ await describeServer('session locks', findPostgres, (source) => {
     if (owned === undefined) return context.skip('it is not our server')
     await using locks = await open()
     const lease = await locks.mutex('crash').acquire()
-    await looker.query(`SELECT setval('holdfast_advisory1_tokens', greatest(1, last_value - 500)) FROM holdfast_advisory1_tokens`)
+    await looker.query(
+      `SELECT setval('holdfast_advisory1_tokens', greatest(1, last_value - 500)) FROM holdfast_advisory1_tokens`,
+    )
     await looker[Symbol.asyncDispose]()
     await owned.kill()
     await owned.start()

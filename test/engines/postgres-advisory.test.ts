@@ -1,4 +1,7 @@
-/** The advisory engine conforms, as far as session locks can: with a client of ours, and with processes that are killed, stopped and cut off from it. */
+/**
+ * The advisory engine conforms, as far as session locks can: with a client of ours, and with processes that are killed,
+ * stopped and cut off from it.
+ */
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type Seat, type World } from '../../conformance/index.ts'
 import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
@@ -18,7 +21,13 @@ async function advisoryWorld(server: PostgresServer): Promise<World> {
     proxies.push(proxy)
     const url = new URL(database)
     url.host = `127.0.0.1:${proxy.port}`
-    return { module, export: 'openPostgresAdvisory', options: url.href, cut: () => proxy.blackHole(), heal: () => proxy.heal() }
+    return {
+      module,
+      export: 'openPostgresAdvisory',
+      options: url.href,
+      cut: () => proxy.blackHole(),
+      heal: () => proxy.heal(),
+    }
   }
 
   return {
@@ -46,5 +55,9 @@ async function advisoryWorld(server: PostgresServer): Promise<World> {
 }
 
 await describeServer('PostgreSQL', findPostgres, (source) => {
-  conformance({ describe, it, afterAll }, 'postgres-advisory', async () => await advisoryWorld(await PostgresServer.start(source)))
+  conformance(
+    { describe, it, afterAll },
+    'postgres-advisory',
+    async () => await advisoryWorld(await PostgresServer.start(source)),
+  )
 })

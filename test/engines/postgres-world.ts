@@ -1,6 +1,6 @@
 /**
- * The world of the conformance cases on one PostgreSQL server: clients by URL, processes whose network goes through a proxy of their own, and a look
- * at what is stored.
+ * The world of the conformance cases on one PostgreSQL server: clients by URL, processes whose network goes through a
+ * proxy of their own, and a look at what is stored.
  */
 import type { Seat, World } from '../../conformance/index.ts'
 import type { Engine } from '../../src/core/engine.ts'

@@ -50,34 +50,43 @@ await describeServer('a client of PostgreSQL that was brought', findOwnPostgres,
 
   async function connections(): Promise<number> {
     await using connection = await server.connect()
-    return Number(await connection.value(`SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, [new URL(database).pathname.slice(1)]))
+    return Number(
+      await connection.value(`SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, [
+        new URL(database).pathname.slice(1),
+      ]),
+    )
   }
 
-  test.each(Object.keys(CLIENTS))('%s: locks exclude, wait and are woken, and the client is left open', async (name) => {
-    const bring = CLIENTS[name] as (url: string) => Promise<Brought>
-    const [one, other] = await Promise.all([bring(database), bring(database)])
-    const [ours, theirs] = [one, other].map(({ client }) => createLocks(postgres({ client }), { ttl: '600s' })) as [
-      ReturnType<typeof createLocks>,
-      ReturnType<typeof createLocks>,
-    ]
-    for (let round = 0; round < 3; round += 1) {
-      const lease = await ours.mutex('ключ "🔑"\\').acquire()
-      expect(await theirs.mutex('ключ "🔑"\\').tryAcquire()).toBeUndefined()
-      const waiting = theirs.mutex('ключ "🔑"\\').acquire()
-      await vi.waitFor(async () => expect((await ours.inspect('ключ "🔑"\\')).entries).toHaveLength(2), LIMIT)
-      await lease.release()
-      const next = await waiting
-      expect(next.token).toBeGreaterThan(lease.token as bigint)
-      await next.release()
-    }
-    await Promise.all(Array.from({ length: 30 }, (_, index) => ours.mutex(`many ${index % 10}`).using(async () => undefined)))
-    await Promise.all([ours.close(), theirs.close()])
-    const again = createLocks(postgres({ client: one.client }))
-    expect(await again.mutex('again').tryAcquire()).toBeDefined()
-    await again.close()
-    await Promise.all([one.close(), other.close()])
-    await vi.waitFor(async () => expect(await connections()).toBe(0), LIMIT)
-  })
+  test.each(Object.keys(CLIENTS))(
+    '%s: locks exclude, wait and are woken, and the client is left open',
+    async (name) => {
+      const bring = CLIENTS[name] as (url: string) => Promise<Brought>
+      const [one, other] = await Promise.all([bring(database), bring(database)])
+      const [ours, theirs] = [one, other].map(({ client }) => createLocks(postgres({ client }), { ttl: '600s' })) as [
+        ReturnType<typeof createLocks>,
+        ReturnType<typeof createLocks>,
+      ]
+      for (let round = 0; round < 3; round += 1) {
+        const lease = await ours.mutex('ключ "🔑"\\').acquire()
+        expect(await theirs.mutex('ключ "🔑"\\').tryAcquire()).toBeUndefined()
+        const waiting = theirs.mutex('ключ "🔑"\\').acquire()
+        await vi.waitFor(async () => expect((await ours.inspect('ключ "🔑"\\')).entries).toHaveLength(2), LIMIT)
+        await lease.release()
+        const next = await waiting
+        expect(next.token).toBeGreaterThan(lease.token as bigint)
+        await next.release()
+      }
+      await Promise.all(
+        Array.from({ length: 30 }, (_, index) => ours.mutex(`many ${index % 10}`).using(async () => undefined)),
+      )
+      await Promise.all([ours.close(), theirs.close()])
+      const again = createLocks(postgres({ client: one.client }))
+      expect(await again.mutex('again').tryAcquire()).toBeDefined()
+      await again.close()
+      await Promise.all([one.close(), other.close()])
+      await vi.waitFor(async () => expect(await connections()).toBe(0), LIMIT)
+    },
+  )
 
   test('whatever users do to the types of pg, tokens stay whole', async () => {
     const types = { getTypeParser: () => (value: string) => Number(value) || 'changed' }
@@ -104,7 +113,8 @@ await describeServer('a client of PostgreSQL that was brought', findOwnPostgres,
     const lease = await locks.mutex('key').acquire()
     const owned = server.process as ServerProcess
     owned.pause()
-    for (let attempt = 0; attempt < 5; attempt += 1) await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
+    for (let attempt = 0; attempt < 5; attempt += 1)
+      await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
     await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
     owned.resume()
     await vi.waitFor(async () => expect(await locks.mutex('key').tryAcquire()).toBeDefined(), LIMIT)

@@ -56,38 +56,44 @@ await describeServer('PostgreSQL under a clock of ours', clockwork, ({ clock, se
   test.each([
     ['alone', []],
     ['before one that waits', ['waiter']],
-  ])('what is to outlive its process, %s, is not cut short by an enter or a renewal from before that comes late', async (name, others) => {
-    await using pair = new Pair(clock, [await openPostgres(database, { name: `outlives_${others.length}`, listen: false })])
-    const [memory, other] = [pair.memories[0] as Engine, pair.others[0] as Engine]
-    const claim = claimOf(name, 'leaving')
-    const both = async (what: string, ask: (engine: Engine) => Promise<unknown>): Promise<unknown> => {
-      const [expected, found] = [await ask(memory), await ask(other)]
-      pair.learn(expected, found, [name])
-      pair.same(expected, found, what, [name])
-      return found
-    }
-    const remaining = async (): Promise<number> =>
-      Math.round(((await both('inspect', (engine) => engine.inspect(name))) as Line).entries[0]?.remainingMs ?? 0)
-    await both('enter', (engine) => engine.enter([claim]))
-    for (const id of others) await both('wait', (engine) => engine.enter([{ ...claimOf(name, id), ttlMs: 3_600_000 }]))
-    await both('leave for later', (engine) => engine.renew([{ ...claim, ttlMs: 60_000, outlives: true }]))
-    await both('a late renewal', (engine) => engine.renew([claim]))
-    expect(await remaining()).toBe(60_000)
-    await both('a late enter', (engine) => engine.enter([claim]))
-    await both('a late batch', (engine) => engine.enter([claim, { ...claim, key: 'another' }]))
-    expect(await remaining()).toBe(60_000)
-    // Whoever says so again may.
-    await both('leave for sooner', (engine) => engine.renew([{ ...claim, ttlMs: 20_000, outlives: true }]))
-    expect(await remaining()).toBe(20_000)
-    await pair.advance(20_001)
-    expect(await both('gone', (engine) => engine.renew([claim]))).toEqual([{ state: 'gone', why: 'unknown' }])
-    // The next one to hold the line is an entry like any other.
-    const next = claimOf(name, 'next')
-    for (const id of others) await both('leave', (engine) => engine.leave([claimOf(name, id)]))
-    await both('enter', (engine) => engine.enter([next]))
-    await both('renew', (engine) => engine.renew([{ ...next, ttlMs: 1000 }]))
-    expect(await remaining()).toBe(1000)
-  })
+  ])(
+    'what is to outlive its process, %s, is not cut short by an enter or a renewal from before that comes late',
+    async (name, others) => {
+      await using pair = new Pair(clock, [
+        await openPostgres(database, { name: `outlives_${others.length}`, listen: false }),
+      ])
+      const [memory, other] = [pair.memories[0] as Engine, pair.others[0] as Engine]
+      const claim = claimOf(name, 'leaving')
+      const both = async (what: string, ask: (engine: Engine) => Promise<unknown>): Promise<unknown> => {
+        const [expected, found] = [await ask(memory), await ask(other)]
+        pair.learn(expected, found, [name])
+        pair.same(expected, found, what, [name])
+        return found
+      }
+      const remaining = async (): Promise<number> =>
+        Math.round(((await both('inspect', (engine) => engine.inspect(name))) as Line).entries[0]?.remainingMs ?? 0)
+      await both('enter', (engine) => engine.enter([claim]))
+      for (const id of others)
+        await both('wait', (engine) => engine.enter([{ ...claimOf(name, id), ttlMs: 3_600_000 }]))
+      await both('leave for later', (engine) => engine.renew([{ ...claim, ttlMs: 60_000, outlives: true }]))
+      await both('a late renewal', (engine) => engine.renew([claim]))
+      expect(await remaining()).toBe(60_000)
+      await both('a late enter', (engine) => engine.enter([claim]))
+      await both('a late batch', (engine) => engine.enter([claim, { ...claim, key: 'another' }]))
+      expect(await remaining()).toBe(60_000)
+      // Whoever says so again may.
+      await both('leave for sooner', (engine) => engine.renew([{ ...claim, ttlMs: 20_000, outlives: true }]))
+      expect(await remaining()).toBe(20_000)
+      await pair.advance(20_001)
+      expect(await both('gone', (engine) => engine.renew([claim]))).toEqual([{ state: 'gone', why: 'unknown' }])
+      // The next one to hold the line is an entry like any other.
+      const next = claimOf(name, 'next')
+      for (const id of others) await both('leave', (engine) => engine.leave([claimOf(name, id)]))
+      await both('enter', (engine) => engine.enter([next]))
+      await both('renew', (engine) => engine.renew([{ ...next, ttlMs: 1000 }]))
+      expect(await remaining()).toBe(1000)
+    },
+  )
 
   test('tokens go on rising when the clock is set back, also when the rows of their lines have been removed', async () => {
     const rows = async (): Promise<unknown> => {
@@ -125,7 +131,9 @@ await describeServer('PostgreSQL under a clock of ours', clockwork, ({ clock, se
     expect(late).toEqual({ state: 'gone', why: 'unknown' })
     expect(holding?.state).toBe('held')
     await engine.leave([second])
-    expect(await tokenOf(engine, claimOf('taken', '3'))).toBeGreaterThan(granted?.state === 'held' ? (granted.token ?? 0n) : 0n)
+    expect(await tokenOf(engine, claimOf('taken', '3'))).toBeGreaterThan(
+      granted?.state === 'held' ? (granted.token ?? 0n) : 0n,
+    )
     clock.advance(20_000)
   })
 })

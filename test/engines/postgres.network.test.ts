@@ -1,4 +1,7 @@
-/** The way to a PostgreSQL server, cut, slowed and swallowed: nothing is executed twice, waiters are found again, and the process goes on. */
+/**
+ * The way to a PostgreSQL server, cut, slowed and swallowed: nothing is executed twice, waiters are found again, and
+ * the process goes on.
+ */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { createLocks, EngineError, type Locks, type LocksOptions } from '../../src/index.ts'
@@ -15,7 +18,10 @@ await describeServer('the way to PostgreSQL', findPostgres, (source) => {
   const opened: Locks[] = []
 
   /** By way of the proxy, unless told otherwise. */
-  async function open(options: LocksOptions, more: { readonly direct?: boolean; readonly listenUrl?: string } = {}): Promise<Locks> {
+  async function open(
+    options: LocksOptions,
+    more: { readonly direct?: boolean; readonly listenUrl?: string } = {},
+  ): Promise<Locks> {
     const { direct = false, ...rest } = more
     const locks = createLocks(await openPostgres(direct ? database : through(), rest), options)
     opened.push(locks)
@@ -69,7 +75,8 @@ await describeServer('the way to PostgreSQL', findPostgres, (source) => {
     proxy.blackHole()
     await lease.release()
     await (await first).release()
-    // A letter to itself does not arrive, so it connects anew: then a hand-over wakes again, long before a renewal would.
+    // A letter to itself does not arrive, so it connects anew: then a hand-over wakes again, long before a renewal
+    // would.
     const again = await holding.mutex('key').acquire()
     const second = waiting.mutex('key').acquire()
     await untilInLine(holding, 'key', 2)

@@ -1,4 +1,7 @@
-/** Behind PgBouncer, which gives a connection for one transaction only: locks work, waiters poll, and with a way past it they are woken. */
+/**
+ * Behind PgBouncer, which gives a connection for one transaction only: locks work, waiters poll, and with a way past it
+ * they are woken.
+ */
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
@@ -11,7 +14,9 @@ import { postgresWorld } from './postgres-world.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 
-async function findBoth(): Promise<{ readonly postgres: { readonly program: Program }; readonly bouncer: Program } | Missing> {
+async function findBoth(): Promise<
+  { readonly postgres: { readonly program: Program }; readonly bouncer: Program } | Missing
+> {
   const postgres = await findOwnPostgres()
   if (postgres instanceof Missing) return postgres
   const bouncer = await findPgBouncer()
@@ -66,7 +71,8 @@ await describeServer('behind PgBouncer in transaction mode', findBoth, (source) 
     await using connection = await server.connect(database)
     const asked = async (): Promise<number> =>
       Number(await connection.value(`SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`))
-    // It hears its own letter at the first look, and from then on it is silent: only our own question counts, while a poller would ask every half second.
+    // It hears its own letter at the first look, and from then on it is silent: only our own question counts, while a
+    // poller would ask every half second.
     await vi.waitFor(
       async () => {
         const before = await asked()

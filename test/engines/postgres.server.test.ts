@@ -1,4 +1,7 @@
-/** What befalls a PostgreSQL server, and what its clients make of it: leases in the table are honoured, tokens never go back, nobody crashes or hangs, and a blip is not noticed. */
+/**
+ * What befalls a PostgreSQL server, and what its clients make of it: leases in the table are honoured, tokens never go
+ * back, nobody crashes or hangs, and a blip is not noticed.
+ */
 import pg from 'pg'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import type { Engine } from '../../src/core/engine.ts'
@@ -190,7 +193,10 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
     await hand.query(`SELECT 1 FROM holdfast_line WHERE key = 'stuck' FOR UPDATE`)
     await vi.waitFor(() => expect(stuck.signal.aborted).toBe(true), LIMIT)
     expect(free.held).toBe(true)
-    const [taken, refused] = await Promise.allSettled([locks.mutex('new').tryAcquire(), locks.mutex('stuck').tryAcquire()])
+    const [taken, refused] = await Promise.allSettled([
+      locks.mutex('new').tryAcquire(),
+      locks.mutex('stuck').tryAcquire(),
+    ])
     expect(taken).toMatchObject({ status: 'fulfilled' })
     expect(refused).toMatchObject({
       status: 'rejected',
@@ -202,7 +208,15 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
   })
 
   test('the index is used, however the tables grow: no function reads them from end to end', async () => {
-    const claim = (key: string, id: string) => ({ key, id, holder: 'h', weight: 1, limit: 1, ttlMs: 60_000, wait: true })
+    const claim = (key: string, id: string) => ({
+      key,
+      id,
+      holder: 'h',
+      weight: 1,
+      limit: 1,
+      ttlMs: 60_000,
+      wait: true,
+    })
     const statistics = `SELECT relname, seq_scan::int, (n_tup_ins + n_tup_del)::int AS written FROM pg_stat_user_tables WHERE relname ~ 'line|entry' ORDER BY 1`
     type Row = { readonly relname: string; readonly seq_scan: number; readonly written: number }
     /** A backend tells what it has done when it ends, at the latest. */
@@ -217,7 +231,10 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
       }, LIMIT)
     }
     // When they are made, some rows come and go.
-    const before = await after(async (engine) => void (await engine.enter([claim('a', '1'), claim('b', '1'), claim('b', '2')])), 120)
+    const before = await after(
+      async (engine) => void (await engine.enter([claim('a', '1'), claim('b', '1'), claim('b', '2')])),
+      120,
+    )
     for (const table of ['line', 'entry']) await tell(`VACUUM ANALYZE holdfast_${table}`)
     const now = await after(async (engine) => {
       for (let round = 0; round < 20; round += 1) {
@@ -246,13 +263,19 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
         .mutex('key')
         .tryAcquire()
         .catch((error: unknown) => error)
-      expect(refusal).toMatchObject({ outcome: 'not-applied', transient: true, message: expect.stringContaining('connect to the primary') })
+      expect(refusal).toMatchObject({
+        outcome: 'not-applied',
+        transient: true,
+        message: expect.stringContaining('connect to the primary'),
+      })
     }, LIMIT)
     await vi.waitFor(async () => expect((await there.inspect('key')).entries).toHaveLength(1), LIMIT)
   })
 
   test('connections whose transactions are serializable by default are refused, with what to do', async () => {
-    await tell(`ALTER DATABASE ${new URL(database).pathname.slice(1)} SET default_transaction_isolation = 'serializable'`)
+    await tell(
+      `ALTER DATABASE ${new URL(database).pathname.slice(1)} SET default_transaction_isolation = 'serializable'`,
+    )
     const locks = await open()
     await expect(locks.mutex('key').acquire()).rejects.toMatchObject({
       outcome: 'not-applied',

@@ -1,4 +1,7 @@
-/** The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they cannot be used. */
+/**
+ * The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they
+ * cannot be used.
+ */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { migration } from '../../src/engines/postgres/migration.ts'
@@ -31,7 +34,8 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     }
   }
 
-  const take = async (locks: Locks): Promise<bigint | null> => await locks.mutex('key').using({ wait: '20s' }, (lease) => lease.token)
+  const take = async (locks: Locks): Promise<bigint | null> =>
+    await locks.mutex('key').using({ wait: '20s' }, (lease) => lease.token)
 
   /** The URL of the same database for a user who may connect, and nothing else. */
   async function asNobody(database: string): Promise<string> {
@@ -44,7 +48,9 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
 
   test('fifty who come to an empty database at once all get the lock, one after the other', async () => {
     const database = await server.database()
-    const everybody = await Promise.all(Array.from({ length: 50 }, async () => createLocks(await openPostgres(database), { ttl: '60s' })))
+    const everybody = await Promise.all(
+      Array.from({ length: 50 }, async () => createLocks(await openPostgres(database), { ttl: '60s' })),
+    )
     const tokens = await Promise.all(everybody.map(take))
     expect(new Set(tokens).size).toBe(50)
     await Promise.all(everybody.map((locks) => locks.close()))
@@ -61,7 +67,10 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     })
     const text = migration({ schema: 'public', name: 'holdfast' })
     await tell(database, text)
-    await expect(using(url, take)).rejects.toMatchObject({ transient: false, message: expect.stringContaining('GRANT') })
+    await expect(using(url, take)).rejects.toMatchObject({
+      transient: false,
+      message: expect.stringContaining('GRANT'),
+    })
     const grants = text.split('\n').filter((line) => /^--\s+GRANT/.test(line))
     expect(grants).toHaveLength(2)
     await tell(database, ...grants.map((line) => line.replace(/^--\s+/, '').replace('your_user', 'app')))
@@ -120,7 +129,10 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     const database = await server.database()
     await tell(database, migration({ schema: 'public', name: 'holdfast' }))
     await tell(database, 'UPDATE holdfast_meta SET format = 2', 'DROP FUNCTION holdfast_take_1, holdfast_enter_1')
-    await expect(using(database, take)).rejects.toMatchObject({ transient: false, message: expect.stringContaining('a newer Holdfast') })
+    await expect(using(database, take)).rejects.toMatchObject({
+      transient: false,
+      message: expect.stringContaining('a newer Holdfast'),
+    })
   })
 
   test('a database that cannot store every key is refused', async () => {
@@ -134,7 +146,8 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
 
   test('rows of lines in which nobody is go, by and by, also those of the dead', async () => {
     const database = await server.database()
-    const rows = async (): Promise<unknown> => (await tell(database, 'SELECT count(*)::int AS rows FROM holdfast_line'))[0]?.rows
+    const rows = async (): Promise<unknown> =>
+      (await tell(database, 'SELECT count(*)::int AS rows FROM holdfast_line'))[0]?.rows
     const engine = await openPostgres(database)
     const claims = Array.from({ length: 300 }, (_, index) => ({
       ...{ key: `key ${index}`, id: `${index}`, holder: 'dead', weight: 1, limit: 1, ttlMs: 100, wait: true },

@@ -1,4 +1,7 @@
-/** PostgreSQL conforms: one server, with clients of ours, and with processes that are killed, stopped and cut off from it. */
+/**
+ * PostgreSQL conforms: one server, with clients of ours, and with processes that are killed, stopped and cut off from
+ * it.
+ */
 import { afterAll, describe, it } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -6,5 +9,9 @@ import { describeServer } from '../servers/suite.ts'
 import { postgresWorld } from './postgres-world.ts'
 
 await describeServer('PostgreSQL', findPostgres, (source) => {
-  conformance({ describe, it, afterAll }, 'postgres', async () => await postgresWorld(await PostgresServer.start(source)))
+  conformance(
+    { describe, it, afterAll },
+    'postgres',
+    async () => await postgresWorld(await PostgresServer.start(source)),
+  )
 })

@@ -1,4 +1,6 @@
-/** The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored. */
+/**
+ * The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored.
+ */
 import type { Seat, World } from '../../conformance/index.ts'
 import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'

@@ -1,4 +1,7 @@
-/** Who may come to a Redis server: passwords, certificates, permissions, and a client that is not installed. What time does not mend is said at once. */
+/**
+ * Who may come to a Redis server: passwords, certificates, permissions, and a client that is not installed. What time
+ * does not mend is said at once.
+ */
 import { execFile } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -82,7 +85,16 @@ await describeServer('access to Redis', findOwnRedis, (source) => {
   test('over TLS, when the authority is known, and not otherwise', async (context) => {
     using authority = present(await Authority.make(), context)
     const { caFile, certificateFile, keyFile } = authority
-    const tls = ['--tls-cert-file', certificateFile, '--tls-key-file', keyFile, '--tls-ca-cert-file', caFile, '--tls-auth-clients', 'no']
+    const tls = [
+      '--tls-cert-file',
+      certificateFile,
+      '--tls-key-file',
+      keyFile,
+      '--tls-ca-cert-file',
+      caFile,
+      '--tls-auth-clients',
+      'no',
+    ]
     await start({ args: ['--tls-port', '0', ...tls] })
     await using admin = await server.connect()
     const port = await freePort()

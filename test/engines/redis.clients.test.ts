@@ -1,6 +1,6 @@
 /**
- * Clients that users bring: every kind that we take, in every shape that differs for us, conforms; and none of them ends the process, or does something late, when
- * the connection blinks.
+ * Clients that users bring: every kind that we take, in every shape that differs for us, conforms; and none of them
+ * ends the process, or does something late, when the connection blinks.
  */
 import { Decoder, GlideClient } from '@valkey/valkey-glide'
 import { Redis } from 'ioredis'
@@ -29,7 +29,11 @@ const closeGlide = async ({ client, subscriber }: RedisOptions): Promise<void> =
 }
 
 const glideAt = (port: number): Promise<GlideClient> =>
-  GlideClient.createClient({ addresses: [{ host: '127.0.0.1', port }], requestTimeout: 2000, defaultDecoder: Decoder.String })
+  GlideClient.createClient({
+    addresses: [{ host: '127.0.0.1', port }],
+    requestTimeout: 2000,
+    defaultDecoder: Decoder.String,
+  })
 
 const kinds: readonly Kind[] = [
   {
@@ -39,7 +43,10 @@ const kinds: readonly Kind[] = [
   },
   {
     name: 'ioredis with a key prefix, automatic pipelines and RESP2',
-    make: async (port) => ({ client: new Redis(port, { keyPrefix: 'app:', enableAutoPipelining: true, protocol: 2 }), prefix: '' }),
+    make: async (port) => ({
+      client: new Redis(port, { keyPrefix: 'app:', enableAutoPipelining: true, protocol: 2 }),
+      prefix: '',
+    }),
     close: async ({ client }) => (client as Redis).disconnect(),
   },
   {
@@ -138,10 +145,18 @@ await describeServer('brought clients', findOwnRedis, (source) => {
 
     test('what could be wrong with the server is found', async () => {
       await using made = await engine()
-      expect((await made.diagnose()).map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
+      expect((await made.diagnose()).map(({ name }) => name)).toEqual([
+        'version',
+        'eviction',
+        'persistence',
+        'replicas',
+        'strangers',
+      ])
       await using client = await server.connect()
       await client.command('CONFIG', 'SET', 'save', '900 1')
-      expect(await made.diagnose()).toContainEqual(expect.objectContaining({ finding: expect.stringContaining('(900 1)') }))
+      expect(await made.diagnose()).toContainEqual(
+        expect.objectContaining({ finding: expect.stringContaining('(900 1)') }),
+      )
       await client.command('CONFIG', 'SET', 'save', '')
     })
 
@@ -149,7 +164,10 @@ await describeServer('brought clients', findOwnRedis, (source) => {
       const locks = createLocks(await engine(proxy.port), { ttl: '30s', callTimeout: '3s' })
       await (await locks.mutex('before').acquire()).release()
       await proxy.refuse()
-      await vi.waitFor(async () => expect(await failureOf(locks.mutex('late').tryAcquire())).toBeInstanceOf(EngineError), LIMIT)
+      await vi.waitFor(
+        async () => expect(await failureOf(locks.mutex('late').tryAcquire())).toBeInstanceOf(EngineError),
+        LIMIT,
+      )
       await proxy.heal()
       // On the same connection, so after whatever it had kept for later.
       await vi.waitFor(async () => expect((await locks.inspect('late')).entries).toEqual([]), LIMIT)

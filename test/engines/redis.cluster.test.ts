@@ -37,7 +37,9 @@ const brought: readonly { readonly name: string; make(cluster: ClusterDeployment
   {
     name: 'node-redis',
     async make({ addresses }) {
-      const client = createCluster({ rootNodes: addresses.map(({ host, port }) => ({ url: `redis://${host}:${port}` })) })
+      const client = createCluster({
+        rootNodes: addresses.map(({ host, port }) => ({ url: `redis://${host}:${port}` })),
+      })
       await client.connect()
       return { options: { client }, close: () => client.destroy() }
     },
@@ -46,7 +48,10 @@ const brought: readonly { readonly name: string; make(cluster: ClusterDeployment
     name: 'valkey-glide with a subscriber',
     async make({ addresses }) {
       const options = { addresses: [...addresses], requestTimeout: 5000, defaultDecoder: Decoder.String }
-      const [client, subscriber] = [await GlideClusterClient.createClient(options), await GlideClusterClient.createClient(options)]
+      const [client, subscriber] = [
+        await GlideClusterClient.createClient(options),
+        await GlideClusterClient.createClient(options),
+      ]
       return {
         options: { client, subscriber },
         close: () => {

@@ -1,4 +1,7 @@
-/** What is said of a Redis that could break its promises: by `diagnose`, by `holdfast doctor`, and as warnings to whoever listens. */
+/**
+ * What is said of a Redis that could break its promises: by `diagnose`, by `holdfast doctor`, and as warnings to
+ * whoever listens.
+ */
 import { channel } from 'node:diagnostics_channel'
 import { afterEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
@@ -21,7 +24,10 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
   async function startReplica(master: RedisServer): Promise<void> {
     await start('--replicaof', '127.0.0.1', `${master.port}`)
     await using client = await master.connect()
-    await vi.waitFor(async () => expect(String(await client.command('INFO', 'replication'))).toContain('state=online'), LIMIT)
+    await vi.waitFor(
+      async () => expect(String(await client.command('INFO', 'replication'))).toContain('state=online'),
+      LIMIT,
+    )
   }
 
   afterEach(async () => {
@@ -38,7 +44,11 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
     const findings = Object.fromEntries((await engine.diagnose()).map((finding) => [finding.name, finding]))
     expect(findings).toMatchObject({
       version: { status: 'ok' },
-      eviction: { status: 'warn', finding: expect.stringContaining('allkeys-lru'), todo: expect.stringContaining('noeviction') },
+      eviction: {
+        status: 'warn',
+        finding: expect.stringContaining('allkeys-lru'),
+        todo: expect.stringContaining('noeviction'),
+      },
       persistence: { status: 'warn', todo: expect.stringContaining('appendonly yes') },
       replicas: { status: 'warn', todo: expect.stringContaining('durability: { replicas: 1 }') },
       strangers: { status: 'warn', finding: expect.stringMatching(/: lock:somebody:else$/) },
@@ -48,11 +58,15 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
   test('snapshots are told from no persistence at all', async () => {
     const server = await start()
     await using engine = await openRedis(server.url)
-    const persistence = async (): Promise<unknown> => (await engine.diagnose()).find(({ name }) => name === 'persistence')
+    const persistence = async (): Promise<unknown> =>
+      (await engine.diagnose()).find(({ name }) => name === 'persistence')
     expect(await persistence()).toMatchObject({ status: 'warn', finding: expect.stringContaining('none is known of') })
     await using client = await server.connect()
     await client.command('CONFIG', 'SET', 'save', '900 1')
-    expect(await persistence()).toMatchObject({ status: 'warn', finding: expect.stringContaining('snapshots only (900 1)') })
+    expect(await persistence()).toMatchObject({
+      status: 'warn',
+      finding: expect.stringContaining('snapshots only (900 1)'),
+    })
   })
 
   test('nothing is, if it is set up well', async () => {
@@ -76,7 +90,8 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
       await vi.waitFor(() => expect(heard).toHaveLength(2), LIMIT)
       await using client = await server.connect()
       await client.command('SET', 'lock:theirs', 'x')
-      for (let turn = 0; turn < 3; turn += 1) await expect(locks.mutex('theirs').acquire()).rejects.toThrow('without expiry')
+      for (let turn = 0; turn < 3; turn += 1)
+        await expect(locks.mutex('theirs').acquire()).rejects.toThrow('without expiry')
       expect(heard.map(({ engine, name }) => [engine, name])).toEqual([
         ['redis', 'eviction'],
         ['redis', 'persistence'],

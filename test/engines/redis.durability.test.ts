@@ -15,7 +15,9 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
   async function start(count: number, args: readonly string[] = []): Promise<void> {
     master = await RedisServer.start(source, { args })
     replicas = await Promise.all(
-      Array.from({ length: count }, () => RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] })),
+      Array.from({ length: count }, () =>
+        RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] }),
+      ),
     )
     await vi.waitFor(async () => expect(await info('connected_slaves')).toBe(String(count)), LIMIT)
     await vi.waitFor(async () => expect(await tell('WAIT', String(count), '1000')).toBe(count), LIMIT)
@@ -61,7 +63,9 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     await start(2)
     const [one, other] = [await open(1, '2s'), await open(1, '2s')]
     const lease = await one.mutex('key').acquire()
-    expect(await confirmed('lock:key', lease.token), 'how many replicas have it when it is had').toBeGreaterThanOrEqual(1)
+    expect(await confirmed('lock:key', lease.token), 'how many replicas have it when it is had').toBeGreaterThanOrEqual(
+      1,
+    )
     const waiting = other.mutex('key').acquire()
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
     await lease.release()
@@ -85,7 +89,9 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     await start(1)
     const locks = await open(1)
     await (await locks.mutex('key').acquire()).release()
-    const more = Array.from({ length: 2 }, () => RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] }))
+    const more = Array.from({ length: 2 }, () =>
+      RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${master.port}`] }),
+    )
     replicas.push(...(await Promise.all(more)))
     await vi.waitFor(async () => expect(await info('connected_slaves')).toBe('3'), LIMIT)
     // They are counted on every new connection, and now and then.

@@ -1,4 +1,7 @@
-/** Other people's locks on the same key: redlock for Node and redis-py's Lock exclude us, and we them, in both directions, and waiting works both ways. */
+/**
+ * Other people's locks on the same key: redlock for Node and redis-py's Lock exclude us, and we them, in both
+ * directions, and waiting works both ways.
+ */
 import { createRequire } from 'node:module'
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, beforeEach, expect, type TestContext, test, vi } from 'vitest'
@@ -14,7 +17,10 @@ interface TheirLocks {
   lock(key: string, ttlMs: number): Promise<{ unlock(): PromiseLike<void> }>
 }
 
-const Redlock = createRequire(import.meta.url)('redlock') as new (clients: Redis[], options: { retryCount: number }) => TheirLocks
+const Redlock = createRequire(import.meta.url)('redlock') as new (
+  clients: Redis[],
+  options: { retryCount: number },
+) => TheirLocks
 const LIMIT = { timeout: 30_000, interval: 5 }
 
 await describeServer('others on the same key', findOwnRedis, (source) => {
@@ -103,7 +109,10 @@ await describeServer('others on the same key', findOwnRedis, (source) => {
 
   test('a redis-py that waits with blocking=True gets it after us', async (context) => {
     const lease = await locks.mutex(key).acquire()
-    const waiting = inPython(context, `r.set('told:${key}', 'waiting')\nprint(lock.acquire(blocking=True, blocking_timeout=30))`)
+    const waiting = inPython(
+      context,
+      `r.set('told:${key}', 'waiting')\nprint(lock.acquire(blocking=True, blocking_timeout=30))`,
+    )
     await vi.waitFor(async () => expect(await client.get(`told:${key}`)).toBe('waiting'), LIMIT)
     await lease.release()
     expect(await waiting).toBe('True')

@@ -1,4 +1,7 @@
-/** Listening on one Redis and on several: a subscription that is closed before it stands leaves no connection, and one that failed is not relied on. */
+/**
+ * Listening on one Redis and on several: a subscription that is closed before it stands leaves no connection, and one
+ * that failed is not relied on.
+ */
 import { Redis } from 'ioredis'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import type { Claim, Engine, News } from '../../src/core/engine.ts'
@@ -9,7 +12,15 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 20_000, interval: 10 }
 
-const claimOf = (key: string, id: string): Claim => ({ key, id, holder: 'h', weight: 1, limit: 1, ttlMs: 300_000, wait: true })
+const claimOf = (key: string, id: string): Claim => ({
+  key,
+  id,
+  holder: 'h',
+  weight: 1,
+  limit: 1,
+  ttlMs: 300_000,
+  wait: true,
+})
 
 await describeServer('listening', findOwnRedis, (source) => {
   let servers: readonly RedisServer[]
@@ -22,7 +33,10 @@ await describeServer('listening', findOwnRedis, (source) => {
   })
 
   /** Not connected yet. */
-  function clientOf({ port }: RedisServer, user: { readonly username?: string; readonly password?: string } = {}): Redis {
+  function clientOf(
+    { port }: RedisServer,
+    user: { readonly username?: string; readonly password?: string } = {},
+  ): Redis {
     const client = new Redis({ port, ...user })
     onTestFinished(() => client.disconnect())
     return client
@@ -38,16 +52,19 @@ await describeServer('listening', findOwnRedis, (source) => {
     ['redlock', () => redlock({ clients: servers.map((server) => clientOf(server)) })],
   ]
 
-  test.each(engines)('%s: a subscription that is overtaken by the end of the engine leaves no connection', async (_, make) => {
-    const engine = make()
-    await engine.inspect('connected')
-    const subscribing = engine.subscribe?.(() => undefined)
-    const closing = engine[Symbol.asyncDispose]()
-    await Promise.allSettled([subscribing, closing])
-    const listening = async (): Promise<readonly unknown[]> =>
-      await Promise.all(servers.map((server) => command(server, 'CLIENT', 'LIST', 'TYPE', 'pubsub')))
-    await vi.waitFor(async () => expect(await listening()).toEqual(['', '', '']), LIMIT)
-  })
+  test.each(engines)(
+    '%s: a subscription that is overtaken by the end of the engine leaves no connection',
+    async (_, make) => {
+      const engine = make()
+      await engine.inspect('connected')
+      const subscribing = engine.subscribe?.(() => undefined)
+      const closing = engine[Symbol.asyncDispose]()
+      await Promise.allSettled([subscribing, closing])
+      const listening = async (): Promise<readonly unknown[]> =>
+        await Promise.all(servers.map((server) => command(server, 'CLIENT', 'LIST', 'TYPE', 'pubsub')))
+      await vi.waitFor(async () => expect(await listening()).toEqual(['', '', '']), LIMIT)
+    },
+  )
 
   test('waiters look for themselves where the subscription failed', async () => {
     const [server] = servers as [RedisServer]

@@ -1,4 +1,7 @@
-/** A bad network on the way to Redis: silence, lost replies, cut connections. A blip shorter than the lease is invisible; a longer one aborts the work in time. */
+/**
+ * A bad network on the way to Redis: silence, lost replies, cut connections. A blip shorter than the lease is
+ * invisible; a longer one aborts the work in time.
+ */
 import { Redis } from 'ioredis'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis, redis } from '../../src/engines/redis/index.ts'
@@ -113,7 +116,11 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
         .mutex('key')
         .tryAcquire()
         .catch((error: unknown) => error)
-      expect(refusal).toMatchObject({ outcome: 'not-applied', transient: true, message: expect.stringContaining('ECONNREFUSED') })
+      expect(refusal).toMatchObject({
+        outcome: 'not-applied',
+        transient: true,
+        message: expect.stringContaining('ECONNREFUSED'),
+      })
     }, LIMIT)
     const asked = behind.mutex('key').acquire()
     await proxy.heal()

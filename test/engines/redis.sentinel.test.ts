@@ -1,4 +1,7 @@
-/** Redis with Sentinel conforms, and a fail-over under load crashes nobody: tokens rise, whoever lost a lock is told, and work goes on with the new master. */
+/**
+ * Redis with Sentinel conforms, and a fail-over under load crashes nobody: tokens rise, whoever lost a lock is told,
+ * and work goes on with the new master.
+ */
 import { afterAll, afterEach, beforeEach, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
@@ -17,7 +20,9 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       const { restart: _, ...world } = await deploymentWorld(starting)
       return {
         ...world,
-        lacks: { restart: 'how long Sentinel takes to find a master again is not ours to bound; the fail-overs below are' },
+        lacks: {
+          restart: 'how long Sentinel takes to find a master again is not ours to bound; the fail-overs below are',
+        },
       }
     })
     afterAll(async () => (await starting)[Symbol.asyncDispose]())
@@ -42,39 +47,42 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       await deployment[Symbol.asyncDispose]()
     })
 
-    test.each(['kill', 'pause'] as const)('%s of the master, under load: work goes on, and tokens of a key rise', async (how) => {
-      const clients = [await open('2s'), await open('2s')]
-      const tokens = new Map<string, bigint[]>()
-      let [done, working] = [0, true]
-      const work = clients.flatMap((locks) =>
-        Array.from({ length: 5 }, async (_, caller) => {
-          const key = `key ${caller}`
-          while (working) {
-            try {
-              await locks.mutex(key).using((lease) => {
-                tokens.set(key, [...(tokens.get(key) ?? []), lease.token ?? 0n])
-              })
-              done += 1
-            } catch (error) {
-              // Lost in the fail-over, or the outage outlasted the ttl: told, and worth another try.
-              expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+    test.each(['kill', 'pause'] as const)(
+      '%s of the master, under load: work goes on, and tokens of a key rise',
+      async (how) => {
+        const clients = [await open('2s'), await open('2s')]
+        const tokens = new Map<string, bigint[]>()
+        let [done, working] = [0, true]
+        const work = clients.flatMap((locks) =>
+          Array.from({ length: 5 }, async (_, caller) => {
+            const key = `key ${caller}`
+            while (working) {
+              try {
+                await locks.mutex(key).using((lease) => {
+                  tokens.set(key, [...(tokens.get(key) ?? []), lease.token ?? 0n])
+                })
+                done += 1
+              } catch (error) {
+                // Lost in the fail-over, or the outage outlasted the ttl: told, and worth another try.
+                expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+              }
             }
-          }
-        }),
-      )
-      const settled = Promise.all(work)
-      await vi.waitFor(() => expect(done).toBeGreaterThan(50), LIMIT)
-      await deployment.failOver(how)
-      const before = done
-      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 50), LIMIT)
-      working = false
-      await settled
-      for (const [key, seen] of tokens)
-        expect(
-          seen.every((token, index) => index === 0 || token > (seen[index - 1] as bigint)),
-          key,
-        ).toBe(true)
-    })
+          }),
+        )
+        const settled = Promise.all(work)
+        await vi.waitFor(() => expect(done).toBeGreaterThan(50), LIMIT)
+        await deployment.failOver(how)
+        const before = done
+        await vi.waitFor(() => expect(done).toBeGreaterThan(before + 50), LIMIT)
+        working = false
+        await settled
+        for (const [key, seen] of tokens)
+          expect(
+            seen.every((token, index) => index === 0 || token > (seen[index - 1] as bigint)),
+            key,
+          ).toBe(true)
+      },
+    )
 
     test('a lock that the replica had survives, for its holder and for those who wait', async () => {
       const [one, other] = [await open('60s'), await open('60s')]
@@ -107,7 +115,10 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       const [one, other] = [await open('60s', '?replicas=1'), await open('60s')]
       const lease = await one.mutex('key').acquire()
       await deployment.failOver()
-      await vi.waitFor(async () => expect((await other.inspect('key')).entries).toMatchObject([{ token: lease.token }]), LIMIT)
+      await vi.waitFor(
+        async () => expect((await other.inspect('key')).entries).toMatchObject([{ token: lease.token }]),
+        LIMIT,
+      )
       expect(lease.held).toBe(true)
     })
   })

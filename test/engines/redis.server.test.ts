@@ -1,4 +1,7 @@
-/** What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, nobody crashes, and a blip is not noticed. */
+/**
+ * What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, nobody crashes,
+ * and a blip is not noticed.
+ */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { createLocks, EngineError, LeaseLostError, type Locks } from '../../src/index.ts'
@@ -71,34 +74,37 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
         await owned.start()
       },
     ],
-  ])('loses everything again and again (%s), under load: tokens of a key go on rising, and work goes on', async (_, lose) => {
-    const locks = await open()
-    const tokens = new Map<string, bigint[]>()
-    let [done, working] = [0, true]
-    const work = Array.from({ length: 20 }, async (_, caller) => {
-      const key = `key ${caller % 5}`
-      while (working) {
-        try {
-          await locks.mutex(key).using(({ token }) => {
-            tokens.set(key, [...(tokens.get(key) ?? []), token ?? 0n])
-          })
-          done += 1
-        } catch (error) {
-          // Told, and worth another try.
-          expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+  ])(
+    'loses everything again and again (%s), under load: tokens of a key go on rising, and work goes on',
+    async (_, lose) => {
+      const locks = await open()
+      const tokens = new Map<string, bigint[]>()
+      let [done, working] = [0, true]
+      const work = Array.from({ length: 20 }, async (_, caller) => {
+        const key = `key ${caller % 5}`
+        while (working) {
+          try {
+            await locks.mutex(key).using(({ token }) => {
+              tokens.set(key, [...(tokens.get(key) ?? []), token ?? 0n])
+            })
+            done += 1
+          } catch (error) {
+            // Told, and worth another try.
+            expect(error).toMatchObject({ code: expect.stringMatching(/^(?:LEASE_LOST|ENGINE)$/) })
+          }
         }
+      })
+      const settled = Promise.all(work)
+      for (let loss = 0; loss < 5; loss += 1) {
+        const before = done
+        await lose()
+        await vi.waitFor(() => expect(done).toBeGreaterThan(before + 100), LIMIT)
       }
-    })
-    const settled = Promise.all(work)
-    for (let loss = 0; loss < 5; loss += 1) {
-      const before = done
-      await lose()
-      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 100), LIMIT)
-    }
-    working = false
-    await settled
-    for (const seen of tokens.values()) expect(seen).toEqual([...new Set(seen)].sort((a, b) => (a < b ? -1 : 1)))
-  })
+      working = false
+      await settled
+      for (const seen of tokens.values()) expect(seen).toEqual([...new Set(seen)].sort((a, b) => (a < b ? -1 : 1)))
+    },
+  )
 
   test('stands still (SIGSTOP) for less than a ttl: leases go on, and those who ask meanwhile are served', async () => {
     const locks = await open('3s')
@@ -164,7 +170,11 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
         .mutex('other')
         .tryAcquire()
         .catch((error: unknown) => error)
-      expect(refusal).toMatchObject({ message: expect.stringContaining('READONLY'), outcome: 'not-applied', transient: true })
+      expect(refusal).toMatchObject({
+        message: expect.stringContaining('READONLY'),
+        outcome: 'not-applied',
+        transient: true,
+      })
     }, LIMIT)
     const asked = locks.mutex('other').acquire()
     await tell('REPLICAOF', 'NO', 'ONE')
@@ -187,7 +197,10 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     const waiting = other.mutex('key').acquire()
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
     for (const type of ['pubsub', 'normal']) await tell('CLIENT', 'KILL', 'TYPE', type, 'SKIPME', 'yes')
-    await vi.waitFor(async () => expect(String(await tell('CLIENT', 'LIST', 'TYPE', 'pubsub'))).toContain('sub=1'), LIMIT)
+    await vi.waitFor(
+      async () => expect(String(await tell('CLIENT', 'LIST', 'TYPE', 'pubsub'))).toContain('sub=1'),
+      LIMIT,
+    )
     expect(await lease.release()).toBe(true)
     expect((await waiting).held).toBe(true)
   })

@@ -1,6 +1,6 @@
 /**
- * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other, whoever came first and however either ends. What is
- * at a key and is no lock is said to be so, instead of being waited for.
+ * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other, whoever
+ * came first and however either ends. What is at a key and is no lock is said to be so, instead of being waited for.
  */
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -38,7 +38,8 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     await works[Symbol.asyncDispose]()
   })
 
-  const take = async (ms: number): Promise<boolean> => (await stranger.command('SET', `lock:${key}`, 'a secret', 'NX', 'PX', ms)) === 'OK'
+  const take = async (ms: number): Promise<boolean> =>
+    (await stranger.command('SET', `lock:${key}`, 'a secret', 'NX', 'PX', ms)) === 'OK'
   const one = async (wanted: Claim): Promise<string | undefined> => (await engine.enter([wanted]))[0]?.state
   const again = async (wanted: Claim): Promise<string | undefined> => (await engine.renew([wanted]))[0]?.state
 
@@ -152,7 +153,11 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     await using bare = await openRedis(works.server.url, { prefix })
     const [refused, fine] = [claim(mine), claim(`${key} fine`)]
     const [failed, held] = await bare.enter([refused, fine])
-    const expected = { message: expect.stringContaining(`'${prefix}${mine}' begins like`), outcome: 'not-applied', transient: false }
+    const expected = {
+      message: expect.stringContaining(`'${prefix}${mine}' begins like`),
+      outcome: 'not-applied',
+      transient: false,
+    }
     expect(failed).toMatchObject({ state: 'failed', error: expected })
     expect(held).toMatchObject({ state: 'held' })
     expect(await bare.renew([refused, fine])).toMatchObject([{ state: 'gone' }, { state: 'held' }])
@@ -195,34 +200,37 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     expect(first > 0n && second > first && third > second).toBe(true)
   })
 
-  test.each([1, 2, 3])('never do a stranger and one of us hold at the same time, and nobody waits for nobody: seed %i', async (seed) => {
-    const chance = dice(seed)
-    const mine: Claim[] = []
-    let taken = 0
-    for (let step = 0; step < 1500; step += 1) {
-      const roll = chance.below(10)
-      if (roll < 4) {
-        const limit = chance.pick([1, 1, 2, UNLIMITED])
-        const wanted = claim(key, { limit, ttlMs: chance.pick([55, 205]), wait: !chance.oneIn(3) })
-        if (['held', 'waiting'].includes((await one(wanted)) ?? '')) mine.push(wanted)
-      } else if (roll < 6 && mine.length > 0) await engine.renew([chance.pick(mine)])
-      else if (roll < 7 && mine.length > 0) await engine.leave([chance.pick(mine)])
-      else if (roll < 8) works.clock.advance(10 * chance.below(chance.oneIn(2) ? 60 : 12))
-      else if (roll < 9 && chance.oneIn(3)) await stranger.command('DEL', `lock:${key}`)
-      else {
+  test.each([1, 2, 3])(
+    'never do a stranger and one of us hold at the same time, and nobody waits for nobody: seed %i',
+    async (seed) => {
+      const chance = dice(seed)
+      const mine: Claim[] = []
+      let taken = 0
+      for (let step = 0; step < 1500; step += 1) {
+        const roll = chance.below(10)
+        if (roll < 4) {
+          const limit = chance.pick([1, 1, 2, UNLIMITED])
+          const wanted = claim(key, { limit, ttlMs: chance.pick([55, 205]), wait: !chance.oneIn(3) })
+          if (['held', 'waiting'].includes((await one(wanted)) ?? '')) mine.push(wanted)
+        } else if (roll < 6 && mine.length > 0) await engine.renew([chance.pick(mine)])
+        else if (roll < 7 && mine.length > 0) await engine.leave([chance.pick(mine)])
+        else if (roll < 8) works.clock.advance(10 * chance.below(chance.oneIn(2) ? 60 : 12))
+        else if (roll < 9 && chance.oneIn(3)) await stranger.command('DEL', `lock:${key}`)
+        else {
+          const { entries } = await engine.inspect(key)
+          const got = await take(10 * (1 + chance.below(20)))
+          if (got) taken += 1
+          expect(got, `step ${step}`).toBe(!entries.some(({ state }) => state === 'held'))
+        }
         const { entries } = await engine.inspect(key)
-        const got = await take(10 * (1 + chance.below(20)))
-        if (got) taken += 1
-        expect(got, `step ${step}`).toBe(!entries.some(({ state }) => state === 'held'))
+        const holders = entries.filter(({ state }) => state === 'held')
+        expect(
+          holders.some(({ id }) => id === '') && holders.length > 1,
+          `step ${step}: ${JSON.stringify(holders.map(({ id }) => id))}`,
+        ).toBe(false)
+        expect(entries.length > 0 && holders.length === 0, `step ${step}: somebody waits for nobody`).toBe(false)
       }
-      const { entries } = await engine.inspect(key)
-      const holders = entries.filter(({ state }) => state === 'held')
-      expect(
-        holders.some(({ id }) => id === '') && holders.length > 1,
-        `step ${step}: ${JSON.stringify(holders.map(({ id }) => id))}`,
-      ).toBe(false)
-      expect(entries.length > 0 && holders.length === 0, `step ${step}: somebody waits for nobody`).toBe(false)
-    }
-    expect(taken).toBeGreaterThan(10)
-  })
+      expect(taken).toBeGreaterThan(10)
+    },
+  )
 })

@@ -1,4 +1,6 @@
-/** Redis conforms: one server, with a client of ours, and with processes that are killed, stopped and cut off from it. */
+/**
+ * Redis conforms: one server, with a client of ours, and with processes that are killed, stopped and cut off from it.
+ */
 import { afterAll, describe, it } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'

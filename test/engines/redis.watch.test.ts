@@ -1,4 +1,7 @@
-/** Observers of a line on Redis: they hear of changes, also after the server, or the way to it, has forgotten them, and leave nothing behind. */
+/**
+ * Observers of a line on Redis: they hear of changes, also after the server, or the way to it, has forgotten them, and
+ * leave nothing behind.
+ */
 
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
@@ -109,6 +112,12 @@ await describeServer('watching a line on Redis', findOwnRedis, (source) => {
     await engine.leave([other])
     const stats = String(await tell('INFO', 'commandstats'))
     const commands = [...stats.matchAll(/cmdstat_(\w+):calls=(\d+)/g)].map(([, name, calls]) => `${name} ${calls}`)
-    expect(commands.filter((line) => !/^(?:config|info|eval)/.test(line)).sort()).toEqual(['del 1', 'exists 1', 'get 1', 'set 2', 'time 1'])
+    expect(commands.filter((line) => !/^(?:config|info|eval)/.test(line)).sort()).toEqual([
+      'del 1',
+      'exists 1',
+      'get 1',
+      'set 2',
+      'time 1',
+    ])
   })
 })

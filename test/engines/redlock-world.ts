@@ -13,7 +13,10 @@ const module = builtModule('src/engines/redlock/index.ts')
 export class Fleet implements AsyncDisposable {
   readonly servers: readonly RedisServer[]
 
-  /** They keep what they know when they are killed, unless told otherwise. (Not when the machine is: that would take `durable`, and time.) */
+  /**
+   * They keep what they know when they are killed, unless told otherwise. (Not when the machine is: that would take
+   * `durable`, and time.)
+   */
   static async start(
     source: { readonly program: Program },
     count = 5,

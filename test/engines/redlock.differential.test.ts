@@ -1,4 +1,7 @@
-/** What the simulator takes for a server does what the scripts do on a real one: the same random calls, the same answers. */
+/**
+ * What the simulator takes for a server does what the scripts do on a real one: the same random calls, the same
+ * answers.
+ */
 
 import { Redis } from 'ioredis'
 import { expect, test } from 'vitest'
@@ -50,7 +53,9 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
     const [real, simulated] = [new Side(), new Side()]
     const chance = new Random(7)
     const call = async <Reply>(send: (hear: Hear<Reply>) => void): Promise<Reply> =>
-      await new Promise((resolve, reject) => send((reply, error) => (reply === undefined ? reject(error as Error) : resolve(reply))))
+      await new Promise((resolve, reject) =>
+        send((reply, error) => (reply === undefined ? reject(error as Error) : resolve(reply))),
+      )
     for (let step = 0; step < STEPS; step += 1) {
       const [key, id, attempt] = [chance.pick(KEYS), chance.pick(IDS), chance.whole(1, 5)]
       const ttlMs = 600_000
@@ -62,13 +67,22 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
         expect(theirs, `step ${step}: ask ${JSON.stringify(question)}`).toEqual(ours)
       } else if (roll < 6) {
         const to = chance.whole(1, step)
-        const [number] = await call<readonly number[]>((hear) => node.raise([{ key, id, to: real.real(key, to) }], hear))
+        const [number] = await call<readonly number[]>((hear) =>
+          node.raise([{ key, id, to: real.real(key, to) }], hear),
+        )
         expect(real.number(key, number as number), `step ${step}: raise`).toBe(
           simulated.number(key, model.raise({ key, id, to: simulated.real(key, to) })),
         )
       } else if (roll < 7) {
         const [token, seen] = [chance.whole(1, step), chance.happens(0.5) ? chance.whole(1, step) : undefined]
-        const common = { key, id, ttlMs, holder: 'h', attempt, notAfterMs: chance.happens(0.2) ? 0 : Number.MAX_SAFE_INTEGER }
+        const common = {
+          key,
+          id,
+          ttlMs,
+          holder: 'h',
+          attempt,
+          notAfterMs: chance.happens(0.2) ? 0 : Number.MAX_SAFE_INTEGER,
+        }
         const mend = (side: Side): Parameters<typeof model.mend>[0] => ({
           ...common,
           token: side.real(key, token),
@@ -78,7 +92,11 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
         model.mend(mend(simulated))
       } else {
         const stays = { stays: { ttlMs, holder: 'h' } }
-        const departure = { key, id, ...(chance.happens(0.5) ? { upTo: attempt, ...(chance.happens(0.5) ? stays : {}) } : {}) }
+        const departure = {
+          key,
+          id,
+          ...(chance.happens(0.5) ? { upTo: attempt, ...(chance.happens(0.5) ? stays : {}) } : {}),
+        }
         const [was] = await call<readonly boolean[]>((hear) => node.leave([departure], hear))
         expect(was, `step ${step}: leave ${JSON.stringify(departure)}`).toBe(model.leave(departure))
       }
@@ -100,9 +118,11 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
     const question: Question = { ...common, id: 'one', mode: 'try' }
     const sides = {
       real: {
-        ask: (id: string) => new Promise<unknown>((resolve) => node.ask([{ ...question, id }], (all) => resolve(all?.[0]))),
+        ask: (id: string) =>
+          new Promise<unknown>((resolve) => node.ask([{ ...question, id }], (all) => resolve(all?.[0]))),
         mend: (mend: Mend) => new Promise<unknown>((resolve) => node.mend([mend], resolve)),
-        raise: (to: number) => new Promise<unknown>((resolve) => node.raise([{ key: 'a', id: 'one', to }], (all) => resolve(all?.[0]))),
+        raise: (to: number) =>
+          new Promise<unknown>((resolve) => node.raise([{ key: 'a', id: 'one', to }], (all) => resolve(all?.[0]))),
         leave: (id: string) => new Promise<unknown>((resolve) => node.leave([{ key: 'a', id }], resolve)),
         forgetCounts: () => client.del('hf1:counters') as Promise<unknown>,
       },

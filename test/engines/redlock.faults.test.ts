@@ -1,4 +1,7 @@
-/** Servers that die, freeze and vanish: a minority of them costs nobody the lock, a majority costs nobody more than the lock. */
+/**
+ * Servers that die, freeze and vanish: a minority of them costs nobody the lock, a majority costs nobody more than the
+ * lock.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { openRedlock } from '../../src/engines/redlock/index.ts'
@@ -103,7 +106,9 @@ await describeServer('Redlock on servers that forget', findOwnRedis, (source) =>
   test('a server that restarts empty is given the lock again by the next renewal, and lets nobody in meanwhile', async () => {
     await using fleet = await Fleet.start(source, 3, {})
     const [one, other] = await Promise.all(
-      [0, 1].map(async () => createLocks(await connected(await openRedlock(`${fleet.url}?timeout=300`)), { ttl: '3s' })),
+      [0, 1].map(async () =>
+        createLocks(await connected(await openRedlock(`${fleet.url}?timeout=300`)), { ttl: '3s' }),
+      ),
     )
     if (one === undefined || other === undefined) throw new Error('no locks')
     const lease = await one.mutex('kept').acquire()
@@ -111,7 +116,10 @@ await describeServer('Redlock on servers that forget', findOwnRedis, (source) =>
     await first?.process?.kill()
     await first?.process?.start()
     expect(await other.mutex('kept').tryAcquire()).toBeUndefined()
-    await vi.waitFor(async () => expect((await fleet.stored()).filter((key) => key.includes('kept'))).toHaveLength(3), LIMIT)
+    await vi.waitFor(
+      async () => expect((await fleet.stored()).filter((key) => key.includes('kept'))).toHaveLength(3),
+      LIMIT,
+    )
     expect(lease.held).toBe(true)
     await Promise.all([one.close(), other.close()])
   })

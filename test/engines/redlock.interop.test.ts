@@ -14,7 +14,10 @@ interface TheirLocks {
   lock(key: string, ttlMs: number): Promise<{ unlock(): PromiseLike<void> }>
 }
 
-const Redlock = createRequire(import.meta.url)('redlock') as new (clients: Redis[], options: { retryCount: number }) => TheirLocks
+const Redlock = createRequire(import.meta.url)('redlock') as new (
+  clients: Redis[],
+  options: { retryCount: number },
+) => TheirLocks
 
 await describeServer('Redlock beside others', findOwnRedis, (source) => {
   let fleet: Fleet
@@ -63,7 +66,8 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
   })
 
   test('a hand-written client with a majority keeps us out, and one with less does not', async () => {
-    const set = async (hand: Resp): Promise<unknown> => await hand.command('SET', `lock:${key}`, 'by hand', 'NX', 'PX', '20000')
+    const set = async (hand: Resp): Promise<unknown> =>
+      await hand.command('SET', `lock:${key}`, 'by hand', 'NX', 'PX', '20000')
     await Promise.all(hands.slice(0, 3).map(set))
     expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
     expect((await locks.inspect(key)).entries.map(({ holder }) => holder)).toEqual(['somebody without Holdfast'])

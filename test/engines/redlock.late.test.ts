@@ -1,4 +1,7 @@
-/** What Redlock is told, or does, too late: attempts that are taken back, messages that overtake each other, commands that a client sends again. On real servers. */
+/**
+ * What Redlock is told, or does, too late: attempts that are taken back, messages that overtake each other, commands
+ * that a client sends again. On real servers.
+ */
 
 import { Redis } from 'ioredis'
 import { afterEach, expect, test, vi } from 'vitest'
@@ -41,7 +44,9 @@ class Unordered {
     const { keeps } = this
     if (keeps === undefined || !words.includes(keeps.sha)) return await this.#connection.command(...words)
     const answer = keeps.what === 'answer' ? await this.#connection.command(...words) : undefined
-    await new Promise<void>((go, reject) => this.kept.push({ go, lose: () => reject(new Error('the connection was lost')) }))
+    await new Promise<void>((go, reject) =>
+      this.kept.push({ go, lose: () => reject(new Error('the connection was lost')) }),
+    )
     return answer ?? (await this.#connection.command(...words))
   }
 
@@ -63,7 +68,9 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     return fleet
   }
 
-  async function unordered(fleet: Fleet): Promise<{ readonly engine: RedlockEngine; readonly clients: readonly Unordered[] }> {
+  async function unordered(
+    fleet: Fleet,
+  ): Promise<{ readonly engine: RedlockEngine; readonly clients: readonly Unordered[] }> {
     const connections = await Promise.all(fleet.servers.map((server) => server.connect()))
     open.push(...connections)
     const clients = connections.map((connection) => new Unordered(connection))
@@ -113,7 +120,9 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     const [first, , third] = fleet.servers as [RedisServer, RedisServer, RedisServer]
     const proxy = await FaultProxy.start(third)
     open.push(proxy)
-    const clients = [...fleet.servers.slice(0, 2), proxy].map(({ port }) => new Redis({ port, maxRetriesPerRequest: null }))
+    const clients = [...fleet.servers.slice(0, 2), proxy].map(
+      ({ port }) => new Redis({ port, maxRetriesPerRequest: null }),
+    )
     open.push({ [Symbol.asyncDispose]: async () => void clients.map((client) => client.disconnect()) })
     const engine = await connected(redlock({ clients, timeoutMs: 500 }))
     open.push(engine)
@@ -134,7 +143,10 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     await watcher.command('SET', 'a ttl', '', 'PX', 2_000)
     await vi.waitFor(async () => expect(await watcher.command('EXISTS', 'a ttl')).toBe(0), LIMIT)
     await proxy.heal()
-    await vi.waitFor(() => expect(events.filter((event) => event === 'del' || event === 'expired')).toHaveLength(1), LIMIT)
+    await vi.waitFor(
+      () => expect(events.filter((event) => event === 'del' || event === 'expired')).toHaveLength(1),
+      LIMIT,
+    )
     expect(events).toEqual(['set', 'expire', 'del'])
   })
 })

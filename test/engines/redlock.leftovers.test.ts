@@ -1,4 +1,7 @@
-/** What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and whoever closes. And what was counted is not counted again. */
+/**
+ * What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and whoever
+ * closes. And what was counted is not counted again.
+ */
 import { afterEach, expect, test, vi } from 'vitest'
 import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'
 import { leave } from '../../src/engines/redlock/scripts.ts'
@@ -65,7 +68,10 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     for (let round = 0; round < 5; round += 1) await cycle()
     await fleet.servers[1]?.process?.kill()
     await fleet.servers[1]?.process?.start()
-    await vi.waitFor(async () => expect((await fleet.stored()).filter((key) => key.includes('{x}a'))).toHaveLength(3), LIMIT)
+    await vi.waitFor(
+      async () => expect((await fleet.stored()).filter((key) => key.includes('{x}a'))).toHaveLength(3),
+      LIMIT,
+    )
     // From now on it reaches the one that has forgotten, and the one that was away.
     await forOther[0]?.refuse()
     await forOther[2]?.heal()
@@ -98,7 +104,8 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
       await (await locks.mutex('known').acquire()).release()
       expect(await command(first, 'HLEN', 'hf1:counters')).not.toBe(0)
     }, LIMIT)
-    for (const server of fleet.servers) expect(String(await command(server, 'INFO', 'errorstats'))).not.toContain('NOSCRIPT')
+    for (const server of fleet.servers)
+      expect(String(await command(server, 'INFO', 'errorstats'))).not.toContain('NOSCRIPT')
   })
 
   test('who closes right after a release leaves nothing, though a script was not known and a server is slower than the others', async () => {
@@ -119,12 +126,15 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     const locks = await locksOf(fleet.servers)
     const leases = []
     for (let round = 0; round < 82; round += 1) {
-      leases.push(...(await Promise.all(Array.from({ length: 100 }, (_, index) => locks.mutex(`${round}.${index}`).acquire()))))
+      leases.push(
+        ...(await Promise.all(Array.from({ length: 100 }, (_, index) => locks.mutex(`${round}.${index}`).acquire()))),
+      )
     }
     const [, , third] = fleet.servers
     await vi.waitFor(async () => expect(Number(await command(third, 'DBSIZE'))).toBeGreaterThan(8_200), LIMIT)
     await third?.process?.kill()
-    for (let at = 0; at < leases.length; at += 100) await Promise.all(leases.slice(at, at + 100).map((lease) => lease.release()))
+    for (let at = 0; at < leases.length; at += 100)
+      await Promise.all(leases.slice(at, at + 100).map((lease) => lease.release()))
     await third?.process?.start()
     await vi.waitFor(async () => expect(await fleet.stored()).toEqual([]), LIMIT)
   })
@@ -139,7 +149,9 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     await first?.[Symbol.asyncDispose]()
     const held = await other.mutex('told').acquire()
     const id = 'f'.repeat(32)
-    const [standing] = await engine.enter([{ key: 'told', id, holder: 'h', weight: 1, limit: 1, ttlMs: 30_000, wait: true }])
+    const [standing] = await engine.enter([
+      { key: 'told', id, holder: 'h', weight: 1, limit: 1, ttlMs: 30_000, wait: true },
+    ])
     expect(standing?.state).toBe('waiting')
     await held.release()
     await vi.waitFor(() => expect(news).toContainEqual({ key: 'told', id }), LIMIT)
@@ -176,7 +188,9 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     await command(fleet.servers[0], 'DEL', 'lock:outlives')
     await engine.renew([{ ...place, ttlMs: 120_000, outlives: true }])
     const flags = async (): Promise<readonly unknown[]> =>
-      await Promise.all(fleet.servers.map(async (server) => String(await command(server, 'GET', 'lock:outlives')).split(' ')[2]))
+      await Promise.all(
+        fleet.servers.map(async (server) => String(await command(server, 'GET', 'lock:outlives')).split(' ')[2]),
+      )
     await vi.waitFor(async () => expect(await flags()).toEqual(['o', 'o', 'o']), LIMIT)
   })
 })

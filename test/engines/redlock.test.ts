@@ -1,4 +1,7 @@
-/** Redlock conforms, as far as the cases apply to it: five servers, and processes that are killed, stopped and cut off from them. */
+/**
+ * Redlock conforms, as far as the cases apply to it: five servers, and processes that are killed, stopped and cut off
+ * from them.
+ */
 import { afterAll, describe, it } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { findOwnRedis } from '../servers/redis.ts'

@@ -1,5 +1,6 @@
 /**
- * A process with a SQLite engine of its own, which does what its test says: sqlite.process.ts is the other end. It uses what `npm run build` made.
+ * A process with a SQLite engine of its own, which does what its test says: sqlite.process.ts is the other end. It uses
+ * what `npm run build` made.
  */
 import { fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -41,7 +42,10 @@ const doing = {
     return ask(child, 'enter', claims)
   },
 
-  /** Take and give back the lock many times. Whoever holds makes a file that only one can make, and writes down the token. */
+  /**
+   * Take and give back the lock many times. Whoever holds makes a file that only one can make, and writes down the
+   * token.
+   */
   async cycle({ key, times, marker, log }) {
     const locks = createLocks(engine, { ttl: '30s' })
     for (let done = 0; done < times; done += 1) {

@@ -1,8 +1,8 @@
 /**
  * When a holder's process dies, and when it only seems to have died. Real processes, really killed and stopped.
  *
- * Nothing here measures speed: a take-over "at once" is one that happens at all, under a ttl longer than the test may take; "not early" is one that happens
- * no sooner than the host's clock allows.
+ * Nothing here measures speed: a take-over "at once" is one that happens at all, under a ttl longer than the test may
+ * take; "not early" is one that happens no sooner than the host's clock allows.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -36,7 +36,10 @@ afterEach(async () => {
   rmSync(folder, { recursive: true })
 })
 
-/** The earliest moment, in nanoseconds, at which an entry of `TTL_MS` that was entered or renewed after `at` may be taken over. */
+/**
+ * The earliest moment, in nanoseconds, at which an entry of `TTL_MS` that was entered or renewed after `at` may be
+ * taken over.
+ */
 const expiryAfter = (at: bigint): bigint => at + BigInt(TTL_MS) * 1_000_000n
 
 async function holderAndWaiter(
@@ -96,8 +99,11 @@ describe('a holder that is killed', () => {
 
   test('is replaced when only zombies are left of a process group that it named', async () => {
     const { holder, waiter, waiting } = await holderAndWaiter(AN_HOUR)
-    // The leader of the new group ends at once, and becomes a zombie: its parent turns into a program that never asks after its children.
-    const parent = spawn('sh', ['-c', 'setsid sh -c "echo \\$\\$" & exec sleep 600'], { stdio: ['ignore', 'pipe', 'ignore'] })
+    // The leader of the new group ends at once, and becomes a zombie: its parent turns into a program that never asks
+    // after its children.
+    const parent = spawn('sh', ['-c', 'setsid sh -c "echo \\$\\$" & exec sleep 600'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
     try {
       const [line] = (await once(parent.stdout, 'data')) as [Buffer]
       await holder.ask('alsoAlive', Number(line.toString()))

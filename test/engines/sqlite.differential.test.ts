@@ -1,7 +1,9 @@
 /**
- * One random trace of contract calls, on the memory engine and on SQLite, with equal answers: whatever memory.ts says is what a file has to say too.
+ * One random trace of contract calls, on the memory engine and on SQLite, with equal answers: whatever memory.ts says
+ * is what a file has to say too.
  *
- * Tokens differ in number (SQLite begins at the wall clock), so they are compared by rank: the n-th that one gives out is the n-th of the other.
+ * Tokens differ in number (SQLite begins at the wall clock), so they are compared by rank: the n-th that one gives out
+ * is the n-th of the other.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -73,7 +75,10 @@ class Pair {
     this.#tokens.set(file, memory)
   }
 
-  /** Equal answers, with tokens by rank and errors by class. Since when somebody holds depends on who was there to see the expiry of another, so that is left out. */
+  /**
+   * Equal answers, with tokens by rank and errors by class. Since when somebody holds depends on who was there to see
+   * the expiry of another, so that is left out.
+   */
   same(memory: unknown, file: unknown, step: string): void {
     this.#pairTokens(memory, file)
     expect(
@@ -121,7 +126,18 @@ class Trace {
   async step(number: number): Promise<void> {
     const which = this.#dice.below(this.#pair.memories.length)
     const sides = [this.#pair.memories[which] as Engine, this.#pair.files[which] as Engine] as const
-    const verb = this.#dice.pick(['enter', 'enter', 'enter', 'renew', 'leave', 'leave', 'evict', 'inspect', 'list', 'time'] as const)
+    const verb = this.#dice.pick([
+      'enter',
+      'enter',
+      'enter',
+      'renew',
+      'leave',
+      'leave',
+      'evict',
+      'inspect',
+      'list',
+      'time',
+    ] as const)
     const [ours, theirs] = await this.#both(verb, sides)
     this.#pair.same(ours, theirs, `step ${number}: ${verb}`)
   }
@@ -178,7 +194,11 @@ class Trace {
   #alike(): Claim[] {
     const claim = { ...this.#claim(), wait: true }
     const keys = new Set(Array.from({ length: 4 + this.#dice.below(8) }, () => this.#dice.pick(SPARE_KEYS)))
-    return [...keys].map((key) => ({ ...claim, key, id: this.#dice.oneIn(3) ? this.#dice.pick(this.#ids) : this.#dice.id() }))
+    return [...keys].map((key) => ({
+      ...claim,
+      key,
+      id: this.#dice.oneIn(3) ? this.#dice.pick(this.#ids) : this.#dice.id(),
+    }))
   }
 
   /** Some of those who are in line: one of each. */
@@ -186,7 +206,8 @@ class Trace {
     const places: { key: string; id: string }[] = []
     for await (const { key } of engine.list('')) {
       const { entries } = await engine.inspect(key)
-      if (!this.#dice.oneIn(3)) places.push({ key, id: (entries[this.#dice.below(entries.length)] as { id: string }).id })
+      if (!this.#dice.oneIn(3))
+        places.push({ key, id: (entries[this.#dice.below(entries.length)] as { id: string }).id })
     }
     return places
   }

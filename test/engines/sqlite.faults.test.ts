@@ -1,7 +1,19 @@
 /**
- * What can be wrong with a file, a folder and a disk: a clear error that names the file and says what to do, nothing lost, nobody wrongly granted.
+ * What can be wrong with a file, a folder and a disk: a clear error that names the file and says what to do, nothing
+ * lost, nobody wrongly granted.
  */
-import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, readdirSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -33,7 +45,10 @@ function open(options: SqliteOptions = { file }): SqliteEngine {
   return engine
 }
 
-/** A connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's file locks. */
+/**
+ * A connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's
+ * file locks.
+ */
 async function database(name = file): Promise<Database & { function(name: string, body: () => unknown): void }> {
   return (await loadDriver()).open(name) as Awaited<ReturnType<typeof database>>
 }
@@ -88,14 +103,18 @@ describe('a place that cannot be used is refused in words', () => {
     await child.ask('open', { file: shut })
     const error = await child.enter(claim('k')).catch((reason) => reason)
     expect(error).toBeInstanceOf(ChildError)
-    expect(error.message).toContain(`'${shut}' cannot be used (EACCES): give this user read and write permission to its folder`)
+    expect(error.message).toContain(
+      `'${shut}' cannot be used (EACCES): give this user read and write permission to its folder`,
+    )
     expect(error).toMatchObject({ kind: 'EngineError', outcome: 'not-applied', transient: false })
 
     writeFileSync(file, '')
     chmodSync(file, 0)
     chmodSync(folder, 0o777)
     await child.ask('open', { file })
-    await expect(child.enter(claim('k'))).rejects.toThrow(/cannot be used \(EACCES\): give this user read and write permission to it,/)
+    await expect(child.enter(claim('k'))).rejects.toThrow(
+      /cannot be used \(EACCES\): give this user read and write permission to it,/,
+    )
   })
 
   test('a file that is no database', async () => {
@@ -146,7 +165,9 @@ describe('a database that the user brings', () => {
     await brought.enter([claim('k')])
     for (const part of ['', '-wal', '-shm']) rmSync(file + part)
     await open().enter([claim('k')])
-    await expect.poll(() => refused(brought.renew([claim('k')]))).toMatch(/was deleted or replaced: open the database anew/)
+    await expect
+      .poll(() => refused(brought.renew([claim('k')])))
+      .toMatch(/was deleted or replaced: open the database anew/)
     expect((await refusalOf(brought)).transient).toBe(false)
     mine.close()
   })
@@ -187,7 +208,14 @@ describe('a transaction', () => {
 
 describe('a disk without room', () => {
   test('grants nothing that is not stored, says so, and goes on when there is room again', async (context) => {
-    const wrapper = ['unshare', '--mount', 'sh', '-c', `mount -t tmpfs -o size=600k tmpfs '${folder}' && exec "$@"`, 'sh']
+    const wrapper = [
+      'unshare',
+      '--mount',
+      'sh',
+      '-c',
+      `mount -t tmpfs -o size=600k tmpfs '${folder}' && exec "$@"`,
+      'sh',
+    ]
     const reason = whyNot(wrapper[0] as string, ...wrapper.slice(1), 'true')
     if (reason !== undefined) return context.skip(reason)
     const child = await children.start({ file }, wrapper)
@@ -196,7 +224,8 @@ describe('a disk without room', () => {
     expect(error.message).toContain(`'${file}' cannot grow: the disk is full`)
     expect(error).toMatchObject({ kind: 'EngineError', outcome: 'not-applied', transient: true })
     await child.ask('remove', join(folder, 'rubbish'))
-    for (const key of granted.keys()) expect((await child.ask<Line>('inspect', key)).entries).toMatchObject([{ token: granted.get(key) }])
+    for (const key of granted.keys())
+      expect((await child.ask<Line>('inspect', key)).entries).toMatchObject([{ token: granted.get(key) }])
     expect((await child.ask<Line>('inspect', `k${granted.size}`)).entries).toEqual([])
     const last = [...granted.values()].at(-1) as bigint
     const after = await child.enter(claim('after'))
@@ -230,7 +259,9 @@ describe('a disk without room', () => {
 describe('the default file', () => {
   test('is in the folder for state', () => {
     expect(defaultFile({ XDG_STATE_HOME: '/var/state', HOME: '/var/me' })).toBe('/var/state/holdfast/locks.db')
-    expect(defaultFile({ XDG_STATE_HOME: 'not/absolute', HOME: '/var/me' })).toBe('/var/me/.local/state/holdfast/locks.db')
+    expect(defaultFile({ XDG_STATE_HOME: 'not/absolute', HOME: '/var/me' })).toBe(
+      '/var/me/.local/state/holdfast/locks.db',
+    )
   })
 
   test('is refused to a user who has no such folder', async (context) => {

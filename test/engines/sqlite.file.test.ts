@@ -34,7 +34,10 @@ function open(options: SqliteOptions = {}): SqliteEngine {
   return engine
 }
 
-/** With a connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's file locks. */
+/**
+ * With a connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each
+ * other's file locks.
+ */
 async function sql(statement: string): Promise<Record<string, unknown>[]> {
   const database = (await loadDriver()).open(file)
   try {
@@ -137,7 +140,13 @@ describe('a line', () => {
   test('does not forget the limit of the one that was there first, alone', async () => {
     const engine = open()
     const claims = [3, 2, UNLIMITED, UNLIMITED, UNLIMITED].map((limit) => claim('k', { limit }))
-    expect((await engine.enter(claims)).map(({ state }) => state)).toEqual(['held', 'held', 'waiting', 'waiting', 'waiting'])
+    expect((await engine.enter(claims)).map(({ state }) => state)).toEqual([
+      'held',
+      'held',
+      'waiting',
+      'waiting',
+      'waiting',
+    ])
     await engine.leave([claims[1] as Claim])
     expect((await engine.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'held', 'held', 'waiting'])
   })

@@ -1,4 +1,7 @@
-/** The test's end of sqlite.child.mjs: real processes with an engine each, to be killed, stopped and moved into namespaces. */
+/**
+ * The test's end of sqlite.child.mjs: real processes with an engine each, to be killed, stopped and moved into
+ * namespaces.
+ */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -15,7 +18,12 @@ export class ChildError extends Error {
   readonly outcome: string | undefined
   readonly transient: boolean | undefined
 
-  constructor({ name, message, outcome, transient }: { name: string; message: string; outcome?: string; transient?: boolean }) {
+  constructor({
+    name,
+    message,
+    outcome,
+    transient,
+  }: { name: string; message: string; outcome?: string; transient?: boolean }) {
     super(message)
     this.kind = name
     this.outcome = outcome

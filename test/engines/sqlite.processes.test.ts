@@ -39,11 +39,16 @@ test('four processes take turns many times: nobody overlaps, and tokens only go 
   await Promise.all(four.map((child) => child.ask('cycle', { key: 'k', times, marker, log })))
   const tokens = readFileSync(log, 'utf8').trim().split('\n').map(BigInt)
   expect(tokens).toHaveLength(4 * times)
-  for (const [index, token] of tokens.entries()) if (index > 0) expect(token).toBeGreaterThan(tokens[index - 1] as bigint)
+  for (const [index, token] of tokens.entries())
+    if (index > 0) expect(token).toBeGreaterThan(tokens[index - 1] as bigint)
 }, 120_000)
 
 test('a hand-off reaches the process that waited longest, and leaves nothing behind', async () => {
-  const [holder, first, second] = [await children.start({ file }), await children.start({ file }), await children.start({ file })]
+  const [holder, first, second] = [
+    await children.start({ file }),
+    await children.start({ file }),
+    await children.start({ file }),
+  ]
   const claims = [claim('k'), claim('k'), claim('k')] as const
   await holder.enter(claims[0])
   await first.enter(claims[1])
@@ -108,7 +113,9 @@ describe('all processes of the host agree on the time', () => {
     const reason = whyNot(wrapper[0] as string, ...wrapper.slice(1), 'true')
     if (reason !== undefined) return context.skip(reason)
     const [shifted, right] = [await children.start({ file }, wrapper), await children.start({ file })]
-    expect((await shifted.ask<bigint>('now')) - (await right.ask<bigint>('now'))).toBeGreaterThan(900_000n * 1_000_000_000n)
+    expect((await shifted.ask<bigint>('now')) - (await right.ask<bigint>('now'))).toBeGreaterThan(
+      900_000n * 1_000_000_000n,
+    )
     await shifted.enter(claim('k'))
     const [entry] = (await right.ask<Line>('inspect', 'k')).entries
     expect(entry?.remainingMs).toBeGreaterThan(0)

@@ -1,6 +1,6 @@
 /**
- * The inventory example, run as it is: ten buyers in eight processes for the last ticket, round after round. Row lock, version and lease never sell it twice; without them it is sold twice, or the
- * example would prove nothing.
+ * The inventory example, run as it is: ten buyers in eight processes for the last ticket, round after round. Row lock,
+ * version and lease never sell it twice; without them it is sold twice, or the example would prove nothing.
  */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -21,9 +21,14 @@ interface Result {
 
 async function market(url: string): Promise<readonly Result[]> {
   builtModule('src/index.ts')
-  const child = fork('examples/inventory/market.mjs', [url, `${ROUNDS}`], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] })
+  const child = fork('examples/inventory/market.mjs', [url, `${ROUNDS}`], {
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  })
   const exited = once(child, 'exit')
-  const said = await Promise.race([once(child, 'message'), exited.then(([code]) => expect.fail(`the market ended with ${code}`))])
+  const said = await Promise.race([
+    once(child, 'message'),
+    exited.then(([code]) => expect.fail(`the market ended with ${code}`)),
+  ])
   expect(await exited).toEqual([0, null])
   return said[0] as readonly Result[]
 }

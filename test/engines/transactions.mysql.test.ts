@@ -1,4 +1,7 @@
-/** Locks inside of the caller's transaction on MariaDB, with mysql2, against other connections that hold what is asked for. */
+/**
+ * Locks inside of the caller's transaction on MariaDB, with mysql2, against other connections that hold what is asked
+ * for.
+ */
 import { type Connection, createPool, type Pool, type RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { ConflictError } from '../../src/core/errors.ts'
@@ -67,7 +70,9 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     await mine.beginTransaction()
     const result = await rowLock<Ticket>(mine, { ...row(1), columns: ['id', 'left'] })
     expect(result).toEqual({ state: 'locked', rows: [{ id: 1, left: 10 }] })
-    await expect(rival.query('select 1 from tickets where id = 1 for update nowait')).rejects.toMatchObject({ errno: 1205 })
+    await expect(rival.query('select 1 from tickets where id = 1 for update nowait')).rejects.toMatchObject({
+      errno: 1205,
+    })
     await rival.query('select 1 from tickets where id = 2 for update nowait')
     await mine.commit()
     await rival.query('select 1 from tickets where id = 1 for update nowait')
@@ -146,7 +151,9 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
   test('calls made at once on one connection take turns, and each has its own answer', async () => {
     await taken(2)
     await mine.beginTransaction()
-    const answers = await Promise.all([1, 2, 3, 4].map((id) => rowLock(mine, { ...row(id), columns: ['id'], wait: '1s' })))
+    const answers = await Promise.all(
+      [1, 2, 3, 4].map((id) => rowLock(mine, { ...row(id), columns: ['id'], wait: '1s' })),
+    )
     expect(answers).toEqual([
       { state: 'locked', rows: [{ id: 1 }] },
       { state: 'busy' },
@@ -181,7 +188,9 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
   test('names are taken literally, values never for SQL', async () => {
     await rival.query('replace into `odd ``tickets.v1` values (1, 5)')
     await mine.beginTransaction()
-    expect(await rowLock(mine, { table: ['holdfast', 'odd `tickets.v1'], where: { id: 1 } })).toMatchObject({ rows: [{ id: 1, left: 5 }] })
+    expect(await rowLock(mine, { table: ['holdfast', 'odd `tickets.v1'], where: { id: 1 } })).toMatchObject({
+      rows: [{ id: 1, left: 5 }],
+    })
     await expect(rowLock(mine, { table: 'tickets', where: { id: { id: 1 } } })).rejects.toThrow(TypeError)
     await mine.query("set sql_mode = concat(@@sql_mode, ',NO_BACKSLASH_ESCAPES')")
     expect(await rowLock(mine, { table: 'tickets', where: { note: "' or 1 = 1 -- " } })).toEqual({ state: 'missing' })
@@ -195,7 +204,8 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
   })
 
   describe('optimistic', () => {
-    const less = (ticket: Ticket): { left: number } | undefined => (ticket.left > 0 ? { left: ticket.left - 1 } : undefined)
+    const less = (ticket: Ticket): { left: number } | undefined =>
+      ticket.left > 0 ? { left: ticket.left - 1 } : undefined
 
     test('many at once lose no change, by version and by comparison', async () => {
       for (const guard of [{ version: 'version' }, { compare: ['left'] }]) {
@@ -230,14 +240,22 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
         return { left: 0 }
       }
       await mine.beginTransaction()
-      const error = await optimistic({ client: mine, ...row(1), version: 'version', change }).catch((caught: unknown) => caught)
+      const error = await optimistic({ client: mine, ...row(1), version: 'version', change }).catch(
+        (caught: unknown) => caught,
+      )
       expect(error).toBeInstanceOf(ConflictError)
-      expect(error).toMatchObject({ tries: 1, message: expect.stringContaining('goes on seeing it as it was') as string })
+      expect(error).toMatchObject({
+        tries: 1,
+        message: expect.stringContaining('goes on seeing it as it was') as string,
+      })
       await mine.rollback()
       rivals = 1
       await mine.query('set transaction isolation level read committed')
       await mine.beginTransaction()
-      expect(await optimistic({ client: mine, ...row(1), version: 'version', change })).toMatchObject({ state: 'written', tries: 2 })
+      expect(await optimistic({ client: mine, ...row(1), version: 'version', change })).toMatchObject({
+        state: 'written',
+        tries: 2,
+      })
     })
 
     test('whatever is read and written can be changed so', async () => {

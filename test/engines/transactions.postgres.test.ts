@@ -1,4 +1,7 @@
-/** Locks inside of the caller's transaction on PostgreSQL, with both clients, against other connections that hold what is asked for. */
+/**
+ * Locks inside of the caller's transaction on PostgreSQL, with both clients, against other connections that hold what
+ * is asked for.
+ */
 import pg from 'pg'
 import postgres from 'postgres'
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
@@ -55,7 +58,9 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   }
 
   /** A transaction of the caller's, by each client. It is committed: what went wrong inside must not have spoilt it. */
-  const clients: Readonly<Record<string, <Result>(work: (client: TransactionClient) => Promise<Result>) => Promise<Result>>> = {
+  const clients: Readonly<
+    Record<string, <Result>(work: (client: TransactionClient) => Promise<Result>) => Promise<Result>>
+  > = {
     pg: async (work) => {
       await using connection = await server.connect(database)
       await connection.query('BEGIN')
@@ -63,7 +68,8 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       await connection.query('COMMIT')
       return result
     },
-    'postgres.js': async (work) => (await sql.begin(async (transaction) => ({ result: await work(transaction) }))).result,
+    'postgres.js': async (work) =>
+      (await sql.begin(async (transaction) => ({ result: await work(transaction) }))).result,
   }
 
   const ask = async (client: TransactionClient, text: string): Promise<unknown> =>
@@ -76,7 +82,9 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       await transaction(async (client) => {
         const result = await rowLock<Ticket>(client, { table: 'tickets', where: { id: 1 }, columns: ['id', 'left'] })
         expect(result).toEqual({ state: 'locked', rows: [{ id: 1, left: 10 }] })
-        await expect(rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({ code: '55P03' })
+        await expect(rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({
+          code: '55P03',
+        })
         await rival.query('SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE NOWAIT')
       })
       await rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')
@@ -109,7 +117,9 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
           await ask(client, `SELECT set_config('lock_timeout', '${own}', true)`)
           expect(await rowLock(client, { table: 'tickets', where: { id: 1 }, wait: '20ms' })).toEqual({ state: 'busy' })
           expect(await ask(client, 'SHOW lock_timeout')).toBe(own)
-          expect(await rowLock(client, { table: 'tickets', where: { id: 2 }, wait: '20ms' })).toMatchObject({ state: 'locked' })
+          expect(await rowLock(client, { table: 'tickets', where: { id: 2 }, wait: '20ms' })).toMatchObject({
+            state: 'locked',
+          })
           expect(await ask(client, 'SHOW lock_timeout')).toBe(own)
         }
       })
@@ -120,7 +130,9 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       await transaction(async (client) => {
         await rowLock(client, { table: 'tickets', where: { id: 1 } })
         expect(await rowLock(client, { table: 'tickets', where: { id: 2 }, wait: 'nowait' })).toEqual({ state: 'busy' })
-        await expect(looker.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({ code: '55P03' })
+        await expect(looker.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')).rejects.toMatchObject({
+          code: '55P03',
+        })
       })
     })
 
@@ -156,7 +168,10 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
         await rowLock(client, { table: 'tickets', where: { id: 1 } })
         const crossed = rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
         await untilBlocked()
-        expect(await rowLock(client, { table: 'tickets', where: { id: 2 } })).toEqual({ state: 'conflict', why: 'deadlock' })
+        expect(await rowLock(client, { table: 'tickets', where: { id: 2 } })).toEqual({
+          state: 'conflict',
+          why: 'deadlock',
+        })
         return { crossed }
       }).then(({ crossed }) => crossed)
     })
@@ -167,14 +182,19 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
         else await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
         await ask(client, 'SELECT count(*) FROM tickets')
         await rival.query('UPDATE tickets SET "left" = 1 WHERE id = 1')
-        expect(await rowLock(client, { table: 'tickets', where: { id: 1 } })).toEqual({ state: 'conflict', why: 'snapshot' })
+        expect(await rowLock(client, { table: 'tickets', where: { id: 1 } })).toEqual({
+          state: 'conflict',
+          why: 'snapshot',
+        })
       })
     })
 
     test('calls made at once on one client take turns, and each has its own answer', async () => {
       await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 2 FOR UPDATE')
       const answers = await transaction((client) =>
-        Promise.all([1, 2, 3, 4].map((id) => rowLock(client, { table: 'tickets', where: { id }, columns: ['id'], wait: '20ms' }))),
+        Promise.all(
+          [1, 2, 3, 4].map((id) => rowLock(client, { table: 'tickets', where: { id }, columns: ['id'], wait: '20ms' })),
+        ),
       )
       expect(answers).toEqual([
         { state: 'locked', rows: [{ id: 1 }] },
@@ -199,7 +219,8 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       })
       expect(await looker.value('SELECT pg_try_advisory_lock_shared($1)', [key])).toBe(true)
       await transaction(async (client) => {
-        for (const wait of ['nowait', '20ms'] as const) expect(await xactLock(client, 'import:7', { wait })).toEqual({ state: 'busy' })
+        for (const wait of ['nowait', '20ms'] as const)
+          expect(await xactLock(client, 'import:7', { wait })).toEqual({ state: 'busy' })
         expect(await xactLock(client, 'import:7', { shared: true, wait: '20ms' })).toEqual({ state: 'locked' })
         expect(await ask(client, 'SHOW lock_timeout')).toBe('0')
       })
@@ -227,7 +248,8 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
 
   test('a name has the same number in SQL', async () => {
     const inSql = `SELECT ('x' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16))::bit(64)::bigint`
-    for (const name of ['a', 'A', 'order:42', 'á', '𝄞']) expect(BigInt(String(await looker.value(inSql, [name])))).toBe(advisoryKey(name))
+    for (const name of ['a', 'A', 'order:42', 'á', '𝄞'])
+      expect(BigInt(String(await looker.value(inSql, [name])))).toBe(advisoryKey(name))
   })
 
   test('what is no client is refused', async () => {
@@ -236,7 +258,8 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   })
 
   describe('optimistic', () => {
-    const less = (row: { left: number }): { left: number } | undefined => (row.left > 0 ? { left: row.left - 1 } : undefined)
+    const less = (row: { left: number }): { left: number } | undefined =>
+      row.left > 0 ? { left: row.left - 1 } : undefined
 
     test.each([
       ['pg', () => pool],
@@ -244,7 +267,14 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
     ])('%s: many at once lose no change, by version and by comparison', async (_name, client) => {
       for (const guard of [{ version: 'version' }, { compare: ['left'] }]) {
         await rival.query('UPDATE tickets SET "left" = 10 WHERE id = 1')
-        const options = { client: client() as TransactionClient, table: 'tickets', where: { id: 1 }, change: less, retries: 100, ...guard }
+        const options = {
+          client: client() as TransactionClient,
+          table: 'tickets',
+          where: { id: 1 },
+          change: less,
+          retries: 100,
+          ...guard,
+        }
         const results = await Promise.all(Array.from({ length: 12 }, () => optimistic<Ticket>(options)))
         expect(results.filter(({ state }) => state === 'written')).toHaveLength(10)
         expect(results.filter(({ state }) => state === 'unchanged')).toHaveLength(2)
@@ -268,7 +298,13 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
     })
 
     test('a comparison knows null', async () => {
-      const options = { client: looker.client, table: 'tickets', where: { id: 1 }, compare: ['note'], change: () => ({ note: 'mine' }) }
+      const options = {
+        client: looker.client,
+        table: 'tickets',
+        where: { id: 1 },
+        compare: ['note'],
+        change: () => ({ note: 'mine' }),
+      }
       expect(await optimistic(options)).toMatchObject({ state: 'written', before: { note: null } })
     })
 
@@ -286,8 +322,17 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
         await rival.query('UPDATE tickets SET version = version + 1 WHERE id = 1')
         return { left: 0 }
       }
-      const options = { client: looker.client, table: 'tickets', where: { id: 1 }, version: 'version', change, retries: 3 }
-      await expect(optimistic(options)).rejects.toThrow('gave up changing tickets (id = 1) after 4 tries: others changed it each time')
+      const options = {
+        client: looker.client,
+        table: 'tickets',
+        where: { id: 1 },
+        version: 'version',
+        change,
+        retries: 3,
+      }
+      await expect(optimistic(options)).rejects.toThrow(
+        'gave up changing tickets (id = 1) after 4 tries: others changed it each time',
+      )
       expect(await rival.value('SELECT "left" FROM tickets WHERE id = 1')).toBe(10)
     })
 
@@ -301,20 +346,29 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       const options = { client: connection.client, table: 'tickets', where: { id: 1 }, version: 'version', change }
       const error = await optimistic(options).catch((caught: unknown) => caught)
       expect(error).toBeInstanceOf(ConflictError)
-      expect(error).toMatchObject({ tries: 1, message: expect.stringContaining('goes on seeing it as it was') as string })
+      expect(error).toMatchObject({
+        tries: 1,
+        message: expect.stringContaining('goes on seeing it as it was') as string,
+      })
     })
 
     test('what cannot be meant is refused', async () => {
       const options = { client: looker.client, table: 'tickets', where: { id: 1 }, change: () => ({ left: 1 }) }
       await expect(optimistic(options)).rejects.toThrow('give either version')
-      await expect(optimistic({ ...options, version: 'version', compare: ['left'] })).rejects.toThrow('give either version')
+      await expect(optimistic({ ...options, version: 'version', compare: ['left'] })).rejects.toThrow(
+        'give either version',
+      )
       await expect(optimistic({ ...options, version: 'note' })).rejects.toThrow('must be a whole number')
       await expect(optimistic({ ...options, version: 'nowhere' })).rejects.toThrow(`has no column 'nowhere'`)
       await expect(optimistic({ ...options, version: 'version', change: () => ({ version: 5 }) })).rejects.toThrow(
         'leave the version column',
       )
-      await expect(optimistic({ ...options, compare: ['left'], change: () => ({}) })).rejects.toThrow('change names no column')
-      await expect(optimistic({ ...options, compare: ['left'], where: { left: 10 } })).rejects.toThrow('more than one row')
+      await expect(optimistic({ ...options, compare: ['left'], change: () => ({}) })).rejects.toThrow(
+        'change names no column',
+      )
+      await expect(optimistic({ ...options, compare: ['left'], where: { left: 10 } })).rejects.toThrow(
+        'more than one row',
+      )
     })
   })
 })

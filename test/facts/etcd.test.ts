@@ -1,5 +1,6 @@
 /**
- * Truths about etcd that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
+ * Truths about etcd that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is
+ * wrong before its own tests say so.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
@@ -34,7 +35,10 @@ await describeServer('etcd', findEtcd, (source) => {
 
   test('all that one transaction creates has one revision', async () => {
     const { header, answers } = await client.txn({ success: [put('one/a'), put('one/b'), range('one/', 'one0')] })
-    expect(answers[2]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([header.revision, header.revision])
+    expect(answers[2]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([
+      header.revision,
+      header.revision,
+    ])
   })
 
   test('oldest first is by creation, whatever has changed since, and the count is of all', async () => {
@@ -82,7 +86,9 @@ await describeServer('etcd', findEtcd, (source) => {
   test('a transaction that puts something under a lease that is gone does nothing at all', async () => {
     const { lease } = await client.grant(60)
     await client.revoke(lease)
-    await expect(client.txn({ success: [put('nothing/a'), { txn: { success: [put('nothing/b', lease)] } }] })).rejects.toMatchObject({
+    await expect(
+      client.txn({ success: [put('nothing/a'), { txn: { success: [put('nothing/b', lease)] } }] }),
+    ).rejects.toMatchObject({
       status: 5,
     })
     expect((await client.range({ key: name('nothing/'), end: name('nothing0') })).count).toBe(0)

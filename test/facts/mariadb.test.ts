@@ -1,5 +1,6 @@
 /**
- * Truths about MariaDB that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
+ * Truths about MariaDB that we lean on, asked of the real server. When one of these fails after an upgrade, an engine
+ * is wrong before its own tests say so.
  */
 import type { Connection, RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeAll, expect, test, vi } from 'vitest'
@@ -51,7 +52,9 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
 
   test('the default collation takes different keys for one, and VARBINARY does not', async () => {
     const same = `'a' = 'A' as cases, 'a' = 'a ' as spaces, 'a' = 'á' as accents`
-    expect(await ask(one, `select ${same.replaceAll(/('\S+?')(?= as)/g, '$1 collate utf8mb4_general_ci')}`)).toMatchObject({
+    expect(
+      await ask(one, `select ${same.replaceAll(/('\S+?')(?= as)/g, '$1 collate utf8mb4_general_ci')}`),
+    ).toMatchObject({
       cases: 1,
       spaces: 1,
       accents: 1,
@@ -62,7 +65,10 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
   })
 
   test('inside a statement NOW stands still; in a procedure each statement has a time of its own, in UTC too', async () => {
-    const { stale } = await ask(one, 'select sleep(0.05) as slept, timestampdiff(microsecond, now(6), sysdate(6)) as stale')
+    const { stale } = await ask(
+      one,
+      'select sleep(0.05) as slept, timestampdiff(microsecond, now(6), sysdate(6)) as stale',
+    )
     expect(Number(stale)).toBeGreaterThanOrEqual(50_000)
     await one.query(`create procedure flows() begin
       declare before_it, after_it datetime(6);
@@ -165,13 +171,16 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
       asks_skip: 'select true into found from asked_of where n = 1 for update skip locked',
     }
     for (const [name, way] of Object.entries(ways)) {
-      await other.query(`create procedure ${name}() begin declare found boolean default false; ${way}; select found; end`)
+      await other.query(
+        `create procedure ${name}() begin declare found boolean default false; ${way}; select found; end`,
+      )
     }
     await one.query('start transaction')
     await one.query('select * from asked_of where n = 1 for update')
     await other.query('set innodb_lock_wait_timeout = 1')
     await other.query('set session transaction isolation level read committed')
-    for (const name of ['asks_if', 'asks_set']) await expect(other.query(`call ${name}()`)).rejects.toMatchObject({ errno: 1205 })
+    for (const name of ['asks_if', 'asks_set'])
+      await expect(other.query(`call ${name}()`)).rejects.toMatchObject({ errno: 1205 })
     for (const [name, found] of [
       ['asks_into', 1],
       ['asks_skip', 0],
@@ -189,7 +198,10 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     await one.query('start transaction')
     await one.query('update bottom set v = 2')
     const inserted = other.query('insert into above values (greatest(0, (select v from bottom lock in share mode)))')
-    await vi.waitFor(async () => expect(await server.asRoot('select * from information_schema.innodb_lock_waits')).toHaveLength(1), LIMIT)
+    await vi.waitFor(
+      async () => expect(await server.asRoot('select * from information_schema.innodb_lock_waits')).toHaveLength(1),
+      LIMIT,
+    )
     await one.query('commit')
     await inserted
     expect(await ask(one, 'select v from above')).toEqual({ v: 2 })
@@ -213,7 +225,8 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     await one.query('insert into whole values (1, 1), (2, 1), (3, 2)')
     const raise = (v: number) => one.query(`update whole set v = if(v = ${v}, 5, ${two}) where n in (1, 2, 3)`)
     await expect(raise(1)).rejects.toMatchObject({ errno: 1242 })
-    const make = (n: number) => one.query(`insert into whole select n + ${n}, 7 from whole on duplicate key update v = ${two}`)
+    const make = (n: number) =>
+      one.query(`insert into whole select n + ${n}, 7 from whole on duplicate key update v = ${two}`)
     await expect(make(-2)).rejects.toMatchObject({ errno: 1242 })
     expect(await ask(one, 'select group_concat(v order by n) as list from whole')).toEqual({ list: '1,1,2' })
     await one.query('update whole set v = 1')

@@ -1,6 +1,7 @@
 /**
- * Truths about MariaDB that we lean on when a listener is woken: what ends a sleep or a wait for a named lock, and what becomes of the connection. As in mariadb.test.ts, when one of these
- * fails after an upgrade, an engine is wrong before its own tests say so.
+ * Truths about MariaDB that we lean on when a listener is woken: what ends a sleep or a wait for a named lock, and what
+ * becomes of the connection. As in mariadb.test.ts, when one of these fails after an upgrade, an engine is wrong before
+ * its own tests say so.
  */
 import type { Connection, RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeAll, expect, test, vi } from 'vitest'
@@ -93,7 +94,9 @@ await describeServer('MariaDB, where somebody waits', findOwnMariadb, (source) =
   })
 
   test('a wait for a named lock is ended by KILL QUERY, in a procedure with an error, and the connection keeps the locks it has', async () => {
-    await one.query(`create procedure queues() begin if get_lock('holdfast.queue', 60) then select 1; end if; select 2; end`)
+    await one.query(
+      `create procedure queues() begin if get_lock('holdfast.queue', 60) then select 1; end if; select 2; end`,
+    )
     const waiter = await connect()
     const { thread } = await ask(waiter, `select get_lock('holdfast.own', 0), connection_id() as thread`)
     await ask(one, `select get_lock('holdfast.queue', 0)`)
@@ -105,7 +108,9 @@ await describeServer('MariaDB, where somebody waits', findOwnMariadb, (source) =
     const called = expect(waiter.query('call queues()')).rejects.toMatchObject({ errno: 1317 })
     await ended(called)
     expect(await ended(ask(waiter, `select get_lock('holdfast.queue', 60) as had`))).toEqual({ had: null })
-    expect(await ask(one, `select is_used_lock('holdfast.own') as thread, release_lock('holdfast.queue') as freed`)).toEqual({
+    expect(
+      await ask(one, `select is_used_lock('holdfast.own') as thread, release_lock('holdfast.queue') as freed`),
+    ).toEqual({
       thread,
       freed: 1,
     })

@@ -1,5 +1,6 @@
 /**
- * Truths about PostgreSQL and PgBouncer that we lean on, asked of the real servers. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
+ * Truths about PostgreSQL and PgBouncer that we lean on, asked of the real servers. When one of these fails after an
+ * upgrade, an engine is wrong before its own tests say so.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeAll, expect, test, vi } from 'vitest'
@@ -46,7 +47,9 @@ await describeServer('PostgreSQL', findPostgres, (source) => {
       `CREATE TABLE line (key text PRIMARY KEY, n int); CREATE TABLE entry (key text, who text); INSERT INTO line VALUES ('a', 0)`,
     )
     await one.query('BEGIN; SELECT 1 FROM line FOR UPDATE')
-    const asked = other.query(`SELECT n, (SELECT count(*)::int FROM entry) AS entries FROM line WHERE key = 'a' FOR UPDATE`)
+    const asked = other.query(
+      `SELECT n, (SELECT count(*)::int FROM entry) AS entries FROM line WHERE key = 'a' FOR UPDATE`,
+    )
     await untilBlocked()
     await one.query(`UPDATE line SET n = 1; INSERT INTO entry VALUES ('a', 'a waiter'); COMMIT`)
     expect(await asked).toEqual([{ n: 1, entries: 0 }])

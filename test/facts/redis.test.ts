@@ -1,5 +1,6 @@
 /**
- * Truths about Redis that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is wrong before its own tests say so.
+ * Truths about Redis that we lean on, asked of the real server. When one of these fails after an upgrade, an engine is
+ * wrong before its own tests say so.
  */
 import { beforeAll, expect, test, vi } from 'vitest'
 import { findRedis, RedisServer } from '../servers/redis.ts'
@@ -27,7 +28,9 @@ await describeServer('Redis', findRedis, (source) => {
 
   test('SET NX PX has one winner among many at once, and a loser changes neither value nor expiry', async () => {
     const clients = await Promise.all(Array.from({ length: 20 }, () => server.connect()))
-    const answers = await Promise.all(clients.map((client, i) => client.command('SET', key('nx'), i, 'NX', 'PX', 60_000)))
+    const answers = await Promise.all(
+      clients.map((client, i) => client.command('SET', key('nx'), i, 'NX', 'PX', 60_000)),
+    )
     expect(answers.filter((answer) => answer === 'OK')).toHaveLength(1)
     expect(answers.filter((answer) => answer === null)).toHaveLength(19)
     expect(Number(await redis.command('GET', key('nx')))).toBe(answers.indexOf('OK'))
@@ -38,7 +41,10 @@ await describeServer('Redis', findRedis, (source) => {
 
   test('a key with PX goes by itself, and is then free to take', async () => {
     await redis.command('SET', key('px'), '1', 'PX', 30)
-    await vi.waitFor(async () => expect(await redis.command('SET', key('px'), '2', 'NX')).toBe('OK'), { timeout: 20_000, interval: 5 })
+    await vi.waitFor(async () => expect(await redis.command('SET', key('px'), '2', 'NX')).toBe('OK'), {
+      timeout: 20_000,
+      interval: 5,
+    })
   })
 
   test('PEXPIRE of a key that is gone answers 0: a renewal cannot resurrect', async () => {
@@ -98,7 +104,10 @@ await describeServer('Redis', findRedis, (source) => {
       redis.call('SET', KEYS[2], 'x', 'PX', 1)
       for i = 1, 20000 do redis.call('GET', KEYS[1]) end
       return {redis.call('GET', KEYS[1]), redis.call('EXISTS', KEYS[2])}`
-    const [microseconds, stillThere] = (await redis.command('EVAL', script, 2, key('time'), key('brief'))) as [string, number]
+    const [microseconds, stillThere] = (await redis.command('EVAL', script, 2, key('time'), key('brief'))) as [
+      string,
+      number,
+    ]
     expect(microseconds).toMatch(/^\d{16}$/)
     expect(stillThere).toBe(1)
   })
@@ -108,7 +117,9 @@ await describeServer('Redis', findRedis, (source) => {
     await using cluster = await RedisServer.start(source, { cluster: true })
     await using node = await cluster.connect()
     await node.command('CLUSTER', 'ADDSLOTSRANGE', 0, 16383)
-    await vi.waitFor(async () => expect(await node.command('CLUSTER', 'INFO')).toContain('cluster_state:ok'), { timeout: 30_000 })
+    await vi.waitFor(async () => expect(await node.command('CLUSTER', 'INFO')).toContain('cluster_state:ok'), {
+      timeout: 30_000,
+    })
     const slot = async (name: string): Promise<unknown> => await node.command('CLUSTER', 'KEYSLOT', name)
     expect(await slot('{order:42}:line')).toBe(await slot('order:42'))
     expect(await slot('{a}{b}')).toBe(await slot('a'))
@@ -126,7 +137,9 @@ await describeServer('Redis', findRedis, (source) => {
     })
     expect(await redis.command('PUBLISH', key('channel'), 'to nobody')).toBe(0)
     await subscriber.command('SUBSCRIBE', key('channel'))
-    expect(await redis.command('EVAL', `return redis.call('PUBLISH', KEYS[1], ARGV[1])`, 1, key('channel'), 'yours')).toBe(1)
+    expect(
+      await redis.command('EVAL', `return redis.call('PUBLISH', KEYS[1], ARGV[1])`, 1, key('channel'), 'yours'),
+    ).toBe(1)
     expect(await heard).toEqual([key('channel'), 'yours'])
   })
 

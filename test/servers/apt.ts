@@ -1,9 +1,10 @@
 /**
- * Debian packages without root and without installing anything: apt keeps its state in a folder of ours, downloads what this machine lacks, and
- * `dpkg-deb` unpacks it beside. The program then runs from there with its libraries on LD_LIBRARY_PATH.
+ * Debian packages without root and without installing anything: apt keeps its state in a folder of ours, downloads what
+ * this machine lacks, and `dpkg-deb` unpacks it beside. The program then runs from there with its libraries on
+ * LD_LIBRARY_PATH.
  *
- * Packages the machine has already are taken as they are (apt reads the real dpkg status), except the named ones themselves: a program
- * can be split over several packages, of which one may be installed.
+ * Packages the machine has already are taken as they are (apt reads the real dpkg status), except the named ones
+ * themselves: a program can be split over several packages, of which one may be installed.
  */
 import { execFile } from 'node:child_process'
 import { mkdir, readdir, rm } from 'node:fs/promises'
@@ -16,14 +17,22 @@ const run = promisify(execFile)
 const PATIENCE = ['-o', 'Acquire::http::Timeout=20', '-o', 'Acquire::https::Timeout=20', '-o', 'Acquire::Retries=2']
 const LIMIT_MS = 10 * 60_000
 
-/** Unpack `packages` and what they need into `root`. `scratch` is a folder of ours for apt's own state; the caller removes it. */
+/**
+ * Unpack `packages` and what they need into `root`. `scratch` is a folder of ours for apt's own state; the caller
+ * removes it.
+ */
 export async function fetchPackages(packages: readonly string[], root: string, scratch: string): Promise<void> {
   const lists = join(scratch, 'lists')
   const archives = join(scratch, 'archives')
   await mkdir(join(lists, 'partial'), { recursive: true })
   await mkdir(join(archives, 'partial'), { recursive: true })
   await mkdir(root, { recursive: true })
-  const state = [`Dir::State::Lists=${lists}`, `Dir::Cache=${scratch}`, `Dir::Cache::archives=${archives}`, 'Debug::NoLocking=1']
+  const state = [
+    `Dir::State::Lists=${lists}`,
+    `Dir::Cache=${scratch}`,
+    `Dir::Cache::archives=${archives}`,
+    'Debug::NoLocking=1',
+  ]
   const options = [...state.flatMap((option) => ['-o', option]), ...PATIENCE]
 
   // One dead source among several makes `update` complain; whether the packages can be had is for the next step to say.

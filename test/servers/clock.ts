@@ -1,6 +1,6 @@
 /**
- * A server whose wall clock a test sets. The library in clock.c is compiled when it is needed; where there is no C compiler, or no LD_PRELOAD, suites that
- * need it are skipped with that reason. Under CI a compiler is installed.
+ * A server whose wall clock a test sets. The library in clock.c is compiled when it is needed; where there is no C
+ * compiler, or no LD_PRELOAD, suites that need it are skipped with that reason. Under CI a compiler is installed.
  */
 import { execFile } from 'node:child_process'
 import { chmodSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs'
@@ -24,10 +24,12 @@ export class ServerClock implements Disposable {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-clock-'))
     chmodSync(folder, 0o755)
     const source = fileURLToPath(new URL('clock.c', import.meta.url))
-    const compile = async (): Promise<unknown> => await run('cc', ['-O2', '-shared', '-fPIC', '-o', join(folder, 'clock.so'), source])
+    const compile = async (): Promise<unknown> =>
+      await run('cc', ['-O2', '-shared', '-fPIC', '-o', join(folder, 'clock.so'), source])
     try {
       // A machine that is thrown away is given a compiler.
-      const fetched = weAreRoot && process.env.CI ? () => installPackages(['gcc', 'libc6-dev']).then(compile) : undefined
+      const fetched =
+        weAreRoot && process.env.CI ? () => installPackages(['gcc', 'libc6-dev']).then(compile) : undefined
       await compile().catch((error: unknown) => fetched?.() ?? Promise.reject(error as Error))
     } catch (error) {
       rmSync(folder, { recursive: true })

@@ -1,4 +1,6 @@
-/** A Redis Cluster of three masters, each with a third of the slots, and slots that can be moved while clients use them. */
+/**
+ * A Redis Cluster of three masters, each with a third of the slots, and slots that can be moved while clients use them.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Program } from './programs.ts'
 import { RedisServer } from './redis.ts'
@@ -53,7 +55,10 @@ export class ClusterDeployment implements AsyncDisposable {
     throw new Error(`nobody has the slot ${slot}`)
   }
 
-  /** Begin to move a slot: from now on, keys that are not there any more are asked for at the other server. `finish` moves the keys and ends it. */
+  /**
+   * Begin to move a slot: from now on, keys that are not there any more are asked for at the other server. `finish`
+   * moves the keys and ends it.
+   */
   async beginMove(slot: number, to: number): Promise<{ finish(): Promise<void> }> {
     const [source, target] = [this.#node(await this.ownerOf(slot)), this.#node(to)]
     await target.client.command('CLUSTER', 'SETSLOT', slot, 'IMPORTING', source.id)
@@ -64,7 +69,8 @@ export class ClusterDeployment implements AsyncDisposable {
         if (keys.length === 0) break
         await source.client.command('MIGRATE', '127.0.0.1', target.server.port, '', 0, 5000, 'KEYS', ...keys)
       }
-      for (const { client } of [target, source, ...this.#nodes]) await client.command('CLUSTER', 'SETSLOT', slot, 'NODE', target.id)
+      for (const { client } of [target, source, ...this.#nodes])
+        await client.command('CLUSTER', 'SETSLOT', slot, 'NODE', target.id)
     }
     return { finish }
   }

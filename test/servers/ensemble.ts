@@ -1,8 +1,10 @@
 /**
- * Three etcd members, and the network between them in our hands: each of them can be cut off from the others, while clients still reach it.
+ * Three etcd members, and the network between them in our hands: each of them can be cut off from the others, while
+ * clients still reach it.
  *
- * The members reach each other through a gate each. Members say who they are in the first request of a connection (`X-Server-From`), so a gate knows whom it lets
- * through. What does not say so (a follower that passes on a keep-alive to its leader) is only known by where it goes.
+ * The members reach each other through a gate each. Members say who they are in the first request of a connection
+ * (`X-Server-From`), so a gate knows whom it lets through. What does not say so (a follower that passes on a keep-alive
+ * to its leader) is only known by where it goes.
  */
 
 import { once } from 'node:events'
@@ -73,7 +75,8 @@ export class EtcdEnsemble implements AsyncDisposable {
     for (;;) {
       for (const server of asked === undefined ? this.servers : [asked]) {
         const status = await statusOf(server).catch(() => undefined)
-        const leader = status?.leader === undefined || status.leader === '0' ? undefined : await this.#memberOf(status.leader)
+        const leader =
+          status?.leader === undefined || status.leader === '0' ? undefined : await this.#memberOf(status.leader)
         if (leader !== undefined) return leader
       }
       if (performance.now() > giveUpAt) throw new Error('nobody leads')
@@ -122,7 +125,9 @@ export class EtcdEnsemble implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const { server } of this.#members) server.process?.resume()
-    await Promise.all(this.#members.flatMap(({ server, gate }) => [server[Symbol.asyncDispose](), gate[Symbol.asyncDispose]()]))
+    await Promise.all(
+      this.#members.flatMap(({ server, gate }) => [server[Symbol.asyncDispose](), gate[Symbol.asyncDispose]()]),
+    )
   }
 
   async #memberOf(id: string): Promise<EtcdServer | undefined> {
@@ -192,7 +197,10 @@ class Gate implements AsyncDisposable {
 
   #join(client: Socket): void {
     const member = dial({ port: this.#target, host: '127.0.0.1', noDelay: true })
-    const way: { from: string | undefined; readonly sockets: readonly Socket[] } = { from: undefined, sockets: [client, member] }
+    const way: { from: string | undefined; readonly sockets: readonly Socket[] } = {
+      from: undefined,
+      sockets: [client, member],
+    }
     this.#ways.add(way)
     client.once('data', (bytes: Buffer) => {
       way.from = /^x-server-from: ([0-9a-f]+)/im.exec(bytes.toString('latin1'))?.[1]

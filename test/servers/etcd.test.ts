@@ -1,4 +1,7 @@
-/** The etcd harness does what it says: members come together, one can be cut off and healed, and all of them survive being killed. */
+/**
+ * The etcd harness does what it says: members come together, one can be cut off and healed, and all of them survive
+ * being killed.
+ */
 import { expect, test, vi } from 'vitest'
 import { EtcdEnsemble } from './ensemble.ts'
 import { EtcdServer, findOwnEtcd } from './etcd.ts'
@@ -9,7 +12,11 @@ const LIMIT = { timeout: 40_000, interval: 20 }
 /** Through the JSON gateway that every etcd has. */
 async function put({ port }: EtcdServer, value: string): Promise<string | undefined> {
   const body = JSON.stringify({ key: btoa('key'), value: btoa(value) })
-  const answer = await fetch(`http://127.0.0.1:${port}/v3/kv/put`, { method: 'POST', body, signal: AbortSignal.timeout(2_000) })
+  const answer = await fetch(`http://127.0.0.1:${port}/v3/kv/put`, {
+    method: 'POST',
+    body,
+    signal: AbortSignal.timeout(2_000),
+  })
   const { header } = (await answer.json()) as { header?: { revision: string } }
   return header?.revision
 }

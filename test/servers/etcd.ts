@@ -1,7 +1,9 @@
 /**
- * etcd for tests and benchmarks: one server of our own, or the one HOLDFAST_TEST_ETCD_URL names. For several members, see ensemble.ts.
+ * etcd for tests and benchmarks: one server of our own, or the one HOLDFAST_TEST_ETCD_URL names. For several members,
+ * see ensemble.ts.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do such things ask for `findOwnEtcd`.
+ * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * such things ask for `findOwnEtcd`.
  */
 import { chmodSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +18,8 @@ const recipe: Recipe = {
   program: 'etcd',
   places: [],
   packages: ['etcd-server'],
-  install: '`apt-get install etcd-server` (Debian, Ubuntu) or `brew install etcd` (macOS), or set HOLDFAST_TEST_ETCD_URL',
+  install:
+    '`apt-get install etcd-server` (Debian, Ubuntu) or `brew install etcd` (macOS), or set HOLDFAST_TEST_ETCD_URL',
 }
 
 /** Where an etcd comes from: a program to start, or the URL of one that runs. */
@@ -99,7 +102,13 @@ function alone(peerPort: number): Membership {
   return { name: 'alone', peerPort, advertisedPort: peerPort, all: `alone=http://127.0.0.1:${peerPort}` }
 }
 
-function argumentsOf(folder: string, port: number, metricsPort: number, membership: Membership, options: EtcdOptions): readonly string[] {
+function argumentsOf(
+  folder: string,
+  port: number,
+  metricsPort: number,
+  membership: Membership,
+  options: EtcdOptions,
+): readonly string[] {
   const { name, peerPort, advertisedPort, all } = membership
   const { authority, args = [] } = options
   const clients = `${authority === undefined ? 'http' : 'https'}://127.0.0.1:${port}`
@@ -107,7 +116,12 @@ function argumentsOf(folder: string, port: number, metricsPort: number, membersh
   return [
     ...['--name', name, '--data-dir', dataFolder(folder), '--log-level', 'warn', '--logger', 'zap'],
     ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
-    ...['--listen-peer-urls', `http://127.0.0.1:${peerPort}`, '--initial-advertise-peer-urls', `http://127.0.0.1:${advertisedPort}`],
+    ...[
+      '--listen-peer-urls',
+      `http://127.0.0.1:${peerPort}`,
+      '--initial-advertise-peer-urls',
+      `http://127.0.0.1:${advertisedPort}`,
+    ],
     ...['--initial-cluster', all, '--initial-cluster-state', 'new', '--initial-cluster-token', 'holdfast'],
     // Health is asked for without a certificate, a user or a client of ours.
     ...['--listen-metrics-urls', `http://127.0.0.1:${metricsPort}`],

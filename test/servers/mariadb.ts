@@ -1,10 +1,12 @@
 /**
  * MariaDB for tests and benchmarks: a server of our own, or the MySQL or MariaDB that HOLDFAST_TEST_MYSQL_URL names.
  *
- * Ours has a database `holdfast` and a user `app`, who may do everything there and nothing elsewhere: engines are tried with the rights that an application has. A server
- * that somebody else runs is never killed, paused or restarted: its `process` is undefined, and suites that do such things ask for `findOwnMariadb`.
+ * Ours has a database `holdfast` and a user `app`, who may do everything there and nothing elsewhere: engines are tried
+ * with the rights that an application has. A server that somebody else runs is never killed, paused or restarted: its
+ * `process` is undefined, and suites that do such things ask for `findOwnMariadb`.
  *
- * `mariadb-install-db` fails where the packages were only unpacked. It is a shell script around `mariadbd --bootstrap`, which works, so we feed that ourselves.
+ * `mariadb-install-db` fails where the packages were only unpacked. It is a shell script around `mariadbd --bootstrap`,
+ * which works, so we feed that ourselves.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,14 +20,18 @@ const recipe: Recipe = {
   program: 'mariadbd',
   places: ['/opt/homebrew/opt/mariadb/bin'],
   packages: ['mariadb-server-core'],
-  install: '`apt-get install mariadb-server` (Debian, Ubuntu) or `brew install mariadb` (macOS), or set HOLDFAST_TEST_MYSQL_URL',
+  install:
+    '`apt-get install mariadb-server` (Debian, Ubuntu) or `brew install mariadb` (macOS), or set HOLDFAST_TEST_MYSQL_URL',
 }
 
 /** Where a server comes from: a program to start, or the URL of one that runs. */
 export type MariadbSource = { readonly program: Program } | { readonly url: string }
 
 export interface MariadbOptions {
-  /** As a server is by default: every commit waits for the disk. Without it, for the kernel: `kill` loses nothing either, a power cut would. */
+  /**
+   * As a server is by default: every commit waits for the disk. Without it, for the kernel: `kill` loses nothing
+   * either, a power cut would.
+   */
   readonly durable?: boolean
   /** Further arguments of mariadbd. */
   readonly args?: readonly string[]
@@ -125,7 +131,10 @@ create user app@'%' identified by 'secret';
 grant all on holdfast.* to app@'%';
 `
 
-/** $1 and $2 are files of statements, $3 some more, the rest is the server. Each statement ends its line: a bootstrap reads no other. */
+/**
+ * $1 and $2 are files of statements, $3 some more, the rest is the server. Each statement ends its line: a bootstrap
+ * reads no other.
+ */
 const BOOTSTRAP = `
 tables=$1; data=$2; users=$3; shift 3
 mkdir data
@@ -147,16 +156,29 @@ function systemFile(program: Program, name: string): string {
 
 /** Where messages, character sets and the scripts of the system tables are. */
 function shareOf({ root }: Program): string {
-  const places = ['/usr/share/mysql', '/usr/share/mariadb', '/usr/local/share/mysql', '/opt/homebrew/opt/mariadb/share/mysql']
+  const places = [
+    '/usr/share/mysql',
+    '/usr/share/mariadb',
+    '/usr/local/share/mysql',
+    '/opt/homebrew/opt/mariadb/share/mysql',
+  ]
   const found = places.map((place) => join(root, place)).find((place) => existsSync(place))
   if (found === undefined) throw new Error(`the files that belong to mariadbd are in none of ${places.join(', ')}`)
   return found
 }
 
-/** What the bootstrap and the server itself have to agree on. Small: tests start many. With half the memory, a server reads pages from its disk for every transaction. */
+/**
+ * What the bootstrap and the server itself have to agree on. Small: tests start many. With half the memory, a server
+ * reads pages from its disk for every transaction.
+ */
 function common(program: Program, folder: string): readonly string[] {
   const share = shareOf(program)
-  const small = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=8M', '--performance-schema=OFF', '--skip-log-bin']
+  const small = [
+    '--innodb-buffer-pool-size=32M',
+    '--innodb-log-file-size=8M',
+    '--performance-schema=OFF',
+    '--skip-log-bin',
+  ]
   return [
     '--no-defaults',
     `--datadir=${join(folder, 'data')}`,
@@ -167,6 +189,11 @@ function common(program: Program, folder: string): readonly string[] {
 }
 
 function argumentsOf(port: number, folder: string, { durable = false, args = [] }: MariadbOptions): readonly string[] {
-  const listen = [`--port=${port}`, '--bind-address=127.0.0.1', `--socket=${join(folder, 's')}`, `--pid-file=${join(folder, 'pid')}`]
+  const listen = [
+    `--port=${port}`,
+    '--bind-address=127.0.0.1',
+    `--socket=${join(folder, 's')}`,
+    `--pid-file=${join(folder, 'pid')}`,
+  ]
   return [...listen, `--innodb-flush-log-at-trx-commit=${durable ? 1 : 2}`, ...args]
 }

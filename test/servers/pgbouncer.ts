@@ -1,6 +1,7 @@
 /**
- * PgBouncer between a client and a PostgreSQL server, in transaction mode unless told otherwise: what many applications have, and what takes from a client everything that
- * lives in a session (LISTEN, prepared statements, session locks, settings).
+ * PgBouncer between a client and a PostgreSQL server, in transaction mode unless told otherwise: what many applications
+ * have, and what takes from a client everything that lives in a session (LISTEN, prepared statements, session locks,
+ * settings).
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -45,7 +46,10 @@ export class PgBouncer implements AsyncDisposable {
       program,
       args: (folder) => {
         writeFileSync(join(folder, 'pgbouncer.ini'), configuration(target, port, options))
-        writeFileSync(join(folder, 'users.txt'), ['postgres', ...(options.users ?? [])].map((user) => `"${user}" ""\n`).join(''))
+        writeFileSync(
+          join(folder, 'users.txt'),
+          ['postgres', ...(options.users ?? [])].map((user) => `"${user}" ""\n`).join(''),
+        )
         return ['pgbouncer.ini']
       },
       ready: async () => {
@@ -73,7 +77,11 @@ export class PgBouncer implements AsyncDisposable {
   }
 }
 
-function configuration(target: { readonly host: string; readonly port: number }, port: number, options: PgBouncerOptions): string {
+function configuration(
+  target: { readonly host: string; readonly port: number },
+  port: number,
+  options: PgBouncerOptions,
+): string {
   return `
 [databases]
 * = host=${target.host} port=${target.port}

@@ -1,8 +1,9 @@
 /**
  * Free ports on loopback.
  *
- * They are drawn from below the range out of which systems give ports to outgoing connections (from 32768 on Linux, 49152 elsewhere). A server that is killed
- * and started again therefore finds its port still free, and two test processes that ask at the same moment hardly ever draw the same one.
+ * They are drawn from below the range out of which systems give ports to outgoing connections (from 32768 on Linux,
+ * 49152 elsewhere). A server that is killed and started again therefore finds its port still free, and two test
+ * processes that ask at the same moment hardly ever draw the same one.
  */
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,8 +1,9 @@
 /**
  * PostgreSQL for tests and benchmarks: a server of our own, or the one HOLDFAST_TEST_POSTGRES_URL names.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do such things ask for `findOwnPostgres`.
- * Whatever a test makes in a database it makes in one of its own (`database()`), so that tests on one server do not meet.
+ * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * such things ask for `findOwnPostgres`. Whatever a test makes in a database it makes in one of its own (`database()`),
+ * so that tests on one server do not meet.
  */
 import { randomBytes } from 'node:crypto'
 import { realpathSync } from 'node:fs'
@@ -17,7 +18,8 @@ const recipe: Recipe = {
   program: 'postgres',
   places: ['/usr/lib/postgresql/*/bin', '/usr/pgsql-*/bin', '/opt/homebrew/opt/postgresql@*/bin'],
   packages: ['postgresql-15', 'postgresql-client-15'],
-  install: '`apt-get install postgresql` (Debian, Ubuntu) or `brew install postgresql` (macOS), or set HOLDFAST_TEST_POSTGRES_URL',
+  install:
+    '`apt-get install postgresql` (Debian, Ubuntu) or `brew install postgresql` (macOS), or set HOLDFAST_TEST_POSTGRES_URL',
 }
 
 /** Where a PostgreSQL comes from: a program to start, or the URL of one that runs. */
@@ -25,8 +27,8 @@ export type PostgresSource = { readonly program: Program } | { readonly url: str
 
 export interface PostgresOptions {
   /**
-   * Write to disk before answering, as a server does by default; then `kill` and a failing machine lose nothing. Without it, `kill -9` still loses nothing, since the
-   * operating system lives on.
+   * Write to disk before answering, as a server does by default; then `kill` and a failing machine lose nothing.
+   * Without it, `kill -9` still loses nothing, since the operating system lives on.
    */
   readonly fsync?: boolean
   /** Be a replica of that server (its URL), which answers questions and refuses writes. */
@@ -62,7 +64,8 @@ export class PostgresServer implements AsyncDisposable {
       prepare: preparation(dirname(realpathSync(source.program.path)), options.standbyOf),
       args: (folder) => argumentsOf(port, folder, options),
       ready: () => answers(url),
-      // A "fast" shutdown: the default one waits until the last client has gone. Killed, it would leave a segment of shared memory in the machine.
+      // A "fast" shutdown: the default one waits until the last client has gone. Killed, it would leave a segment of
+      // shared memory in the machine.
       stopSignal: 'SIGINT',
       endSignal: 'SIGQUIT',
     })
@@ -149,12 +152,31 @@ function preparation(programs: string, standbyOf: string | undefined): NonNullab
   if (standbyOf === undefined) {
     return {
       program: join(programs, 'initdb'),
-      args: (folder) => ['-D', join(folder, 'data'), '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--no-locale', '--no-sync'],
+      args: (folder) => [
+        '-D',
+        join(folder, 'data'),
+        '-A',
+        'trust',
+        '-U',
+        'postgres',
+        '-E',
+        'UTF8',
+        '--no-locale',
+        '--no-sync',
+      ],
     }
   }
   return {
     program: join(programs, 'pg_basebackup'),
-    args: (folder) => ['-D', join(folder, 'data'), '-d', standbyOf, '--write-recovery-conf', '--checkpoint=fast', '--no-sync'],
+    args: (folder) => [
+      '-D',
+      join(folder, 'data'),
+      '-d',
+      standbyOf,
+      '--write-recovery-conf',
+      '--checkpoint=fast',
+      '--no-sync',
+    ],
   }
 }
 

@@ -1,9 +1,10 @@
 /**
  * Where the programs of real servers come from: what is installed, else our cache, else fetched into the cache.
  *
- * Each way is tried and its program run once (`--version`), so that a broken installation, or a cache that no longer fits the machine after
- * an upgrade, leads to the next way and not to a baffling test failure. When every way fails, the answer is `Missing`, with the reasons and the
- * command that helps; `suite.ts` turns that into a counted skip, or, under CI, into a failure.
+ * Each way is tried and its program run once (`--version`), so that a broken installation, or a cache that no longer
+ * fits the machine after an upgrade, leads to the next way and not to a baffling test failure. When every way fails,
+ * the answer is `Missing`, with the reasons and the command that helps; `suite.ts` turns that into a counted skip, or,
+ * under CI, into a failure.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
@@ -56,7 +57,8 @@ export async function findProgram(recipe: Recipe): Promise<Program | Missing> {
     ['fetch', () => fetched(recipe)],
   ]
   // Changing the system is for machines that are thrown away.
-  if (weAreRoot && process.env.CI) ways.push(['apt-get install', () => installPackages(recipe.packages).then(() => installed(recipe))])
+  if (weAreRoot && process.env.CI)
+    ways.push(['apt-get install', () => installPackages(recipe.packages).then(() => installed(recipe))])
   const reasons: string[] = []
   for (const [way, tryIt] of ways) {
     try {
@@ -80,8 +82,9 @@ async function cached(recipe: Recipe): Promise<Program | undefined> {
 }
 
 /**
- * Fetch into a folder of our own and move it to its place when complete, so that two test processes that fetch at once do not meet: the first
- * one wins, and the other takes what is there. An unusable cache, if we get here in spite of one, is replaced.
+ * Fetch into a folder of our own and move it to its place when complete, so that two test processes that fetch at once
+ * do not meet: the first one wins, and the other takes what is there. An unusable cache, if we get here in spite of
+ * one, is replaced.
  */
 async function fetched(recipe: Recipe): Promise<Program | undefined> {
   const target = join(cacheFolder(), recipe.name)
@@ -91,8 +94,10 @@ async function fetched(recipe: Recipe): Promise<Program | undefined> {
   try {
     const root = join(work, 'root')
     await fetchPackages(recipe.packages, root, join(work, 'apt'))
-    if ((await unpacked(recipe, root)) === undefined) throw new Error(`${recipe.packages.join(', ')} hold no ${recipe.program}`)
-    if (existsSync(target) && (await cached(recipe).catch(() => undefined)) === undefined) await rm(target, { recursive: true })
+    if ((await unpacked(recipe, root)) === undefined)
+      throw new Error(`${recipe.packages.join(', ')} hold no ${recipe.program}`)
+    if (existsSync(target) && (await cached(recipe).catch(() => undefined)) === undefined)
+      await rm(target, { recursive: true })
     await rename(root, target).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error
     })
@@ -109,13 +114,22 @@ async function unpacked(recipe: Recipe, root: string): Promise<Program | undefin
 }
 
 /** Undefined if the program is nowhere; throws if it is somewhere and runs nowhere. */
-async function firstThatRuns(recipe: Recipe, root: string, places: readonly string[], env: Program['env']): Promise<Program | undefined> {
+async function firstThatRuns(
+  recipe: Recipe,
+  root: string,
+  places: readonly string[],
+  env: Program['env'],
+): Promise<Program | undefined> {
   let failure: unknown
   for (const place of places.flatMap(expand)) {
     const path = join(place, recipe.program)
     if (place === '' || !existsSync(path)) continue
     try {
-      const { stdout } = await run(path, ['--version'], { env: { ...process.env, ...env }, timeout: 30_000, ...serverUser })
+      const { stdout } = await run(path, ['--version'], {
+        env: { ...process.env, ...env },
+        timeout: 30_000,
+        ...serverUser,
+      })
       return { path, version: stdout.trim(), root, env }
     } catch (error) {
       failure = error

@@ -1,11 +1,13 @@
 /**
  * Faults on the way to a server, without root: a TCP proxy that delays, swallows, cuts or refuses.
  *
- * It behaves like a network, not like a filter. Bytes of an open connection are never thrown away: what a black hole swallows is delivered late, in order, when the
- * network heals, as TCP would retransmit it; a command can so arrive long after its caller gave up. Cutting a connection (`reset`,
- * `refuse`, `close`) loses what is under way. `blackHole('replies')` and then `reset()` is the unknown outcome: the command was applied, the answer never came.
+ * It behaves like a network, not like a filter. Bytes of an open connection are never thrown away: what a black hole
+ * swallows is delivered late, in order, when the network heals, as TCP would retransmit it; a command can so arrive
+ * long after its caller gave up. Cutting a connection (`reset`, `refuse`, `close`) loses what is under way.
+ * `blackHole('replies')` and then `reset()` is the unknown outcome: the command was applied, the answer never came.
  *
- * One difference remains: a new connection into a black hole is accepted (by the kernel, before us) and then met by silence.
+ * One difference remains: a new connection into a black hole is accepted (by the kernel, before us) and then met by
+ * silence.
  */
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -18,7 +20,10 @@ interface Conditions {
   readonly swallow: Set<Way>
 }
 
-/** What travels: data, the orderly end of a stream, or the news that the other side is gone. A black hole holds all three. */
+/**
+ * What travels: data, the orderly end of a stream, or the news that the other side is gone. A black hole holds all
+ * three.
+ */
 type Parcel = Buffer | 'end' | 'reset'
 
 /** One way of one connection. */
@@ -169,7 +174,12 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   #join(client: Socket): void {
-    const server = connect({ port: this.#target.port, host: this.#target.host ?? '127.0.0.1', allowHalfOpen: true, noDelay: true })
+    const server = connect({
+      port: this.#target.port,
+      host: this.#target.host ?? '127.0.0.1',
+      allowHalfOpen: true,
+      noDelay: true,
+    })
     const cut = (): void => this.#cut(connection)
     const connection: Connection = {
       client,
@@ -194,7 +204,10 @@ export class FaultProxy implements AsyncDisposable {
   }
 }
 
-/** One that is about to end cannot be reset: libuv refuses (EINVAL), and Node forgets the handle without closing it, so that the process would never end. */
+/**
+ * One that is about to end cannot be reset: libuv refuses (EINVAL), and Node forgets the handle without closing it, so
+ * that the process would never end.
+ */
 function cut(socket: Socket): void {
   if (socket.writableEnded) socket.destroy()
   else socket.resetAndDestroy()

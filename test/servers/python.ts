@@ -1,6 +1,6 @@
 /**
- * A Python that has redis-py, for tests of interoperability: the one that is installed, or Debian's package, unpacked into our cache. It runs small programs, in
- * processes of their own.
+ * A Python that has redis-py, for tests of interoperability: the one that is installed, or Debian's package, unpacked
+ * into our cache. It runs small programs, in processes of their own.
  */
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -31,7 +31,9 @@ export class Python {
         reasons.push((error as Error).message.trim().split('\n').at(-1) ?? '')
       }
     }
-    return new Missing(`no redis-py for python3 (${reasons.join('; ')}). To get it: apt-get install ${PACKAGE}, or pip install redis`)
+    return new Missing(
+      `no redis-py for python3 (${reasons.join('; ')}). To get it: apt-get install ${PACKAGE}, or pip install redis`,
+    )
   }
 
   private constructor(path: string | undefined) {
@@ -40,7 +42,11 @@ export class Python {
 
   /** What the program prints. Rejects if it fails. */
   async run(program: string): Promise<string> {
-    const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1', ...(this.#path === undefined ? {} : { PYTHONPATH: this.#path }) }
+    const env = {
+      ...process.env,
+      PYTHONDONTWRITEBYTECODE: '1',
+      ...(this.#path === undefined ? {} : { PYTHONPATH: this.#path }),
+    }
     const { stdout } = await run('python3', ['-c', program], { env, timeout: 60_000 })
     return stdout.trim()
   }

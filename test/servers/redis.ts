@@ -1,7 +1,8 @@
 /**
  * Redis for tests and benchmarks: a server of our own, or the one HOLDFAST_TEST_REDIS_URL names.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do such things ask for `findOwnRedis`.
+ * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * such things ask for `findOwnRedis`.
  */
 import { freePort } from './ports.ts'
 import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
@@ -13,7 +14,8 @@ const recipe: Recipe = {
   program: 'redis-server',
   places: [],
   packages: ['redis-server', 'redis-tools'],
-  install: '`apt-get install redis-server` (Debian, Ubuntu) or `brew install redis` (macOS), or set HOLDFAST_TEST_REDIS_URL',
+  install:
+    '`apt-get install redis-server` (Debian, Ubuntu) or `brew install redis` (macOS), or set HOLDFAST_TEST_REDIS_URL',
 }
 
 /** Where a Redis comes from: a program to start, or the URL of one that runs. */

@@ -1,8 +1,8 @@
 /**
  * The smallest Redis client that serves our tests: one connection, commands in order, messages of subscriptions.
  *
- * Tests of facts about the server must not depend on a client library's opinion of them (retries, queues, transformed replies), so this one has none.
- * RESP2: https://redis.io/docs/latest/develop/reference/protocol-spec/
+ * Tests of facts about the server must not depend on a client library's opinion of them (retries, queues, transformed
+ * replies), so this one has none. RESP2: https://redis.io/docs/latest/develop/reference/protocol-spec/
  */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -38,7 +38,8 @@ export class Resp implements AsyncDisposable {
 
   static async connect(options: RespOptions): Promise<Resp> {
     const socket = connect({ port: options.port, host: options.host ?? '127.0.0.1', noDelay: true })
-    if (options.silenceMs !== undefined) socket.setTimeout(options.silenceMs, () => socket.destroy(new Error('no answer')))
+    if (options.silenceMs !== undefined)
+      socket.setTimeout(options.silenceMs, () => socket.destroy(new Error('no answer')))
     await once(socket, 'connect')
     const client = new Resp(socket)
     if (options.password !== undefined) await client.command('AUTH', options.password)

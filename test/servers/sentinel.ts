@@ -41,7 +41,10 @@ export class SentinelDeployment implements AsyncDisposable {
     return [await this.master()]
   }
 
-  /** The server that all sentinels call the master. After a fail-over they take a while to agree, and a client may ask any of them. */
+  /**
+   * The server that all sentinels call the master. After a fail-over they take a while to agree, and a client may ask
+   * any of them.
+   */
   async master(): Promise<RedisServer> {
     const named = new Set<string>()
     for (const { port } of this.#sentinels) {
@@ -55,7 +58,9 @@ export class SentinelDeployment implements AsyncDisposable {
   }
 
   /** Kill the master, or end it, or stop it in its tracks, and wait until another one is in its place and serves. */
-  async failOver(how: 'kill' | 'stop' | 'pause' = 'kill'): Promise<{ readonly old: RedisServer; readonly new: RedisServer }> {
+  async failOver(
+    how: 'kill' | 'stop' | 'pause' = 'kill',
+  ): Promise<{ readonly old: RedisServer; readonly new: RedisServer }> {
     const old = await this.master()
     await old.process?.[how]()
     await until('another master', async () => {
@@ -109,8 +114,16 @@ async function startSentinel(program: Program, masterPort: number): Promise<{ po
     program,
     args: (folder) => {
       const settings = [
-        ...[`port ${port}`, 'bind 127.0.0.1', `dir ${folder}`, `sentinel monitor ${NAME} 127.0.0.1 ${masterPort} ${QUORUM}`],
-        ...[`sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`, `sentinel failover-timeout ${NAME} ${FAILOVER_MS}`],
+        ...[
+          `port ${port}`,
+          'bind 127.0.0.1',
+          `dir ${folder}`,
+          `sentinel monitor ${NAME} 127.0.0.1 ${masterPort} ${QUORUM}`,
+        ],
+        ...[
+          `sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`,
+          `sentinel failover-timeout ${NAME} ${FAILOVER_MS}`,
+        ],
       ]
       const file = join(folder, 'sentinel.conf')
       writeFileSync(file, `${settings.join('\n')}\n`)

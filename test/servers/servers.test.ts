@@ -1,6 +1,7 @@
 /**
- * The harness itself, shown on real servers: what a test does to a server happens to it, and nothing is left behind, not even by a test process
- * that is killed with -9. That last one runs the compiled harness in a process of its own, so `npm run build` comes first.
+ * The harness itself, shown on real servers: what a test does to a server happens to it, and nothing is left behind,
+ * not even by a test process that is killed with -9. That last one runs the compiled harness in a process of its own,
+ * so `npm run build` comes first.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -110,7 +111,9 @@ await describeServer('a server of our own', findOwnRedis, (source) => {
       const { process: server } = await RedisServer.start(await findOwnRedis())
       console.log(JSON.stringify({ pid: server.pid, folder: server.folder }))
       setInterval(() => {}, 1000)`
-    const victim = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const victim = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
     const [line] = await once(victim.stdout, 'data')
     const { pid, folder } = JSON.parse(String(line))
     expect(alive(pid)).toBe(true)
@@ -133,7 +136,9 @@ await describeServer('a server of many processes', findOwnPostgres, () => {
       server.process.pause()
       console.log(JSON.stringify({ pids: [server.process.pid, backend], folder: server.process.folder }))
       setInterval(() => {}, 1000)`
-    const victim = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const victim = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
     const [line] = await once(victim.stdout, 'data')
     const { pids, folder } = JSON.parse(String(line)) as { pids: number[]; folder: string }
     for (const pid of pids) await until(() => expect(stateOf(pid)).toBe('T'))

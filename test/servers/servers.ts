@@ -1,14 +1,16 @@
 /**
- * A real server as a test sees it: started in a temporary folder of its own, killed, stopped in its tracks, started again in the same folder,
- * and surely gone at the end.
+ * A real server as a test sees it: started in a temporary folder of its own, killed, stopped in its tracks, started
+ * again in the same folder, and surely gone at the end.
  *
- * "Surely" is the hard part: a test process can be killed with -9 itself, and then runs no clean-up. So each server has a guardian, a shell
- * that waits on a pipe whose other end only the test process has. When that process ends, however it ends, the pipe closes, and the
- * guardian kills the server with everything it started and removes the folder. Guardian and server come from one `sh`, which forks the
- * first and then *becomes* the second: there is no moment without a guardian, and the pid we know is the server's own.
+ * "Surely" is the hard part: a test process can be killed with -9 itself, and then runs no clean-up. So each server has
+ * a guardian, a shell that waits on a pipe whose other end only the test process has. When that process ends, however
+ * it ends, the pipe closes, and the guardian kills the server with everything it started and removes the folder.
+ * Guardian and server come from one `sh`, which forks the first and then *becomes* the second: there is no moment
+ * without a guardian, and the pid we know is the server's own.
  *
- * A server may be several processes: PostgreSQL has one for each connection, and makes each the leader of a group of its own, which no signal to the server's
- * group reaches. So whatever befalls the server befalls its children too; it is stopped first, since what is stopped has no more children.
+ * A server may be several processes: PostgreSQL has one for each connection, and makes each the leader of a group of
+ * its own, which no signal to the server's group reaches. So whatever befalls the server befalls its children too; it
+ * is stopped first, since what is stopped has no more children.
  *
  * What differs from server to server (arguments, what "ready" means) is in redis.ts and its neighbours.
  */
@@ -34,13 +36,16 @@ export interface ServerPlan {
   readonly prepare?: { readonly program: string; args(folder: string): readonly string[] }
   /** How the server is asked to end in good order; SIGTERM unless said. */
   readonly stopSignal?: NodeJS.Signals
-  /** How it ends for good. SIGKILL unless the server would then leave something behind in the machine, such as shared memory. */
+  /**
+   * How it ends for good. SIGKILL unless the server would then leave something behind in the machine, such as shared
+   * memory.
+   */
   readonly endSignal?: NodeJS.Signals
 }
 
 /**
- * $1 is the folder, the rest is the server. A line on the pipe (3) says that the server ended and was seen to; the end of the pipe, that nobody is
- * left to see to it. The group is killed last, since the guardian is in it too.
+ * $1 is the folder, the rest is the server. A line on the pipe (3) says that the server ended and was seen to; the end
+ * of the pipe, that nobody is left to see to it. The group is killed last, since the guardian is in it too.
  */
 const GUARDED = `
 folder=$1; shift
@@ -201,7 +206,9 @@ export class ServerProcess implements AsyncDisposable {
 
 /** Every process: its own id, its parent's, and its state, in which Z is dead but not yet buried. */
 function processes(): readonly { readonly pid: number; readonly parent: number; readonly state: string }[] {
-  const rows = execFileSync('ps', ['-A', '-o', 'pid=', '-o', 'ppid=', '-o', 'stat='], { encoding: 'utf8' }).trim().split('\n')
+  const rows = execFileSync('ps', ['-A', '-o', 'pid=', '-o', 'ppid=', '-o', 'stat='], { encoding: 'utf8' })
+    .trim()
+    .split('\n')
   return rows.map((row) => {
     const [pid = '', parent = '', state = ''] = row.trim().split(/\s+/)
     return { pid: Number(pid), parent: Number(parent), state }

@@ -1,6 +1,6 @@
 /**
- * A suite that needs a real server. Without one it is skipped, with the reason and the remedy in the report, counted; under CI it fails, since a green run
- * that tested nothing is a lie.
+ * A suite that needs a real server. Without one it is skipped, with the reason and the remedy in the report, counted;
+ * under CI it fails, since a green run that tested nothing is a lie.
  */
 import { describe, type TestContext, test } from 'vitest'
 import { Missing } from './programs.ts'

@@ -1,8 +1,9 @@
 /**
  * Who runs the servers, and where they may live.
  *
- * PostgreSQL refuses to run as root and no server here needs it, so under root every server is started as `nobody`. That user must be able to
- * reach the program and the folder: a cache below a closed home folder (`/root`) is of no use, and is passed over.
+ * PostgreSQL refuses to run as root and no server here needs it, so under root every server is started as `nobody`.
+ * That user must be able to reach the program and the folder: a cache below a closed home folder (`/root`) is of no
+ * use, and is passed over.
  */
 import { execFileSync } from 'node:child_process'
 import { accessSync, constants, existsSync, lstatSync, mkdirSync, statSync } from 'node:fs'
@@ -24,8 +25,9 @@ function idOf(which: '-u' | '-g'): number {
 }
 
 /**
- * The folder where fetched servers are kept: the first of the usual cache folders that we can write and the servers' user can reach. The last one, in
- * the shared temporary folder, carries our uid in its name and is refused if somebody else made it, since we run programs from it.
+ * The folder where fetched servers are kept: the first of the usual cache folders that we can write and the servers'
+ * user can reach. The last one, in the shared temporary folder, carries our uid in its name and is refused if somebody
+ * else made it, since we run programs from it.
  */
 export function cacheFolder(env: NodeJS.ProcessEnv = process.env): string {
   const places = [env.XDG_CACHE_HOME, home(env), weAreRoot ? '/var/cache' : undefined]

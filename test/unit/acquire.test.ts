@@ -178,7 +178,9 @@ describe('cancelling', () => {
     const warnings: Error[] = []
     const listener = (warning: Error): number => warnings.push(warning)
     process.on('warning', listener)
-    const asked = Array.from({ length: 20 }, (_, index) => watched(locks.mutex(`k${index}`).acquire({ signal: controller.signal })))
+    const asked = Array.from({ length: 20 }, (_, index) =>
+      watched(locks.mutex(`k${index}`).acquire({ signal: controller.signal })),
+    )
     await (await engine.next('enter')).answer(...asked.map(() => waiting(1)))
     controller.abort(reason)
     expect((await engine.next('leave')).keys).toHaveLength(20)
@@ -202,7 +204,10 @@ describe('cancelling', () => {
     await locks.mutex('b').acquire()
     const outer = await locks.mutex('a').acquire()
     clock.stall(TTL)
-    await expect(locks.mutex('b').acquire({ signal: outer.signal })).rejects.toMatchObject({ code: 'LEASE_LOST', key: 'a' })
+    await expect(locks.mutex('b').acquire({ signal: outer.signal })).rejects.toMatchObject({
+      code: 'LEASE_LOST',
+      key: 'a',
+    })
   })
 
   test('leaves nothing behind on the signal', async () => {

@@ -5,7 +5,8 @@ import type { Lock } from '../../src/core/lock.ts'
 import { busy, gone, held, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, inMemory, type MemoryWorld, scripted, settled, TTL, watched } from './world.ts'
 
-const mutexes = ({ locks }: Pick<MemoryWorld, 'locks'>, ...keys: readonly string[]): Lock[] => keys.map((key) => locks.mutex(key))
+const mutexes = ({ locks }: Pick<MemoryWorld, 'locks'>, ...keys: readonly string[]): Lock[] =>
+  keys.map((key) => locks.mutex(key))
 
 describe('when all are free', () => {
   test('one batch takes them, in bytewise order, and one gives them back', async () => {

@@ -1,4 +1,7 @@
-/** Wrong arguments: a TypeError or RangeError that says what was expected and what came, before anything is asked of the engine. */
+/**
+ * Wrong arguments: a TypeError or RangeError that says what was expected and what came, before anything is asked of the
+ * engine.
+ */
 import { describe, expect, test } from 'vitest'
 import type { Duration } from '../../src/core/duration.ts'
 import { UNLIMITED } from '../../src/core/engine.ts'
@@ -12,8 +15,12 @@ import { inMemory, scripted } from './world.ts'
 describe('a ttl', () => {
   test('shorter than the engine keeps, or longer than a day, is refused where the lock is created', () => {
     const { locks } = scripted({}, { minTtlMs: 1000 })
-    expect(() => locks.mutex('a', { ttl: 999 })).toThrow(new RangeError('ttl must be from 1000 ms (scripted) to 24 h; got 999 ms'))
-    expect(() => locks.rw('a', { ttl: '25h' })).toThrow(new RangeError('ttl must be from 1000 ms (scripted) to 24 h; got 90000000 ms'))
+    expect(() => locks.mutex('a', { ttl: 999 })).toThrow(
+      new RangeError('ttl must be from 1000 ms (scripted) to 24 h; got 999 ms'),
+    )
+    expect(() => locks.rw('a', { ttl: '25h' })).toThrow(
+      new RangeError('ttl must be from 1000 ms (scripted) to 24 h; got 90000000 ms'),
+    )
     expect(() => locks.semaphore('a', 2, { ttl: -1 })).toThrow(RangeError)
     expect(() => locks.election('a', { ttl: 'soon' as Duration })).toThrow(TypeError)
     expect(() => locks.mutex('a', { ttl: 1000 })).not.toThrow()

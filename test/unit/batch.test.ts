@@ -79,7 +79,8 @@ describe('what goes out together', () => {
 })
 
 describe('where calls overlap', () => {
-  const names = (count: number, letter = 'k'): string[] => Array.from({ length: count }, (_, index) => `${letter}${index}`)
+  const names = (count: number, letter = 'k'): string[] =>
+    Array.from({ length: count }, (_, index) => `${letter}${index}`)
   const sizes = (it: ReturnType<typeof batchWorld>): number[] => it.calls.map(({ keys }) => keys.length)
 
   test('a large batch goes out in two halves at once, so that both sides are busy', async () => {
@@ -117,7 +118,10 @@ describe('where calls overlap', () => {
     it.ask(...names(40), ...names(40, 'l'))
     it.ask('k0', 'l0', 'k1')
     await settled()
-    expect(it.calls.map(({ keys }) => keys)).toEqual([[...names(40), 'l0', 'l1', 'k0', 'l0', 'k1'], names(40, 'l').slice(2)])
+    expect(it.calls.map(({ keys }) => keys)).toEqual([
+      [...names(40), 'l0', 'l1', 'k0', 'l0', 'k1'],
+      names(40, 'l').slice(2),
+    ])
   })
 
   test('a hot key is not halved: behind the first half, the second would have to wait for its answer', async () => {

@@ -102,7 +102,13 @@ describe('time', () => {
     const it = machine()
     let last = it.passed()
     for (let step = 0; step < 500; step += 1) {
-      const happens = [() => it.awake(37), () => it.asleep(73), () => it.set(911), () => it.set(-617), () => it.asleep(5000)]
+      const happens = [
+        () => it.awake(37),
+        () => it.asleep(73),
+        () => it.set(911),
+        () => it.set(-617),
+        () => it.asleep(5000),
+      ]
       happens[(step * 7) % happens.length]?.()
       const now = it.passed()
       expect(now).toBeGreaterThanOrEqual(last)

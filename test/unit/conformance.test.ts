@@ -1,5 +1,6 @@
 /**
- * The conformance suite has teeth: engines that break one promise each fail the cases that are about it. And it is honest: what does not apply is not called passed.
+ * The conformance suite has teeth: engines that break one promise each fail the cases that are about it. And it is
+ * honest: what does not apply is not called passed.
  */
 import { describe, expect, test } from 'vitest'
 import { groups } from '../../conformance/cases/index.ts'
@@ -15,7 +16,10 @@ const defects: readonly Defect[] = [...lineDefects, ...lifeDefects, ...wordDefec
 const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))
 const LAST = 'no rejection went unhandled, in any process, in all of this'
 
-/** What no broken engine can show, because the core keeps these promises, whatever the engine does. Its rules have tests of their own. */
+/**
+ * What no broken engine can show, because the core keeps these promises, whatever the engine does. Its rules have tests
+ * of their own.
+ */
 const ABOUT_THE_CORE: readonly string[] = [
   'a grant that is announced before the enter is answered is not lost',
   'an answer "waiting" from before the grant does not take the lease away',
@@ -39,7 +43,10 @@ const memoryWorld = (): World => {
 
 /** The outcome of one case in one world. */
 async function outcomeOf(world: () => World, wanted: string, limitMs?: number): Promise<Result> {
-  const [result] = await runCases(world, { only: (name) => name === wanted, ...(limitMs === undefined ? {} : { limitMs }) })
+  const [result] = await runCases(world, {
+    only: (name) => name === wanted,
+    ...(limitMs === undefined ? {} : { limitMs }),
+  })
   return result ?? expect.fail(`no case is called '${wanted}'`)
 }
 
@@ -77,7 +84,10 @@ test('a rejection that nobody handles fails the case', async () => {
   }
   try {
     const result = await outcomeOf(careless, 'a try that is refused leaves no trace')
-    expect(result).toMatchObject({ outcome: 'failed', error: { message: expect.stringMatching(/unhandled.*forgotten/s) } })
+    expect(result).toMatchObject({
+      outcome: 'failed',
+      error: { message: expect.stringMatching(/unhandled.*forgotten/s) },
+    })
   } finally {
     for (const listener of listeners) process.on('unhandledRejection', listener)
   }
@@ -110,7 +120,11 @@ class Runner {
 
   readonly describe = (_name: string, body: () => void): void => body()
   readonly afterAll = (close: () => Promise<void>): void => void this.closing.push(close)
-  readonly it = (name: string, _options: object, run: (context: { skip(reason?: string): void }) => Promise<void>): void => {
+  readonly it = (
+    name: string,
+    _options: object,
+    run: (context: { skip(reason?: string): void }) => Promise<void>,
+  ): void => {
     this.tests.push(async () => {
       let how = 'passed'
       const skip = (reason?: string): void => {
@@ -167,12 +181,16 @@ describe('a runner that asks for one case', () => {
   }
 
   test('has others that mostly wait begun with it', async () => {
-    const names = groups.filter(({ property }) => property === 'trying').flatMap(({ cases }) => cases.map(({ name }) => name))
+    const names = groups
+      .filter(({ property }) => property === 'trying')
+      .flatMap(({ cases }) => cases.map(({ name }) => name))
     expect(await begun(names.slice(0, 2))).toBe(0)
   })
 
   test('has those that are played alone wait for their turn', async () => {
-    const names = groups.filter(({ property }) => property === 'order').flatMap(({ cases }) => cases.map(({ name }) => name))
+    const names = groups
+      .filter(({ property }) => property === 'order')
+      .flatMap(({ cases }) => cases.map(({ name }) => name))
     expect(await begun(names.slice(0, 2))).toBeGreaterThan(0)
   })
 

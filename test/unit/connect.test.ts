@@ -19,7 +19,9 @@ describe('a URL', () => {
   })
 
   test('with options that are wrong leaves no engine open', async () => {
-    const real = await vi.importActual<typeof import('../../src/engines/memory/engine.ts')>('../../src/engines/memory/engine.ts')
+    const real = await vi.importActual<typeof import('../../src/engines/memory/engine.ts')>(
+      '../../src/engines/memory/engine.ts',
+    )
     let disposed = 0
     const counting = {
       ...real.memory(),
@@ -79,7 +81,9 @@ describe('a password', () => {
 
   test('is not in an error', async () => {
     for (const url of urls) {
-      const error: unknown = await openEngine(url.replace(/^(?:redis|postgres)/, 'unknown')).catch((reason: unknown) => reason)
+      const error: unknown = await openEngine(url.replace(/^(?:redis|postgres)/, 'unknown')).catch(
+        (reason: unknown) => reason,
+      )
       expect(String(error)).not.toContain(secret)
     }
   })

@@ -22,7 +22,9 @@ describe('an acquire', () => {
     expect(events.of('ask')).toEqual([{ operation }])
     expect(events.of('grant')).toEqual([{ operation, token: 1n, waitedMs: 0, queued: false }])
     expect(events.of('release')).toEqual([{ operation, heldMs: 2000, lost: undefined }])
-    const same = [events.of('ask')[0], events.of('grant')[0], events.of('release')[0]].map((message) => message?.operation)
+    const same = [events.of('ask')[0], events.of('grant')[0], events.of('release')[0]].map(
+      (message) => message?.operation,
+    )
     expect(new Set(same).size).toBe(1)
   })
 

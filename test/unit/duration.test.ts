@@ -28,7 +28,9 @@ describe('a duration', () => {
         message: expect.stringMatching(/^ttl must be milliseconds or a string like '250ms', '30s', '5m' or '1h'; got /),
       })
     }
-    expect(caught(() => parseDuration('5d' as Duration, 'wait'))).toMatchObject({ message: expect.stringMatching(/^wait .*got '5d'$/) })
+    expect(caught(() => parseDuration('5d' as Duration, 'wait'))).toMatchObject({
+      message: expect.stringMatching(/^wait .*got '5d'$/),
+    })
   })
 
   test('that is a number out of range is a RangeError that says so', () => {

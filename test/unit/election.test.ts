@@ -142,7 +142,10 @@ describe('who leads', () => {
   })
 
   /** What an observer sees. */
-  function observe(election: ReturnType<Locks['election']>, signal?: AbortSignal): { seen: (string | undefined)[]; ended: Promise<void> } {
+  function observe(
+    election: ReturnType<Locks['election']>,
+    signal?: AbortSignal,
+  ): { seen: (string | undefined)[]; ended: Promise<void> } {
     const seen: (string | undefined)[] = []
     const watch = async (): Promise<void> => {
       for await (const leader of election.observe(signal === undefined ? {} : { signal }))
@@ -175,7 +178,9 @@ describe('who leads', () => {
     const { seen, ended } = observe(candidate('observer').election('jobs'), controller.signal)
     await settled()
     // It enters, and nobody renews for it.
-    await candidate('dying').engine.enter([{ key: 'jobs', id: 'x', holder: 'dying', weight: 1, limit: 1, ttlMs: 1000, wait: true }])
+    await candidate('dying').engine.enter([
+      { key: 'jobs', id: 'x', holder: 'dying', weight: 1, limit: 1, ttlMs: 1000, wait: true },
+    ])
     await clock.advance(999)
     expect(seen).toEqual([undefined, 'dying 1'])
     await clock.advance(1)

@@ -63,7 +63,15 @@ describe('instanceof', () => {
   })
 
   test('is not fooled by what only looks alike', () => {
-    const lookalikes = [null, undefined, 'LEASE_LOST', {}, new Error('x'), Object.assign(new Error('x'), { code: 'LEASE_LOST' }), () => {}]
+    const lookalikes = [
+      null,
+      undefined,
+      'LEASE_LOST',
+      {},
+      new Error('x'),
+      Object.assign(new Error('x'), { code: 'LEASE_LOST' }),
+      () => {},
+    ]
     for (const value of lookalikes) {
       expect(value instanceof HoldfastError).toBe(false)
       expect(value instanceof LeaseLostError).toBe(false)
@@ -81,7 +89,9 @@ describe('messages', () => {
   })
 
   test('say why a lease was lost', () => {
-    expect(new LeaseLostError('k', 7n, 'deadline').message).toBe("lost 'k' (token 7): no renewal was confirmed before its deadline")
+    expect(new LeaseLostError('k', 7n, 'deadline').message).toBe(
+      "lost 'k' (token 7): no renewal was confirmed before its deadline",
+    )
     expect(new LeaseLostError('k', null, 'evicted').message).toBe("lost 'k': it was evicted")
   })
 

@@ -1,4 +1,6 @@
-/** The codec: what is written is read again, whatever it is, and the bytes are those that Protocol Buffers prescribe. */
+/**
+ * The codec: what is written is read again, whatever it is, and the bytes are those that Protocol Buffers prescribe.
+ */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Messages } from '../../src/clients/etcd/frames.ts'

@@ -53,9 +53,23 @@ test('what could not be stored for want of space may have been; what was too muc
 
 test('a token that is older than users and roles is not bad for good; to have no right, or no user, is', () => {
   for (const message of ['etcdserver: invalid auth token', 'etcdserver: revision of auth store is old']) {
-    expect(new RpcError(STATUS.unauthenticated, message)).toMatchObject({ lasting: false, tokenRejected: true, refused: true })
-    expect(new RpcError(STATUS.invalidArgument, message)).toMatchObject({ lasting: false, tokenRejected: true, refused: true })
+    expect(new RpcError(STATUS.unauthenticated, message)).toMatchObject({
+      lasting: false,
+      tokenRejected: true,
+      refused: true,
+    })
+    expect(new RpcError(STATUS.invalidArgument, message)).toMatchObject({
+      lasting: false,
+      tokenRejected: true,
+      refused: true,
+    })
   }
-  expect(new RpcError(STATUS.invalidArgument, 'etcdserver: user name is empty')).toMatchObject({ lasting: true, tokenRejected: true })
-  expect(new RpcError(STATUS.permissionDenied, 'etcdserver: permission denied')).toMatchObject({ lasting: true, tokenRejected: false })
+  expect(new RpcError(STATUS.invalidArgument, 'etcdserver: user name is empty')).toMatchObject({
+    lasting: true,
+    tokenRejected: true,
+  })
+  expect(new RpcError(STATUS.permissionDenied, 'etcdserver: permission denied')).toMatchObject({
+    lasting: true,
+    tokenRejected: false,
+  })
 })

@@ -45,9 +45,12 @@ describe('an etcd URL', () => {
 describe('names in etcd', () => {
   const names = new Names('holdfast/')
 
-  test.each(['a', 'a/b', 'a%2Fb', '%', '%25', '/', 'á', '\u{1F512}', '0', 'a0'])('the key %j comes back from its name', (key) => {
-    expect(names.parse(names.entry(key, 'id'))).toEqual({ key, name: 'id' })
-  })
+  test.each(['a', 'a/b', 'a%2Fb', '%', '%25', '/', 'á', '\u{1F512}', '0', 'a0'])(
+    'the key %j comes back from its name',
+    (key) => {
+      expect(names.parse(names.entry(key, 'id'))).toEqual({ key, name: 'id' })
+    },
+  )
 
   test('no line is a part of another', () => {
     const keys = ['a', 'a/', 'a/b', 'a0', 'a%2F', 'a%2Fb', 'a.', 'ab']
@@ -55,7 +58,10 @@ describe('names in etcd', () => {
       const { key: from, end } = names.line(key)
       const inside = keys.filter((other) => {
         const entry = names.entry(other, 'ffff')
-        return Buffer.compare(Buffer.from(entry), Buffer.from(from)) >= 0 && Buffer.compare(Buffer.from(entry), Buffer.from(end)) < 0
+        return (
+          Buffer.compare(Buffer.from(entry), Buffer.from(from)) >= 0 &&
+          Buffer.compare(Buffer.from(entry), Buffer.from(end)) < 0
+        )
       })
       expect(inside).toEqual([key])
     }

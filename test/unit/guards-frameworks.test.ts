@@ -1,4 +1,7 @@
-/** The door in the frameworks themselves: let in with a token, refused with a stale one, none, or a malformed one, by real requests; and what is let in carries its token on. */
+/**
+ * The door in the frameworks themselves: let in with a token, refused with a stale one, none, or a malformed one, by
+ * real requests; and what is let in carries its token on.
+ */
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -19,7 +22,9 @@ interface Framework extends AsyncDisposable {
 const FRAMEWORKS: Readonly<Record<string, (door: Admission) => Promise<Framework>>> = {
   'node:http': async (door) =>
     await listening(
-      createServer((request, response) => door.node(request, response, () => response.end(String(door.bearer(request).token)))),
+      createServer((request, response) =>
+        door.node(request, response, () => response.end(String(door.bearer(request).token))),
+      ),
     ),
 
   Express: async (door) => {
@@ -34,14 +39,18 @@ const FRAMEWORKS: Readonly<Record<string, (door: Admission) => Promise<Framework
     app.addHook('preHandler', door.fastify)
     app.all('/accounts/7', async (request) => String(door.bearer(request).token))
     await app.listen({ host: '127.0.0.1', port: 0 })
-    return { ask: asking((app.server.address() as AddressInfo).port), [Symbol.asyncDispose]: async () => await app.close() }
+    return {
+      ask: asking((app.server.address() as AddressInfo).port),
+      [Symbol.asyncDispose]: async () => await app.close(),
+    }
   },
 
   Hono: async (door) => {
     const app = new Hono()
     app.use(door.hono)
     app.all('/accounts/7', (context) => context.text(String(door.bearer(context).token)))
-    const ask: Ask = async (method, token) => await app.request('http://localhost/accounts/7', { method, headers: headersOf(token) })
+    const ask: Ask = async (method, token) =>
+      await app.request('http://localhost/accounts/7', { method, headers: headersOf(token) })
     return { ask, [Symbol.asyncDispose]: async () => undefined }
   },
 }
@@ -58,7 +67,8 @@ async function listening(server: Server): Promise<Framework> {
 }
 
 function asking(port: number): Ask {
-  return async (method, token) => await fetch(`http://127.0.0.1:${port}/accounts/7`, { method, headers: headersOf(token) })
+  return async (method, token) =>
+    await fetch(`http://127.0.0.1:${port}/accounts/7`, { method, headers: headersOf(token) })
 }
 
 function headersOf(token: string | undefined): Record<string, string> {

@@ -1,6 +1,7 @@
 /**
- * Tokens across HTTP: a real server of node:http with a storage guard behind it, asked by real requests. Hono's middleware is called with real `Request` and `Response` objects, Fastify's hook with an object that has
- * the three documented methods of its reply; neither framework is installed here.
+ * Tokens across HTTP: a real server of node:http with a storage guard behind it, asked by real requests. Hono's
+ * middleware is called with real `Request` and `Response` objects, Fastify's hook with an object that has the three
+ * documented methods of its reply; neither framework is installed here.
  */
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
@@ -13,7 +14,11 @@ import { guard } from '../../src/guards/sqlite.ts'
 import { inMemory, TTL } from './world.ts'
 
 const driver = await loadDriver()
-const holder = (token: bigint, shared = false): { key: string; token: bigint; shared: boolean } => ({ key: '/doc', token, shared })
+const holder = (token: bigint, shared = false): { key: string; token: bigint; shared: boolean } => ({
+  key: '/doc',
+  token,
+  shared,
+})
 
 describe('a server of node:http', () => {
   const fence = guard()
@@ -72,7 +77,13 @@ describe('a server of node:http', () => {
     await expect(put(5n)).rejects.toThrow(expect.objectContaining({ resource: '/doc', offered: 5n, seen: 6n }))
     const plain = await fetch(url, { method: 'PUT', headers: { 'Fencing-Token': '5' } })
     expect([plain.status, plain.headers.get('content-type')]).toEqual([412, 'application/problem+json'])
-    expect(await plain.json()).toMatchObject({ type: 'urn:holdfast:stale-token', status: 412, resource: '/doc', offered: '5', seen: '6' })
+    expect(await plain.json()).toMatchObject({
+      type: 'urn:holdfast:stale-token',
+      status: 412,
+      resource: '/doc',
+      offered: '5',
+      seen: '6',
+    })
   })
 
   test('a door that has forgotten lets a stale one in, and the storage behind it does not', async () => {
@@ -112,9 +123,13 @@ test('a request ends with its lease', async () => {
 
 test('as middleware of Hono: what goes through goes on, what is refused is a Response', async () => {
   const door = admission({ resource: ({ url }) => new URL(url).pathname })
-  const context = (token: string): { req: { method: string; url: string; header(name: string): string | undefined } } => {
+  const context = (
+    token: string,
+  ): { req: { method: string; url: string; header(name: string): string | undefined } } => {
     const request = new Request('http://host/doc', { method: 'PUT', headers: { 'Fencing-Token': token } })
-    return { req: { method: request.method, url: request.url, header: (name) => request.headers.get(name) ?? undefined } }
+    return {
+      req: { method: request.method, url: request.url, header: (name) => request.headers.get(name) ?? undefined },
+    }
   }
   const gone: unknown[] = []
   const first = context('6')
@@ -136,7 +151,11 @@ test('as hook of Fastify: a refused request is answered by its reply, and by not
   expect(await door.fastify({ method: 'PUT', headers: { 'fencing-token': '6' } }, reply)).toBeUndefined()
   expect(said).toEqual([])
   expect(await door.fastify({ method: 'PUT', headers: { 'fencing-token': '5' } }, reply)).toBe(reply)
-  expect(said).toEqual([412, 'content-type: application/problem+json', expect.objectContaining({ offered: '5', seen: '6' })])
+  expect(said).toEqual([
+    412,
+    'content-type: application/problem+json',
+    expect.objectContaining({ offered: '5', seen: '6' }),
+  ])
 })
 
 test('the door remembers so many resources, and forgets those not seen for longest', async () => {

@@ -16,7 +16,11 @@ beforeEach(() => {
   return () => database.close()
 })
 
-const holder = (token: bigint, shared = false): { key: string; token: bigint; shared: boolean } => ({ key: 'order', token, shared })
+const holder = (token: bigint, shared = false): { key: string; token: bigint; shared: boolean } => ({
+  key: 'order',
+  token,
+  shared,
+})
 
 function inside<Result>(work: () => Result): Result {
   database.exec('begin immediate')
@@ -41,7 +45,10 @@ function tries(touch: Touch, token: bigint): boolean {
 }
 
 test('decides as the pure rule does, and stores the same marks', () => {
-  const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), fc.bigInt(1n, 9n)), { minLength: 1, maxLength: 20 })
+  const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), fc.bigInt(1n, 9n)), {
+    minLength: 1,
+    maxLength: 20,
+  })
   fc.assert(
     fc.property(touches, (all) => {
       database.exec('delete from holdfast_fence')
@@ -58,7 +65,9 @@ test('decides as the pure rule does, and stores the same marks', () => {
 test('knows tokens that no double holds', () => {
   const high = 2n ** 53n
   inside(() => fence.write(database, holder(high + 1n)))
-  expect(() => inside(() => fence.write(database, holder(high)))).toThrow(expect.objectContaining({ offered: high, seen: high + 1n }))
+  expect(() => inside(() => fence.write(database, holder(high)))).toThrow(
+    expect.objectContaining({ offered: high, seen: high + 1n }),
+  )
 })
 
 describe('outside of a transaction', () => {

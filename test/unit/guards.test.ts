@@ -69,14 +69,19 @@ describe('a guard refuses, with the reason,', () => {
   })
 
   test('a lease without a token', () => {
-    expect(() => visit({ key: 'doc', token: null, shared: false }, 'read')).toThrow(/without a token .* engine has no fencing/)
+    expect(() => visit({ key: 'doc', token: null, shared: false }, 'read')).toThrow(
+      /without a token .* engine has no fencing/,
+    )
   })
 
   test('what is no lease, and tokens that no backend could store', () => {
     expect(() => visit({ key: 'doc', token: 5n } as Bearer, 'read')).toThrow(TypeError)
-    expect(() => visit(undefined as unknown as Bearer, 'write')).toThrow('a guard takes a lease, or { key, token, shared }; got undefined')
+    expect(() => visit(undefined as unknown as Bearer, 'write')).toThrow(
+      'a guard takes a lease, or { key, token, shared }; got undefined',
+    )
     expect(() => visit({ key: 'doc', token: 5 as unknown as bigint, shared: false }, 'read')).toThrow('bigint')
-    for (const token of [-1n, 2n ** 63n - 1n]) expect(() => visit({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
+    for (const token of [-1n, 2n ** 63n - 1n])
+      expect(() => visit({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
     expect(() => visit({ key: 'doc', token: 1n, shared: false }, 'read', '')).toThrow(RangeError)
   })
 
@@ -89,7 +94,10 @@ describe('a guard refuses, with the reason,', () => {
   })
 })
 
-/** Eight workers of a mutex read, pause and write back one higher. A pause may outlast the lease: then somebody else holds meanwhile. */
+/**
+ * Eight workers of a mutex read, pause and write back one higher. A pause may outlast the lease: then somebody else
+ * holds meanwhile.
+ */
 function lostUpdates(seed: number, rule: 'none' | 'writes only' | 'both'): number {
   const random = chance(seed)
   let value = 0
@@ -109,9 +117,11 @@ function lostUpdates(seed: number, rule: 'none' | 'writes only' | 'both'): numbe
   }
   for (let token = 1n; token <= 40n; token += 1n) {
     if (passes('read', token)) paused.push({ token, read: value })
-    // The lease expires during the pause of one in four, of eight at most at a time. The others wake at any moment, in any order.
+    // The lease expires during the pause of one in four, of eight at most at a time. The others wake at any moment, in
+    // any order.
     if (random() < 0.75 || paused.length === 8) write(paused.pop() as (typeof paused)[number])
-    while (paused.length > 0 && random() < 0.3) write(paused.splice(Math.floor(random() * paused.length), 1)[0] as (typeof paused)[number])
+    while (paused.length > 0 && random() < 0.3)
+      write(paused.splice(Math.floor(random() * paused.length), 1)[0] as (typeof paused)[number])
   }
   paused.forEach(write)
   return acknowledged - value

@@ -11,7 +11,11 @@ interface Item extends Scheduled {
 function world(): { clock: CountingClock; heartbeat: Heartbeat<Item>; handled: string[] } {
   const clock = countingClock()
   const handled: string[] = []
-  return { clock, handled, heartbeat: new Heartbeat<Item>(clock, ({ name }) => handled.push(`${name} at ${clock.now()}`)) }
+  return {
+    clock,
+    handled,
+    heartbeat: new Heartbeat<Item>(clock, ({ name }) => handled.push(`${name} at ${clock.now()}`)),
+  }
 }
 
 const item = (name: string, slackMs = 0): Item => ({ name, slackMs, at: 0, slot: -1 })
@@ -52,27 +56,34 @@ describe('one timer', () => {
     const clock = countingClock()
     const handled: number[] = []
     // As Node's timers do, by a fraction of a millisecond.
-    const early = { ...clock, now: clock.now, timer: (ms: number, fire: () => void) => clock.timer(ms > 1 ? ms - 0.5 : ms, fire) }
+    const early = {
+      ...clock,
+      now: clock.now,
+      timer: (ms: number, fire: () => void) => clock.timer(ms > 1 ? ms - 0.5 : ms, fire),
+    }
     new Heartbeat<Item>(early, () => handled.push(clock.now())).put(item('a'), 10, clock.now())
     await clock.advance(100)
     expect(handled).toEqual([10])
   })
 
-  test.each([-500, 0, 1, 500])('that slept until %i ms after its time is set again for whatever is put next', async (overdueMs) => {
-    const clock = countingClock()
-    let asleepMs = 0
-    // As Node's timers do: they stand still while the machine sleeps, and our clock goes on.
-    const sleepy = { ...clock, now: () => clock.now() + asleepMs, asleepMs: () => asleepMs }
-    const handled: string[] = []
-    const heartbeat = new Heartbeat<Item>(sleepy, ({ name }) => handled.push(`${name} at ${sleepy.now()}`))
-    heartbeat.put(item('before'), 10_000, sleepy.now())
-    await clock.advance(1000)
-    asleepMs = 9000 + overdueMs
-    const wokenAt = sleepy.now()
-    heartbeat.put(item('after'), wokenAt + 20, wokenAt)
-    await clock.advance(600)
-    expect(handled.toSorted()).toEqual([`after at ${wokenAt + 20}`, `before at ${Math.max(10_000, wokenAt)}`])
-  })
+  test.each([-500, 0, 1, 500])(
+    'that slept until %i ms after its time is set again for whatever is put next',
+    async (overdueMs) => {
+      const clock = countingClock()
+      let asleepMs = 0
+      // As Node's timers do: they stand still while the machine sleeps, and our clock goes on.
+      const sleepy = { ...clock, now: () => clock.now() + asleepMs, asleepMs: () => asleepMs }
+      const handled: string[] = []
+      const heartbeat = new Heartbeat<Item>(sleepy, ({ name }) => handled.push(`${name} at ${sleepy.now()}`))
+      heartbeat.put(item('before'), 10_000, sleepy.now())
+      await clock.advance(1000)
+      asleepMs = 9000 + overdueMs
+      const wokenAt = sleepy.now()
+      heartbeat.put(item('after'), wokenAt + 20, wokenAt)
+      await clock.advance(600)
+      expect(handled.toSorted()).toEqual([`after at ${wokenAt + 20}`, `before at ${Math.max(10_000, wokenAt)}`])
+    },
+  )
 
   test('stopped, it handles nothing more and leaves no timer', async () => {
     const { clock, heartbeat, handled } = world()

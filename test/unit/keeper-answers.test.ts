@@ -1,4 +1,7 @@
-/** The order of answers: standing moves from waiting to held to gone, and never back, whatever comes late, twice or out of order. */
+/**
+ * The order of answers: standing moves from waiting to held to gone, and never back, whatever comes late, twice or out
+ * of order.
+ */
 import { describe, expect, test } from 'vitest'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
@@ -146,7 +149,8 @@ describe('an announcement that overtakes the answer to the enter', () => {
     const first = await engine.next('enter')
     await engine.tell({ key: 'a', id: first.ids[0] as string, standing: held(7n) })
     await clock.advance(3000)
-    // The stay that was announced has ended since (evicted, or forgotten by a restarted server), and this enter began another one behind somebody.
+    // The stay that was announced has ended since (evicted, or forgotten by a restarted server), and this enter began
+    // another one behind somebody.
     await (await engine.next('enter')).answer(waiting(1))
     expect(asked.state).toBe('pending')
   })

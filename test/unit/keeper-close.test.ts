@@ -151,7 +151,11 @@ describe('close', () => {
     void locks.close()
     await (await engine.next('leave')).answer(true)
     expect(asked.error).toBeInstanceOf(EngineError)
-    expect(asked.error).toMatchObject({ message: 'scripted: the locks were closed', outcome: 'not-applied', transient: false })
+    expect(asked.error).toMatchObject({
+      message: 'scripted: the locks were closed',
+      outcome: 'not-applied',
+      transient: false,
+    })
   })
 
   test('waits for an enter that is on its way, and leaves for it before the engine is closed', async () => {
@@ -194,7 +198,8 @@ describe('close', () => {
     const closed = watched(locks.close())
     for (let second = 0; second < 15; second += 1) {
       await clock.advance(1000)
-      for (const call of await engine.unseen()) if (call.startsWith('leave')) await (await engine.next('leave')).answer(true)
+      for (const call of await engine.unseen())
+        if (call.startsWith('leave')) await (await engine.next('leave')).answer(true)
     }
     expect(closed.state).toBe('resolved')
     expect(released.state).toBe('resolved')
@@ -313,7 +318,9 @@ describe('staying alive', () => {
     }
     await settled()
     expect(clock.alive).toBe(0)
-    expect(clock.timers, 'the timers of the heartbeat and of the batches, which serve whoever comes next').toBeLessThan(6)
+    expect(clock.timers, 'the timers of the heartbeat and of the batches, which serve whoever comes next').toBeLessThan(
+      6,
+    )
     await locks.close()
     expect(clock.timers).toBe(0)
   })

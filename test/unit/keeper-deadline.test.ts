@@ -228,10 +228,12 @@ describe('truth without timers', () => {
     const looks = {
       held: (lease) => expect(lease.held).toBe(false),
       remainingMs: (lease) => expect(lease.remainingMs).toBe(0),
-      assertHeld: (lease) => expect(() => lease.assertHeld()).toThrowError(expect.objectContaining({ why: 'deadline' })),
+      assertHeld: (lease) =>
+        expect(() => lease.assertHeld()).toThrowError(expect.objectContaining({ why: 'deadline' })),
       aborted: (lease) => expect(lease.signal.aborted).toBe(true),
       reason: (lease) => expect(lease.signal.reason).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' }),
-      throwIfAborted: (lease) => expect(() => lease.signal.throwIfAborted()).toThrowError(expect.objectContaining({ why: 'deadline' })),
+      throwIfAborted: (lease) =>
+        expect(() => lease.signal.throwIfAborted()).toThrowError(expect.objectContaining({ why: 'deadline' })),
     } satisfies Record<string, (lease: Lease) => void>
     for (const look of Object.values(looks)) {
       const { engine, clock, locks } = scripted()

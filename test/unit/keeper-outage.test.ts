@@ -84,7 +84,8 @@ describe('an outage longer than the ttl is told', () => {
     await renewal.fail(unreachable())
     for (let second = 0; second < TTL / 1000 + 2 && asked.state === 'pending'; second += 1) {
       await world.clock.advance(1000)
-      if ((await world.engine.unseen()).includes('renew a')) await (await world.engine.next('renew')).fail(unreachable())
+      if ((await world.engine.unseen()).includes('renew a'))
+        await (await world.engine.next('renew')).fail(unreachable())
     }
     expect(asked.error).toBeInstanceOf(EngineError)
     expect((await world.engine.next('leave')).ids).toEqual(renewal.ids)
@@ -145,7 +146,11 @@ describe('a subscription that fails', () => {
     engine.subscribing = () => Promise.reject(new Error('no route'))
     const tried = watched(locks.mutex('a').tryAcquire())
     await settled()
-    expect(tried.error).toMatchObject({ code: 'ENGINE', outcome: 'not-applied', message: 'scripted: cannot subscribe: no route' })
+    expect(tried.error).toMatchObject({
+      code: 'ENGINE',
+      outcome: 'not-applied',
+      message: 'scripted: cannot subscribe: no route',
+    })
   })
 
   test('is not waited for by later enters for ever: a frozen server that recovers is asked anew', async () => {

@@ -7,7 +7,20 @@ import { createLocks } from '../../src/locks.ts'
 
 describe('a key', () => {
   test('is 1 to 512 bytes of well-formed UTF-8 without NUL', () => {
-    for (const key of ['a', ' ', 'a b', 'á', '🔒', 'a/b', 'a}b', '{}x', '\n', 'x'.repeat(512), 'é'.repeat(256), '🔒'.repeat(128)]) {
+    for (const key of [
+      'a',
+      ' ',
+      'a b',
+      'á',
+      '🔒',
+      'a/b',
+      'a}b',
+      '{}x',
+      '\n',
+      'x'.repeat(512),
+      'é'.repeat(256),
+      '🔒'.repeat(128),
+    ]) {
       expect(() => checkKey(key), key).not.toThrow()
     }
   })

@@ -1,4 +1,7 @@
-/** The rule of the line, against somebody who does it the obvious way: a granter who remembers whom it let in, and lets in whoever is next and fits. */
+/**
+ * The rule of the line, against somebody who does it the obvious way: a granter who remembers whom it let in, and lets
+ * in whoever is next and fits.
+ */
 import { ok } from 'node:assert/strict'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
@@ -40,7 +43,9 @@ class Granter {
 const claim: fc.Arbitrary<Weighted> = fc.oneof(
   fc.constant({ weight: 1, limit: 1 }),
   fc.constant({ weight: 1, limit: UNLIMITED }),
-  fc.integer({ min: 2, max: 6 }).chain((limit) => fc.record({ weight: fc.integer({ min: 1, max: limit }), limit: fc.constant(limit) })),
+  fc
+    .integer({ min: 2, max: 6 })
+    .chain((limit) => fc.record({ weight: fc.integer({ min: 1, max: limit }), limit: fc.constant(limit) })),
 )
 
 /** Enter with a claim, or let the one at this place (of those who are there) leave. */

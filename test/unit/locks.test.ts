@@ -18,8 +18,28 @@ describe('looking', () => {
     await clock.advance(1000)
     const { entries } = await locks.inspect('gpu')
     expect(entries).toMatchObject([
-      { holder: 'me', state: 'held', token: 1n, weight: 2, limit: 2, ttlMs: TTL, remainingMs: TTL - 1000, ageMs: 1000, heldMs: 1000 },
-      { holder: 'me', state: 'waiting', token: 2n, weight: 1, limit: 2, ttlMs: TTL, remainingMs: TTL - 1000, ageMs: 1000, heldMs: null },
+      {
+        holder: 'me',
+        state: 'held',
+        token: 1n,
+        weight: 2,
+        limit: 2,
+        ttlMs: TTL,
+        remainingMs: TTL - 1000,
+        ageMs: 1000,
+        heldMs: 1000,
+      },
+      {
+        holder: 'me',
+        state: 'waiting',
+        token: 2n,
+        weight: 1,
+        limit: 2,
+        ttlMs: TTL,
+        remainingMs: TTL - 1000,
+        ageMs: 1000,
+        heldMs: null,
+      },
     ])
     expect((await locks.inspect('nobody')).entries).toEqual([])
   })
@@ -73,7 +93,9 @@ describe('an engine that does not answer', () => {
     const { engine, clock, locks } = scripted({ callTimeout: 2000 })
     const never = (): Promise<never> => new Promise(() => {})
     Object.assign(engine, { inspecting: never, evict: never })
-    const asked = [locks.inspect('a'), locks.evict('a', 1n), locks.election('a').leader()].map((each) => watched<unknown>(each))
+    const asked = [locks.inspect('a'), locks.evict('a', 1n), locks.election('a').leader()].map((each) =>
+      watched<unknown>(each),
+    )
     await clock.advance(2000)
     expect(asked.map(({ state }) => state)).toEqual(['rejected', 'rejected', 'rejected'])
     for (const { error } of asked) {

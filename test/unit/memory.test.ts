@@ -31,7 +31,8 @@ const claim = (id: string, more: Partial<Claim> = {}): Claim => ({
   ...more,
 })
 
-const states = async (engine: Engine): Promise<string[]> => (await engine.inspect('a')).entries.map(({ id, state }) => `${id} ${state}`)
+const states = async (engine: Engine): Promise<string[]> =>
+  (await engine.inspect('a')).entries.map(({ id, state }) => `${id} ${state}`)
 
 describe('an eviction', () => {
   test('`expire` of a holder refuses its renewals, and frees the line when its time is over', async () => {
@@ -51,8 +52,13 @@ describe('an eviction', () => {
     expect(await engine.evict('a', 1n, 'now')).toBe(true)
     await settled()
     expect(await states(engine)).toEqual(['y held'])
-    expect(news.map((each) => ('id' in each ? `${each.id} ${each.standing?.state}` : 'gap')).toSorted()).toEqual(['x gone', 'y held'])
-    expect(await engine.renew([claim('x')]), 'and the reason is remembered').toEqual([{ state: 'gone', why: 'evicted' }])
+    expect(news.map((each) => ('id' in each ? `${each.id} ${each.standing?.state}` : 'gap')).toSorted()).toEqual([
+      'x gone',
+      'y held',
+    ])
+    expect(await engine.renew([claim('x')]), 'and the reason is remembered').toEqual([
+      { state: 'gone', why: 'evicted' },
+    ])
     expect(await engine.enter([claim('x')])).toEqual([{ state: 'gone', why: 'evicted' }])
     expect(await engine.leave([claim('x')])).toEqual([false])
   })

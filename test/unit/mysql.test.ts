@@ -49,7 +49,9 @@ describe('the SQL', () => {
   })
 
   test('no name is longer than MySQL keeps them', () => {
-    const names = [...migration({ database: 's', name: 'x'.repeat(42) }).matchAll(/`(x+_\w+)`/g)].map(([, name]) => name ?? '')
+    const names = [...migration({ database: 's', name: 'x'.repeat(42) }).matchAll(/`(x+_\w+)`/g)].map(
+      ([, name]) => name ?? '',
+    )
     expect(names.length).toBeGreaterThan(20)
     expect(Math.max(...names.map((name) => name.length))).toBeLessThanOrEqual(64)
   })
@@ -66,7 +68,14 @@ describe('names and URLs', () => {
       options: { name: 'app' },
     })
     expect(parseUrl('mariadb:///db?socket=/run/mysqld/mysqld.sock')).toEqual({
-      target: { host: '127.0.0.1', port: 3306, user: '', password: '', database: 'db', socketPath: '/run/mysqld/mysqld.sock' },
+      target: {
+        host: '127.0.0.1',
+        port: 3306,
+        user: '',
+        password: '',
+        database: 'db',
+        socketPath: '/run/mysqld/mysqld.sock',
+      },
       options: {},
     })
     expect(migrationFor('mysql://?name=b')).toContain('`b_line`')
@@ -82,7 +91,15 @@ describe('names and URLs', () => {
 })
 
 describe('what is sent and what comes back', () => {
-  const claim = (key: string, id: string, holder = 'h') => ({ key, id, holder, weight: 1, limit: 2, ttlMs: 30_000, wait: true })
+  const claim = (key: string, id: string, holder = 'h') => ({
+    key,
+    id,
+    holder,
+    weight: 1,
+    limit: 2,
+    ttlMs: 30_000,
+    wait: true,
+  })
 
   test('a batch is in the order of the keys’ bytes, and in its own order where keys are the same', () => {
     const { args, order } = packIds([
@@ -142,7 +159,11 @@ describe('what is sent and what comes back', () => {
 
   test('statements for several lines name them in the order of their bytes', () => {
     const claims = ['é', 'b', 'a'].map((key) => claim(key, '0f'))
-    for (const { sql } of [takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims, 7)]) {
+    for (const { sql } of [
+      takeAllStatement(claims, '0c'),
+      makeAllStatement(claims, '0c'),
+      freeAllStatement(claims, 7),
+    ]) {
       expect([...sql.matchAll(/x'(61|62|c3a9)'/g)].map(([, key]) => key).slice(-3)).toEqual(['61', '62', 'c3a9'])
     }
   })
@@ -153,9 +174,11 @@ describe('what is sent and what comes back', () => {
     const [first] = claims as [ReturnType<typeof claim>]
     const texts = [
       packClaims(claims).args.join(' '),
-      ...[takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims, 7)].map(({ sql }) => sql),
-      ...[takeStatement(first, '0c'), makeStatement(first, '0c'), renewStatement(first), freeStatement(first)].map(({ values }) =>
-        values.join(' '),
+      ...[takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims, 7)].map(
+        ({ sql }) => sql,
+      ),
+      ...[takeStatement(first, '0c'), makeStatement(first, '0c'), renewStatement(first), freeStatement(first)].map(
+        ({ values }) => values.join(' '),
       ),
     ]
     for (const text of texts) expect(text).not.toContain('DROP')
@@ -193,7 +216,14 @@ describe('what is sent and what comes back', () => {
   test('an error of the client tells nothing of the server, unless nothing was sent', () => {
     const lost = Object.assign(new Error('lost'), { code: 'PROTOCOL_CONNECTION_LOST', errno: -104 })
     expect(fault(lost)).toMatchObject({ outcome: 'unknown', transient: true })
-    expect(fault(new NotSent(lost))).toMatchObject({ outcome: 'not-applied', transient: true, message: 'mysql: not connected: lost' })
-    expect(fault(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({ outcome: 'unknown', transient: false })
+    expect(fault(new NotSent(lost))).toMatchObject({
+      outcome: 'not-applied',
+      transient: true,
+      message: 'mysql: not connected: lost',
+    })
+    expect(fault(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({
+      outcome: 'unknown',
+      transient: false,
+    })
   })
 })

@@ -34,7 +34,9 @@ describe('`within`', () => {
     const a = await locks.mutex('a').acquire()
     const foreign = await inMemory().locks.mutex('b').acquire()
     const all = await locks.all([locks.mutex('c')]).acquire()
-    await expect(locks.mutex('b').acquire({ within: a })).rejects.toThrow(new TypeError("within must be a lease of 'b'; got one of 'a'"))
+    await expect(locks.mutex('b').acquire({ within: a })).rejects.toThrow(
+      new TypeError("within must be a lease of 'b'; got one of 'a'"),
+    )
     await expect(locks.mutex('c').acquire({ within: all })).rejects.toBeInstanceOf(TypeError)
     await expect(locks.mutex('c').acquire({ within: {} as Lease })).rejects.toBeInstanceOf(TypeError)
     await expect(locks.mutex('b').acquire({ within: foreign }), 'of another engine').rejects.toBeInstanceOf(TypeError)
@@ -44,7 +46,10 @@ describe('`within`', () => {
     const { locks } = inMemory()
     const outer = await locks.mutex('a').acquire()
     await outer.release()
-    await expect(locks.mutex('a').acquire({ within: outer })).rejects.toMatchObject({ code: 'LEASE_LOST', why: 'released' })
+    await expect(locks.mutex('a').acquire({ within: outer })).rejects.toMatchObject({
+      code: 'LEASE_LOST',
+      why: 'released',
+    })
   })
 })
 
@@ -53,7 +58,10 @@ test("whoever hears of a loss is not taken to be inside somebody else's work, th
   // As Node does: a timer fires in the async context in which it was set.
   const clock = { ...inner, timer: (ms: number, fire: () => void) => inner.timer(ms, AsyncResource.bind(fire)) }
   const engine = memory({ clock })
-  const locks = createLocks({ ...engine, renew: () => new Promise(() => {}) }, { clock, chance: evenChance(), ttl: TTL })
+  const locks = createLocks(
+    { ...engine, renew: () => new Promise(() => {}) },
+    { clock, chance: evenChance(), ttl: TTL },
+  )
   const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
   let overlapped = false
   let meanwhile: Promise<void> | undefined
@@ -64,7 +72,8 @@ test("whoever hears of a loss is not taken to be inside somebody else's work, th
       overlapped = true
     })
   })
-  // A stranger's work asks for something that has to be renewed soon: from here on, the heartbeat's timer is set in its context.
+  // A stranger's work asks for something that has to be renewed soon: from here on, the heartbeat's timer is set in its
+  // context.
   const work = k.using(async () => {
     await locks.mutex('brief', { ttl: '1s' }).acquire()
     await done.opened

@@ -8,13 +8,18 @@ describe('without `reentrant`', () => {
     const { locks } = inMemory()
     const nested = locks.mutex('a').using(() => locks.mutex('a').using(() => 'never'))
     await expect(nested).rejects.toBeInstanceOf(DeadlockError)
-    await expect(nested).rejects.toMatchObject({ key: 'a', message: expect.stringMatching(/'a'.*exclusive.*reentrant: true.*within/) })
+    await expect(nested).rejects.toMatchObject({
+      key: 'a',
+      message: expect.stringMatching(/'a'.*exclusive.*reentrant: true.*within/),
+    })
     expect(await locks.mutex('a').tryAcquire(), 'and the outer lease was released').toBeDefined()
   })
 
   test('however deep', async () => {
     const { locks } = inMemory()
-    const nested = locks.mutex('a').using(() => locks.mutex('b').using(async () => locks.mutex('a').using(() => 'never')))
+    const nested = locks
+      .mutex('a')
+      .using(() => locks.mutex('b').using(async () => locks.mutex('a').using(() => 'never')))
     await expect(nested).rejects.toBeInstanceOf(DeadlockError)
   })
 

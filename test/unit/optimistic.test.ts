@@ -1,4 +1,7 @@
-/** Optimistic changes: when it tries again, when it gives up, and what it says then. The clock and chance are ours; the store is a variable. */
+/**
+ * Optimistic changes: when it tries again, when it gives up, and what it says then. The clock and chance are ours; the
+ * store is a variable.
+ */
 import { describe, expect, test, vi } from 'vitest'
 import type { Clock } from '../../src/core/clock.ts'
 import { ConflictError } from '../../src/core/errors.ts'
@@ -67,8 +70,15 @@ describe('an optimistic change', () => {
 
   test('leaves what it was told to leave, and changes nothing where nothing is', async () => {
     const write = vi.fn(async () => true)
-    expect(await run({ read: async () => 1, change: () => undefined, write })).toEqual({ state: 'unchanged', before: 1, tries: 1 })
-    expect(await run({ read: async () => undefined, change: (before) => before, write })).toEqual({ state: 'missing', tries: 1 })
+    expect(await run({ read: async () => 1, change: () => undefined, write })).toEqual({
+      state: 'unchanged',
+      before: 1,
+      tries: 1,
+    })
+    expect(await run({ read: async () => undefined, change: (before) => before, write })).toEqual({
+      state: 'missing',
+      tries: 1,
+    })
     expect(write).not.toHaveBeenCalled()
   })
 
@@ -79,7 +89,12 @@ describe('an optimistic change', () => {
       pauses.push(delayMs)
       return clock.timer(0, fire)
     }
-    const options = { ...contested(100).options, clock: { ...clock, timer }, chance: { fraction: () => 0.5, id: () => '' }, retries: 8 }
+    const options = {
+      ...contested(100).options,
+      clock: { ...clock, timer },
+      chance: { fraction: () => 0.5, id: () => '' },
+      retries: 8,
+    }
     const done = tryOptimistically(options).catch(() => undefined)
     await clock.advance(1000)
     await done
@@ -91,7 +106,13 @@ describe('an optimistic change', () => {
     const over = new AbortController()
     const { options } = contested(100)
     const read = vi.fn(options.read)
-    const done = tryOptimistically({ ...options, read, clock, signal: over.signal, chance: { fraction: () => 0.5, id: () => '' } })
+    const done = tryOptimistically({
+      ...options,
+      read,
+      clock,
+      signal: over.signal,
+      chance: { fraction: () => 0.5, id: () => '' },
+    })
     await clock.advance(0)
     const reason = new Error('the client went away')
     over.abort(reason)
@@ -100,6 +121,7 @@ describe('an optimistic change', () => {
   })
 
   test('refuses a number of retries that is none', async () => {
-    for (const retries of [-1, 0.5, Number.NaN]) await expect(run({ ...contested(0).options, retries })).rejects.toThrow(RangeError)
+    for (const retries of [-1, 0.5, Number.NaN])
+      await expect(run({ ...contested(0).options, retries })).rejects.toThrow(RangeError)
   })
 })

@@ -53,7 +53,9 @@ describe('reported', () => {
     await nestedUsing(world, 'b', 'c')
     expect(world.reports).toEqual([])
     await nestedUsing(world, 'c', 'a')
-    expect(world.reports).toMatchObject([{ first: 'c', second: 'a', message: expect.stringContaining("'a' then 'b' then 'c' elsewhere") }])
+    expect(world.reports).toMatchObject([
+      { first: 'c', second: 'a', message: expect.stringContaining("'a' then 'b' then 'c' elsewhere") },
+    ])
   })
 
   test('not again for two keys that were reported as part of a circle', async () => {

@@ -1,7 +1,12 @@
 /** Telemetry, with a real OpenTelemetry SDK and a real pino: what a user would see in their own backend. */
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics'
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics'
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -63,8 +68,13 @@ describe('telemetry', () => {
     caller.end()
     const spans = new Map(spanExporter.getFinishedSpans().map((span) => [span.name, span]))
     expect(spans.get('holdfast.acquire')?.parentSpanContext?.spanId).toBe(caller.spanContext().spanId)
-    expect(spans.get('holdfast.hold')?.parentSpanContext?.spanId).toBe(spans.get('holdfast.acquire')?.spanContext().spanId)
-    expect(spans.get('holdfast.acquire')?.attributes).toMatchObject({ 'holdfast.lock.class': 'order:*', 'holdfast.engine': 'memory' })
+    expect(spans.get('holdfast.hold')?.parentSpanContext?.spanId).toBe(
+      spans.get('holdfast.acquire')?.spanContext().spanId,
+    )
+    expect(spans.get('holdfast.acquire')?.attributes).toMatchObject({
+      'holdfast.lock.class': 'order:*',
+      'holdfast.engine': 'memory',
+    })
     await locks.close()
   })
 

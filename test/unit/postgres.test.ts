@@ -40,7 +40,9 @@ describe('the SQL', () => {
   })
 
   test('no function is longer to call than PostgreSQL keeps names', () => {
-    const names = [...migration({ schema: 's', name: 'x'.repeat(48) }).matchAll(/"(x+_\w+)"/g)].map(([, name]) => name ?? '')
+    const names = [...migration({ schema: 's', name: 'x'.repeat(48) }).matchAll(/"(x+_\w+)"/g)].map(
+      ([, name]) => name ?? '',
+    )
     expect(names.length).toBeGreaterThan(20)
     expect(Math.max(...names.map((name) => name.length))).toBeLessThanOrEqual(63)
   })
@@ -61,18 +63,27 @@ describe('names and URLs', () => {
   })
 
   test('the URL to listen on is not printed: it may have a password', () => {
-    expect(redactUrl('postgres://u:secret@h/db?listenUrl=postgres%3A%2F%2Fu%3Asecret%40h')).toBe('postgres://u:***@h/db?listenUrl=***')
+    expect(redactUrl('postgres://u:secret@h/db?listenUrl=postgres%3A%2F%2Fu%3Asecret%40h')).toBe(
+      'postgres://u:***@h/db?listenUrl=***',
+    )
   })
 })
 
 describe('what is sent and what comes back', () => {
   test('an array of any texts is spelt so that each is itself', () => {
-    expect(texts(['a', 'NULL', '', 'a,b', '"', '\\', '{}', ' ', '\n'])).toBe('{"a","NULL","","a,b","\\"","\\\\","{}"," ","\n"}')
+    expect(texts(['a', 'NULL', '', 'a,b', '"', '\\', '{}', ' ', '\n'])).toBe(
+      '{"a","NULL","","a,b","\\"","\\\\","{}"," ","\n"}',
+    )
   })
 
   test('a letter that makes no sense is nothing, an answer that makes none is an error', () => {
-    for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]']) expect(letterOf(payload)).toBeUndefined()
-    expect(letterOf('["a","b","7",5.5]')).toEqual({ key: 'a', id: 'b', standing: { state: 'held', token: 7n, heldForMs: 5.5 } })
+    for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]'])
+      expect(letterOf(payload)).toBeUndefined()
+    expect(letterOf('["a","b","7",5.5]')).toEqual({
+      key: 'a',
+      id: 'b',
+      standing: { state: 'held', token: 7n, heldForMs: 5.5 },
+    })
     expect(letterOf('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
     expect(() => replyOf(7)).toThrow(/makes no sense/)
   })

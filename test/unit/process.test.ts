@@ -1,6 +1,6 @@
 /**
- * What the core does to the process it lives in: keep it alive, let it end, and never crash it. In processes of their own, which run what
- * `npm run build` emits.
+ * What the core does to the process it lives in: keep it alive, let it end, and never crash it. In processes of their
+ * own, which run what `npm run build` emits.
  */
 import { spawn } from 'node:child_process'
 import { pathToFileURL } from 'node:url'
@@ -24,7 +24,11 @@ async function run(body: string): Promise<Ended> {
     ${body}`
   // A process that should end and does not is ended: it must not outlive the test that failed because of it.
   const limits = { timeout: 30_000, killSignal: 'SIGKILL' } as const
-  const child = spawn(process.execPath, ['--input-type=module', '--unhandled-rejections=strict', '--eval', program], limits)
+  const child = spawn(
+    process.execPath,
+    ['--input-type=module', '--unhandled-rejections=strict', '--eval', program],
+    limits,
+  )
   let [out, err] = ['', '']
   child.stdout.on('data', (chunk) => {
     out += chunk
@@ -107,7 +111,8 @@ describe('a process', () => {
 })
 
 describe('a subscriber that throws', () => {
-  const throwing = (name: string): string => `subscribe('holdfast:${name}', () => { throw new Error('subscriber of ${name}') })`
+  const throwing = (name: string): string =>
+    `subscribe('holdfast:${name}', () => { throw new Error('subscriber of ${name}') })`
 
   test('is reported by Node as an uncaught exception, and disturbs no lock', async () => {
     const ended = await run(`

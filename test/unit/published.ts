@@ -29,7 +29,8 @@ export function published(...names: readonly EventName[]): Listening {
     get names() {
       return all.map(({ name }) => name)
     },
-    of: <Name extends EventName>(wanted: Name) => all.filter(({ name }) => name === wanted).map(({ message }) => message as Events[Name]),
+    of: <Name extends EventName>(wanted: Name) =>
+      all.filter(({ name }) => name === wanted).map(({ message }) => message as Events[Name]),
     [Symbol.dispose]() {
       for (const stop of listeners) stop()
     },

@@ -13,7 +13,12 @@ test.each([
   ['LOADING Redis is loading the dataset in memory', 'LOADING', 'not-applied', true],
   ['MOVED 3999 127.0.0.1:6381', 'MOVED', 'not-applied', true],
   ['CLUSTERDOWN The cluster is down', 'CLUSTERDOWN', 'not-applied', true],
-  ['Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request', 'TRYAGAIN', 'not-applied', true],
+  [
+    'Too many Cluster redirections. Last error: ReplyError: TRYAGAIN Multiple keys request',
+    'TRYAGAIN',
+    'not-applied',
+    true,
+  ],
   ["OOM command not allowed when used memory > 'maxmemory'.", 'OOM', 'not-applied', true],
   ['OOM: command not allowed', 'OOM', 'not-applied', true],
   ['WRONGPASS invalid username-password pair', 'WRONGPASS', 'not-applied', false],
@@ -34,7 +39,9 @@ test.each([
 })
 
 test('a certificate that does not convince is no matter of time', () => {
-  const error = Object.assign(new Error('self-signed certificate in certificate chain'), { code: 'SELF_SIGNED_CERT_IN_CHAIN' })
+  const error = Object.assign(new Error('self-signed certificate in certificate chain'), {
+    code: 'SELF_SIGNED_CERT_IN_CHAIN',
+  })
   expect(offline(error)).toMatchObject({ transient: false })
 })
 
@@ -43,7 +50,13 @@ const claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000
 test('claims of one class say it once, and claims of several say which is which', () => {
   expect(new Claims('c').arguments([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
   const tries = { ...claim, id: 'b', wait: false }
-  expect(new Claims('c').arguments([claim, tries, claim])).toEqual(['!"!', '1000', 'w a 1 1 1000 c h', '1000', 't a 1 1 1000 c h'])
+  expect(new Claims('c').arguments([claim, tries, claim])).toEqual([
+    '!"!',
+    '1000',
+    'w a 1 1 1000 c h',
+    '1000',
+    't a 1 1 1000 c h',
+  ])
   expect(renewArguments([claim, { ...claim, ttlMs: 5 }])).toEqual(['!"', '1000', '5'])
 })
 

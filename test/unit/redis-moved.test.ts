@@ -1,4 +1,7 @@
-/** A slot that is being moved: whoever holds alone is renewed and let go by its one key, whichever of the two servers the client heard last. */
+/**
+ * A slot that is being moved: whoever holds alone is renewed and let go by its one key, whichever of the two servers
+ * the client heard last.
+ */
 import { expect, test } from 'vitest'
 import { fault } from '../../src/clients/redis/errors.ts'
 import type { Caller } from '../../src/clients/redis/script-caller.ts'
@@ -10,7 +13,12 @@ import { alone, type Script } from '../../src/engines/redis/scripts.ts'
 /** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
 function callsWhile(error: string): Calls {
   const caller = {
-    call: async (script: Script, _words: readonly string[], _key: string, read: (reply: unknown) => unknown): Promise<unknown> => {
+    call: async (
+      script: Script,
+      _words: readonly string[],
+      _key: string,
+      read: (reply: unknown) => unknown,
+    ): Promise<unknown> => {
       if (script !== alone) throw fault(new Error(error))
       return read('7')
     },
@@ -28,7 +36,9 @@ test.each([
   redirections('MOVED 8097 127.0.0.1:30270'),
 ])('%s', async (error) => {
   const calls = callsWhile(error)
-  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toEqual([{ state: 'held', token: 7n, heldForMs: 3000 }])
+  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toEqual([
+    { state: 'held', token: 7n, heldForMs: 3000 },
+  ])
   expect(await calls.leave([{ key: 'k', id: 'i' }])).toEqual([true])
 })
 

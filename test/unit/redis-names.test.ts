@@ -1,12 +1,26 @@
-/** Names in Redis: every line has names of its own, all in the slot of its K. The hash is checked against values that Redis itself gives (CLUSTER KEYSLOT). */
+/**
+ * Names in Redis: every line has names of its own, all in the slot of its K. The hash is checked against values that
+ * Redis itself gives (CLUSTER KEYSLOT).
+ */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { counterKey, entriesPatterns, lineOfEntries, siblings, slotOf, tagOfSlot } from '../../src/engines/redis/names.ts'
+import {
+  counterKey,
+  entriesPatterns,
+  lineOfEntries,
+  siblings,
+  slotOf,
+  tagOfSlot,
+} from '../../src/engines/redis/names.ts'
 
 const CLUSTER = { cluster: true, keyPrefix: '' }
 
 /** Keys made of what makes trouble. */
-const oddKeys = fc.string({ unit: fc.constantFrom('{', '}', 'a', 'b', ':', '/', '*', 'é', 'hf1:entries:'), minLength: 1, maxLength: 8 })
+const oddKeys = fc.string({
+  unit: fc.constantFrom('{', '}', 'a', 'b', ':', '/', '*', 'é', 'hf1:entries:'),
+  minLength: 1,
+  maxLength: 8,
+})
 
 test.each([
   ['123456789', 12739],

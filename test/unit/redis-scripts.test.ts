@@ -10,10 +10,13 @@ const scripts = Object.entries(ENGINES).flatMap(([engine, all]) =>
   Object.entries(all).map(([name, script]) => ({ name: `${engine}: ${name}`, ...script })),
 )
 
-test.each(Object.keys(ENGINES))('scripts.ts of %s is made from the Lua files as they are: run npm run build', async (engine) => {
-  const { generate } = (await import('../../scripts/lua.mjs' as string)) as { generate(engine: string): string }
-  expect(readFileSync(`src/engines/${engine}/scripts.ts`, 'utf8')).toBe(generate(engine))
-})
+test.each(Object.keys(ENGINES))(
+  'scripts.ts of %s is made from the Lua files as they are: run npm run build',
+  async (engine) => {
+    const { generate } = (await import('../../scripts/lua.mjs' as string)) as { generate(engine: string): string }
+    expect(readFileSync(`src/engines/${engine}/scripts.ts`, 'utf8')).toBe(generate(engine))
+  },
+)
 
 test.each(scripts)('the SHA-1 of $name is that of its text', ({ sha, text }) => {
   expect(createHash('sha1').update(text).digest('hex')).toBe(sha)
@@ -26,7 +29,8 @@ test.each(Object.keys(ENGINES))(
     for (const file of readdirSync(folder)) {
       const header = readFileSync(`${folder}/${file}`, 'utf8').split(/^[^-]/m)[0] ?? ''
       expect(header, file).toMatch(/^-- \w/)
-      if (!header.includes('not a script of its own')) for (const part of ['KEYS', 'ARGV', 'Answer']) expect(header, file).toContain(part)
+      if (!header.includes('not a script of its own'))
+        for (const part of ['KEYS', 'ARGV', 'Answer']) expect(header, file).toContain(part)
     }
   },
 )

@@ -7,9 +7,18 @@ test.each([
   ['redis://db.example:7000/3', { kind: 'server', hosts: [{ host: 'db.example', port: 7000 }], db: 3, tls: false }],
   ['REDISS://db.example', { kind: 'server', hosts: [{ host: 'db.example', port: 6379 }], db: 0, tls: true }],
   ['redis://[::1]:7000', { kind: 'server', hosts: [{ host: '::1', port: 7000 }], db: 0, tls: false }],
-  ['redis://:p%40ss%3Aword@h', { kind: 'server', hosts: [{ host: 'h', port: 6379 }], password: 'p@ss:word', db: 0, tls: false }],
-  ['redis://u:a:b@h/0', { kind: 'server', hosts: [{ host: 'h', port: 6379 }], username: 'u', password: 'a:b', db: 0, tls: false }],
-  ['redis://h?prefix=&tls=true&ca=%2Fa', { kind: 'server', hosts: [{ host: 'h', port: 6379 }], prefix: '', ca: '/a', db: 0, tls: true }],
+  [
+    'redis://:p%40ss%3Aword@h',
+    { kind: 'server', hosts: [{ host: 'h', port: 6379 }], password: 'p@ss:word', db: 0, tls: false },
+  ],
+  [
+    'redis://u:a:b@h/0',
+    { kind: 'server', hosts: [{ host: 'h', port: 6379 }], username: 'u', password: 'a:b', db: 0, tls: false },
+  ],
+  [
+    'redis://h?prefix=&tls=true&ca=%2Fa',
+    { kind: 'server', hosts: [{ host: 'h', port: 6379 }], prefix: '', ca: '/a', db: 0, tls: true },
+  ],
   ['redis://h?replicas=2', { kind: 'server', hosts: [{ host: 'h', port: 6379 }], replicas: 2, db: 0, tls: false }],
   [
     'redis-sentinel://:pw@a,b:1/my%20master/2?sentinelPassword=s',
@@ -59,10 +68,14 @@ test.each([
 
 test('no message has the password in it', () => {
   for (const rest of ['h/zero', 'h:port', 'h?x=1', 'a,b', 'h?tls=no']) {
-    expect(() => parseUrl(`redis://user:hush@${rest}`)).toThrow(expect.not.objectContaining({ message: expect.stringContaining('hush') }))
+    expect(() => parseUrl(`redis://user:hush@${rest}`)).toThrow(
+      expect.not.objectContaining({ message: expect.stringContaining('hush') }),
+    )
   }
   // Secrets that were not encoded, and so look like something else.
   for (const secret of ['hu@sh', 'hu/sh', 'hu?sh', '1/sh', '1?sh', 'hu#sh']) {
-    expect(() => parseUrl(`redis://user:${secret}@h`)).toThrow(expect.not.objectContaining({ message: expect.stringMatching(/hu|sh/) }))
+    expect(() => parseUrl(`redis://user:${secret}@h`)).toThrow(
+      expect.not.objectContaining({ message: expect.stringMatching(/hu|sh/) }),
+    )
   }
 })

@@ -36,13 +36,22 @@ class World {
 
   constructor(seed = 1) {
     this.#chance = new Random(seed, 'w')
-    this.servers = Array.from({ length: CALM.nodes }, () => new SimulatedServer(() => 1_000_000 + this.time.now, String))
+    this.servers = Array.from(
+      { length: CALM.nodes },
+      () => new SimulatedServer(() => 1_000_000 + this.time.now, String),
+    )
   }
 
   client(): { readonly majority: Majority; readonly links: readonly Link[] } {
     const links = this.servers.map((server) => new Link(this.time, this.#chance, CALM, server))
     const clock = this.time.clock(1)
-    const majority = new Majority({ nodes: links, clock, chance: this.#chance.fork('c'), timeoutMs: 50, waits: () => undefined })
+    const majority = new Majority({
+      nodes: links,
+      clock,
+      chance: this.#chance.fork('c'),
+      timeoutMs: 50,
+      waits: () => undefined,
+    })
     for (const [index, link] of links.entries()) link.returned = () => majority.returned(index)
     return { majority, links }
   }
@@ -96,7 +105,8 @@ test('a key of an earlier attempt, whose answer was lost, is ours, and lives for
   const again = world.enter(majority, 'a')
   world.pass(20)
   expect(again[0]).toMatchObject({ state: 'held' })
-  for (const { keys } of world.servers) expect(keys.get('k')?.expiresAt).toBeGreaterThan(1_000_000 + world.time.now + 0.9 * TTL_MS)
+  for (const { keys } of world.servers)
+    expect(keys.get('k')?.expiresAt).toBeGreaterThan(1_000_000 + world.time.now + 0.9 * TTL_MS)
 })
 
 test('what was taken where no answer came is given back there too', () => {
@@ -194,7 +204,11 @@ test('nothing is given back to a server that was never asked, and never more tha
     }
   }
   away.break(5_000)
-  const claims = Array.from({ length: 1_000 }, (_, index) => ({ ...claim(`i${index}`, false), key: `k${index}`, ttlMs: 60_000 }))
+  const claims = Array.from({ length: 1_000 }, (_, index) => ({
+    ...claim(`i${index}`, false),
+    key: `k${index}`,
+    ttlMs: 60_000,
+  }))
   for (const one of claims) majority.enter([one], () => undefined)
   world.pass(100)
   asked.break(5_000)

@@ -1,4 +1,7 @@
-/** One timer for all calls that may stay unanswered: each ends when its time is over, not before, and not if it was answered. */
+/**
+ * One timer for all calls that may stay unanswered: each ends when its time is over, not before, and not if it was
+ * answered.
+ */
 import { expect, test } from 'vitest'
 import { Time } from '../../simulation/redlock/time.ts'
 import type { Clock } from '../../src/core/clock.ts'

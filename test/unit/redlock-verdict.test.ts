@@ -48,15 +48,20 @@ test('a split is told from a lock that somebody has', () => {
 })
 
 test('no two majorities are granted different tokens by the same answers, and none without a majority', () => {
-  const answer = fc.oneof(fc.integer({ min: 1, max: 3 }), fc.constantFrom<Answer | undefined>(undefined, silent, missing, taken('x')))
+  const answer = fc.oneof(
+    fc.integer({ min: 1, max: 3 }),
+    fc.constantFrom<Answer | undefined>(undefined, silent, missing, taken('x')),
+  )
   fc.assert(
     fc.property(fc.array(answer, { minLength: 3, maxLength: 7 }), (answers) => {
       const found = verdict(answers, 0)
       const ours = answers.filter((one) => typeof one === 'number')
       const most = majorityOf(answers.length)
-      if (found.step === 'granted') expect(answers.filter((one) => one === found.token).length).toBeGreaterThanOrEqual(most)
+      if (found.step === 'granted')
+        expect(answers.filter((one) => one === found.token).length).toBeGreaterThanOrEqual(most)
       if (found.step === 'raise') expect(found.to).toBe(Math.max(...ours))
-      if (found.step === 'failed') expect(ours.length + answers.filter((one) => one === undefined).length).toBeLessThan(most)
+      if (found.step === 'failed')
+        expect(ours.length + answers.filter((one) => one === undefined).length).toBeLessThan(most)
     }),
   )
 })

@@ -1,9 +1,21 @@
 /**
- * An engine that does nothing by itself. Every call is recorded, and the test answers it: now, late, never, or with a failure; news come when the test says so.
+ * An engine that does nothing by itself. Every call is recorded, and the test answers it: now, late, never, or with a
+ * failure; news come when the test says so.
  *
  * With it, a test writes down one schedule, step by step, and the core has no way around it.
  */
-import type { Claim, Engine, GoneReason, Line, LineEntry, LineSummary, News, Place, Standing, Traits } from '../../src/core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  GoneReason,
+  Line,
+  LineEntry,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 
 export type VerbName = 'enter' | 'renew' | 'leave'
@@ -151,9 +163,12 @@ export const gone = (why: GoneReason = 'expired'): Standing => ({ state: 'gone',
 export const failed = (error: EngineError): Standing => ({ state: 'failed', error })
 
 /** Failures, shortly. */
-export const unreachable = (): EngineError => new EngineError('scripted', 'cannot be reached', { outcome: 'not-applied' })
-export const unknownOutcome = (): EngineError => new EngineError('scripted', 'the connection broke', { outcome: 'unknown' })
-export const wrongPassword = (): EngineError => new EngineError('scripted', 'wrong password', { outcome: 'not-applied', transient: false })
+export const unreachable = (): EngineError =>
+  new EngineError('scripted', 'cannot be reached', { outcome: 'not-applied' })
+export const unknownOutcome = (): EngineError =>
+  new EngineError('scripted', 'the connection broke', { outcome: 'unknown' })
+export const wrongPassword = (): EngineError =>
+  new EngineError('scripted', 'wrong password', { outcome: 'not-applied', transient: false })
 
 /** Somebody else in the line, as `inspect` shows it. */
 export function lineEntry(entry: Partial<LineEntry>): LineEntry {

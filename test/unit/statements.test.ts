@@ -6,7 +6,13 @@ import { describeRow, select, update } from '../../src/transactions/statements.t
 
 describe('a statement', () => {
   test('has its names quoted and its values beside it, in the way of its server', () => {
-    const selection = { table: 'shop.tickets', where: { id: 7, gone: null }, columns: ['id', 'left'], order: ['id'], limit: 2 }
+    const selection = {
+      table: 'shop.tickets',
+      where: { id: 7, gone: null },
+      columns: ['id', 'left'],
+      order: ['id'],
+      limit: 2,
+    }
     expect(select(postgres, selection, 'FOR UPDATE')).toEqual({
       text: 'SELECT "id", "left" FROM "shop"."tickets" WHERE "id" = $1 AND "gone" IS NULL ORDER BY "id" LIMIT 2 FOR UPDATE',
       values: [7],
@@ -22,7 +28,9 @@ describe('a statement', () => {
       text: 'UPDATE "tickets" SET "left" = $1 WHERE "id" = $2 AND "left" IS NOT DISTINCT FROM $3 AND "note" IS NOT DISTINCT FROM $4',
       values: [1, 7, 2, null],
     })
-    expect(update(mysql, ...given).text).toBe('UPDATE `tickets` SET `left` = ? WHERE `id` = ? AND `left` <=> ? AND `note` <=> ?')
+    expect(update(mysql, ...given).text).toBe(
+      'UPDATE `tickets` SET `left` = ? WHERE `id` = ? AND `left` <=> ? AND `note` <=> ?',
+    )
   })
 
   test('takes a name with a quote, a dot or a space in it for a name', () => {
@@ -39,19 +47,24 @@ describe('a statement', () => {
       expect(() => select(dialect, { table: 't', where: {} })).toThrow('every row')
       expect(() => select(dialect, { table: 't', where: { id: undefined } })).toThrow(`'id' is undefined`)
       expect(() => select(dialect, { table: 't', where: { id: 1 }, columns: [] })).toThrow('columns must name a column')
-      for (const limit of [0, 1.5, -1]) expect(() => select(dialect, { table: 't', where: { id: 1 }, limit })).toThrow(RangeError)
+      for (const limit of [0, 1.5, -1])
+        expect(() => select(dialect, { table: 't', where: { id: 1 }, limit })).toThrow(RangeError)
     }
   })
 
   test('is refused if a name is empty, has a NUL, has too many parts, or would be cut short', () => {
-    for (const table of ['', 'a.', 'a\0', 'a.b.c']) expect(() => select(postgres, { table, where: { id: 1 } }), table).toThrow(TypeError)
+    for (const table of ['', 'a.', 'a\0', 'a.b.c'])
+      expect(() => select(postgres, { table, where: { id: 1 } }), table).toThrow(TypeError)
     expect(() => select(postgres, { table: 'x'.repeat(64), where: { id: 1 } })).toThrow('longer than the 63 bytes')
     expect(() => select(postgres, { table: 't', where: { ['ä'.repeat(32)]: 1 } })).toThrow(RangeError)
   })
 
   test('for MySQL takes no object for a value: some clients write it into the text', () => {
-    for (const id of [{ id: 1 }, [1, 2], () => 1]) expect(() => select(mysql, { table: 't', where: { id } })).toThrow(TypeError)
-    expect(select(mysql, { table: 't', where: { a: new Date(0), b: Buffer.from('x'), c: 1n, d: true } }).values).toHaveLength(4)
+    for (const id of [{ id: 1 }, [1, 2], () => 1])
+      expect(() => select(mysql, { table: 't', where: { id } })).toThrow(TypeError)
+    expect(
+      select(mysql, { table: 't', where: { a: new Date(0), b: Buffer.from('x'), c: 1n, d: true } }).values,
+    ).toHaveLength(4)
   })
 })
 

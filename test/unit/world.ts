@@ -1,5 +1,6 @@
 /**
- * What most tests of the core begin with: a clock that moves only when told and counts what was left standing, chance that is none, and promises one can look at.
+ * What most tests of the core begin with: a clock that moves only when told and counts what was left standing, chance
+ * that is none, and promises one can look at.
  */
 
 import type { Chance, Timer } from '../../src/core/clock.ts'
@@ -79,7 +80,11 @@ export interface ScriptedWorld {
 export function scripted(options: LocksOptions = {}, traits: Partial<Traits> = {}): ScriptedWorld {
   const clock = countingClock()
   const engine = new ScriptedEngine(traits)
-  return { clock, engine, locks: createLocks(engine, { clock, chance: evenChance(), ttl: TTL, holder: 'me', ...options }) }
+  return {
+    clock,
+    engine,
+    locks: createLocks(engine, { clock, chance: evenChance(), ttl: TTL, holder: 'me', ...options }),
+  }
 }
 
 export interface MemoryWorld {

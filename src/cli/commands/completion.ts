@@ -1,4 +1,7 @@
-/** `holdfast completion bash|zsh|fish`: a script that teaches your shell the commands, their options, and the keys in use. Made from the same data as the help. */
+/**
+ * `holdfast completion bash|zsh|fish`: a script that teaches your shell the commands, their options, and the keys in
+ * use. Made from the same data as the help.
+ */
 import { COMMON, type CommandSpec, didYouMean, type OptionSpecs, UsageError } from '../args.ts'
 import { COMMANDS } from '../commands.ts'
 import { EXITS } from '../exits.ts'
@@ -20,7 +23,9 @@ export const command: CommandSpec = {
     const shell = input.rest[0] as string
     const write_ = SHELLS[shell]
     if (write_ === undefined)
-      throw new UsageError(`no completion for '${shell}'; known: bash, zsh, fish${didYouMean(shell, Object.keys(SHELLS))}`)
+      throw new UsageError(
+        `no completion for '${shell}'; known: bash, zsh, fish${didYouMean(shell, Object.keys(SHELLS))}`,
+      )
     const script = write_(await describeAll())
     if (input.json) printJson(STDOUT, input.command, { shell, script })
     else write(STDOUT, script)
@@ -41,7 +46,13 @@ async function describeAll(): Promise<Described[]> {
   return Promise.all(
     Object.entries(COMMANDS).map(async ([name, { summary, load }]) => {
       const { command: spec } = await load()
-      return { name, summary, options: { ...spec.options, ...COMMON }, takesKey: spec.usage.startsWith('KEY'), runs: spec.runs }
+      return {
+        name,
+        summary,
+        options: { ...spec.options, ...COMMON },
+        takesKey: spec.usage.startsWith('KEY'),
+        runs: spec.runs,
+      }
     }),
   )
 }
@@ -50,7 +61,9 @@ async function describeAll(): Promise<Described[]> {
 const KEYS = "holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 { print $3 }'"
 
 const flags = (options: OptionSpecs): string[] =>
-  Object.entries(options).flatMap(([name, { short }]) => (short === undefined ? [`--${name}`] : [`--${name}`, `-${short}`]))
+  Object.entries(options).flatMap(([name, { short }]) =>
+    short === undefined ? [`--${name}`] : [`--${name}`, `-${short}`],
+  )
 
 function bash(commands: readonly Described[]): string {
   const cases = commands.map(
@@ -115,7 +128,10 @@ function fish(commands: readonly Described[]): string {
       )
     }
     if (takesKey) lines.push(`complete -c holdfast ${here} -a ${quote(`(${KEYS})`)}`)
-    if (runs) lines.push(`complete -c holdfast -n '__fish_seen_subcommand_from ${name}; and contains -- -- (commandline -opc)' -F`)
+    if (runs)
+      lines.push(
+        `complete -c holdfast -n '__fish_seen_subcommand_from ${name}; and contains -- -- (commandline -opc)' -F`,
+      )
   }
   lines.push("complete -c holdfast -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'", '')
   return lines.join('\n')

@@ -4,7 +4,17 @@ import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import { timely } from '../../core/time-limit.ts'
 import type { CommandSpec } from '../args.ts'
-import { type Check, type Finding, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
+import {
+  type Check,
+  type Finding,
+  handOff,
+  loss,
+  nodeVersion,
+  type Patient,
+  reachable,
+  roundTrip,
+  verbs,
+} from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
@@ -38,7 +48,8 @@ export const command: CommandSpec = {
     const patient: Patient = { engine, locks, another: () => open(input, HOLDER), isDefault }
     const findings = await examine(patient)
     const failed = findings.some(({ status }) => status === 'fail')
-    if (input.json) printJson(STDOUT, input.command, { engine: engine.name, url: redactUrl(url), ok: !failed, checks: findings })
+    if (input.json)
+      printJson(STDOUT, input.command, { engine: engine.name, url: redactUrl(url), ok: !failed, checks: findings })
     else print(text(engine.name, redactUrl(url), findings))
     return failed ? EXITS.no.code : EXITS.ok.code
   },
@@ -57,9 +68,16 @@ const CHECK_MS = 30_000
 /** A check that throws, or takes for ever, is a finding, too. */
 async function attempt(check: Check, patient: Patient): Promise<readonly Finding[]> {
   try {
-    return await timely(clock, CHECK_MS, check(patient), () => new Error(`no answer within ${formatDuration(CHECK_MS)}`))
+    return await timely(
+      clock,
+      CHECK_MS,
+      check(patient),
+      () => new Error(`no answer within ${formatDuration(CHECK_MS)}`),
+    )
   } catch (error) {
-    return [{ name: check.name || 'check', status: 'fail', finding: error instanceof Error ? error.message : String(error) }]
+    return [
+      { name: check.name || 'check', status: 'fail', finding: error instanceof Error ? error.message : String(error) },
+    ]
   }
 }
 

@@ -12,7 +12,9 @@ export const command: CommandSpec = {
   runs: false,
   options: {
     token: { takes: 'N', help: 'the token of the entry, as `holdfast show` tells it; refused if it has moved on' },
-    now: { help: 'free the key at once, though its holder may still be at work: only if it is dead, or guards check tokens' },
+    now: {
+      help: 'free the key at once, though its holder may still be at work: only if it is dead, or guards check tokens',
+    },
   },
   examples: [
     ['holdfast evict nightly --token 17', 'refuse its renewals: its holder ends before the next one is let in'],

@@ -1,4 +1,7 @@
-/** `holdfast fence show [PREFIX]` and `holdfast fence reset RESOURCE --seen N`: what guards remember, and how to make them forget. */
+/**
+ * `holdfast fence show [PREFIX]` and `holdfast fence reset RESOURCE --seen N`: what guards remember, and how to make
+ * them forget.
+ */
 import type { Mark } from '../../guards/marks.ts'
 import { type CommandSpec, didYouMean, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
@@ -14,7 +17,10 @@ export const command: CommandSpec = {
     table: { takes: 'NAME', help: 'where the marks are, if not in holdfast_fence' },
   },
   examples: [
-    ['holdfast fence show --url postgres://db/shop', 'every resource, with the highest token seen and the highest that wrote'],
+    [
+      'holdfast fence show --url postgres://db/shop',
+      'every resource, with the highest token seen and the highest that wrote',
+    ],
     [
       'holdfast fence reset order:42 --seen 17',
       'forget it: only when the locks were begun anew with lower tokens, and no old holder is left',
@@ -63,6 +69,10 @@ async function untouched<Result>(asked: Promise<Result>, fallback: Result): Prom
 }
 
 function listing(marks: readonly Mark[]): string {
-  const rows = marks.map(({ resource, seen, written }) => [String(seen), written === 0n ? '-' : String(written), printable(resource)])
+  const rows = marks.map(({ resource, seen, written }) => [
+    String(seen),
+    written === 0n ? '-' : String(written),
+    printable(resource),
+  ])
   return table(['SEEN', 'WRITTEN', 'RESOURCE'], rows, colours(STDOUT).dim)
 }

@@ -25,7 +25,11 @@ export const command: CommandSpec = {
       return found
     })
     lines.sort((a, b) => compareKeys(a.key, b.key))
-    if (input.json) printJson(STDOUT, input.command, { prefix, lines: lines.map(({ key, held, waiting }) => ({ key, held, waiting })) })
+    if (input.json)
+      printJson(STDOUT, input.command, {
+        prefix,
+        lines: lines.map(({ key, held, waiting }) => ({ key, held, waiting })),
+      })
     else if (lines.length > 0) print(listing(lines))
     return EXITS.ok.code
   },

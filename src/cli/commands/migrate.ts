@@ -1,4 +1,7 @@
-/** `holdfast migrate`: the tables of an engine that keeps its lines in your database, for those whose application may not create any. */
+/**
+ * `holdfast migrate`: the tables of an engine that keeps its lines in your database, for those whose application may
+ * not create any.
+ */
 import { defaultUrl } from '../../connect.ts'
 import { type CommandSpec, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
@@ -19,7 +22,10 @@ export const command: CommandSpec = {
   runs: false,
   options: { print: { help: 'only print the SQL; nothing is connected to' } },
   examples: [
-    ['holdfast migrate --print --url postgres:// > holdfast.sql', 'for whoever may create tables: psql -f holdfast.sql'],
+    [
+      'holdfast migrate --print --url postgres:// > holdfast.sql',
+      'for whoever may create tables: psql -f holdfast.sql',
+    ],
     ['holdfast migrate --print --url "postgres://?schema=locks"', 'in a schema of their own'],
     ['holdfast migrate --url postgres://admin@db/app', 'make them now'],
   ],

@@ -57,7 +57,8 @@ const MOST_EXIT = 255
 function planOf(input: Input): Plan {
   const waitMs = input.durationMs('wait')
   if (input.has('try-once') && waitMs !== undefined) throw new UsageError('-n does not wait: leave out -n or --wait')
-  if (input.has('shared') && input.has('limit')) throw new UsageError('--shared has no limit: leave out --shared or --limit')
+  if (input.has('shared') && input.has('limit'))
+    throw new UsageError('--shared has no limit: leave out --shared or --limit')
   return {
     limits: limitsOf(input),
     waitMs: input.has('try-once') ? 0 : (waitMs ?? Number.POSITIVE_INFINITY),

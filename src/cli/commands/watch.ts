@@ -1,4 +1,6 @@
-/** `holdfast watch KEY`: the line of a key, again whenever it changes. On a terminal in place, else one after the other. */
+/**
+ * `holdfast watch KEY`: the line of a key, again whenever it changes. On a terminal in place, else one after the other.
+ */
 import { systemClock as clock, type Timer } from '../../core/clock.ts'
 import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
@@ -33,7 +35,9 @@ export const command: CommandSpec = {
       ended = signal
       bell.ring()
     })
-    await using _watching = await opened.ask(async ({ engine }) => (await engine.watch?.(key, () => bell.ring())) ?? nothing)
+    await using _watching = await opened.ask(
+      async ({ engine }) => (await engine.watch?.(key, () => bell.ring())) ?? nothing,
+    )
     const redraw = isTerminal(STDOUT) && !input.json
     for (let seen = 0, last = ''; seen < most; await bell.rung(LOOK_EVERY_MS)) {
       // Ctrl-C is how one ends it: no error. Other signals end it as they end others.

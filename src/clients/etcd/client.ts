@@ -1,9 +1,10 @@
 /**
  * A client of etcd: the few calls that locks need, on whichever member answers.
  *
- * Every call has a limit. What a member refused, or could not be sent, goes to another one within it; what may have been done is never sent again: the caller decides. A
- * call asks for a member that knows a leader, so that one that is cut off says so at once. With a user, a token is fetched when it is first needed and whenever it is
- * rejected; a rejected call has done nothing and is repeated.
+ * Every call has a limit. What a member refused, or could not be sent, goes to another one within it; what may have
+ * been done is never sent again: the caller decides. A call asks for a member that knows a leader, so that one that is
+ * cut off says so at once. With a user, a token is fetched when it is first needed and whenever it is rejected; a
+ * rejected call has done nothing and is repeated.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { Connection, Endpoint, RpcStream, StreamHandler, Tls } from './connection.ts'
@@ -56,7 +57,10 @@ export interface LeaseTime {
   readonly grantedSeconds: number
 }
 
-/** An election takes one to two seconds, and what was asked before it is over is answered by nobody: to ask again soon after it is to go on soon. */
+/**
+ * An election takes one to two seconds, and what was asked before it is over is answered by nobody: to ask again soon
+ * after it is to go on soon.
+ */
 const CALL_LIMIT_MS = 2_500
 
 export class EtcdClient {
@@ -96,18 +100,25 @@ export class EtcdClient {
   }
 
   /** Seconds are what etcd counts leases in. It may grant more. */
-  async grant(seconds: number, options: CallOptions = {}): Promise<{ readonly lease: bigint; readonly seconds: number }> {
+  async grant(
+    seconds: number,
+    options: CallOptions = {},
+  ): Promise<{ readonly lease: bigint; readonly seconds: number }> {
     const answer = await this.call('/etcdserverpb.Lease/LeaseGrant', new Writer().number(1, seconds), options)
     const { numbers } = readPlain(new Reader(answer), [2, 3])
     return { lease: numbers.get(2) ?? 0n, seconds: Number(numbers.get(3) ?? 0n) }
   }
 
   /**
-   * Keep a lease alive: how many seconds it has from now, 0 if there is none. The leader answers by itself: see class-lease.ts before believing it.
+   * Keep a lease alive: how many seconds it has from now, 0 if there is none. The leader answers by itself: see
+   * class-lease.ts before believing it.
    *
    * etcd has a stream for this. One question on one stream is a call like others, with its limit and its fail-over.
    */
-  async keepAlive(lease: bigint, options: CallOptions = {}): Promise<{ readonly seconds: number; readonly header: Header }> {
+  async keepAlive(
+    lease: bigint,
+    options: CallOptions = {},
+  ): Promise<{ readonly seconds: number; readonly header: Header }> {
     const answer = await this.call('/etcdserverpb.Lease/LeaseKeepAlive', new Writer().number(1, lease), options)
     const { header, numbers } = readPlain(new Reader(answer), [3])
     return { seconds: Number(numbers.get(3) ?? 0n), header }
@@ -167,7 +178,8 @@ export class EtcdClient {
         if (!(error instanceof RpcError)) throw error
         this.#learn(connection, error)
         const again = error.tokenRejected ? this.#user !== undefined : error.refused && error.elsewhere
-        if (!again || attempt > this.#endpoints.size || signal?.aborted === true || this.#clock.now() >= giveUpAt) throw error
+        if (!again || attempt > this.#endpoints.size || signal?.aborted === true || this.#clock.now() >= giveUpAt)
+          throw error
       }
     }
   }
@@ -178,7 +190,9 @@ export class EtcdClient {
   }
 
   #headers(): Record<string, string> {
-    return this.#token === undefined || this.#token === '' ? { hasleader: 'true' } : { hasleader: 'true', token: this.#token }
+    return this.#token === undefined || this.#token === ''
+      ? { hasleader: 'true' }
+      : { hasleader: 'true', token: this.#token }
   }
 
   #authenticated(): Promise<void> {
@@ -193,7 +207,12 @@ export class EtcdClient {
     const connection = await this.#endpoints.connect()
     const message = new Writer().text(1, name).text(2, password).framed()
     try {
-      const answer = await connection.call('/etcdserverpb.Auth/Authenticate', message, { hasleader: 'true' }, CALL_LIMIT_MS)
+      const answer = await connection.call(
+        '/etcdserverpb.Auth/Authenticate',
+        message,
+        { hasleader: 'true' },
+        CALL_LIMIT_MS,
+      )
       this.#token = readText(new Reader(answer), 2)
     } catch (error) {
       if (!(error instanceof RpcError)) throw error

@@ -1,10 +1,18 @@
 /**
- * One connection to one member: gRPC over HTTP/2, as much of it as etcd needs (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
+ * One connection to one member: gRPC over HTTP/2, as much of it as etcd needs
+ * (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
  *
- * It is open when the member has said something (its settings): a frozen one still accepts connections, by its kernel. While an answer is missing it is asked for a
- * sign of life, and given up if there is none; so a call on it ends within its own limit, and the next one goes elsewhere. It never keeps the process alive.
+ * It is open when the member has said something (its settings): a frozen one still accepts connections, by its kernel.
+ * While an answer is missing it is asked for a sign of life, and given up if there is none; so a call on it ends within
+ * its own limit, and the next one goes elsewhere. It never keeps the process alive.
  */
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants, type IncomingHttpHeaders } from 'node:http2'
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type IncomingHttpHeaders,
+} from 'node:http2'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { Messages } from './frames.ts'
@@ -108,9 +116,16 @@ export class Connection {
   }
 
   /** One question, one answer. */
-  call(path: string, message: Buffer, headers: Readonly<Record<string, string>>, limitMs: number, signal?: AbortSignal): Promise<Buffer> {
+  call(
+    path: string,
+    message: Buffer,
+    headers: Readonly<Record<string, string>>,
+    limitMs: number,
+    signal?: AbortSignal,
+  ): Promise<Buffer> {
     return new Promise((resolve, reject) => {
-      if (signal?.aborted) return reject(new RpcError(STATUS.deadlineExceeded, 'given up before it was sent', { refused: true }))
+      if (signal?.aborted)
+        return reject(new RpcError(STATUS.deadlineExceeded, 'given up before it was sent', { refused: true }))
       const stream = this.#request(path, { ...headers, 'grpc-timeout': `${Math.ceil(limitMs)}m` })
       if (stream instanceof RpcError) return reject(stream)
       this.#calls += 1
@@ -237,7 +252,11 @@ export class Connection {
     const cause = this.#failure
     const { host, port } = this.endpoint
     const why = cause === undefined || cause.message === what ? '' : `: ${cause.message}`
-    return new RpcError(STATUS.unavailable, `${host}:${port}: ${what}${why}`, { refused, lasting: isUntrusted(cause), cause })
+    return new RpcError(STATUS.unavailable, `${host}:${port}: ${what}${why}`, {
+      refused,
+      lasting: isUntrusted(cause),
+      cause,
+    })
   }
 
   #failed(error: Error): void {

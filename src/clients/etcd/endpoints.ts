@@ -1,8 +1,8 @@
 /**
  * Several members, one connection: to whichever answers first.
  *
- * When it fails, or does not answer in time, the next member is tried, and while that keeps us waiting, the one after it, all at once in the end: a frozen member and a
- * black hole cost a moment, not a time-out.
+ * When it fails, or does not answer in time, the next member is tried, and while that keeps us waiting, the one after
+ * it, all at once in the end: a frozen member and a black hole cost a moment, not a time-out.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { Connection, type Endpoint, type Tls } from './connection.ts'
@@ -49,7 +49,10 @@ export class Endpoints {
     return this.#connecting
   }
 
-  /** It has not answered, or cannot: ask another member from now on. With one member there is nobody else; if it is dead, it is found out. */
+  /**
+   * It has not answered, or cannot: ask another member from now on. With one member there is nobody else; if it is
+   * dead, it is found out.
+   */
   doubt(connection: Connection): void {
     if (this.#endpoints.length === 1) return
     connection.retire()
@@ -73,7 +76,10 @@ export class Endpoints {
       const fail = (): void => {
         end()
         for (const runner of runners) runner.close()
-        reject(failure ?? new RpcError(STATUS.unavailable, `no member answers within ${CONNECT_LIMIT_MS} ms`, { refused: true }))
+        reject(
+          failure ??
+            new RpcError(STATUS.unavailable, `no member answers within ${CONNECT_LIMIT_MS} ms`, { refused: true }),
+        )
       }
       const win = (connection: Connection): void => {
         end()

@@ -1,6 +1,7 @@
 /**
  * The messages of etcd that we send and read. Field numbers are those of etcd's rpc.proto and kv.proto
- * (https://github.com/etcd-io/etcd/blob/main/api/etcdserverpb/rpc.proto), which never change; whatever else an answer has is passed over.
+ * (https://github.com/etcd-io/etcd/blob/main/api/etcdserverpb/rpc.proto), which never change; whatever else an answer
+ * has is passed over.
  */
 import { type Reader, Writer } from './proto.ts'
 
@@ -56,7 +57,11 @@ export interface Deletion extends Keys {
   readonly telling?: boolean
 }
 
-export type Op = { readonly range: Range } | { readonly put: Put } | { readonly delete: Deletion } | { readonly txn: Txn }
+export type Op =
+  | { readonly range: Range }
+  | { readonly put: Put }
+  | { readonly delete: Deletion }
+  | { readonly txn: Txn }
 
 export interface Txn {
   readonly compare?: readonly Compare[]
@@ -179,7 +184,13 @@ export function readHeader(reader: Reader): Header {
 const EMPTY: Buffer = Buffer.alloc(0)
 
 function readKeyValue(reader: Reader): KeyValue {
-  let [key, createRevision, modRevision, value, lease]: [string, bigint, bigint, Buffer, bigint] = ['', 0n, 0n, EMPTY, 0n]
+  let [key, createRevision, modRevision, value, lease]: [string, bigint, bigint, Buffer, bigint] = [
+    '',
+    0n,
+    0n,
+    EMPTY,
+    0n,
+  ]
   while (reader.next()) {
     if (reader.field === 1) key = reader.text()
     else if (reader.field === 2) createRevision = reader.long()

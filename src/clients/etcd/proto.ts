@@ -104,7 +104,10 @@ function varintBytes(value: number): number {
   return bytes
 }
 
-/** Reads one message, field by field: `while (reader.next()) switch (reader.field) ...`; what is not asked for is passed over. */
+/**
+ * Reads one message, field by field: `while (reader.next()) switch (reader.field) ...`; what is not asked for is passed
+ * over.
+ */
 export class Reader {
   readonly #bytes: Buffer
   readonly #end: number

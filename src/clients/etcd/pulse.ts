@@ -1,7 +1,9 @@
 /**
- * Whether the other side lives. While something is expected of it and nothing is heard, it is asked for a sign of life, and given up if there is none.
+ * Whether the other side lives. While something is expected of it and nothing is heard, it is asked for a sign of life,
+ * and given up if there is none.
  *
- * One timer looks after all that is expected. It is left standing when an answer comes, for the next one, so that a call costs no timer.
+ * One timer looks after all that is expected. It is left standing when an answer comes, for the next one, so that a
+ * call costs no timer.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 

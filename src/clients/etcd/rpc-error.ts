@@ -1,5 +1,6 @@
 /**
- * A call that failed, in the words of gRPC, and what etcd means by them: whether anything can have been done, and whether another try, or another member, can help.
+ * A call that failed, in the words of gRPC, and what etcd means by them: whether anything can have been done, and
+ * whether another try, or another member, can help.
  */
 
 /** The status codes of gRPC that come up here (https://grpc.io/docs/guides/status-codes/). */
@@ -24,7 +25,13 @@ const REFUSED = new Set<number>([
 
 /** Time does not mend it. */
 const LASTING = new Set<number>([
-  ...[STATUS.invalidArgument, STATUS.permissionDenied, STATUS.failedPrecondition, STATUS.unimplemented, STATUS.unauthenticated],
+  ...[
+    STATUS.invalidArgument,
+    STATUS.permissionDenied,
+    STATUS.failedPrecondition,
+    STATUS.unimplemented,
+    STATUS.unauthenticated,
+  ],
 ])
 
 export class RpcError extends Error {

@@ -3,8 +3,9 @@
  *
  *     etcd://user:password@host1:2379,host2,host3
  *
- * with options as a query: `prefix`; `tls=true`; `ca`, a file with the certificate of the authority; `cert` and `key`, files with a certificate of our own and its key.
- * Not read by `URL`, to which a list of hosts is none. Messages say what is wrong without the URL, which may hold a password.
+ * with options as a query: `prefix`; `tls=true`; `ca`, a file with the certificate of the authority; `cert` and `key`,
+ * files with a certificate of our own and its key. Not read by `URL`, to which a list of hosts is none. Messages say
+ * what is wrong without the URL, which may hold a password.
  */
 import type { User } from './client.ts'
 import type { Endpoint } from './connection.ts'
@@ -30,7 +31,8 @@ export function parseUrl(url: string): Target {
   // What is left of an '@' is a secret, wherever it stands: it must not be quoted below.
   if (url.split('@').length > (user === undefined ? 1 : 2)) throw unencoded()
   const { tls, ...options } = optionsIn(query)
-  if (tls !== undefined && tls !== 'true' && tls !== 'false') throw new TypeError(`tls is true or false in an etcd URL; got '${tls}'`)
+  if (tls !== undefined && tls !== 'true' && tls !== 'false')
+    throw new TypeError(`tls is true or false in an etcd URL; got '${tls}'`)
   const secure = tls === undefined ? options.ca !== undefined || options.cert !== undefined : tls === 'true'
   return { hosts: hostsIn(hosts), tls: secure, ...options, ...(user === undefined ? {} : { user: userIn(user) }) }
 }
@@ -69,7 +71,8 @@ function optionsIn(query: string | undefined): { readonly [Name in Option]?: str
     if (pair === '') continue
     const [name = '', ...value] = pair.split('=')
     const known = OPTIONS.find((option) => option === name)
-    if (known === undefined) throw new TypeError(`unknown option '${name}' in an etcd URL; there are ${OPTIONS.join(', ')}`)
+    if (known === undefined)
+      throw new TypeError(`unknown option '${name}' in an etcd URL; there are ${OPTIONS.join(', ')}`)
     options[known] = decoded(value.join('='))
   }
   return options

@@ -1,11 +1,13 @@
 /**
  * Watches: one stream for all of them, made when the first one is wanted.
  *
- * A stream that breaks is made anew, on whichever member answers, and every watch goes on from the revision it has come to: nothing is missed, and nothing is told
- * twice. Only where the server has compacted that revision away is the watcher told that it has missed something.
+ * A stream that breaks is made anew, on whichever member answers, and every watch goes on from the revision it has come
+ * to: nothing is missed, and nothing is told twice. Only where the server has compacted that revision away is the
+ * watcher told that it has missed something.
  *
- * A server with users answers a watch that it refuses as if it were created and canceled at once, and newer ones without saying which: they answer in the order in which they were
- * asked. It may be that the token of the stream is too old, so it is asked again, on another stream and with another token, before the watcher is told.
+ * A server with users answers a watch that it refuses as if it were created and canceled at once, and newer ones
+ * without saying which: they answer in the order in which they were asked. It may be that the token of the stream is
+ * too old, so it is asked again, on another stream and with another token, before the watcher is told.
  */
 import { type Chance, type Clock, systemChance, type Timer } from '../../core/clock.ts'
 import type { AuthorizedStream, EtcdClient } from './client.ts'

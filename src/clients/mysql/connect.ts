@@ -1,7 +1,14 @@
 /** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
 import { EngineError } from '../../core/errors.ts'
 import { ENGINE } from './errors.ts'
-import { cut, type Mysql2Connection, type Mysql2Pool, Mysql2PoolWire, ownConnection, type PooledMysql2Connection } from './mysql2.ts'
+import {
+  cut,
+  type Mysql2Connection,
+  type Mysql2Pool,
+  Mysql2PoolWire,
+  ownConnection,
+  type PooledMysql2Connection,
+} from './mysql2.ts'
 import type { Target } from './url.ts'
 import type { Wire } from './wire.ts'
 
@@ -10,7 +17,11 @@ const MOST_CONNECTIONS = 5
 const CONNECT_LIMIT_MS = 5000
 const KEEP_ALIVE_MS = 10_000
 
-const CONNECTION = { connectTimeout: CONNECT_LIMIT_MS, enableKeepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS } as const
+const CONNECTION = {
+  connectTimeout: CONNECT_LIMIT_MS,
+  enableKeepAlive: true,
+  keepAliveInitialDelay: KEEP_ALIVE_MS,
+} as const
 
 /** Of a user's settings, those that lead to the server. */
 const WAY = [
@@ -43,7 +54,8 @@ export async function poolAt(target: Target): Promise<Mysql2PoolWire> {
     },
   }
   return new Mysql2PoolWire(lending, connector(way), async () => {
-    // Nobody waits any more for what these are asked, and the pool would: of a server that is away or stands still there is no goodbye.
+    // Nobody waits any more for what these are asked, and the pool would: of a server that is away or stands still
+    // there is no goodbye.
     for (const connection of [...lent]) cut(connection)
     await pool.end().catch(() => undefined)
   })
@@ -55,10 +67,15 @@ export function connectLike(client: object): Wire['connect'] {
   if (theirs?.host === undefined && theirs?.socketPath === undefined) return undefined
   // A stream that is there already leads one connection only.
   if (typeof theirs.stream === 'object' && theirs.stream !== null) return undefined
-  return connector({ ...CONNECTION, ...Object.fromEntries(WAY.flatMap((name) => (theirs[name] ? [[name, theirs[name]]] : []))) })
+  return connector({
+    ...CONNECTION,
+    ...Object.fromEntries(WAY.flatMap((name) => (theirs[name] ? [[name, theirs[name]]] : []))),
+  })
 }
 
-/** The database that this client was made for, whatever its connections were told since; undefined if it does not tell. */
+/**
+ * The database that this client was made for, whatever its connections were told since; undefined if it does not tell.
+ */
 export function databaseOf(client: object): string | undefined {
   const { database } = settingsOf(client) ?? {}
   return typeof database === 'string' && database !== '' ? database : undefined
@@ -71,7 +88,9 @@ interface Settings {
 /** Of each connection: with promises or without, of a pool or of one alone. */
 function settingsOf(client: object): Readonly<Record<string, unknown>> | undefined {
   const { pool, config } = client as { pool?: { config?: Settings }; config?: Settings }
-  return (pool?.config?.connectionConfig ?? config?.connectionConfig ?? config) as Readonly<Record<string, unknown>> | undefined
+  return (pool?.config?.connectionConfig ?? config?.connectionConfig ?? config) as
+    | Readonly<Record<string, unknown>>
+    | undefined
 }
 
 function connector(way: object): NonNullable<Wire['connect']> {
@@ -95,6 +114,10 @@ async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'crea
     return await import('mysql2/promise')
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'mysql:// needs a client: npm install mysql2', { outcome: 'not-applied', transient: false, cause })
+    throw new EngineError(ENGINE, 'mysql:// needs a client: npm install mysql2', {
+      outcome: 'not-applied',
+      transient: false,
+      cause,
+    })
   }
 }

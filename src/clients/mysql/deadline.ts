@@ -1,6 +1,7 @@
 /**
- * How long one call may take, whatever the client's own time-outs do: a pool whose connections are all taken waits for ever, and so may a client for the answer of a frozen
- * server. It is over when the core says so, and after a while in any case.
+ * How long one call may take, whatever the client's own time-outs do: a pool whose connections are all taken waits for
+ * ever, and so may a client for the answer of a frozen server. It is over when the core says so, and after a while in
+ * any case.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -22,7 +23,10 @@ export class Deadline {
     if (signal?.aborted === true) this.over = true
   }
 
-  /** What `promise` comes to; or, when time is up, a rejection. `late` is then called, and whatever it returns is the error. */
+  /**
+   * What `promise` comes to; or, when time is up, a rejection. `late` is then called, and whatever it returns is the
+   * error.
+   */
   race<Value>(promise: Promise<Value>, late: () => Error): Promise<Value> {
     return new Promise((resolve, reject) => {
       const giveUp = (): void => reject(late())

@@ -1,4 +1,7 @@
-/** Which client is it? Told by its methods, never by the name of its class: bundlers rename classes, and people wrap clients. */
+/**
+ * Which client is it? Told by its methods, never by the name of its class: bundlers rename classes, and people wrap
+ * clients.
+ */
 import { connectLike } from './connect.ts'
 import { type Mysql2Connection, Mysql2ConnectionWire, type Mysql2Pool, Mysql2PoolWire } from './mysql2.ts'
 import type { Wire } from './wire.ts'
@@ -15,5 +18,7 @@ export function wireOf(client: MysqlClient): Wire {
 }
 
 function has(client: unknown, method: string): boolean {
-  return typeof client === 'object' && client !== null && typeof (client as Record<string, unknown>)[method] === 'function'
+  return (
+    typeof client === 'object' && client !== null && typeof (client as Record<string, unknown>)[method] === 'function'
+  )
 }

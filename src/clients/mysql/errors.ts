@@ -1,9 +1,10 @@
 /**
  * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
  *
- * An error that the server answers with has a number (https://mariadb.com/kb/en/mariadb-error-code-reference/). Our procedures roll back when they fail, but one that is killed
- * between two statements, or after its commit, does not say so: only of the numbers below is it known that nothing was applied. An error of the client (a lost connection, our own
- * deadline) has no number, and then nobody knows what the server did, unless nothing had been sent.
+ * An error that the server answers with has a number (https://mariadb.com/kb/en/mariadb-error-code-reference/). Our
+ * procedures roll back when they fail, but one that is killed between two statements, or after its commit, does not say
+ * so: only of the numbers below is it known that nothing was applied. An error of the client (a lost connection, our
+ * own deadline) has no number, and then nobody knows what the server did, unless nothing had been sent.
  */
 import { type CallOutcome, EngineError } from '../../core/errors.ts'
 
@@ -33,7 +34,10 @@ const FORBIDDEN = [1044, 1142, 1143, 1227, 1370, 1419]
 const WRONG_WAY_IN = [1045, 1046, 1049, 1130, 1251, 1524, 1698, 1820, 1862]
 const CROWDED = [1040, 1203, 1226]
 const STATEMENT_LOG = 1665
-/** There are too many prepared statements; this one cannot be prepared; it is not there any more; its tables change faster than the server prepares it anew. */
+/**
+ * There are too many prepared statements; this one cannot be prepared; it is not there any more; its tables change
+ * faster than the server prepares it anew.
+ */
 const UNPREPARED = [1461, 1295, 1243, 1615]
 
 /** The whole call was rolled back, or refused before it began. */
@@ -54,12 +58,15 @@ const ROLLED_BACK = new Set([
 /** Time does not mend it. */
 const LASTING = new Set([SYNTAX, STATEMENT_LOG, ...MISSING, ...FORBIDDEN, ...WRONG_WAY_IN])
 
-const PERMISSIONS = 'this user may not: let somebody who may run what `holdfast migrate --print` prints, with its GRANTs'
+const PERMISSIONS =
+  'this user may not: let somebody who may run what `holdfast migrate --print` prints, with its GRANTs'
 const ADVICE: Readonly<Record<number, string>> = {
   [LOCK_WAIT]: 'somebody has locked a row of ours and does not let go of it',
   [STATEMENT_LOG]: 'set binlog_format to ROW or MIXED',
   ...Object.fromEntries(FORBIDDEN.map((errno) => [errno, PERMISSIONS])),
-  ...Object.fromEntries(READ_ONLY.map((errno) => [errno, 'this is a replica, or a server that refuses writes: connect to the primary'])),
+  ...Object.fromEntries(
+    READ_ONLY.map((errno) => [errno, 'this is a replica, or a server that refuses writes: connect to the primary']),
+  ),
 }
 
 /** Node's codes for certificates that do not convince. */
@@ -128,7 +135,8 @@ export function fault(error: unknown, known?: CallOutcome): EngineError {
   const advice = errno === undefined ? undefined : ADVICE[errno]
   const sent = !(error instanceof NotSent)
   const outcome = sent && !isRolledBack(said) ? 'unknown' : 'not-applied'
-  const lasting = errno === undefined ? UNTRUSTED.test(String((said as NodeJS.ErrnoException)?.code)) : LASTING.has(errno)
+  const lasting =
+    errno === undefined ? UNTRUSTED.test(String((said as NodeJS.ErrnoException)?.code)) : LASTING.has(errno)
   const full = `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`
   return new EngineError(ENGINE, full, { outcome: known ?? outcome, transient: !lasting, cause: said })
 }

@@ -1,11 +1,12 @@
 /**
  * mysql2: a Pool, or a single Connection.
  *
- * From a pool, each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back: whatever was sent on it may still be executed,
- * and nobody should wait behind that. So is one whose call was killed: its transaction may still be open.
+ * From a pool, each call takes a connection and gives it back. One that does not answer in time is thrown away, not
+ * given back: whatever was sent on it may still be executed, and nobody should wait behind that. So is one whose call
+ * was killed: its transaction may still be open.
  *
- * Whatever the user's settings are (how big numbers and dates are read, rows as objects, placeholders): we send plain text without placeholders, ask for rows as arrays, and our
- * procedures answer in characters.
+ * Whatever the user's settings are (how big numbers and dates are read, rows as objects, placeholders): we send plain
+ * text without placeholders, ask for rows as arrays, and our procedures answer in characters.
  */
 import type { Deadline } from './deadline.ts'
 import { isLocked, isRefused, isRolledBack, isUnprepared, NotSent } from './errors.ts'
@@ -69,7 +70,10 @@ export class Mysql2PoolWire implements Wire {
     await this.#close()
   }
 
-  async #borrow<Value>(use: (connection: PooledMysql2Connection) => Promise<Value>, deadline: Deadline): Promise<Value> {
+  async #borrow<Value>(
+    use: (connection: PooledMysql2Connection) => Promise<Value>,
+    deadline: Deadline,
+  ): Promise<Value> {
     const connection = await this.#connection(deadline)
     try {
       const value = await use(connection)
@@ -97,7 +101,10 @@ export class Mysql2PoolWire implements Wire {
   }
 }
 
-/** One connection, for everything. mysql2 sends what it is given one after the other, so what waits behind a call that hangs must not be given to it. */
+/**
+ * One connection, for everything. mysql2 sends what it is given one after the other, so what waits behind a call that
+ * hangs must not be given to it.
+ */
 export class Mysql2ConnectionWire implements Wire {
   readonly connect: Wire['connect']
   readonly #connection: Mysql2Connection
@@ -135,7 +142,8 @@ export class Mysql2ConnectionWire implements Wire {
     })
     this.#turn = using.then(noop, async (error: unknown) => {
       // Nothing of ours may stay open.
-      if (state === 'sent' && !isRolledBack(error)) await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
+      if (state === 'sent' && !isRolledBack(error))
+        await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
     })
     return deadline.race(using, () => {
       if (state === 'sent') return new Late()
@@ -196,7 +204,10 @@ function oneSet(connection: Mysql2Connection): (sql: string) => Promise<Rows> {
 /** https://dev.mysql.com/doc/dev/mysql-server/latest/mysql__com_8h.html: SERVER_STATUS_IN_TRANS. */
 const IN_TRANSACTION = 1
 
-/** On a connection without autocommit a statement leaves its transaction open, and what it did, or has locked, would be nobody's. */
+/**
+ * On a connection without autocommit a statement leaves its transaction open, and what it did, or has locked, would be
+ * nobody's.
+ */
 async function told(connection: Mysql2Connection, statement: Statement): Promise<Told> {
   const [answer] = await said(connection, statement).catch(async (error: unknown) => {
     if (isLocked(error) || isRefused(error)) await connection.query(question('ROLLBACK AND NO CHAIN NO RELEASE'))
@@ -207,11 +218,15 @@ async function told(connection: Mysql2Connection, statement: Statement): Promise
     affectedRows?: number
     serverStatus?: number
   }
-  if (((serverStatus ?? IN_TRANSACTION) & IN_TRANSACTION) !== 0) await connection.query(question('COMMIT AND NO CHAIN NO RELEASE'))
+  if (((serverStatus ?? IN_TRANSACTION) & IN_TRANSACTION) !== 0)
+    await connection.query(question('COMMIT AND NO CHAIN NO RELEASE'))
   return { number: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
 }
 
-/** Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those, or cannot use ours any more, gets the text. */
+/**
+ * Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those,
+ * or cannot use ours any more, gets the text.
+ */
 async function said(connection: Mysql2Connection, { sql, values }: Statement): Promise<[unknown, unknown]> {
   if (values.length === 0) return await connection.query(question(sql))
   try {

@@ -1,8 +1,9 @@
 /**
- * The caller's own connection of mysql2/promise, by the two methods we call. Errors of the client pass through unchanged: it is the caller's connection, and the caller's transaction.
+ * The caller's own connection of mysql2/promise, by the two methods we call. Errors of the client pass through
+ * unchanged: it is the caller's connection, and the caller's transaction.
  *
- * Values go through `execute`, as parameters that the server binds. `query` would write them into the text itself, where an object becomes SQL, and where a quote escapes in the mode
- * NO_BACKSLASH_ESCAPES.
+ * Values go through `execute`, as parameters that the server binds. `query` would write them into the text itself,
+ * where an object becomes SQL, and where a quote escapes in the mode NO_BACKSLASH_ESCAPES.
  */
 import { type Dialect, quoted, type Statement } from '../../transactions/statements.ts'
 import type { Row } from '../../transactions/table.ts'
@@ -17,7 +18,10 @@ export interface TransactionClient {
 export interface Done {
   readonly affectedRows: number
   readonly inTransaction: boolean
-  /** What the statement gave to `LAST_INSERT_ID(n)`; 0 if nothing. Undefined: a number that the client could not read exactly. */
+  /**
+   * What the statement gave to `LAST_INSERT_ID(n)`; 0 if nothing. Undefined: a number that the client could not read
+   * exactly.
+   */
   readonly insertId: bigint | undefined
 }
 
@@ -28,7 +32,10 @@ export const dialect: Dialect = {
   parameter: () => '?',
   same: (column, parameter) => `${column} <=> ${parameter}`,
   takes: (value) =>
-    value === null || value instanceof Date || value instanceof Uint8Array || /^(?:string|number|bigint|boolean)$/.test(typeof value),
+    value === null ||
+    value instanceof Date ||
+    value instanceof Uint8Array ||
+    /^(?:string|number|bigint|boolean)$/.test(typeof value),
 }
 
 export async function rowsOf(client: TransactionClient, { text, values }: Statement): Promise<readonly Row[]> {
@@ -57,7 +64,8 @@ function read(header: unknown): Done {
     serverStatus?: number
     info?: string
   }
-  if (serverStatus === undefined) throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
+  if (serverStatus === undefined)
+    throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
   // A client may be set to count only rows whose values became others; "Rows matched" is what we mean.
   const matched = /Rows matched: (\d+)/.exec(info ?? '')?.[1]
   return {

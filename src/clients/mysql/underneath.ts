@@ -1,6 +1,6 @@
 /**
- * mysql2 without its promises. Those note where each question came from, which takes as long as asking it, and wrap each connection anew whenever a pool gives it out. Beneath them
- * is mysql2 with callbacks, and we make our own.
+ * mysql2 without its promises. Those note where each question came from, which takes as long as asking it, and wrap
+ * each connection anew whenever a pool gives it out. Beneath them is mysql2 with callbacks, and we make our own.
  */
 import { isUnprepared } from './errors.ts'
 import type { Mysql2Connection, Mysql2Pool, PooledMysql2Connection, Question } from './mysql2.ts'
@@ -80,7 +80,10 @@ class Bare implements PooledMysql2Connection {
     this.connection.destroy()
   }
 
-  /** It is of no use any more, or mysql2, which keeps a number of them, has let go of it for others. While mysql2 has it, preparing it again would give us the same one. */
+  /**
+   * It is of no use any more, or mysql2, which keeps a number of them, has let go of it for others. While mysql2 has
+   * it, preparing it again would give us the same one.
+   */
   #forget(sql: string, statements: Map<string, BareStatement>): void {
     statements.delete(sql)
     this.connection.unprepare(sql)

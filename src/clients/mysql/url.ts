@@ -3,8 +3,9 @@
  *
  *     mysql://user:password@host:3306/database
  *
- * or `mariadb://`, with options as a query: `name` (see setup.ts); `tls=true`; `ca`, a file with the certificate of the authority; `socket`, a path instead of host and port.
- * Messages say what is wrong without the URL, which may hold a password.
+ * or `mariadb://`, with options as a query: `name` (see setup.ts); `tls=true`; `ca`, a file with the certificate of the
+ * authority; `socket`, a path instead of host and port. Messages say what is wrong without the URL, which may hold a
+ * password.
  */
 import { readFileSync } from 'node:fs'
 import type { CommonOptions } from '../../engines/mysql/setup.ts'
@@ -30,7 +31,8 @@ export function parseUrl(url: string): { readonly target: Target; readonly optio
   if (!SHAPE.test(url)) throw new TypeError('a mysql URL is mysql://user:password@host:port/database?option=value')
   if (database === '') throw new TypeError('a mysql URL names the database: mysql://user:password@host:port/database')
   const { tls, ca, socket } = optionsIn(query)
-  if (tls !== undefined && tls !== 'true' && tls !== 'false') throw new TypeError(`tls in a mysql URL must be true or false; got '${tls}'`)
+  if (tls !== undefined && tls !== 'true' && tls !== 'false')
+    throw new TypeError(`tls in a mysql URL must be true or false; got '${tls}'`)
   const [login = '', ...secret] = user.split(':')
   const target = {
     host: host === '' ? '127.0.0.1' : host.replaceAll(/[[\]]/g, ''),

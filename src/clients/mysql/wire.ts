@@ -1,8 +1,8 @@
 /**
  * What the engine asks of a client, whichever it is: see mysql2.ts.
  *
- * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late: what still waits for a connection when
- * the deadline comes is dropped.
+ * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late:
+ * what still waits for a connection when the deadline comes is dropped.
  */
 import type { Deadline } from './deadline.ts'
 

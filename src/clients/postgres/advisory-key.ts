@@ -1,6 +1,7 @@
 /**
- * The number under which PostgreSQL knows a name: the first 64 bits of its SHA-256, signed. Fewer bits collide (`hashtext` has 32: with 77,000 names it is as likely as not), and two names with one number
- * would exclude each other for no reason. In SQL, to look for it in pg_locks:
+ * The number under which PostgreSQL knows a name: the first 64 bits of its SHA-256, signed. Fewer bits collide
+ * (`hashtext` has 32: with 77,000 names it is as likely as not), and two names with one number would exclude each other
+ * for no reason. In SQL, to look for it in pg_locks:
  *
  *     ('x' || left(encode(sha256(convert_to('name', 'UTF8')), 'hex'), 16))::bit(64)::bigint
  */

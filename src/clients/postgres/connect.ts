@@ -19,7 +19,13 @@ const CONNECTION = {
 
 export async function poolAt(url: string): Promise<Pool> {
   const { Pool } = await loadPg()
-  return new Pool({ ...CONNECTION, connectionString: url, max: MOST_CONNECTIONS, idleTimeoutMillis: IDLE_MS, allowExitOnIdle: true })
+  return new Pool({
+    ...CONNECTION,
+    connectionString: url,
+    max: MOST_CONNECTIONS,
+    idleTimeoutMillis: IDLE_MS,
+    allowExitOnIdle: true,
+  })
 }
 
 /** One connection, not yet made. */
@@ -34,6 +40,10 @@ async function loadPg(): Promise<Pick<typeof import('pg'), 'Client' | 'Pool'>> {
     return pg
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'postgres:// needs a client: npm install pg', { outcome: 'not-applied', transient: false, cause })
+    throw new EngineError(ENGINE, 'postgres:// needs a client: npm install pg', {
+      outcome: 'not-applied',
+      transient: false,
+      cause,
+    })
   }
 }

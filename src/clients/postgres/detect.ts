@@ -1,4 +1,7 @@
-/** Which client was brought? Told by its methods: names of classes do not survive bundlers and second copies of a package. */
+/**
+ * Which client was brought? Told by its methods: names of classes do not survive bundlers and second copies of a
+ * package.
+ */
 
 import type { PgClient } from './pg-client.ts'
 import { type PgPool, PgPoolWire } from './pg-pool.ts'

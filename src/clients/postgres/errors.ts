@@ -1,9 +1,10 @@
 /**
  * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
  *
- * An error that the server answers with has a code of five characters (https://www.postgresql.org/docs/current/errcodes-appendix.html), and nearly always means that
- * the transaction was rolled back. An error of the client (a lost connection, our own deadline) has none, and then nobody knows what the server did,
- * unless nothing had been sent.
+ * An error that the server answers with has a code of five characters
+ * (https://www.postgresql.org/docs/current/errcodes-appendix.html), and nearly always means that the transaction was
+ * rolled back. An error of the client (a lost connection, our own deadline) has none, and then nobody knows what the
+ * server did, unless nothing had been sent.
  */
 import { type CallOutcome, EngineError } from '../../core/errors.ts'
 
@@ -67,7 +68,8 @@ export function fault(error: unknown, known?: CallOutcome): EngineError {
   const advice = code === undefined ? undefined : ADVICE[code]
   const sent = !(error instanceof NotSent)
   const outcome = sent && (code === undefined || DOUBTFUL.test(code)) ? 'unknown' : 'not-applied'
-  const lasting = code === undefined ? UNTRUSTED.test(String((said as NodeJS.ErrnoException)?.code)) : LASTING.test(code)
+  const lasting =
+    code === undefined ? UNTRUSTED.test(String((said as NodeJS.ErrnoException)?.code)) : LASTING.test(code)
   const full = `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`
   return new EngineError(ENGINE, full, { outcome: known ?? outcome, transient: !lasting, cause: said })
 }

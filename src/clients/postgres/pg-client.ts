@@ -26,7 +26,10 @@ export interface PgClient {
   on(event: 'error', listener: (error: Error) => void): unknown
   on(event: 'notification', listener: (message: { channel: string; payload?: string | undefined }) => void): unknown
   on(event: 'end', listener: () => void): unknown
-  removeListener(event: 'notification', listener: (message: { channel: string; payload?: string | undefined }) => void): unknown
+  removeListener(
+    event: 'notification',
+    listener: (message: { channel: string; payload?: string | undefined }) => void,
+  ): unknown
 }
 
 /** A client of ours, which we also connect and end. */
@@ -38,8 +41,9 @@ export interface OwnPgClient extends PgClient {
 /**
  * Statements under names, as long as that works.
  *
- * A pooler that gives a connection for one transaction only gives another one for the next: there a name is unknown, or taken by somebody else. The server says so before it does
- * anything, and from then on we do without. (The name is made of the text, so whatever has our name is our statement.)
+ * A pooler that gives a connection for one transaction only gives another one for the next: there a name is unknown, or
+ * taken by somebody else. The server says so before it does anything, and from then on we do without. (The name is made
+ * of the text, so whatever has our name is our statement.)
  */
 export class Statements {
   readonly #names = new Map<string, string>()
@@ -76,7 +80,10 @@ export function isFromServer(error: Error): boolean {
   return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && severity !== undefined && !/^57P|^08/.test(code)
 }
 
-/** Without goodbye: a server that does not answer would not hear it either, and the socket would stay open until it does. */
+/**
+ * Without goodbye: a server that does not answer would not hear it either, and the socket would stay open until it
+ * does.
+ */
 export function cut(client: object): void {
   const { connection } = client as { connection?: { stream?: { destroy?(): void } } }
   connection?.stream?.destroy?.()

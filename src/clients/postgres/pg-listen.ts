@@ -1,6 +1,6 @@
 /**
- * A connection of pg that only listens. When it breaks it is made anew, again and again, less and less often; `gap` is told when it is lost, and when it stands again: whoever
- * looks again after a gap must not look too early.
+ * A connection of pg that only listens. When it breaks it is made anew, again and again, less and less often; `gap` is
+ * told when it is lost, and when it stands again: whoever looks again after a gap must not look too early.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { cut, type OwnPgClient } from './pg-client.ts'

@@ -1,8 +1,9 @@
 /**
  * A Pool of pg (node-postgres).
  *
- * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back: whatever was sent on it may still be executed, and nobody
- * should wait behind that. For listening, the pool is asked how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
+ * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back:
+ * whatever was sent on it may still be executed, and nobody should wait behind that. For listening, the pool is asked
+ * how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
  */
 import { NotSent } from './errors.ts'
 import { cut, isFromServer, type OwnPgClient, type PgClient, type Query, Statements } from './pg-client.ts'
@@ -57,7 +58,8 @@ export class PgPoolWire implements Wire {
     return new Promise((resolve, reject) => {
       const call = new Call(this.#watch, this.#statements, query, limits, resolve, reject)
       this.#watch.begin(call)
-      // Not as a promise: a connection can break in the very turn in which it is had, and pg then looks for a listener at once.
+      // Not as a promise: a connection can break in the very turn in which it is had, and pg then looks for a listener
+      // at once.
       this.#pool.connect(call.connected)
     })
   }
@@ -123,7 +125,8 @@ class Call implements Watched {
     }
     client.query(query, (error, result) => {
       if (!error) this.#end(undefined, result.rows[0]?.[0])
-      else if (this.#statements.refused(error, query)) this.#send(client, this.#statements.query(query.text, query.values))
+      else if (this.#statements.refused(error, query))
+        this.#send(client, this.#statements.query(query.text, query.values))
       else this.#end(error)
     })
   }

@@ -1,4 +1,7 @@
-/** A single Client of pg, for everything: pg sends what it is given one after the other, and listens meanwhile. If it breaks, all is over: nobody but its owner can make it anew. */
+/**
+ * A single Client of pg, for everything: pg sends what it is given one after the other, and listens meanwhile. If it
+ * breaks, all is over: nobody but its owner can make it anew.
+ */
 import { NotSent } from './errors.ts'
 import { type PgClient, type Query, Statements } from './pg-client.ts'
 import type { Watch } from './watch.ts'
@@ -17,7 +20,10 @@ export class PgClientWire implements Wire {
   }
 
   ask(text: string, values: readonly string[], limits: Limits): Promise<unknown> {
-    return this.#within(new Promise((resolve, reject) => this.#send(this.#statements.query(text, values), resolve, reject)), limits)
+    return this.#within(
+      new Promise((resolve, reject) => this.#send(this.#statements.query(text, values), resolve, reject)),
+      limits,
+    )
   }
 
   run(text: string, limits: Limits): Promise<unknown> {
@@ -45,7 +51,8 @@ export class PgClientWire implements Wire {
   #send(query: Query, resolve: (value: unknown) => void, reject: (error: Error) => void): void {
     this.#client.query(query, (error, result) => {
       if (!error) resolve(result.rows[0]?.[0])
-      else if (this.#statements.refused(error, query)) this.#send(this.#statements.query(query.text, query.values), resolve, reject)
+      else if (this.#statements.refused(error, query))
+        this.#send(this.#statements.query(query.text, query.values), resolve, reject)
       else reject(error.message.includes('not queryable') ? new NotSent(error) : error)
     })
   }

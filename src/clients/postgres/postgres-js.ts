@@ -1,7 +1,9 @@
 /**
- * postgres.js (`postgres`): its own pool, which sends statements on busy connections too, and which has no deadline for anything.
+ * postgres.js (`postgres`): its own pool, which sends statements on busy connections too, and which has no deadline for
+ * anything.
  *
- * What has not been sent when time is up is taken back. What has been sent and is not answered we can only turn our back on: the connection is the pool's.
+ * What has not been sent when time is up is taken back. What has been sent and is not answered we can only turn our
+ * back on: the connection is the pool's.
  */
 import { NotSent } from './errors.ts'
 import type { Watch } from './watch.ts'
@@ -16,7 +18,11 @@ interface Query extends PromiseLike<unknown> {
 /** What we use of a `Sql` of postgres.js. */
 export interface PostgresJs {
   unsafe(text: string, values?: string[]): Query
-  listen(channel: string, heard: (payload: string) => void, listening?: () => void): PromiseLike<{ unlisten(): PromiseLike<unknown> }>
+  listen(
+    channel: string,
+    heard: (payload: string) => void,
+    listening?: () => void,
+  ): PromiseLike<{ unlisten(): PromiseLike<unknown> }>
   readonly options: object
 }
 
@@ -53,7 +59,8 @@ export class PostgresJsWire implements Wire {
     const rows = Promise.resolve(query.raw())
     rows.catch(() => undefined)
     try {
-      const late = (): Error => (takenBack(query) ? new NotSent(new Error('no connection was free in time')) : new Late())
+      const late = (): Error =>
+        takenBack(query) ? new NotSent(new Error('no connection was free in time')) : new Late()
       return await this.#watch.within(rows, connectMs + answerMs, late)
     } catch (error) {
       throw notConnected(error) ? new NotSent(error) : error
@@ -61,7 +68,10 @@ export class PostgresJsWire implements Wire {
   }
 }
 
-/** Whether it had not been sent: `state` is the connection it went to. A cancel of one that was sent would be a connection more to a server that does not answer. */
+/**
+ * Whether it had not been sent: `state` is the connection it went to. A cancel of one that was sent would be a
+ * connection more to a server that does not answer.
+ */
 function takenBack(query: Query): boolean {
   if ((query as { state?: unknown }).state) return false
   query.cancel()
@@ -75,7 +85,10 @@ function notConnected(error: unknown): boolean {
   return NO_CONNECTION.has(String(code)) || (severity === 'FATAL' && /^(?:28|3D|53|57P03)/.test(String(code)))
 }
 
-/** postgres.js listens on a connection of its own, and makes it anew; but if that fails once, it forgets who listened. Then we begin again. */
+/**
+ * postgres.js listens on a connection of its own, and makes it anew; but if that fails once, it forgets who listened.
+ * Then we begin again.
+ */
 class PostgresJsEar implements Listening {
   readonly #sql: PostgresJs
   readonly #channel: string

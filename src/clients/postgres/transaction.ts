@@ -1,8 +1,10 @@
 /**
- * The caller's own client, by the few methods we call: a Client or PoolClient of pg, or the `sql` that postgres.js gives to a transaction. Errors of the client pass
- * through unchanged: it is the caller's connection, and the caller's transaction.
+ * The caller's own client, by the few methods we call: a Client or PoolClient of pg, or the `sql` that postgres.js
+ * gives to a transaction. Errors of the client pass through unchanged: it is the caller's connection, and the caller's
+ * transaction.
  *
- * A failed statement aborts a transaction of PostgreSQL. So whatever may fail runs behind a savepoint, and is undone to it; the locks it took are given back with it.
+ * A failed statement aborts a transaction of PostgreSQL. So whatever may fail runs behind a savepoint, and is undone to
+ * it; the locks it took are given back with it.
  */
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { type Dialect, quoted } from '../../transactions/statements.ts'
@@ -10,7 +12,10 @@ import type { Row } from '../../transactions/table.ts'
 
 /** pg: Client, PoolClient; Pool too where no transaction is needed. */
 export interface PgClient {
-  query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly unknown[]; readonly rowCount: number | null }>
+  query(
+    text: string,
+    values?: unknown[],
+  ): Promise<{ readonly rows: readonly unknown[]; readonly rowCount: number | null }>
 }
 
 /** postgres.js. */
@@ -29,7 +34,10 @@ export interface Answer {
   readonly count: number
 }
 
-/** `fixed`: a text that is always the same. postgres.js keeps such a statement prepared, if it may; else it asks the server for the types of its values first, every time. */
+/**
+ * `fixed`: a text that is always the same. postgres.js keeps such a statement prepared, if it may; else it asks the
+ * server for the types of its values first, every time.
+ */
 export type Ask = (text: string, values?: readonly unknown[], fixed?: 'fixed') => Promise<Answer>
 
 /** The server keeps 63 bytes of a name and forgets the rest: another table may be called so. */
@@ -49,27 +57,36 @@ export function askerOf(client: TransactionClient): Ask {
       return { rows: rows as readonly Row[], count: rows.count }
     }
   }
-  if (typeof client?.query !== 'function') throw new TypeError('client must be a Client or PoolClient of pg, or the sql of postgres.js')
+  if (typeof client?.query !== 'function')
+    throw new TypeError('client must be a Client or PoolClient of pg, or the sql of postgres.js')
   return async (text, values = []) => {
     const { rows, rowCount } = await client.query(text, [...values])
     return { rows: rows as readonly Row[], count: rowCount ?? 0 }
   }
 }
 
-/** Do `work` in the caller's open transaction, so that its failure leaves the transaction as it was. `what` names the caller's call in the refusal. */
+/**
+ * Do `work` in the caller's open transaction, so that its failure leaves the transaction as it was. `what` names the
+ * caller's call in the refusal.
+ */
 export async function behindSavepoint<Result>(
   client: TransactionClient,
   what: string,
   work: (ask: Ask) => Promise<Result>,
 ): Promise<Result> {
   if (!isPostgresJs(client)) return await behindOwnSavepoint(askerOf(client), what, work)
-  // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back, whatever we do.
+  // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back,
+  // whatever we do.
   if (!('savepoint' in client)) throw notInTransaction(what, 'Use the sql that sql.begin() gives to its function.')
   const { savepoint } = client as { savepoint(run: (sql: PostgresJsSql) => Promise<Result>): Promise<Result> }
   return await savepoint((sql) => work(askerOf(sql)))
 }
 
-async function behindOwnSavepoint<Result>(ask: Ask, what: string, work: (ask: Ask) => Promise<Result>): Promise<Result> {
+async function behindOwnSavepoint<Result>(
+  ask: Ask,
+  what: string,
+  work: (ask: Ask) => Promise<Result>,
+): Promise<Result> {
   try {
     await ask('SAVEPOINT holdfast')
   } catch (error) {

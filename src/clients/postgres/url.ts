@@ -3,7 +3,8 @@
  *
  *     postgres://user:password@host:5432/database
  *
- * with what pg takes as a query (`sslmode`, `application_name`, ...), and of our own `schema`, `name` and `listenUrl` (see setup.ts).
+ * with what pg takes as a query (`sslmode`, `application_name`, ...), and of our own `schema`, `name` and `listenUrl`
+ * (see setup.ts).
  */
 
 export interface UrlOptions {

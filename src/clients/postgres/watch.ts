@@ -1,6 +1,7 @@
 /**
- * How long calls may take, whatever the client's own time-outs do: pg waits for ever for a connection of a full pool, and postgres.js for the answer of a frozen
- * server. One timer looks after all of them, now and then: a timer for each would cost more than it is worth.
+ * How long calls may take, whatever the client's own time-outs do: pg waits for ever for a connection of a full pool,
+ * and postgres.js for the answer of a frozen server. One timer looks after all of them, now and then: a timer for each
+ * would cost more than it is worth.
  */
 import type { Clock } from '../../core/clock.ts'
 

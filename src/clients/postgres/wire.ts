@@ -1,8 +1,8 @@
 /**
  * What the engine asks of a client, whichever it is. The adapters beside this file make it of pg and of postgres.js.
  *
- * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late: what still waits for a connection when its
- * time is up is dropped.
+ * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late:
+ * what still waits for a connection when its time is up is dropped.
  */
 
 /** How long one statement may take. */
@@ -16,7 +16,9 @@ export interface Limits {
 export interface Wire {
   /** As in error messages: `pg`, `postgres.js`. */
   readonly name: string
-  /** The one value that a statement answers. Rejects with the client's own error; with `NotSent` if nothing was sent. */
+  /**
+   * The one value that a statement answers. Rejects with the client's own error; with `NotSent` if nothing was sent.
+   */
   ask(text: string, values: readonly string[], limits: Limits): Promise<unknown>
   /** Several statements in one message, without parameters. */
   run(text: string, limits: Limits): Promise<unknown>
@@ -51,8 +53,8 @@ export class Late extends Error {
 const listened = new WeakSet<object>()
 
 /**
- * Without a listener for its errors, a client of pg ends the process at the first blip. Ours stays when the engine is closed: whoever brought the client may have
- * relied on it.
+ * Without a listener for its errors, a client of pg ends the process at the first blip. Ours stays when the engine is
+ * closed: whoever brought the client may have relied on it.
  */
 export function neverCrash(client: { on(event: 'error', listener: (error: Error) => void): unknown }): void {
   if (listened.has(client)) return

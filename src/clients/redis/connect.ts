@@ -67,6 +67,10 @@ export async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Clu
     return await import('ioredis')
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'redis:// needs a client: npm install ioredis', { outcome: 'not-applied', transient: false, cause })
+    throw new EngineError(ENGINE, 'redis:// needs a client: npm install ioredis', {
+      outcome: 'not-applied',
+      transient: false,
+      cause,
+    })
   }
 }

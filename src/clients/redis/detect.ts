@@ -1,4 +1,7 @@
-/** Which client is it? Told by its methods, never by the name of its class: bundlers rename classes, and people wrap clients. */
+/**
+ * Which client is it? Told by its methods, never by the name of its class: bundlers rename classes, and people wrap
+ * clients.
+ */
 import type { Clock } from '../../core/clock.ts'
 import { type GlideLike, GlideWire } from './glide.ts'
 import { type IoredisClient, type IoredisCluster, IoredisWire } from './ioredis.ts'
@@ -17,7 +20,8 @@ export function wireOf(client: RedisClient, clock: Clock, subscriber?: RedisSubs
     return new GlideWire(client as GlideLike, subscriber as GlideLike | undefined)
   }
   if (has(client, 'sendCommand', 'evalSha')) {
-    if (subscriber !== undefined && !has(subscriber, 'subscribe', 'duplicate')) throw unfit('subscriber', 'a client of node-redis')
+    if (subscriber !== undefined && !has(subscriber, 'subscribe', 'duplicate'))
+      throw unfit('subscriber', 'a client of node-redis')
     return new NodeRedisWire(client as AnyNodeRedis, clock, subscriber as NodeRedisListener | undefined)
   }
   if (has(client, 'call', 'defineCommand')) {

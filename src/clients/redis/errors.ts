@@ -1,8 +1,9 @@
 /**
  * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
  *
- * Redis answers with a code in capitals. ioredis and node-redis pass it on as the first word; valkey-glide spells some of them its own way. An error of the
- * client itself (a lost connection, a time-out) has no code, and then nobody knows what the server did.
+ * Redis answers with a code in capitals. ioredis and node-redis pass it on as the first word; valkey-glide spells some
+ * of them its own way. An error of the client itself (a lost connection, a time-out) has no code, and then nobody knows
+ * what the server did.
  */
 import { EngineError } from '../../core/errors.ts'
 
@@ -24,8 +25,8 @@ const GLIDE_CODES: Readonly<Record<string, string>> = {
 }
 
 /**
- * The server refused before it did anything: it is read-only, loading, out of memory, not responsible, or unable to write. Redis checks these before a
- * script's first write.
+ * The server refused before it did anything: it is read-only, loading, out of memory, not responsible, or unable to
+ * write. Redis checks these before a script's first write.
  */
 const REFUSED = new Set([
   ...['NOSCRIPT', 'READONLY', 'LOADING', 'BUSY', 'MASTERDOWN', 'MISCONF', 'NOREPLICAS', 'OOM'],
@@ -82,5 +83,9 @@ export function unusable(K: string, kind: string, detail: string): EngineError {
   if (kind === 'type') return new EngineError(ENGINE, `'${K}' is a ${detail}, not a lock; use another prefix`, lasting)
   if (kind === 'version')
     return new EngineError(ENGINE, `'${K}' was written by a newer Holdfast (format ${detail}), or is no lock`, lasting)
-  return new EngineError(ENGINE, `'${K}' is a ${detail} without expiry that somebody else has set: nobody could wait for its end`, lasting)
+  return new EngineError(
+    ENGINE,
+    `'${K}' is a ${detail} without expiry that somebody else has set: nobody could wait for its end`,
+    lasting,
+  )
 }

@@ -1,8 +1,9 @@
 /**
  * @valkey/valkey-glide: one server, or a Cluster.
  *
- * It hides its connections: it says neither whether it has one nor when it lost one, and gives up on a command by its own time-out (250 ms unless configured), which
- * is an unknown outcome. It cannot be duplicated; to be woken, give a second client as `subscriber`.
+ * It hides its connections: it says neither whether it has one nor when it lost one, and gives up on a command by its
+ * own time-out (250 ms unless configured), which is an unknown outcome. It cannot be duplicated; to be woken, give a
+ * second client as `subscriber`.
  */
 import type { Ears, Listening, Server, Wire } from './wire.ts'
 
@@ -46,7 +47,9 @@ export class GlideWire implements Wire {
       number,
       readonly [string, number],
     ])[]
-    const masters = new Map(slots.map(([, , [host, port]]) => [`${host}:${port}`, { type: 'routeByAddress', host, port }]))
+    const masters = new Map(
+      slots.map(([, , [host, port]]) => [`${host}:${port}`, { type: 'routeByAddress', host, port }]),
+    )
     return [...masters.values()].map((route) => ({
       send: (command, words) => this.#client.customCommand([command, ...words], { route }),
     }))
@@ -57,7 +60,10 @@ export class GlideWire implements Wire {
   }
 }
 
-/** It subscribes again by itself when it reconnects, without telling; what is lost meanwhile is found by the next renewal. */
+/**
+ * It subscribes again by itself when it reconnects, without telling; what is lost meanwhile is found by the next
+ * renewal.
+ */
 async function listen(subscriber: GlideLike, channel: string, ears: Ears): Promise<Listening> {
   await subscriber.subscribe?.([channel], SUBSCRIBE_LIMIT_MS)
   let closed = false

@@ -1,8 +1,9 @@
 /**
  * A connection of ioredis that only listens: a duplicate of the client, or of one node of a Cluster.
  *
- * ioredis makes it anew when it breaks. We subscribe ourselves, each time it is ready, and tell of the gap only when the subscription stands: whoever looks
- * again after a gap must not look too early. A node that stays away is given up for another.
+ * ioredis makes it anew when it breaks. We subscribe ourselves, each time it is ready, and tell of the gap only when
+ * the subscription stands: whoever looks again after a gap must not look too early. A node that stays away is given up
+ * for another.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { IoredisClient } from './ioredis.ts'
@@ -22,7 +23,8 @@ const OPTIONS = {
   autoResubscribe: false,
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: null,
-  retryStrategy: (times: number) => (times > RETRIES ? null : Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS)),
+  retryStrategy: (times: number) =>
+    times > RETRIES ? null : Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS),
 }
 
 export class IoredisEar implements Listening {
@@ -37,12 +39,19 @@ export class IoredisEar implements Listening {
   #timer: Timer | undefined
   #closed = false
 
-  static async open(server: () => IoredisClient | undefined, clock: Clock, channel: string, ears: Ears): Promise<IoredisEar> {
+  static async open(
+    server: () => IoredisClient | undefined,
+    clock: Clock,
+    channel: string,
+    ears: Ears,
+  ): Promise<IoredisEar> {
     const ear = new IoredisEar(server, clock, channel, ears)
     try {
       await new Promise<void>((resolve, reject) => {
         ear.#opening = { resolve, reject }
-        ear.#timer = clock.timer(OPEN_LIMIT_MS, () => reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)))
+        ear.#timer = clock.timer(OPEN_LIMIT_MS, () =>
+          reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
+        )
         ear.#connect()
       })
     } catch (error) {

@@ -1,8 +1,9 @@
 /**
  * ioredis, versions 5 and 6: one server, Sentinel, or a Cluster.
  *
- * Left to itself it queues commands while it is offline, and sends unanswered ones again when it is back, both seconds late. A client that we make is told not to. With
- * one that was brought, we look at its state before we send; what it sends again all the same is harmless, since entering twice with one id is entering once.
+ * Left to itself it queues commands while it is offline, and sends unanswered ones again when it is back, both seconds
+ * late. A client that we make is told not to. With one that was brought, we look at its state before we send; what it
+ * sends again all the same is harmless, since entering twice with one id is entering once.
  */
 import type { Clock } from '../../core/clock.ts'
 import { IoredisEar } from './ioredis-listen.ts'

@@ -1,7 +1,8 @@
 /**
  * A connection of node-redis that only listens: a duplicate of the client, or of one node of a Cluster.
  *
- * node-redis makes it anew when it breaks, and subscribes again before it says that it is ready: that is when we tell of the gap.
+ * node-redis makes it anew when it breaks, and subscribes again before it says that it is ready: that is when we tell
+ * of the gap.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { NodeRedisListener } from './node-redis.ts'
@@ -20,11 +21,18 @@ export class NodeRedisEar implements Listening {
   #timer: Timer | undefined
   #closed = false
 
-  static async open(make: () => Promise<NodeRedisListener>, clock: Clock, channel: string, ears: Ears): Promise<NodeRedisEar> {
+  static async open(
+    make: () => Promise<NodeRedisListener>,
+    clock: Clock,
+    channel: string,
+    ears: Ears,
+  ): Promise<NodeRedisEar> {
     const ear = new NodeRedisEar(make, clock, channel, ears)
     try {
       await new Promise<void>((resolve, reject) => {
-        const limit = clock.timer(OPEN_LIMIT_MS, () => reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)))
+        const limit = clock.timer(OPEN_LIMIT_MS, () =>
+          reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
+        )
         ear
           .#connect(reject)
           .then(resolve, reject)

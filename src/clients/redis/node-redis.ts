@@ -1,8 +1,9 @@
 /**
  * node-redis (`redis` on npm), version 4 and later: a client, a pool, Sentinel, or a Cluster.
  *
- * Left to itself it queues commands while it is offline and sends them seconds late; so we look at its state before we send. A command that was sent and not
- * answered when the connection ends is rejected by the client itself. On a frozen server it would hang for ever: the core's own deadline ends that.
+ * Left to itself it queues commands while it is offline and sends them seconds late; so we look at its state before we
+ * send. A command that was sent and not answered when the connection ends is rejected by the client itself. On a frozen
+ * server it would hang for ever: the core's own deadline ends that.
  */
 import type { Clock } from '../../core/clock.ts'
 import { NodeRedisEar } from './node-redis-listen.ts'
@@ -77,7 +78,8 @@ export class NodeRedisWire implements Wire {
     client.on('ready', this.#ready)
     client.on('error', this.#error)
     const listener = subscriber ?? (isPool(client) ? undefined : client)
-    if (listener !== undefined) this.listen = (channel, ears) => NodeRedisEar.open(() => connectable(listener), clock, channel, ears)
+    if (listener !== undefined)
+      this.listen = (channel, ears) => NodeRedisEar.open(() => connectable(listener), clock, channel, ears)
   }
 
   get ready(): boolean {
@@ -95,7 +97,9 @@ export class NodeRedisWire implements Wire {
     if (!isCluster(this.#client)) return [this]
     const cluster = this.#client
     const nodes = await Promise.all(cluster.masters.map((node) => cluster.nodeClient(node)))
-    return nodes.map((node) => ({ send: (command, words) => (node as NodeRedisClient).sendCommand([command, ...words]) }))
+    return nodes.map((node) => ({
+      send: (command, words) => (node as NodeRedisClient).sendCommand([command, ...words]),
+    }))
   }
 
   async close(): Promise<void> {
@@ -109,7 +113,10 @@ export class NodeRedisWire implements Wire {
   }
 }
 
-/** In Cluster, messages reach every server, and a plain connection to one of them tells when it was lost: the cluster's own does not. */
+/**
+ * In Cluster, messages reach every server, and a plain connection to one of them tells when it was lost: the cluster's
+ * own does not.
+ */
 async function connectable(client: NodeRedisListener): Promise<NodeRedisListener> {
   if (!isCluster(client)) return client.duplicate()
   const { masters } = client

@@ -1,7 +1,8 @@
 /**
- * EVALSHA for a client of ours, by the shortest way: its words are put into the form of the protocol here, and ioredis writes them as they are. What it would do for
- * any command (look for keys, for other types than strings, for what was meant by the arguments) takes a tenth of the time that a single caller's process has for
- * a lock. And one call that goes to several servers in the same words is put into form once.
+ * EVALSHA for a client of ours, by the shortest way: its words are put into the form of the protocol here, and ioredis
+ * writes them as they are. What it would do for any command (look for keys, for other types than strings, for what was
+ * meant by the arguments) takes a tenth of the time that a single caller's process has for a lock. And one call that
+ * goes to several servers in the same words is put into form once.
  */
 import type { Command, Redis } from 'ioredis'
 import { loadIoredis } from './connect.ts'

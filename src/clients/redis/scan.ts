@@ -19,7 +19,8 @@ export async function* linesIn(wire: Wire, prefix: string): AsyncIterable<readon
   }
   for (const server of await wire.servers()) {
     for (const pattern of entriesPatterns(prefix, wire)) {
-      for await (const names of pages(server, pattern, 'hash')) yield names.map((name) => lineOfEntries(name, wire)).filter(fresh)
+      for await (const names of pages(server, pattern, 'hash'))
+        yield names.map((name) => lineOfEntries(name, wire)).filter(fresh)
     }
     for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
       const values = await Promise.all(names.map((K) => beginning(wire, K)))
@@ -32,9 +33,11 @@ export async function* linesIn(wire: Wire, prefix: string): AsyncIterable<readon
 export async function* pages(server: Server, pattern: string, type: string): AsyncIterable<readonly string[]> {
   let cursor = '0'
   do {
-    const reply = await server.send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', AT_ONCE, 'TYPE', type]).catch((error: unknown) => {
-      throw fault(error)
-    })
+    const reply = await server
+      .send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', AT_ONCE, 'TYPE', type])
+      .catch((error: unknown) => {
+        throw fault(error)
+      })
     const [next, names] = reply as [unknown, readonly unknown[]]
     yield names.map(String)
     cursor = String(next)

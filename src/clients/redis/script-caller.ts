@@ -1,7 +1,9 @@
 /**
- * How a script is called: only while there is a connection, by its short name, and by its text where the server does not know it (yet, or any more).
+ * How a script is called: only while there is a connection, by its short name, and by its text where the server does
+ * not know it (yet, or any more).
  *
- * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks again when it wants to.
+ * Nothing waits for a connection for longer than a moment: what is not sent was surely not applied, and the core asks
+ * again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { EngineError } from '../../core/errors.ts'
@@ -18,7 +20,10 @@ export class Caller {
   readonly #clock: Clock
   readonly #confirmation: Confirmation | undefined
   readonly #waiting = new Set<() => void>()
-  /** Called when the server does not know a script, which is therefore sent a second time: after what was sent meanwhile. */
+  /**
+   * Called when the server does not know a script, which is therefore sent a second time: after what was sent
+   * meanwhile.
+   */
   onResend: () => void = () => undefined
 
   constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
@@ -31,11 +36,17 @@ export class Caller {
   }
 
   /**
-   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of the keys. Resolves with what `read` makes of
-   * the reply; where replicas are asked, not before they have confirmed what was granted. A caller with little time says how long to wait for a connection.
-   * Rejects with an `EngineError`.
+   * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of
+   * the keys. Resolves with what `read` makes of the reply; where replicas are asked, not before they have confirmed
+   * what was granted. A caller with little time says how long to wait for a connection. Rejects with an `EngineError`.
    */
-  call<Answer>(script: Script, words: string[], key: string, read: (reply: unknown) => Answer, patienceMs?: number): Promise<Answer> {
+  call<Answer>(
+    script: Script,
+    words: string[],
+    key: string,
+    read: (reply: unknown) => Answer,
+    patienceMs?: number,
+  ): Promise<Answer> {
     const { ready, silence } = this.#wire
     if (!ready) return this.connected(patienceMs).then(() => this.call(script, words, key, read))
     words[0] = script.sha
@@ -53,7 +64,10 @@ export class Caller {
     )
   }
 
-  /** The same for whoever is called back: a promise less, where several servers are asked for one thing. It waits for no connection; `words` may be those of others too. */
+  /**
+   * The same for whoever is called back: a promise less, where several servers are asked for one thing. It waits for no
+   * connection; `words` may be those of others too.
+   */
   tell(script: Script, words: string[], hear: (reply: unknown, error?: EngineError) => void): void {
     const { ready, silence, trouble } = this.#wire
     words[0] = script.sha

@@ -5,9 +5,9 @@
  *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password are those of the servers
  *     redis-cluster://host1,host2,host3            a Cluster, from any of its members
  *
- * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say it; `ca`, a file with the certificate of the
- * authority; `sentinelPassword`.
- * Not read by `URL`, to which a list of hosts is none. Messages say what is wrong without the URL, which may hold a password.
+ * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say
+ * it; `ca`, a file with the certificate of the authority; `sentinelPassword`. Not read by `URL`, to which a list of
+ * hosts is none. Messages say what is wrong without the URL, which may hold a password.
  */
 export interface Target {
   readonly kind: 'server' | 'sentinel' | 'cluster'
@@ -55,7 +55,8 @@ export function parseUrl(url: string): Target {
     throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')
   if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
   const [name = '', db = ''] = path.split('/')
-  if (name === '') throw new TypeError('a redis-sentinel: URL names the master: redis-sentinel://host1,host2,host3/mymaster')
+  if (name === '')
+    throw new TypeError('a redis-sentinel: URL names the master: redis-sentinel://host1,host2,host3/mymaster')
   return { ...target, name: decoded(name), db: databaseIn(db, kind) }
 }
 

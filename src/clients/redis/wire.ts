@@ -1,8 +1,9 @@
 /**
- * What the engine asks of a client, whichever it is. The adapters beside this file make it of ioredis, node-redis and valkey-glide.
+ * What the engine asks of a client, whichever it is. The adapters beside this file make it of ioredis, node-redis and
+ * valkey-glide.
  *
- * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken seconds after somebody asked for it is taken
- * for nobody.
+ * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken
+ * seconds after somebody asked for it is taken for nobody.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 
@@ -56,8 +57,8 @@ export interface Listening {
 const listened = new WeakSet<object>()
 
 /**
- * Without a listener for its errors, node-redis ends the process at the first blip, and ioredis writes to the console. Ours stays when the engine is closed: whoever
- * brought the client may have relied on it.
+ * Without a listener for its errors, node-redis ends the process at the first blip, and ioredis writes to the console.
+ * Ours stays when the engine is closed: whoever brought the client may have relied on it.
  */
 export function neverCrash(client: { on(event: string, listener: () => void): unknown }): void {
   if (listened.has(client)) return
@@ -70,7 +71,10 @@ export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
 }
 
-/** Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for ever, and send others again. */
+/**
+ * Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for
+ * ever, and send others again.
+ */
 export class UnderWay {
   readonly #rejects = new Set<(error: Error) => void>()
 
@@ -92,15 +96,22 @@ export class UnderWay {
 
   /** The connection has ended. */
   lost(cause: unknown): void {
-    for (const reject of this.#rejects) reject(new ConnectionLost('the connection ended before the answer came', { cause }))
+    for (const reject of this.#rejects)
+      reject(new ConnectionLost('the connection ended before the answer came', { cause }))
     this.#rejects.clear()
   }
 }
 
-/** How long nothing may be answered, though asked. Noticed after that time at the earliest, and twice that at the latest. */
+/**
+ * How long nothing may be answered, though asked. Noticed after that time at the earliest, and twice that at the
+ * latest.
+ */
 const SILENCE_MS = 1000
 
-/** Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now and then. */
+/**
+ * Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now
+ * and then.
+ */
 export class Silence {
   readonly #clock: Clock
   readonly #noticed: () => void

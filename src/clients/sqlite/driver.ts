@@ -1,25 +1,30 @@
 /**
  * Which SQLite, and the four methods we call on it.
  *
- * Three kinds of database have them alike: `node:sqlite`, `@photostructure/sqlite` (the same API as a prebuilt binary, for Nodes that have no
- * safe one of their own) and better-sqlite3 (only if the user brings it). So there is one adapter, one file format, and no code that asks which it is.
+ * Three kinds of database have them alike: `node:sqlite`, `@photostructure/sqlite` (the same API as a prebuilt binary,
+ * for Nodes that have no safe one of their own) and better-sqlite3 (only if the user brings it). So there is one
+ * adapter, one file format, and no code that asks which it is.
  *
- * A SQLite before 3.51.3 is refused: two processes that write and checkpoint one WAL file can corrupt it (https://sqlite.org/wal.html#walresetbug), and that
- * is exactly our use. Nothing here is loaded before the first lock is asked for.
+ * A SQLite before 3.51.3 is refused: two processes that write and checkpoint one WAL file can corrupt it
+ * (https://sqlite.org/wal.html#walresetbug), and that is exactly our use. Nothing here is loaded before the first lock
+ * is asked for.
  */
 import { EngineError } from '../../core/errors.ts'
 
 export type Value = string | number | null
 
-/** What a statement of the three drivers has. `get` is missing on purpose: on a write it can report success though the commit failed. */
+/**
+ * What a statement of the three drivers has. `get` is missing on purpose: on a write it can report success though the
+ * commit failed.
+ */
 interface DriverStatement {
   all(...values: Value[]): unknown[]
   run(...values: Value[]): { changes: number | bigint }
 }
 
 /**
- * A database you bring: `new Database(file)` of better-sqlite3 or `new DatabaseSync(file)` of node:sqlite, for Holdfast alone, because its
- * pragmas are set and its transactions are ours. It stays open when the engine is disposed.
+ * A database you bring: `new Database(file)` of better-sqlite3 or `new DatabaseSync(file)` of node:sqlite, for Holdfast
+ * alone, because its pragmas are set and its transactions are ours. It stays open when the engine is disposed.
  */
 export interface BroughtDatabase {
   exec(sql: string): unknown
@@ -131,7 +136,10 @@ function builtIn(): DatabaseClass | undefined {
   return module?.Database ?? module?.DatabaseSync
 }
 
-/** Node 22 warns that its SQLite is experimental. We know; the user did not ask for it by name. Any other warning passes. */
+/**
+ * Node 22 warns that its SQLite is experimental. We know; the user did not ask for it by name. Any other warning
+ * passes.
+ */
 function quietly<Result>(load: () => Result): Result {
   const emitWarning = process.emitWarning
   process.emitWarning = ((warning: string | Error, ...rest: unknown[]) => {

@@ -1,8 +1,9 @@
 /**
  * What SQLite says, and what it means for a user: every failure names the file and what to do about it.
  *
- * The outcome is `unknown` only where a commit failed in the disk's own write or sync: its frames may be in the log, and a process that opens the
- * file after a crash of all the others could find them. Everywhere else the transaction was rolled back, and nothing of it was applied.
+ * The outcome is `unknown` only where a commit failed in the disk's own write or sync: its frames may be in the log,
+ * and a process that opens the file after a crash of all the others could find them. Everywhere else the transaction
+ * was rolled back, and nothing of it was applied.
  */
 import { EngineError } from '../../core/errors.ts'
 
@@ -60,7 +61,10 @@ export function isBusy(error: unknown): boolean {
   return code === BUSY || code === LOCKED || code === PROTOCOL
 }
 
-/** Whether the connection is worth keeping after this: a full disk has done it no harm, and a refusal of ours would only be repeated. */
+/**
+ * Whether the connection is worth keeping after this: a full disk has done it no harm, and a refusal of ours would only
+ * be repeated.
+ */
 export function isHarmless(error: unknown): boolean {
   return error instanceof EngineError || codeOf(error) === FULL
 }
@@ -92,7 +96,10 @@ const ADVICE: Readonly<Record<number, Advice>> = {
   },
   [CORRUPT]: damaged,
   [FULL]: { says: 'cannot grow: the disk is full. Nothing was granted; free some space', transient: true },
-  [CANTOPEN]: { says: 'cannot be opened: does its folder exist, and may this user read and write there?', transient: true },
+  [CANTOPEN]: {
+    says: 'cannot be opened: does its folder exist, and may this user read and write there?',
+    transient: true,
+  },
   [NOTADB]: damaged,
 }
 
@@ -101,12 +108,19 @@ export function fault(error: unknown, file: string, during: 'open' | 'work' | 'c
   if (error instanceof EngineError) return error
   const code = codeOf(error)
   const message = error instanceof Error ? error.message : String(error)
-  const { says, transient } = (code === undefined ? undefined : ADVICE[code]) ?? { says: `failed: ${message}`, transient: true }
+  const { says, transient } = (code === undefined ? undefined : ADVICE[code]) ?? {
+    says: `failed: ${message}`,
+    transient: true,
+  }
   const outcome = during === 'commit' && code === IOERR ? 'unknown' : 'not-applied'
   return new EngineError('sqlite', `'${file}' ${says}`, { outcome, transient, cause: error })
 }
 
 /** An error of our own that says that nothing can be done with this file here. */
 export function refusal(message: string, cause?: unknown): EngineError {
-  return new EngineError('sqlite', message, { outcome: 'not-applied', transient: false, ...(cause === undefined ? {} : { cause }) })
+  return new EngineError('sqlite', message, {
+    outcome: 'not-applied',
+    transient: false,
+    ...(cause === undefined ? {} : { cause }),
+  })
 }

@@ -1,8 +1,9 @@
 /**
- * Where the file is, and whether locks can live there. Whatever is wrong with the place is said before SQLite gets to see it, in words about the file
- * and not about result codes.
+ * Where the file is, and whether locks can live there. Whatever is wrong with the place is said before SQLite gets to
+ * see it, in words about the file and not about result codes.
  *
- * Nothing here may ever open the database file itself: closing any descriptor of it would drop the POSIX locks that SQLite holds in this process.
+ * Nothing here may ever open the database file itself: closing any descriptor of it would drop the POSIX locks that
+ * SQLite holds in this process.
  */
 import { accessSync, constants, mkdirSync, realpathSync, type Stats, statSync } from 'node:fs'
 import { homedir } from 'node:os'
@@ -51,10 +52,14 @@ export function preparePlace(file: string, allowNetworkFs: boolean): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 })
   } catch (error) {
-    throw refusal(`cannot make the folder of '${file}' (${reason(error)}): make it yourself, or name another file`, error)
+    throw refusal(
+      `cannot make the folder of '${file}' (${reason(error)}): make it yourself, or name another file`,
+      error,
+    )
   }
   const stats = statsOf(file)
-  if (stats?.isDirectory()) throw refusal(`'${file}' is a directory: name a file in it, such as '${join(file, 'locks.db')}'`)
+  if (stats?.isDirectory())
+    throw refusal(`'${file}' is a directory: name a file in it, such as '${join(file, 'locks.db')}'`)
   if (stats !== undefined && !stats.isFile()) throw refusal(`'${file}' is not a regular file: name another file`)
   demandAccess(folder, constants.W_OK | constants.X_OK, `'${file}'`, `its folder '${folder}'`)
   if (stats !== undefined) demandAccess(file, constants.R_OK | constants.W_OK, `'${file}'`, 'it')
@@ -90,7 +95,10 @@ function reason(error: unknown): string {
   return code ?? message
 }
 
-/** File systems that several machines can mount at once, or that a virtual machine shares with its host. Other FUSE types are local as far as we know. */
+/**
+ * File systems that several machines can mount at once, or that a virtual machine shares with its host. Other FUSE
+ * types are local as far as we know.
+ */
 const NETWORK_TYPES = new Set(
   (
     'nfs nfs4 cifs smb3 smbfs 9p virtiofs afs ceph lustre gpfs beegfs gfs2 ocfs2 ncpfs coda orangefs acfs vboxsf prl_fs vmhgfs fakeowner ' +
@@ -99,7 +107,10 @@ const NETWORK_TYPES = new Set(
   ).split(' '),
 )
 
-/** The type of the file system that `folder` is on, if it is a network one, out of the kernel's list of mounts (proc(5), mountinfo). */
+/**
+ * The type of the file system that `folder` is on, if it is a network one, out of the kernel's list of mounts (proc(5),
+ * mountinfo).
+ */
 export function networkTypeOf(folder: string, mountinfo: string): string | undefined {
   let best = ''
   let found: string | undefined

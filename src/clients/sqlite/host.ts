@@ -1,12 +1,14 @@
 /**
  * What the processes of one host agree on: what time it is, and since when the machine has been up.
  *
- * Time is the kernel's monotonic clock, which every process of a host reads alike and which nobody can set: wall-clock jumps do nothing to a lock.
- * It stops while the machine sleeps, and that is right here: holders, waiters and the file all sleep together, so nobody expires for having
- * been asleep. (The core counts sleep against a holder, so a holder never believes longer than this clock does.)
+ * Time is the kernel's monotonic clock, which every process of a host reads alike and which nobody can set: wall-clock
+ * jumps do nothing to a lock. It stops while the machine sleeps, and that is right here: holders, waiters and the file
+ * all sleep together, so nobody expires for having been asleep. (The core counts sleep against a holder, so a holder
+ * never believes longer than this clock does.)
  *
- * Two things would make processes of one host disagree, and are corrected: a time namespace shifts the clock by a known offset, and
- * LXC gives every container a boot id of its own, by a mount, so that such an id says nothing about the machine.
+ * Two things would make processes of one host disagree, and are corrected: a time namespace shifts the clock by a known
+ * offset, and LXC gives every container a boot id of its own, by a mount, so that such an id says nothing about the
+ * machine.
  */
 import { readFileSync, readlinkSync } from 'node:fs'
 import { type Clock, systemClock } from '../../core/clock.ts'
@@ -49,7 +51,10 @@ export function hostClock(): Clock {
   }
 }
 
-/** A name for this run of the machine, or of the container where the container has its own; undefined where nothing tells. */
+/**
+ * A name for this run of the machine, or of the container where the container has its own; undefined where nothing
+ * tells.
+ */
 export function sessionOf(): string | undefined {
   if (process.platform !== 'darwin') return readProc(BOOT_ID)?.trim()
   try {
@@ -62,8 +67,8 @@ export function sessionOf(): string | undefined {
 }
 
 /**
- * The boot id: another one means that the machine was restarted, and that every entry of before is gone with its process. Null where it is unknown or made up
- * by a container: then only a clock that has gone back tells of a restart.
+ * The boot id: another one means that the machine was restarted, and that every entry of before is gone with its
+ * process. Null where it is unknown or made up by a container: then only a clock that has gone back tells of a restart.
  */
 export function bootId(): string | null {
   const mounts = readProc('/proc/self/mountinfo') ?? ''

@@ -1,14 +1,17 @@
 /**
- * Leases of etcd. One for each ttl, in whole seconds, that this engine object uses; its entries live under it, and one keep-alive renews them all.
+ * Leases of etcd. One for each ttl, in whole seconds, that this engine object uses; its entries live under it, and one
+ * keep-alive renews them all.
  *
- * **When a keep-alive counts.** The leader answers it by itself, without asking the others. One that has been replaced and does not know it yet answers too, for up to two
- * election time-outs, while the new leader counts from its own election: a holder that believed it would believe too long. So a keep-alive is believed only when a
- * transaction or a linearizable read that was *sent after it was answered* comes back under the same raft term: then that leader was still the leader, after it had
- * renewed the lease. It is counted from the send of the keep-alive.
+ * **When a keep-alive counts.** The leader answers it by itself, without asking the others. One that has been replaced
+ * and does not know it yet answers too, for up to two election time-outs, while the new leader counts from its own
+ * election: a holder that believed it would believe too long. So a keep-alive is believed only when a transaction or a
+ * linearizable read that was *sent after it was answered* comes back under the same raft term: then that leader was
+ * still the leader, after it had renewed the lease. It is counted from the send of the keep-alive.
  *
- * **What nobody wants must not live on.** An entry under a lease that others keep alive does not expire. So after an enter of unknown outcome, or a leave that failed, the
- * lease is *tainted*: nothing new is put under it, nobody keeps it alive, whoever lives there moves out at its next renewal, and then it is revoked, with whatever has arrived
- * late. Not earlier: a lease is not revoked while anybody lives there, or may live there, or is about to.
+ * **What nobody wants must not live on.** An entry under a lease that others keep alive does not expire. So after an
+ * enter of unknown outcome, or a leave that failed, the lease is *tainted*: nothing new is put under it, nobody keeps
+ * it alive, whoever lives there moves out at its next renewal, and then it is revoked, with whatever has arrived late.
+ * Not earlier: a lease is not revoked while anybody lives there, or may live there, or is about to.
  */
 
 import type { CallOptions, EtcdClient } from '../../clients/etcd/client.ts'
@@ -76,7 +79,10 @@ export class ClassLeases {
     this.#clock = clock
   }
 
-  /** A lease for this ttl with two thirds of it left, if the last keep-alive is confirmed. Undefined: there is none; see `fresh`. */
+  /**
+   * A lease for this ttl with two thirds of it left, if the last keep-alive is confirmed. Undefined: there is none; see
+   * `fresh`.
+   */
   freshAtHand(ttlMs: number): ClassLease | undefined {
     const lease = this.#leases.get(secondsOf(ttlMs))
     if (lease === undefined) return undefined
@@ -113,7 +119,10 @@ export class ClassLeases {
     return true
   }
 
-  /** Things are about to be put under these leases: they must not be revoked until `end`, when it is known what has come of it. */
+  /**
+   * Things are about to be put under these leases: they must not be revoked until `end`, when it is known what has come
+   * of it.
+   */
   begin(leases: Iterable<ClassLease>): void {
     for (const lease of leases) lease.movingIn += 1
   }
@@ -138,7 +147,10 @@ export class ClassLeases {
     this.#endIfEmpty(lease)
   }
 
-  /** End all of them, with everything that is under them, also one that is granted meanwhile. From now on there are no others. */
+  /**
+   * End all of them, with everything that is under them, also one that is granted meanwhile. From now on there are no
+   * others.
+   */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.allSettled(this.#granting.values())
@@ -165,8 +177,10 @@ export class ClassLeases {
 
   /** One at a time, for whoever wants it: so it is nobody's to give up. */
   #grant(seconds: number): Promise<ClassLease> {
-    if (this.#closed) return Promise.reject(new RpcError(STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }))
-    const granting = this.#granting.get(seconds) ?? this.#grantNow(seconds).finally(() => this.#granting.delete(seconds))
+    if (this.#closed)
+      return Promise.reject(new RpcError(STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }))
+    const granting =
+      this.#granting.get(seconds) ?? this.#grantNow(seconds).finally(() => this.#granting.delete(seconds))
     this.#granting.set(seconds, granting)
     return granting
   }

@@ -9,7 +9,10 @@ export interface EtcdFinding {
   readonly todo?: string
 }
 
-/** Releases in which a leader that was replaced while it was frozen or cut off no longer ends leases that others keep alive. */
+/**
+ * Releases in which a leader that was replaced while it was frozen or cut off no longer ends leases that others keep
+ * alive.
+ */
 const MENDED: readonly (readonly [number, number, number])[] = [
   [3, 4, 31],
   [3, 5, 13],

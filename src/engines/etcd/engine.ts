@@ -1,4 +1,7 @@
-/** The engine: verbs and their answers. How a line is kept is in entering.ts, renewing.ts and seals.ts; how waiters hear, in lookout.ts; what leases are, in class-lease.ts. */
+/**
+ * The engine: verbs and their answers. How a line is kept is in entering.ts, renewing.ts and seals.ts; how waiters
+ * hear, in lookout.ts; what leases are, in class-lease.ts.
+ */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { DeletionAnswer } from '../../clients/etcd/messages.ts'
@@ -28,7 +31,8 @@ const traits: Traits = {
   batchLimit: 384,
   overlaps: 32,
   tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
-  survives: 'the death of any client, and of any minority of members; cut off from the majority, nobody is granted anything',
+  survives:
+    'the death of any client, and of any minority of members; cut off from the majority, nobody is granted anything',
 }
 
 /** A lease of ours, as far as it matters here. */
@@ -38,7 +42,8 @@ export interface HeldLease {
 }
 
 /**
- * A condition for a transaction of yours, in the words of etcd's `Compare`: true as long as the lease has not ended. For a client that wants bytes, `Buffer.from(key)`.
+ * A condition for a transaction of yours, in the words of etcd's `Compare`: true as long as the lease has not ended.
+ * For a client that wants bytes, `Buffer.from(key)`.
  */
 export interface Fence {
   readonly key: string
@@ -51,7 +56,8 @@ export interface Fence {
 /** An engine on etcd. */
 export interface EtcdEngine extends Engine {
   /**
-   * What to compare in your own transaction so that it is done only while this lease is held: a guard for data in etcd itself. Throws `LeaseLostError` if it is known to have ended.
+   * What to compare in your own transaction so that it is done only while this lease is held: a guard for data in etcd
+   * itself. Throws `LeaseLostError` if it is known to have ended.
    */
   fence(lease: HeldLease): Fence
   /** What about this cluster could break its promises. */
@@ -84,7 +90,13 @@ export class EtcdLines implements EtcdEngine {
     this.#entries = new Entries(this.#leases, clock)
     this.#watches = new Watches(client, clock)
     this.#observing = { watches: this.#watches, names, clock }
-    this.#lookout = new Lookout({ client, watches: this.#watches, names, tell: (news) => this.#listener?.(news), now: () => clock.now() })
+    this.#lookout = new Lookout({
+      client,
+      watches: this.#watches,
+      names,
+      tell: (news) => this.#listener?.(news),
+      now: () => clock.now(),
+    })
     const common = { client, clock, names, leases: this.#leases, entries: this.#entries }
     this.#seals = new Seals(common)
     this.#renewing = new Renewing({ ...common, lookout: this.#lookout }, this.#seals)
@@ -95,7 +107,9 @@ export class EtcdLines implements EtcdEngine {
     this.#entering = new Entering({ ...common, lookout: this.#lookout, renewOne })
   }
 
-  /** Takes no signal: making one costs more than all the rest that we do, and the transport gives up in time by itself. */
+  /**
+   * Takes no signal: making one costs more than all the rest that we do, and the transport gives up in time by itself.
+   */
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
     return this.#entering.enter(claims)
   }
@@ -107,7 +121,8 @@ export class EtcdLines implements EtcdEngine {
   async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     if (places.length <= LEAVES_AT_ONCE) return await this.#leave(places)
     const parts: Promise<readonly boolean[]>[] = []
-    for (let from = 0; from < places.length; from += LEAVES_AT_ONCE) parts.push(this.#leave(places.slice(from, from + LEAVES_AT_ONCE)))
+    for (let from = 0; from < places.length; from += LEAVES_AT_ONCE)
+      parts.push(this.#leave(places.slice(from, from + LEAVES_AT_ONCE)))
     return (await Promise.all(parts)).flat()
   }
 
@@ -119,13 +134,16 @@ export class EtcdLines implements EtcdEngine {
     }
     try {
       const names = places.map(({ id }, index) => (known[index]?.foreign === false ? known[index].name : id))
-      const deletions = await this.#delete(places.map(({ key }, index) => this.#names.entry(key, names[index] as string)))
+      const deletions = await this.#delete(
+        places.map(({ key }, index) => this.#names.entry(key, names[index] as string)),
+      )
       const left: boolean[] = []
       for (const [index, { key, id }] of places.entries()) {
         const [before] = deletions[index]?.before ?? []
         left.push(before !== undefined || (await this.#leaveByAnotherName(key, id, names[index] === id)))
         // What did not live under our lease may have been sealed, and a seal is of no use without its entry.
-        if (before !== undefined && before.lease !== known[index]?.lease.id) await this.#client.delete({ key: this.#names.seal(key, id) })
+        if (before !== undefined && before.lease !== known[index]?.lease.id)
+          await this.#client.delete({ key: this.#names.seal(key, id) })
       }
       return left
     } catch (error) {
@@ -190,7 +208,12 @@ export class EtcdLines implements EtcdEngine {
   fence({ key, token }: HeldLease): Fence {
     const mine = token === null ? undefined : this.#entries.find(key, token)
     if (mine === undefined) throw new LeaseLostError(key, token, 'released')
-    return { key: this.#names.entry(key, mine.name), target: 'CREATE', result: 'EQUAL', create_revision: String(mine.token) }
+    return {
+      key: this.#names.entry(key, mine.name),
+      target: 'CREATE',
+      result: 'EQUAL',
+      create_revision: String(mine.token),
+    }
   }
 
   diagnose(): Promise<readonly EtcdFinding[]> {

@@ -1,10 +1,13 @@
 /**
- * Entering lines. One transaction puts an entry, if its id is not there and not sealed. In an empty line it holds; else the same transaction reads the front of the line, itself
- * included: place and token in one round trip. If its id is there already, it changes nothing: a request that was given up, and arrives after the next one, must not take the
- * entry with it under a lease that has been given up as well. What is there is renewed, which moves it with its eyes open (renewing.ts).
+ * Entering lines. One transaction puts an entry, if its id is not there and not sealed. In an empty line it holds; else
+ * the same transaction reads the front of the line, itself included: place and token in one round trip. If its id is
+ * there already, it changes nothing: a request that was given up, and arrives after the next one, must not take the
+ * entry with it under a lease that has been given up as well. What is there is renewed, which moves it with its eyes
+ * open (renewing.ts).
  *
- * Many claims are one transaction of transactions, each decided for itself. Those of one line are not: what one transaction creates has one revision, and a token belongs to
- * one entry alone; they go one after the other, in their order. Whoever does not want to wait (`wait: false`) enters only if the line is empty, or, in a second step, if
+ * Many claims are one transaction of transactions, each decided for itself. Those of one line are not: what one
+ * transaction creates has one revision, and a token belongs to one entry alone; they go one after the other, in their
+ * order. Whoever does not want to wait (`wait: false`) enters only if the line is empty, or, in a second step, if
  * nobody has come since it was read and there is room: nobody ever sees an entry that does not wait.
  */
 
@@ -42,7 +45,13 @@ export const LINE_BOUND = 1_000
 
 const isAbsent = (key: string): Compare => ({ key, target: 'create', result: 'equal', value: 0n })
 
-const nobodyIn = ({ key, end }: Required<Keys>): Compare => ({ key, end, target: 'version', result: 'equal', value: 0n })
+const nobodyIn = ({ key, end }: Required<Keys>): Compare => ({
+  key,
+  end,
+  target: 'version',
+  result: 'equal',
+  value: 0n,
+})
 
 /** One claim on its way. */
 interface Asked {
@@ -102,7 +111,9 @@ export class Entering {
           )
           const standings = asked.map((one, index) => this.#standing(one, answers[index] as Answered, startedAt))
           // Most often there is nothing to wait for.
-          return standings.every(isSettled) ? standings : await Promise.all(standings.map((standing) => Promise.resolve(standing)))
+          return standings.every(isSettled)
+            ? standings
+            : await Promise.all(standings.map((standing) => Promise.resolve(standing)))
         } catch (error) {
           if (!isLeaseGone(error) || attempt === TRIES) throw error
         } finally {
@@ -133,7 +144,9 @@ export class Entering {
   /** Nothing is sent for a claim before it has a lease. */
   async #underLeases(claims: readonly Claim[]): Promise<readonly Asked[]> {
     try {
-      return await Promise.all(claims.map(async (claim) => this.#asking(claim, await this.#at.leases.fresh(claim.ttlMs))))
+      return await Promise.all(
+        claims.map(async (claim) => this.#asking(claim, await this.#at.leases.fresh(claim.ttlMs))),
+      )
     } catch (error) {
       throw fault(error, { sent: false })
     }
@@ -144,7 +157,11 @@ export class Entering {
   }
 
   /** Send transactions as one, and see what their coming back says about the leases they use. */
-  async #send(txns: readonly Txn[], asked: readonly Asked[], used: readonly ClassLease[]): Promise<readonly Answered[]> {
+  async #send(
+    txns: readonly Txn[],
+    asked: readonly Asked[],
+    used: readonly ClassLease[],
+  ): Promise<readonly Answered[]> {
     const unconfirmed = used.map((lease) => lease.unconfirmed)
     const [only] = txns
     try {
@@ -155,7 +172,8 @@ export class Entering {
       if (txns.length === 1) return [{ answer, header }]
       return answer.answers.map(({ txn }) => ({ answer: txn as TxnAnswer, header }))
     } catch (error) {
-      // They may be there, or arrive late. Their owner asks again, or takes them out; until then, nobody keeps them alive.
+      // They may be there, or arrive late. Their owner asks again, or takes them out; until then, nobody keeps them
+      // alive.
       if (fault(error).outcome === 'unknown') for (const { claim, lease } of asked) this.#doubt(claim, lease)
       throw error
     }
@@ -174,16 +192,28 @@ export class Entering {
 
   #entering({ claim, lease, name }: Asked): Txn {
     const { names } = this.#at
-    const [line, entry, unsealed] = [names.line(claim.key), names.entry(claim.key, claim.id), isAbsent(names.seal(claim.key, claim.id))]
+    const [line, entry, unsealed] = [
+      names.line(claim.key),
+      names.entry(claim.key, claim.id),
+      isAbsent(names.seal(claim.key, claim.id)),
+    ]
     const value = written(claim)
     const put = (key: string): Op => ({ put: { key, value, lease: lease.id } })
     const behind: Txn = { compare: [isAbsent(entry), unsealed], success: [put(entry), { range: front(line, claim) }] }
-    return { compare: [nobodyIn(line), unsealed], success: [put(names.entry(claim.key, name))], failure: [{ txn: behind }] }
+    return {
+      compare: [nobodyIn(line), unsealed],
+      success: [put(names.entry(claim.key, name))],
+      failure: [{ txn: behind }],
+    }
   }
 
   #trying({ claim, lease }: Asked, name: string, unless: Compare): Txn {
     const { names } = this.#at
-    const [line, entry, seal] = [names.line(claim.key), names.entry(claim.key, claim.id), names.seal(claim.key, claim.id)]
+    const [line, entry, seal] = [
+      names.line(claim.key),
+      names.entry(claim.key, claim.id),
+      names.seal(claim.key, claim.id),
+    ]
     return {
       compare: [unless, isAbsent(seal)],
       success: [{ put: { key: names.entry(claim.key, name), value: written(claim), lease: lease.id } }],
@@ -220,7 +250,12 @@ export class Entering {
       if (there || answer.answers[2]?.range?.count !== 0) return await this.#at.renewOne(claim)
       const room = front.count === front.seats.length && heldCount([...front.seats, claim]) > front.count
       if (!room || attempt > LOOKS) return { state: 'busy', ahead: front.count }
-      const unchanged: Compare = { ...this.#at.names.line(claim.key), target: 'mod', result: 'less', value: header.revision + 1n }
+      const unchanged: Compare = {
+        ...this.#at.names.line(claim.key),
+        target: 'mod',
+        result: 'less',
+        value: header.revision + 1n,
+      }
       const [next] = await this.#send([this.#trying(asked, claim.id, unchanged)], [asked], [asked.lease])
       ;({ answer, header } = next as Answered)
       if (answer.succeeded) return this.#holds(asked, claim.id, header.revision, startedAt)

@@ -68,10 +68,14 @@ export interface Observing {
 }
 
 /**
- * Resolves when nothing is missed any more; rejects if we may not watch. Should the right be taken away later, whoever watches finds out by looking, and we try again now and
- * then.
+ * Resolves when nothing is missed any more; rejects if we may not watch. Should the right be taken away later, whoever
+ * watches finds out by looking, and we try again now and then.
  */
-export async function observe({ watches, names, clock }: Observing, key: string, listener: () => void): Promise<AsyncDisposable> {
+export async function observe(
+  { watches, names, clock }: Observing,
+  key: string,
+  listener: () => void,
+): Promise<AsyncDisposable> {
   let stop = (): void => {}
   let begun = false
   let pause: Timer | undefined

@@ -1,9 +1,13 @@
 /**
- * The lookout: for every line in which entries of ours wait, one watch, and the front of the line as it was when we last read it, less those whose going was told since.
+ * The lookout: for every line in which entries of ours wait, one watch, and the front of the line as it was when we
+ * last read it, less those whose going was told since.
  *
- * Nobody overtakes, so what comes later does not matter: only deletions are watched. A watch begins with what happens next, and if anything happened in etcd between the reading of
- * the line and that, the line is read once more, so that nothing is missed in between. (etcd also starts watches in the past, but looks after those ten times a second only.) When somebody goes, the rule says who holds now, and ours are told, with their token: a hand-over is one message, and no further question. Those who stand too far
- * behind to be in the front we know are not forgotten: when everybody whom we know of holds, we read on.
+ * Nobody overtakes, so what comes later does not matter: only deletions are watched. A watch begins with what happens
+ * next, and if anything happened in etcd between the reading of the line and that, the line is read once more, so that
+ * nothing is missed in between. (etcd also starts watches in the past, but looks after those ten times a second only.)
+ * When somebody goes, the rule says who holds now, and ours are told, with their token: a hand-over is one message, and
+ * no further question. Those who stand too far behind to be in the front we know are not forgotten: when everybody whom
+ * we know of holds, we read on.
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
@@ -68,7 +72,16 @@ export class Lookout {
   }
 
   #begin(key: string, front: Front, revision: bigint): Waited {
-    const line: Waited = { key, waiters: new Map(), front, revision, gone: new Map(), reading: false, readAgain: false, stop: () => {} }
+    const line: Waited = {
+      key,
+      waiters: new Map(),
+      front,
+      revision,
+      gone: new Map(),
+      reading: false,
+      readAgain: false,
+      stop: () => {},
+    }
     this.#lines.set(key, line)
     this.#watch(line)
     return line
@@ -129,7 +142,11 @@ export class Lookout {
       if (mine === undefined || mine.token !== token) continue
       mine.held = true
       line.waiters.delete(id)
-      this.#setup.tell({ key: line.key, id, standing: { state: 'held', token, heldForMs: mine.lease.leftMs(this.#setup.now()) } })
+      this.#setup.tell({
+        key: line.key,
+        id,
+        standing: { state: 'held', token, heldForMs: mine.lease.leftMs(this.#setup.now()) },
+      })
     }
     if (line.waiters.size === 0) this.#end(line)
     else if (held === seats.length && count > held) void this.#read(line)

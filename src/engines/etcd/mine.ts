@@ -1,4 +1,7 @@
-/** The entries that this engine object has in lines, as far as it knows: under which lease each lives, and when it was last asked for. */
+/**
+ * The entries that this engine object has in lines, as far as it knows: under which lease each lives, and when it was
+ * last asked for.
+ */
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { ClassLease, ClassLeases } from './class-lease.ts'
 
@@ -7,7 +10,10 @@ export interface Mine {
   readonly id: string
   /** What it is called in its line: see names.ts. */
   readonly name: string
-  /** It is called by a name that is not ours any more, or not ours at all: something else may be called so in the next moment. */
+  /**
+   * It is called by a name that is not ours any more, or not ours at all: something else may be called so in the next
+   * moment.
+   */
   readonly foreign: boolean
   readonly token: bigint
   lease: ClassLease
@@ -37,20 +43,26 @@ export class Entries {
   }
 
   /**
-   * What it is to be called if its line is empty: by our name, if none of ours is called so there, as far as we know. One that was asked for before goes by its id, so that the
-   * first request, should it still arrive, finds it there.
+   * What it is to be called if its line is empty: by our name, if none of ours is called so there, as far as we know.
+   * One that was asked for before goes by its id, so that the first request, should it still arrive, finds it there.
    */
   nameFor(key: string, id: string): string {
     return this.#alone.has(key) || this.#doubtful.has(id) ? id : this.#ownName
   }
 
-  /** Nobody knows what has become of requests about these. Others get another name from now on, so that those requests cannot concern them. */
+  /**
+   * Nobody knows what has become of requests about these. Others get another name from now on, so that those requests
+   * cannot concern them.
+   */
   doubt(ids: readonly string[]): void {
     this.#ownName = this.#chance.id()
     for (const id of ids) this.#doubtful.add(id)
   }
 
-  /** An enter is about to be sent. If there is one already, its owner waits for that no more, and nobody knows when it arrives. */
+  /**
+   * An enter is about to be sent. If there is one already, its owner waits for that no more, and nobody knows when it
+   * arrives.
+   */
   beginEntering(id: string): void {
     if (this.#entering.has(id)) this.doubt([id])
     else this.#entering.add(id)
@@ -61,8 +73,9 @@ export class Entries {
   }
 
   /**
-   * A leave is about to be sent: what is called as it is goes, whoever that may be when it arrives. So others get another name if it may arrive after that name is free: because an
-   * enter of the same one is still under way, or another leave.
+   * A leave is about to be sent: what is called as it is goes, whoever that may be when it arrives. So others get
+   * another name if it may arrive after that name is free: because an enter of the same one is still under way, or
+   * another leave.
    */
   beginLeaving(id: string): void {
     if (this.#entering.has(id)) this.doubt([id])
@@ -119,7 +132,10 @@ export class Entries {
     this.#leases.settle(id)
   }
 
-  /** Those under this lease whom nobody has asked for in a whole ttl: their owner has given them up. Looked for once in a third of it. */
+  /**
+   * Those under this lease whom nobody has asked for in a whole ttl: their owner has given them up. Looked for once in
+   * a third of it.
+   */
   givenUp(lease: ClassLease): readonly Mine[] {
     const now = this.#clock.now()
     if (now - lease.sweptAt < lease.ttlMs / 3) return []

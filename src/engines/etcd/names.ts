@@ -4,11 +4,12 @@
  *     holdfast/line/<key>/<name> an entry; it lives as long as its lease
  *     holdfast/seal/<key>/<id>   the owner of that entry decides about it no more: it was evicted, or is to outlive its process
  *
- * The name of an entry is its id, unless it entered an empty line: then it is the name of its engine object. etcd goes through all keys that a range ever had since the last compaction,
- * also those that are deleted; so a lock that nobody fights for has one key, however often it is taken, and not one for each time.
+ * The name of an entry is its id, unless it entered an empty line: then it is the name of its engine object. etcd goes
+ * through all keys that a range ever had since the last compaction, also those that are deleted; so a lock that nobody
+ * fights for has one key, however often it is taken, and not one for each time.
  *
- * In a key, `/` is written `%2F` and `%` is written `%25`, and nothing else is changed. So no line is a part of another, lines whose keys begin alike stand together,
- * and a person with etcdctl can read them.
+ * In a key, `/` is written `%2F` and `%` is written `%25`, and nothing else is changed. So no line is a part of
+ * another, lines whose keys begin alike stand together, and a person with etcdctl can read them.
  */
 import type { Keys } from '../../clients/etcd/messages.ts'
 

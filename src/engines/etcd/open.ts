@@ -7,7 +7,8 @@ import { type EtcdOptions, etcd } from './setup.ts'
 /** The engine behind a URL; see url.ts for what one looks like. */
 export async function openEtcd(url: string, options: Partial<EtcdOptions> = {}): Promise<EtcdEngine> {
   const { hosts, user, tls, ca, cert, key, prefix } = parseUrl(url)
-  const read = (name: string, file: string | undefined): object => (file === undefined ? {} : { [name]: readFileSync(file) })
+  const read = (name: string, file: string | undefined): object =>
+    file === undefined ? {} : { [name]: readFileSync(file) }
   return etcd({
     endpoints: hosts,
     ...(user === undefined ? {} : { user }),

@@ -1,9 +1,11 @@
 /**
- * Renewing: a keep-alive of the lease, and then a read of the entries and of the lines in which they wait. The read is what makes the keep-alive count (class-lease.ts), and what tells
- * a waiter that it holds, should a message have been lost.
+ * Renewing: a keep-alive of the lease, and then a read of the entries and of the lines in which they wait. The read is
+ * what makes the keep-alive count (class-lease.ts), and what tells a waiter that it holds, should a message have been
+ * lost.
  *
- * An entry that is not under the lease of its ttl is moved there: its ttl has changed, or its old lease is tainted, or another engine object entered it. It is moved from where it was
- * read, and only from there, so that a move which was given up and arrives late moves nothing.
+ * An entry that is not under the lease of its ttl is moved there: its ttl has changed, or its old lease is tainted, or
+ * another engine object entered it. It is moved from where it was read, and only from there, so that a move which was
+ * given up and arrives late moves nothing.
  */
 
 import type { CallOptions } from '../../clients/etcd/client.ts'
@@ -73,7 +75,12 @@ export class Renewing {
     }
   }
 
-  async #renewSome(places: readonly Place[], first: LeaseFor, startedAt: number, options: CallOptions): Promise<readonly Standing[]> {
+  async #renewSome(
+    places: readonly Place[],
+    first: LeaseFor,
+    startedAt: number,
+    options: CallOptions,
+  ): Promise<readonly Standing[]> {
     const { leases } = this.#at
     let leaseFor = first
     for (let attempt = 1; ; attempt += 1) {
@@ -134,7 +141,9 @@ export class Renewing {
 
   async #read(places: readonly Place[], options: CallOptions): Promise<Reading> {
     const { names, entries, client } = this.#at
-    const owns = [...new Map(places.map(({ key, id }) => [id, { key, entry: names.entry(key, entries.get(id)?.name ?? id) }]))]
+    const owns = [
+      ...new Map(places.map(({ key, id }) => [id, { key, entry: names.entry(key, entries.get(id)?.name ?? id) }])),
+    ]
     const lines = [...new Set(places.filter(({ id }) => entries.get(id)?.held !== true).map(({ key }) => key))]
     const reads: Op[] = [
       ...owns.map(([, { entry }]): Op => ({ range: { key: entry } })),
@@ -152,7 +161,8 @@ export class Renewing {
     const own = new Map<string, Seat>()
     for (const [index, [id, { key }]] of owns.entries()) {
       const kv = answers[index]?.range?.kvs[0]
-      // Whoever entered an empty line stands in front, by a name that we may not know. Should it be there twice, after two enters that were never answered, the older one counts.
+      // Whoever entered an empty line stands in front, by a name that we may not know. Should it be there twice, after
+      // two enters that were never answered, the older one counts.
       const ahead = fronts.get(key)?.front.seats.find((one) => one.id === id)
       const byName = kv === undefined ? undefined : seatOf(kv)
       const named = byName?.id === id ? byName : undefined
@@ -175,7 +185,12 @@ export class Renewing {
       if (seat === undefined || seat.lease === to.id) continue
       const entry = this.#at.names.entry(place.key, seat.name)
       const unchanged = { key: entry, target: 'mod', result: 'equal', value: seat.modRevision } as const
-      const unsealed = { key: this.#at.names.seal(place.key, place.id), target: 'create', result: 'equal', value: 0n } as const
+      const unsealed = {
+        key: this.#at.names.seal(place.key, place.id),
+        target: 'create',
+        result: 'equal',
+        value: 0n,
+      } as const
       const op: Op = { txn: { compare: [unchanged, unsealed], success: [{ put: { key: entry, lease: to.id } }] } }
       moves.set(place.id, { to, op, seat })
     }
@@ -205,7 +220,9 @@ export class Renewing {
     const known = entries.get(id)
     // Whoever holds goes on holding; but another token is another stay in the line.
     const sight =
-      known?.held === true && known.token === token ? undefined : (reading.fronts.get(key) ?? (await this.#wholeLine(key, options)))
+      known?.held === true && known.token === token
+        ? undefined
+        : (reading.fronts.get(key) ?? (await this.#wholeLine(key, options)))
     // By its token: one of its id may stand there twice.
     const ahead = sight?.front.seats.findIndex((seat) => seat.token === token) ?? -1
     const held = sight === undefined || (ahead >= 0 && ahead < sight.front.held)
@@ -219,7 +236,10 @@ export class Renewing {
     return { state: 'waiting', ahead: ahead < 0 ? null : ahead, livesForMs }
   }
 
-  /** Take out those whom their owner has given up without a word: under a lease that lives, they would stand there for ever. */
+  /**
+   * Take out those whom their owner has given up without a word: under a lease that lives, they would stand there for
+   * ever.
+   */
   #sweep(lease: ClassLease): void {
     const givenUp = this.#at.entries.givenUp(lease)
     for (let from = 0; from < givenUp.length; from += PLACES_AT_ONCE) {
@@ -227,7 +247,10 @@ export class Renewing {
       const deletions = some.map(({ key, name, token }): Op => {
         const entry = this.#at.names.entry(key, name)
         return {
-          txn: { compare: [{ key: entry, target: 'create', result: 'equal', value: token }], success: [{ delete: { key: entry } }] },
+          txn: {
+            compare: [{ key: entry, target: 'create', result: 'equal', value: token }],
+            success: [{ delete: { key: entry } }],
+          },
         }
       })
       // Should it fail, the lease is given up, and everybody else moves.

@@ -1,9 +1,15 @@
-/** How many claims make transactions: as few as can be, none too large, and none with two claims of one line, which would get the same token. */
+/**
+ * How many claims make transactions: as few as can be, none too large, and none with two claims of one line, which
+ * would get the same token.
+ */
 import type { Claim } from '../../core/engine.ts'
 
 /** A server takes 128 operations in one transaction, and what is inside counts too. */
 const CLAIMS_AT_ONCE = 96
-/** And a megabyte and a half in one request. A key is in a claim about ten times, in three times its length if it is nothing but slashes. */
+/**
+ * And a megabyte and a half in one request. A key is in a claim about ten times, in three times its length if it is
+ * nothing but slashes.
+ */
 const CHARACTERS_AT_ONCE = 32_768
 
 /** Rounds of transactions, each with indexes of claims: no line, and so no id, twice in one round. */

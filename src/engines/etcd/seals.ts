@@ -1,9 +1,9 @@
 /**
- * Seals: entries about which their owner decides no more. A seal stands beside the entry, under a lease of its own, and so does the entry from then on: no renewal reaches it, and it
- * ends when that lease does.
+ * Seals: entries about which their owner decides no more. A seal stands beside the entry, under a lease of its own, and
+ * so does the entry from then on: no renewal reaches it, and it ends when that lease does.
  *
- * `evicted`: somebody has removed it, at once or by letting it run out; as long as the seal stands, its owner is told so. `outlives`: its owner has left it to stand for a
- * while without its process.
+ * `evicted`: somebody has removed it, at once or by letting it run out; as long as the seal stands, its owner is told
+ * so. `outlives`: its owner has left it to stand for a while without its process.
  */
 
 import type { CallOptions } from '../../clients/etcd/client.ts'
@@ -68,15 +68,21 @@ export class Seals {
     throw unsettled('others keep changing it')
   }
 
-  /** Take out an entry, with its seal, whose name we do not know, and which is not its id: it can only stand in front. */
+  /**
+   * Take out an entry, with its seal, whose name we do not know, and which is not its id: it can only stand in front.
+   */
   async takeOut(key: string, id: string): Promise<boolean> {
     const { client, names } = this.#at
     const first = (await client.range({ ...names.line(key), oldestFirst: true, limit: 1 })).kvs.map(seatOf)[0]
     if (first?.id !== id) return false
     const entry = names.entry(key, first.name)
     const same: Compare = { key: entry, target: 'create', result: 'equal', value: first.token }
-    return (await client.txn({ compare: [same], success: [{ delete: { key: entry } }, { delete: { key: names.seal(key, id) } }] }))
-      .succeeded
+    return (
+      await client.txn({
+        compare: [same],
+        success: [{ delete: { key: entry } }, { delete: { key: names.seal(key, id) } }],
+      })
+    ).succeeded
   }
 
   /** Remove somebody else's entry; false if it is not there. */
@@ -100,7 +106,10 @@ export class Seals {
     return false
   }
 
-  /** Put the entry and its seal under a lease of their own: answers which. Undefined: the entry has changed since it was read. */
+  /**
+   * Put the entry and its seal under a lease of their own: answers which. Undefined: the entry has changed since it was
+   * read.
+   */
   async #seal(key: string, seat: Seat, kind: Kind, seconds: number, options: CallOptions): Promise<bigint | undefined> {
     const { client, names } = this.#at
     const { lease } = await client.grant(seconds, options)

@@ -18,12 +18,22 @@ export interface EtcdOptions {
   readonly clock?: Clock
 }
 
-/** An engine on etcd. It connects when it is first used, and closes its connection when it is closed. By URL: `openEtcd(url)`, or `connect(url)`. */
+/**
+ * An engine on etcd. It connects when it is first used, and closes its connection when it is closed. By URL:
+ * `openEtcd(url)`, or `connect(url)`.
+ */
 export function etcd({ endpoints, user, tls, prefix = 'holdfast/', clock = systemClock }: EtcdOptions): EtcdEngine {
   if (endpoints.length === 0) throw new TypeError('etcd needs at least one endpoint')
   if (typeof prefix !== 'string' || prefix === '' || prefix.includes('\0') || !prefix.isWellFormed()) {
-    throw new TypeError(`prefix must be a string of well-formed Unicode without NUL, and not empty; got ${JSON.stringify(prefix)}`)
+    throw new TypeError(
+      `prefix must be a string of well-formed Unicode without NUL, and not empty; got ${JSON.stringify(prefix)}`,
+    )
   }
-  const client = new EtcdClient({ endpoints, clock, ...(user === undefined ? {} : { user }), ...(tls === undefined ? {} : { tls }) })
+  const client = new EtcdClient({
+    endpoints,
+    clock,
+    ...(user === undefined ? {} : { user }),
+    ...(tls === undefined ? {} : { tls }),
+  })
   return new EtcdLines(client, prefix, clock)
 }

@@ -1,4 +1,7 @@
-/** An entry as it is stored: JSON that a person can read, with the version of the format in front. Its place in line, its token, is the revision that created it. */
+/**
+ * An entry as it is stored: JSON that a person can read, with the version of the format in front. Its place in line,
+ * its token, is the revision that created it.
+ */
 
 import type { KeyValue, RangeAnswer } from '../../clients/etcd/messages.ts'
 import type { Claim } from '../../core/engine.ts'
@@ -34,9 +37,19 @@ export function written({ id, weight, limit, holder }: Claim): string {
 
 export function seatOf({ key, value, createRevision: token, lease, modRevision }: KeyValue): Seat {
   const { v, id, weight, limit, holder } = parsed(key, value)
-  if (typeof v !== 'number' || typeof weight !== 'number' || typeof limit !== 'number') throw unreadable(key, 'is no entry of a line')
+  if (typeof v !== 'number' || typeof weight !== 'number' || typeof limit !== 'number')
+    throw unreadable(key, 'is no entry of a line')
   if (v > VERSION) throw unreadable(key, `was written by a newer Holdfast (format ${v})`)
-  return { id: String(id), name: key.slice(key.lastIndexOf('/') + 1), token, weight, limit, holder: String(holder), lease, modRevision }
+  return {
+    id: String(id),
+    name: key.slice(key.lastIndexOf('/') + 1),
+    token,
+    weight,
+    limit,
+    holder: String(holder),
+    lease,
+    modRevision,
+  }
 }
 
 function parsed(key: string, value: Buffer): Record<string, unknown> {

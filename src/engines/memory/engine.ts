@@ -1,11 +1,13 @@
 /**
  * The memory engine: lines inside one process. The reference implementation; read it before writing another engine.
  *
- * It does with maps what other engines do with a script or a transaction: every verb first removes what has expired, then changes lines,
- * and every departure settles the line. Nothing here walks a line, so a hand-off costs the same with ten waiters and with ten thousand.
+ * It does with maps what other engines do with a script or a transaction: every verb first removes what has expired,
+ * then changes lines, and every departure settles the line. Nothing here walks a line, so a hand-off costs the same
+ * with ten waiters and with ten thousand.
  *
- * One `MemoryServer` is the place where lines live; each `memory({ server })` is a client of it. Tests use that to have several "processes"
- * in one, and to let one of them crash: a client that is dropped leaves its entries behind, and they expire.
+ * One `MemoryServer` is the place where lines live; each `memory({ server })` is a client of it. Tests use that to have
+ * several "processes" in one, and to let one of them crash: a client that is dropped leaves its entries behind, and
+ * they expire.
  */
 import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineEntry, LineSummary, Place, Standing, Traits } from '../../core/engine.ts'
@@ -140,7 +142,18 @@ export class MemoryServer {
       if (entry.state === 'removed') continue
       const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt, heldAt } = entry
       const heldMs = state === 'held' ? now - heldAt : null
-      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs: at - now, ageMs: now - enteredAt, heldMs })
+      entries.push({
+        id,
+        holder,
+        state,
+        token,
+        weight,
+        limit,
+        ttlMs,
+        remainingMs: at - now,
+        ageMs: now - enteredAt,
+        heldMs,
+      })
     }
     return { key, entries }
   }
@@ -211,7 +224,11 @@ export class MemoryServer {
   /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
   #settle(key: string): void {
     const line = this.#lines.get(key)
-    for (let entry = line?.first; line !== undefined && entry !== undefined && line.held.admits(entry); entry = line.first) {
+    for (
+      let entry = line?.first;
+      line !== undefined && entry !== undefined && line.held.admits(entry);
+      entry = line.first
+    ) {
       line.unlink(entry)
       this.#waiting -= 1
       this.#hold(entry, line)
@@ -248,7 +265,10 @@ export class MemoryServer {
     for (const listener of this.#watchers.get(key) ?? []) queueMicrotask(listener)
   }
 
-  /** A timer stands at the next expiry while somebody would hear of it. Without waiters or watchers, the next verb is soon enough. */
+  /**
+   * A timer stands at the next expiry while somebody would hear of it. Without waiters or watchers, the next verb is
+   * soon enough.
+   */
   #arm(): void {
     const at = this.#expiries.peek()?.at ?? Number.POSITIVE_INFINITY
     if (at >= this.#timerAt || (this.#waiting === 0 && this.#watchers.size === 0)) return

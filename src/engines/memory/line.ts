@@ -1,6 +1,6 @@
 /**
- * One line of the memory engine: who is in it, who of them holds, and the others in order. Waiters are a linked list, so that the first is found, and any of them
- * removed, at once.
+ * One line of the memory engine: who is in it, who of them holds, and the others in order. Waiters are a linked list,
+ * so that the first is found, and any of them removed, at once.
  */
 import type { News } from '../../core/engine.ts'
 import type { Heaped } from '../../core/heap.ts'
@@ -18,7 +18,10 @@ export interface Entry extends Heaped {
   readonly enteredAt: number
   ttlMs: number
   heldAt: number
-  /** `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the reason. */
+  /**
+   * `removed`: out of the line by eviction, and remembered until it would have expired, so that its owner hears the
+   * reason.
+   */
   state: 'held' | 'waiting' | 'removed'
   evicted: boolean
   /** It was renewed to stand in the line without its owner. */

@@ -1,5 +1,6 @@
 /**
- * How lines are asked for: by a statement of its own, if that will do; everything else by a procedure, and around lines that somebody has locked for good.
+ * How lines are asked for: by a statement of its own, if that will do; everything else by a procedure, and around lines
+ * that somebody has locked for good.
  */
 
 import { doubtful, isForeign, isLocked, isReadOnlySession, isRefused } from '../../clients/mysql/errors.ts'
@@ -37,11 +38,16 @@ export class Asking {
     this.#hear = hear
   }
 
-  /** One code for each claim, as in sql/enter.sql. What a statement has entered already, if not all, the procedure finds there, and renews. */
+  /**
+   * One code for each claim, as in sql/enter.sql. What a statement has entered already, if not all, the procedure finds
+   * there, and renews.
+   */
   async enter(claims: readonly Claim[], way: Way, options: CallOptions): Promise<readonly string[]> {
     const plain = way === 'call' ? UNTRIED : await this.#plainly(() => this.#entering(claims, way), options)
     if (plain.number !== 0n && plain.changed >= claims.length) {
-      return claims.length === 1 ? [String(plain.number)] : ranks(claims).map((rank) => String(plain.number + BigInt(rank)))
+      return claims.length === 1
+        ? [String(plain.number)]
+        : ranks(claims).map((rank) => String(plain.number + BigInt(rank)))
     }
     return await this.#codes('enter', packClaims(claims), options, plain)
   }
@@ -59,7 +65,10 @@ export class Asking {
   async leave(places: readonly Item[], way: Way): Promise<readonly string[]> {
     const [first] = places
     if (way === 'call' || first === undefined) return await this.#codes('leave', packIds(places), {}, UNTRIED)
-    const plain = await this.#plainly(() => (places.length === 1 ? freeStatement(first) : freeAllStatement(places, someNumber())), {})
+    const plain = await this.#plainly(
+      () => (places.length === 1 ? freeStatement(first) : freeAllStatement(places, someNumber())),
+      {},
+    )
     if (plain.changed === places.length) return places.map(() => ALONE)
     if (plain.changed > 0) return ranks(places).map((rank) => (rank <= plain.changed ? ALONE : '0'))
     return await this.#codes('leave', packIds(places), {}, plain)
@@ -80,17 +89,23 @@ export class Asking {
 
   #entering(claims: readonly Claim[], way: Way): Statement {
     const [first] = claims as readonly [Claim]
-    if (claims.length === 1) return way === 'take' ? takeStatement(first, this.#client) : makeStatement(first, this.#client)
+    if (claims.length === 1)
+      return way === 'take' ? takeStatement(first, this.#client) : makeStatement(first, this.#client)
     return way === 'take' ? takeAllStatement(claims, this.#client) : makeAllStatement(claims, this.#client)
   }
 
   /**
-   * One code for each item of a batch, in the caller's order. A row that somebody has locked for good fails the whole batch; then it is asked once more, and this time nobody waits:
-   * locked lines are left out, and their items are told so.
+   * One code for each item of a batch, in the caller's order. A row that somebody has locked for good fails the whole
+   * batch; then it is asked once more, and this time nobody waits: locked lines are left out, and their items are told
+   * so.
    */
   async #codes(procedure: Procedure, { args, order }: Packed, options: CallOptions, plain: Plain): Promise<string[]> {
     const ask = async (patient: boolean): Promise<string[]> => {
-      const { text, sets } = await this.call(procedure, [...args, `x'${this.#client}'`, patient ? 'TRUE' : 'FALSE'], options)
+      const { text, sets } = await this.call(
+        procedure,
+        [...args, `x'${this.#client}'`, patient ? 'TRUE' : 'FALSE'],
+        options,
+      )
       return codesOf(text, sets, order)
     }
     try {

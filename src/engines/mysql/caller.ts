@@ -1,6 +1,6 @@
 /**
- * How a procedure of ours is called: within a deadline, and made first where it is not there. Nothing is asked of the database before that: whoever finds the tables, as nearly
- * everybody does, pays nothing for the question.
+ * How a procedure of ours is called: within a deadline, and made first where it is not there. Nothing is asked of the
+ * database before that: whoever finds the tables, as nearly everybody does, pays nothing for the question.
  */
 
 import { Deadline } from '../../clients/mysql/deadline.ts'
@@ -13,8 +13,9 @@ import { type Names, renamed } from './names.ts'
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000
 /**
- * Lines are locked in one order, which leaves few deadlocks: with somebody who locks our rows by hand, and among us where a server also locks the gaps between rows, for rows that are made and
- * removed, or for plain statements under REPEATABLE READ. Whoever is chosen to give way has done nothing, and asks again.
+ * Lines are locked in one order, which leaves few deadlocks: with somebody who locks our rows by hand, and among us
+ * where a server also locks the gaps between rows, for rows that are made and removed, or for plain statements under
+ * REPEATABLE READ. Whoever is chosen to give way has done nothing, and asks again.
  */
 const ATTEMPTS = 3
 
@@ -53,7 +54,10 @@ export class Caller {
     return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
   }
 
-  /** What became of a statement, which is made anew for each attempt. `briefly`: it does not wait long for a row which somebody has locked for good. Rejects with an `EngineError`. */
+  /**
+   * What became of a statement, which is made anew for each attempt. `briefly`: it does not wait long for a row which
+   * somebody has locked for good. Rejects with an `EngineError`.
+   */
   async tell(make: () => Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
     const statement = (): Statement => {
       const { sql, values } = make()
@@ -84,7 +88,11 @@ export class Caller {
     return named
   }
 
-  async #timely<Value>(send: (deadline: Deadline) => Promise<Value>, limitMs: number, signal: AbortSignal | undefined): Promise<Value> {
+  async #timely<Value>(
+    send: (deadline: Deadline) => Promise<Value>,
+    limitMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Value> {
     const deadline = new Deadline(this.#clock, limitMs, signal)
     try {
       return await this.#again(send, deadline)

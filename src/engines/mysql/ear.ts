@@ -1,11 +1,12 @@
 /**
  * How a waiter hears: one connection that sleeps in the server, and is woken by whoever lets one of ours hold.
  *
- * MySQL has no notifications. So the connection takes a named lock, by which others find it, and calls a procedure that looks for news and, if there is none, sleeps. Whoever
- * has news for us commits it, and then ends that sleep with KILL QUERY, in the same call. Between two calls nobody can be woken, and need not be: the next call looks first.
+ * MySQL has no notifications. So the connection takes a named lock, by which others find it, and calls a procedure that
+ * looks for news and, if there is none, sleeps. Whoever has news for us commits it, and then ends that sleep with KILL
+ * QUERY, in the same call. Between two calls nobody can be woken, and need not be: the next call looks first.
  *
- * Entries that are marked as news stay so until they are renewed or leave. Which of them have been told is remembered here, for a while: news older than what we have seen by a
- * margin is old.
+ * Entries that are marked as news stay so until they are renewed or leave. Which of them have been told is remembered
+ * here, for a while: news older than what we have seen by a margin is old.
  */
 
 import { isCrowded, isInterrupted, isMissing } from '../../clients/mysql/errors.ts'
@@ -45,7 +46,10 @@ export interface EarOptions {
 
 export class Ear {
   readonly #options: EarOptions
-  /** Which news, by the id of their entry, with a minus if it was evicted; and when they were made. Tokens will not do: two lines can have the same. */
+  /**
+   * Which news, by the id of their entry, with a minus if it was evicted; and when they were made. Tokens will not do:
+   * two lines can have the same.
+   */
   readonly #told = new Map<string, number>()
   #connection: OwnConnection | undefined
   #newestUs = 0
@@ -72,7 +76,10 @@ export class Ear {
     }
   }
 
-  /** Somebody may have tried to wake us in vain: a connection can be dead without anybody noticing. If we cannot wake ourselves, it is, and is made anew. */
+  /**
+   * Somebody may have tried to wake us in vain: a connection can be dead without anybody noticing. If we cannot wake
+   * ourselves, it is, and is made anew.
+   */
   check(): void {
     const connection = this.#connection
     if (connection === undefined || this.#checking !== undefined) return
@@ -127,7 +134,10 @@ export class Ear {
     void this.#listen(connection)
   }
 
-  /** The name is ours alone. If somebody has it, that is an earlier connection of ours, of whose end the server does not know yet. */
+  /**
+   * The name is ours alone. If somebody has it, that is an earlier connection of ours, of whose end the server does not
+   * know yet.
+   */
   async #succeed(connection: OwnConnection, name: string): Promise<void> {
     const [[had] = []] = await connection.ask(`SELECT IS_USED_LOCK('${name}')`)
     if (had !== null && had !== undefined) await connection.ask(`KILL CONNECTION ${Number(had)}`).catch(() => undefined)
@@ -179,7 +189,8 @@ export class Ear {
       const named = { key: unhex(key), id: String(id) }
       const heldForMs = (Number(expiresAtUs) - Number(nowUs)) / 1000
       if (evicted) this.#options.news({ ...named, standing: { state: 'gone', why: 'evicted' } })
-      else if (heldForMs > 0) this.#options.news({ ...named, standing: { state: 'held', token: BigInt(String(token)), heldForMs } })
+      else if (heldForMs > 0)
+        this.#options.news({ ...named, standing: { state: 'held', token: BigInt(String(token)), heldForMs } })
     }
     for (const [told, at] of this.#told) if (at <= this.#newestUs - MARGIN_US) this.#told.delete(told)
     return rows.length

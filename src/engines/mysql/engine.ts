@@ -1,7 +1,8 @@
 /**
  * The engine: the verbs of the contract, each one call of a procedure for a whole batch.
  *
- * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an eye on, and empty rows cleared away.
+ * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an
+ * eye on, and empty rows cleared away.
  */
 
 import { doubtful, ENGINE, fault } from '../../clients/mysql/errors.ts'
@@ -78,7 +79,10 @@ export class MysqlLines implements MysqlEngine {
   readonly #asking: Asking
   readonly #lookout: Lookout
   readonly #tidying: Tidying
-  /** Entries of ours that have waited: their lines are crowds, for as long as they are there. And whether they still do, as far as we have heard. */
+  /**
+   * Entries of ours that have waited: their lines are crowds, for as long as they are there. And whether they still do,
+   * as far as we have heard.
+   */
   readonly #crowded = new Map<string, 'waiting' | 'held'>()
   #ear: Ear | undefined
   #listener: ((news: News) => void) | undefined
@@ -106,9 +110,14 @@ export class MysqlLines implements MysqlEngine {
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = claims
-    const parts = parted(claims, (claim) => (areAlike(claim, first as Claim) ? wayIn(this.#tidying.memoryOf(claim.key)) : 'call'))
+    const parts = parted(claims, (claim) =>
+      areAlike(claim, first as Claim) ? wayIn(this.#tidying.memoryOf(claim.key)) : 'call',
+    )
     this.#tidying.entered(claims)
-    return this.#standings(claims, await together(parts, ({ items, way }) => this.#asking.enter(items, way, { signal })))
+    return this.#standings(
+      claims,
+      await together(parts, ({ items, way }) => this.#asking.enter(items, way, { signal })),
+    )
   }
 
   async renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
@@ -135,7 +144,10 @@ export class MysqlLines implements MysqlEngine {
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return (await this.#asking.call('evict', [`x'${hex(key)}'`, String(token), String(how === 'now'), this.#me])).text === '1'
+    return (
+      (await this.#asking.call('evict', [`x'${hex(key)}'`, String(token), String(how === 'now'), this.#me])).text ===
+      '1'
+    )
   }
 
   async inspect(key: string): Promise<Line> {
@@ -146,7 +158,13 @@ export class MysqlLines implements MysqlEngine {
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let [from, after] = [hex(prefix), 'FALSE']; ; after = 'TRUE') {
-      const { sets, text } = await this.#asking.call('list', [`x'${from}'`, after, endOf(prefix), String(PAGE), this.#me])
+      const { sets, text } = await this.#asking.call('list', [
+        `x'${from}'`,
+        after,
+        endOf(prefix),
+        String(PAGE),
+        this.#me,
+      ])
       yield* pageOf(sets[0] ?? [])
       if (text === '') return
       from = text
@@ -176,7 +194,14 @@ export class MysqlLines implements MysqlEngine {
 
   async diagnose(wallMs: () => number): Promise<Diagnosis> {
     const client = systemChance.id()
-    return await diagnose({ wire: this.#wire, listens: this.#listens, names: this.#names, clock: this.#clock, client, wallMs })
+    return await diagnose({
+      wire: this.#wire,
+      listens: this.#listens,
+      names: this.#names,
+      clock: this.#clock,
+      client,
+      wallMs,
+    })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -212,7 +237,8 @@ export class MysqlLines implements MysqlEngine {
     const ear = this.#ear
     this.#ear = undefined
     if (ear === undefined || !ear.close()) return
-    // In its sleep the server looks only every few seconds whether anybody is there, and until then has one connection less.
+    // In its sleep the server looks only every few seconds whether anybody is there, and until then has one connection
+    // less.
     await this.#caller.call('wake', [`'${this.#client}'`], { limitMs: FINISH_MS }).catch(() => undefined)
   }
 
@@ -249,13 +275,18 @@ export class MysqlLines implements MysqlEngine {
 
   async #clear(keys: readonly string[], sweep: boolean): Promise<void> {
     const limited = { limitMs: FINISH_MS }
-    for (let at = 0; at < keys.length; at += PAGE) await this.#asking.call('tidy', [packKeys(keys.slice(at, at + PAGE)), this.#me], limited)
+    for (let at = 0; at < keys.length; at += PAGE)
+      await this.#asking.call('tidy', [packKeys(keys.slice(at, at + PAGE)), this.#me], limited)
     if (sweep) await this.#sweep(limited)
   }
 
   /** Some of the lines that processes have left behind which died, each time the next ones. */
   async #sweep(limited: CallOptions): Promise<void> {
-    const [rows = [], [[last = null] = []] = []] = await this.#caller.call('due', [`x'${hex(this.#sweptTo)}'`, String(SWEEP)], limited)
+    const [rows = [], [[last = null] = []] = []] = await this.#caller.call(
+      'due',
+      [`x'${hex(this.#sweptTo)}'`, String(SWEEP)],
+      limited,
+    )
     this.#sweptTo = last === null ? '' : unhex(last)
     await this.#clear(keysOf(rows), false)
   }

@@ -1,8 +1,9 @@
 /**
- * `holdfast/mysql`: locks on the MariaDB or MySQL you already run, without a connection for each of them; and locks inside of your own transactions, which are in ../../transactions/.
+ * `holdfast/mysql`: locks on the MariaDB or MySQL you already run, without a connection for each of them; and locks
+ * inside of your own transactions, which are in ../../transactions/.
  *
- * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is decided), engine.ts (how it is asked), ear.ts and
- * ../lookout.ts (how a waiter hears), wires/ (your client).
+ * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is
+ * decided), engine.ts (how it is asked), ear.ts and ../lookout.ts (how a waiter hears), wires/ (your client).
  */
 
 import { databaseOf } from '../../clients/mysql/connect.ts'
@@ -19,8 +20,8 @@ export type { CommonOptions } from './setup.ts'
 
 export interface MysqlOptions extends CommonOptions {
   /**
-   * Your client: a `Pool` of mysql2, with promises or without. You close it. Also a `Connection` that is for nothing else: a transaction of yours on it would be
-   * committed by the first lock.
+   * Your client: a `Pool` of mysql2, with promises or without. You close it. Also a `Connection` that is for nothing
+   * else: a transaction of yours on it would be committed by the first lock.
    */
   readonly client: MysqlClient
 }

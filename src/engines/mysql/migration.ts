@@ -1,8 +1,11 @@
 /**
- * The tables and procedures: made on first use, or printed by `holdfast migrate --print` for a database in which the application may not create anything.
+ * The tables and procedures: made on first use, or printed by `holdfast migrate --print` for a database in which the
+ * application may not create anything.
  *
- * Fifty processes may come to an empty database at once, so they take turns, and only the first one finds something to do. What is there is not touched. A later version that
- * stores something else raises `format`, drops the procedures of earlier ones, and renames the columns that plain statements use (see single.ts): whoever then finds his own missing comes here, and is refused.
+ * Fifty processes may come to an empty database at once, so they take turns, and only the first one finds something to
+ * do. What is there is not touched. A later version that stores something else raises `format`, drops the procedures of
+ * earlier ones, and renames the columns that plain statements use (see single.ts): whoever then finds his own missing
+ * comes here, and is refused.
  */
 
 import { ENGINE, errnoOf } from '../../clients/mysql/errors.ts'

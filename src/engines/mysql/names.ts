@@ -1,8 +1,8 @@
 /**
  * What our tables and procedures are called, and where they are.
  *
- * Procedures that differ have different names, which end in a hash of their text: processes with older and newer versions of Holdfast work side by side on one database, each with its
- * own, as scripts of Redis do.
+ * Procedures that differ have different names, which end in a hash of their text: processes with older and newer
+ * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do.
  */
 import { createHash } from 'node:crypto'
 import { sources } from './sources.ts'
@@ -24,7 +24,9 @@ export function checkNames({ database, name }: Names): Names {
   for (const [option, value] of Object.entries({ database, name })) {
     if (option === 'database' && value === undefined) continue
     if (typeof value === 'string' && /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) && value.length <= LONGEST) continue
-    throw new TypeError(`${option} must be a name of letters, digits and _, at most ${LONGEST} of them; got ${JSON.stringify(value)}`)
+    throw new TypeError(
+      `${option} must be a name of letters, digits and _, at most ${LONGEST} of them; got ${JSON.stringify(value)}`,
+    )
   }
   return { database, name }
 }
@@ -46,10 +48,15 @@ export function renamed(sql: string, { database, name }: Names): string {
   })
 }
 
-/** What makes a procedure. Inside of it, names are those of the database that it is in, also if that was copied from another one. */
+/**
+ * What makes a procedure. Inside of it, names are those of the database that it is in, also if that was copied from
+ * another one.
+ */
 export function procedureOf(sql: string, { database, name }: Names): string {
   const [head = '', ...body] = sql.split('(')
-  return [renamed(head, { database, name }), ...body.map((part) => renamed(part, { database: undefined, name }))].join('(')
+  return [renamed(head, { database, name }), ...body.map((part) => renamed(part, { database: undefined, name }))].join(
+    '(',
+  )
 }
 
 function stripped(sql: string): string {

@@ -1,9 +1,13 @@
 /**
- * A batch in parts: what can be done without a procedure, and the rest. The parts are of different lines, and so are asked at the same time.
+ * A batch in parts: what can be done without a procedure, and the rest. The parts are of different lines, and so are
+ * asked at the same time.
  */
 import { doubtful } from '../../clients/mysql/errors.ts'
 
-/** How a part is asked. `take` and `make`: by a statement of its own, for lines that have a row or have none. `alone`: by a statement of its own. `call`: by a procedure, which can do everything. */
+/**
+ * How a part is asked. `take` and `make`: by a statement of its own, for lines that have a row or have none. `alone`:
+ * by a statement of its own. `call`: by a procedure, which can do everything.
+ */
 export type Way = 'take' | 'make' | 'alone' | 'call'
 
 export interface Part<Item> {
@@ -17,7 +21,10 @@ export interface Part<Item> {
 const FEW = 3
 
 /** Items of one line are in one part, in their order: that of the procedure, if there are several. */
-export function parted<Item extends { readonly key: string }>(items: readonly Item[], wayOf: (item: Item) => Way): readonly Part<Item>[] {
+export function parted<Item extends { readonly key: string }>(
+  items: readonly Item[],
+  wayOf: (item: Item) => Way,
+): readonly Part<Item>[] {
   const [first] = items
   if (items.length === 1 && first !== undefined) return [{ way: wayOf(first), items, at: [0] }]
   const ways = new Map<Way, number[]>()
@@ -32,7 +39,10 @@ export function parted<Item extends { readonly key: string }>(items: readonly It
   return [...ways].map(([way, at]) => ({ way, items: at.map((index) => items[index] as Item), at }))
 }
 
-/** What the parts are answered, in the order of the batch. Settles when all have. If one fails, what became of the batch is not known: others were applied. */
+/**
+ * What the parts are answered, in the order of the batch. Settles when all have. If one fails, what became of the batch
+ * is not known: others were applied.
+ */
 export async function together<Item, Answer>(
   parts: readonly Part<Item>[],
   ask: (part: Part<Item>) => Promise<readonly Answer[]>,

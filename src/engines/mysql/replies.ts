@@ -109,7 +109,12 @@ function newsOf(letter: string): News {
   return { ...named, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForUs) / 1000 } }
 }
 
-/** Not what our procedures say. Whatever it is (a proxy, another procedure under our name), nobody knows what it did. */
+/**
+ * Not what our procedures say. Whatever it is (a proxy, another procedure under our name), nobody knows what it did.
+ */
 function strange(what: unknown): EngineError {
-  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, { outcome: 'unknown', transient: false })
+  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, {
+    outcome: 'unknown',
+    transient: false,
+  })
 }

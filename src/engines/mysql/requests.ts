@@ -1,6 +1,7 @@
 /**
- * Batches as the procedures want them: text of digits and hexadecimal, which means the same under every mode and character set that a connection can have. In the order of the keys'
- * bytes, since that is the order in which lines are locked; claims of one key stay in theirs.
+ * Batches as the procedures want them: text of digits and hexadecimal, which means the same under every mode and
+ * character set that a connection can have. In the order of the keys' bytes, since that is the order in which lines are
+ * locked; claims of one key stay in theirs.
  */
 import type { Claim, Place } from '../../core/engine.ts'
 
@@ -33,7 +34,9 @@ export function packClaims(claims: readonly Claim[]): Packed {
 /** For `renew`. */
 export function packPlaces(places: readonly Place[]): Packed {
   const keyed = sorted(places)
-  const batch = keyed.map(({ key, item: { id, ttlMs, outlives } }) => `${key} ${id} ${ttlMs}000 ${outlives === true ? 1 : 0};`)
+  const batch = keyed.map(
+    ({ key, item: { id, ttlMs, outlives } }) => `${key} ${id} ${ttlMs}000 ${outlives === true ? 1 : 0};`,
+  )
   const alike = isQuick(keyed) && places.every(({ ttlMs, outlives }) => ttlMs === places[0]?.ttlMs && outlives !== true)
   const { args, order } = packed(keyed, batch)
   return { args: [...args, ...lists(alike ? keyed : []), String(keyed.length)], order }

@@ -6,7 +6,10 @@ import { type MysqlEngine, MysqlLines } from './engine.ts'
 import { checkNames, DEFAULT_NAME } from './names.ts'
 
 export interface CommonOptions {
-  /** The database of our tables and procedures; that of the client unless given. It has to be there; they are made on first use. */
+  /**
+   * The database of our tables and procedures; that of the client unless given. It has to be there; they are made on
+   * first use.
+   */
   readonly database?: string
   /** What their names begin with; `holdfast` unless given. Processes that shall exclude each other use the same. */
   readonly name?: string
@@ -17,8 +20,8 @@ export interface CommonOptions {
 }
 
 /**
- * `home`: the database that the client was made for. It is named in what we ask, because a connection of somebody else's pool may be in another one by now (USE): lines there would be
- * other lines, and two would hold.
+ * `home`: the database that the client was made for. It is named in what we ask, because a connection of somebody
+ * else's pool may be in another one by now (USE): lines there would be other lines, and two would hold.
  */
 export function engineOn(wire: Wire, options: CommonOptions, home?: string): MysqlEngine {
   const { database, name = DEFAULT_NAME, listen = true, clock = systemClock } = options

@@ -1,9 +1,10 @@
 /**
- * Several claims or places at once, without a procedure: a statement of its own, for lines that nobody else is in. That is what nearly always happens, and it costs the server half of
- * what a procedure does.
+ * Several claims or places at once, without a procedure: a statement of its own, for lines that nobody else is in. That
+ * is what nearly always happens, and it costs the server half of what a procedure does.
  *
- * The items are in the order of their keys, in which everybody locks lines, and no key is there twice. So that this is the order in which a server locks them, it is told to use the
- * primary key: of a small table it would read all rows, and wait for any that is locked.
+ * The items are in the order of their keys, in which everybody locks lines, and no key is there twice. So that this is
+ * the order in which a server locks them, it is told to use the primary key: of a small table it would read all rows,
+ * and wait for any that is locked.
  */
 
 import type { Statement } from '../../clients/mysql/wire.ts'
@@ -16,7 +17,10 @@ type Item = Pick<Place, 'key' | 'id'>
 /** Fails (1242), and so undoes the whole statement, if it is looked at. */
 const FAIL = '(SELECT 1 UNION SELECT 2)'
 
-/** Enter lines that have rows and are free. Those that are not free, or have no row, are left out: then fewer rows have changed. Tokens follow each other, as `ranks` says. */
+/**
+ * Enter lines that have rows and are free. Those that are not free, or have no row, are left out: then fewer rows have
+ * changed. Tokens follow each other, as `ranks` says.
+ */
 export function takeAllStatement(claims: readonly Claim[], client: string): Statement {
   const { holder, weight, limit, ttlMs } = claims[0] as Claim
   const items = inOrder(claims)
@@ -27,11 +31,16 @@ export function takeAllStatement(claims: readonly Claim[], client: string): Stat
   return { sql, values: [] }
 }
 
-/** Enter lines that have no row. Tokens follow each other, above the floor, as in `makeStatement`. If one of them has a row, nothing happens. */
+/**
+ * Enter lines that have no row. Tokens follow each other, above the floor, as in `makeStatement`. If one of them has a
+ * row, nothing happens.
+ */
 export function makeAllStatement(claims: readonly Claim[], client: string): Statement {
   const { holder, weight, limit, ttlMs } = claims[0] as Claim
   const items = inOrder(claims).map(({ key, id }, index) =>
-    index === 0 ? `SELECT x'${hex(key)}' AS k, x'${id}' AS id, 1 AS n` : `SELECT x'${hex(key)}', x'${id}', ${index + 1}`,
+    index === 0
+      ? `SELECT x'${hex(key)}' AS k, x'${id}' AS id, 1 AS n`
+      : `SELECT x'${hex(key)}', x'${id}', ${index + 1}`,
   )
   const sql =
     `INSERT INTO \`holdfast_line\` (k, id, holder, client, weight, lim, ttl, since, due_at, token) ` +
@@ -42,9 +51,11 @@ export function makeAllStatement(claims: readonly Claim[], client: string): Stat
 }
 
 /**
- * Leave lines without having been anything but alone in them. If somebody else is in one of them, or was since, nothing happens. A line that has no row is left out, and then so are all
- * after it, or nothing happens: rows come in the order of the keys, the LAST_INSERT_ID of each is one above that of the row before, and says whose turn it is. So the number of rows that
- * have changed tells which they were. `start` is a number that no other statement has, or a row could follow one of an earlier statement.
+ * Leave lines without having been anything but alone in them. If somebody else is in one of them, or was since, nothing
+ * happens. A line that has no row is left out, and then so are all after it, or nothing happens: rows come in the order
+ * of the keys, the LAST_INSERT_ID of each is one above that of the row before, and says whose turn it is. So the number
+ * of rows that have changed tells which they were. `start` is a number that no other statement has, or a row could
+ * follow one of an earlier statement.
  */
 export function freeAllStatement(places: readonly Item[], start: number): Statement {
   const items = inOrder(places)
@@ -56,7 +67,10 @@ export function freeAllStatement(places: readonly Item[], start: number): Statem
   return { sql, values: [] }
 }
 
-/** Which each item is in the order of the keys, from 1. By so much the token of a claim is above the number that came back. */
+/**
+ * Which each item is in the order of the keys, from 1. By so much the token of a claim is above the number that came
+ * back.
+ */
 export function ranks(items: readonly { readonly key: string }[]): readonly number[] {
   const order = inOrder(items.map(({ key }, index) => ({ key, index })))
   const rank: number[] = new Array(items.length)

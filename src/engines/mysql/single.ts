@@ -1,8 +1,10 @@
 /**
- * One claim or place, without a procedure: a statement of its own, which changes the one row of a line that nobody else is in. It costs as much as a lock that is written by hand.
+ * One claim or place, without a procedure: a statement of its own, which changes the one row of a line that nobody else
+ * is in. It costs as much as a lock that is written by hand.
  *
- * Each either does all that is asked or nothing; then the procedure is asked, which can do everything. The number that comes back with a statement, LAST_INSERT_ID, is the token.
- * They are always the same but for their values, so that a server can prepare them. Values are digits, which mean the same in every character set.
+ * Each either does all that is asked or nothing; then the procedure is asked, which can do everything. The number that
+ * comes back with a statement, LAST_INSERT_ID, is the token. They are always the same but for their values, so that a
+ * server can prepare them. Values are digits, which mean the same in every character set.
  */
 
 import type { Statement } from '../../clients/mysql/wire.ts'
@@ -22,8 +24,8 @@ const MAKE =
   `LAST_INSERT_ID(GREATEST(${NOW}, (SELECT m.floor + 1 FROM \`holdfast_meta\` m WHERE m.one = 1 LOCK IN SHARE MODE)))) ` +
   'ON DUPLICATE KEY UPDATE token = token + 0 * LAST_INSERT_ID(0)'
 /**
- * NOW is from before the statement waited, and a later renewal may have been answered meanwhile: so what has that ttl already is not cut short, unless by a clock that was
- * set back far.
+ * NOW is from before the statement waited, and a later renewal may have been answered meanwhile: so what has that ttl
+ * already is not cut short, unless by a clock that was set back far.
  */
 const RENEW =
   `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ` +
@@ -36,7 +38,10 @@ export function takeStatement(claim: Claim, client: string): Statement {
   return { sql: TAKE, values: entered(claim, client) }
 }
 
-/** Enter a line that has no row. Its token is above the floor, which was raised when the row was removed; the lock keeps others from removing rows meanwhile: see sql/tidy.sql. */
+/**
+ * Enter a line that has no row. Its token is above the floor, which was raised when the row was removed; the lock keeps
+ * others from removing rows meanwhile: see sql/tidy.sql.
+ */
 export function makeStatement(claim: Claim, client: string): Statement {
   return { sql: MAKE, values: entered(claim, client) }
 }
@@ -49,7 +54,10 @@ export function renewStatement({ key, id, ttlMs, outlives }: Place): Statement {
     : { sql: RENEW, values: [ttl, ttl, ttl, ttl, ttl, hex(key), id] }
 }
 
-/** Leave a line without having been anything but alone in it. The id stays: a row that keeps its size is changed in place. */
+/**
+ * Leave a line without having been anything but alone in it. The id stays: a row that keeps its size is changed in
+ * place.
+ */
 export function freeStatement({ key, id }: Pick<Place, 'key' | 'id'>): Statement {
   return { sql: FREE, values: [hex(key), id] }
 }

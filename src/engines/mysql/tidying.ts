@@ -1,12 +1,16 @@
 /**
  * Rows of lines in which nobody is.
  *
- * A release leaves the line's row in place: keys are used again, and then a row that is there is cheaper than a new one. Rows that are not used again are removed some time later, many
- * at once, by whoever left them; and those of processes that died, by anybody who comes by. Until then it is also a memory of lines that have a row.
+ * A release leaves the line's row in place: keys are used again, and then a row that is there is cheaper than a new
+ * one. Rows that are not used again are removed some time later, many at once, by whoever left them; and those of
+ * processes that died, by anybody who comes by. Until then it is also a memory of lines that have a row.
  */
 import type { Clock } from '../../core/clock.ts'
 
-/** A key that was left this long ago is not about to be used again. Only we know when that was: the server removes whatever is free (see sql/tidy.sql). */
+/**
+ * A key that was left this long ago is not about to be used again. Only we know when that was: the server removes
+ * whatever is free (see sql/tidy.sql).
+ */
 const COLD_MS = 3000
 /** So many, or some for this long, and they are removed. */
 const MANY = 500

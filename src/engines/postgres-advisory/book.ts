@@ -1,6 +1,7 @@
 /**
- * Who of this process wants what. A session may take its own lock twice, so the server cannot keep two entries of one process apart: this does. Entries of a key stand in order of
- * arrival; the front may ask the server, together with the readers right behind it; whoever comes after a waiting writer of this process waits behind it.
+ * Who of this process wants what. A session may take its own lock twice, so the server cannot keep two entries of one
+ * process apart: this does. Entries of a key stand in order of arrival; the front may ask the server, together with the
+ * readers right behind it; whoever comes after a waiting writer of this process waits behind it.
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
@@ -99,7 +100,14 @@ export class KeyBook {
     const waiting = this.#waiting().length
     const unlock = this.lock !== 'none' && waiting === this.entries.size
     const unflag = this.flagged && waiting === 0
-    const question = { key: this.key, number: this.#number, flag: this.#flag, shared: this.lock === 'shared', unlock, unflag }
+    const question = {
+      key: this.key,
+      number: this.#number,
+      flag: this.#flag,
+      shared: this.lock === 'shared',
+      unlock,
+      unflag,
+    }
     if (unlock) this.lock = 'none'
     if (unflag) this.flagged = false
     return question

@@ -1,7 +1,9 @@
 /**
- * The engine: verbs on the book of this process and on its session. They take turns, since book and session have to agree: one statement for an enter or a leave, however many keys.
+ * The engine: verbs on the book of this process and on its session. They take turns, since book and session have to
+ * agree: one statement for an enter or a leave, however many keys.
  *
- * A waiter tries when it hears that somebody released, and now and then besides: a process that dies, and whoever uses advisory locks without Holdfast, announces nothing.
+ * A waiter tries when it hears that somebody released, and now and then besides: a process that dies, and whoever uses
+ * advisory locks without Holdfast, announces nothing.
  */
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
@@ -68,7 +70,8 @@ export class AdvisoryEngine implements Engine {
         const granted = [...(await this.#attempt(session, this.#booksOf(added)))]
         // What was true before has to be true now.
         if (added.length === 0) await session.ask('SELECT 1')
-        for (const claim of added) if (!claim.wait && !this.#book.holds(claim)) refused.set(claim.id, { state: 'busy', ahead: null })
+        for (const claim of added)
+          if (!claim.wait && !this.#book.holds(claim)) refused.set(claim.id, { state: 'busy', ahead: null })
         const tries = added.filter(({ id }) => refused.has(id))
         for (const claim of tries) this.#book.remove(claim)
         // Those who came behind a try that was refused have not been asked for yet.
@@ -85,7 +88,8 @@ export class AdvisoryEngine implements Engine {
 
   async renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
     // What ended with its session has ended for certain: its holder is told, whether or not there is another session.
-    if (places.every(({ key, id }) => this.#book.find(key, id) === undefined)) return places.map((place) => this.#standing(place))
+    if (places.every(({ key, id }) => this.#book.find(key, id) === undefined))
+      return places.map((place) => this.#standing(place))
     return await this.#inTurn(signal, async (session) => {
       await this.#evictOurs(session)
       for (const { key, id, ttlMs } of places) {
@@ -177,10 +181,17 @@ export class AdvisoryEngine implements Engine {
     return answers
   }
 
-  /** Give the server what nobody here wants any more. Where others wait, they hear of it, and so do we: whoever is faster. */
+  /**
+   * Give the server what nobody here wants any more. Where others wait, they hear of it, and so do we: whoever is
+   * faster.
+   */
   async #release(session: Session, books: readonly KeyBook[], places: readonly Pick<Place, 'id'>[]): Promise<void> {
     const questions = books.map((book) => book.farewell())
-    const rows = await session.ask(RELEASE, [String(session.number), places.map(({ id }) => id), JSON.stringify(questions)])
+    const rows = await session.ask(RELEASE, [
+      String(session.number),
+      places.map(({ id }) => id),
+      JSON.stringify(questions),
+    ])
     const told = new Set(rows.filter((row) => row.told === true).map((row) => row.key))
     this.#tell(
       await this.#attempt(

@@ -10,7 +10,11 @@ export function unreachable(error: unknown): EngineError {
   if (error instanceof EngineError) return error
   const { code, message } = error as { code?: string; message?: string }
   const transient = code === undefined || !LASTING.test(code)
-  return new EngineError(ENGINE, `no session: ${message || code || String(error)}`, { outcome: 'not-applied', transient, cause: error })
+  return new EngineError(ENGINE, `no session: ${message || code || String(error)}`, {
+    outcome: 'not-applied',
+    transient,
+    cause: error,
+  })
 }
 
 /** The statement may have done what it says; but its session is over, and whatever it locked is free. */

@@ -1,7 +1,9 @@
 /**
- * `holdfast/postgres-advisory`: PostgreSQL's own session locks, on one connection for each process. For those who want the server to free a lock the moment its holder dies, and accept that it can do so before the holder knows.
+ * `holdfast/postgres-advisory`: PostgreSQL's own session locks, on one connection for each process. For those who want
+ * the server to free a lock the moment its holder dies, and accept that it can do so before the holder knows.
  *
- * Read in this order: sql.ts (what is asked and stored), book.ts (who of this process wants what), session.ts (the connection), engine.ts (the verbs).
+ * Read in this order: sql.ts (what is asked and stored), book.ts (who of this process wants what), session.ts (the
+ * connection), engine.ts (the verbs).
  */
 import { type Chance, type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Engine } from '../../core/engine.ts'
@@ -12,7 +14,10 @@ import { ENGINE, Session, type SessionClient } from './session.ts'
 export type { SessionClient } from './session.ts'
 
 export interface CommonOptions {
-  /** There is a pooler on the way, and it is in session mode. Otherwise a pooler is refused: between two statements it would give our session, with its locks, to somebody else. */
+  /**
+   * There is a pooler on the way, and it is in session mode. Otherwise a pooler is refused: between two statements it
+   * would give our session, with its locks, to somebody else.
+   */
   readonly pooler?: 'session'
   /** For tests: where time comes from. */
   readonly clock?: Clock
@@ -38,7 +43,10 @@ export function postgresAdvisory(options: PostgresAdvisoryOptions): Engine {
 const CONNECT_LIMIT_MS = 5_000
 const KEEP_ALIVE_MS = 10_000
 
-/** `postgres-advisory://user@host/database`, with `?pooler=session` where that is so, and whatever else pg understands. It connects when it is first asked for something. */
+/**
+ * `postgres-advisory://user@host/database`, with `?pooler=session` where that is so, and whatever else pg understands.
+ * It connects when it is first asked for something.
+ */
 export async function openPostgresAdvisory(url: string, options: CommonOptions = {}): Promise<Engine> {
   const given = new URL(url.replace(/^postgres-advisory:/i, 'postgres:'))
   const pooler = given.searchParams.get('pooler') ?? options.pooler

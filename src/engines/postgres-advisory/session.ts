@@ -1,8 +1,10 @@
 /**
- * One session on the server, on a connection of its own: what it locks is locked until it unlocks it, or ends. A statement that fails, or is not answered for as long as a session may be silent, ends it: then nobody has to
- * guess what it still holds.
+ * One session on the server, on a connection of its own: what it locks is locked until it unlocks it, or ends. A
+ * statement that fails, or is not answered for as long as a session may be silent, ends it: then nobody has to guess
+ * what it still holds.
  *
- * The server is told to give up a peer that is silent for a little longer than a lease lives without renewal, so that a holder that is cut off has lost its lease by its own clock before the server frees the lock.
+ * The server is told to give up a peer that is silent for a little longer than a lease lives without renewal, so that a
+ * holder that is cut off has lost its lease by its own clock before the server frees the lock.
  */
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
@@ -24,7 +26,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   // The same where something was sent to it, and probes are not: TCP alone would go on for a quarter of an hour.
   tcp_user_timeout: '35s',
   client_connection_check_interval: '5s',
-  // What we write is for people to look at, and what the sequence loses in a crash it makes up for (sql.ts): a commit need not wait for the disk.
+  // What we write is for people to look at, and what the sequence loses in a crash it makes up for (sql.ts): a commit
+  // need not wait for the disk.
   synchronous_commit: 'off',
   // Ours alone, and resting for as long as nobody asks.
   idle_session_timeout: '0',
@@ -58,7 +61,12 @@ export class Session {
   readonly #events: SessionEvents
   #over = false
 
-  static async begin(client: SessionClient, clock: Clock, events: SessionEvents, sessionPooler: boolean): Promise<Session> {
+  static async begin(
+    client: SessionClient,
+    clock: Clock,
+    events: SessionEvents,
+    sessionPooler: boolean,
+  ): Promise<Session> {
     const session = new Session(client, clock, events)
     try {
       await session.#begin(sessionPooler)
@@ -85,8 +93,10 @@ export class Session {
     if (there?.made !== true) await this.ask(MAKE)
     await this.ask(JUMP)
     const [begun] = await this.ask(BEGIN, [String(this.number)])
-    // A pooler invents the number it says at the beginning: it does not know yet which of its connections we shall have.
-    if (!sessionPooler && typeof this.#client.processID === 'number' && begun?.pid !== this.#client.processID) throw pooled()
+    // A pooler invents the number it says at the beginning: it does not know yet which of its connections we shall
+    // have.
+    if (!sessionPooler && typeof this.#client.processID === 'number' && begun?.pid !== this.#client.processID)
+      throw pooled()
     await this.ask(`LISTEN ${CHANNEL}`)
     // Whoever waits or works keeps the process alive; a connection that rests does not.
     this.#client.connection?.stream?.unref?.()
@@ -131,7 +141,8 @@ export class Session {
 }
 
 function pooled(): EngineError {
-  const why = 'this connection goes through a pooler, which may give our session to somebody else between two statements, with its locks'
+  const why =
+    'this connection goes through a pooler, which may give our session to somebody else between two statements, with its locks'
   const remedy =
     "Connect to the server itself; or, if the pooler is surely in session mode, say so: { pooler: 'session' }, or ?pooler=session in the URL"
   return new EngineError(ENGINE, `${why}. ${remedy}`, { outcome: 'not-applied', transient: false })

@@ -1,11 +1,13 @@
 /**
  * What is asked of the server, and what is stored there.
  *
- * The locks themselves are session-level advisory locks: they are in no table, and end with their session. Beside them, in a table, is what people want to see: which key, who, since when. Nothing is
- * decided by it, so it is unlogged: a crash of the server empties it and frees every lock. A row counts while its session lives, which shows in `pg_locks`: each session holds one more lock, on a random number of
- * its own, which is its name here.
+ * The locks themselves are session-level advisory locks: they are in no table, and end with their session. Beside them,
+ * in a table, is what people want to see: which key, who, since when. Nothing is decided by it, so it is unlogged: a
+ * crash of the server empties it and frees every lock. A row counts while its session lives, which shows in `pg_locks`:
+ * each session holds one more lock, on a random number of its own, which is its name here.
  *
- * A key has two numbers: the lock's, and a *flag*, held in shared mode by sessions that wait for the key. Whoever releases tries the flag, and only if somebody else has it sends a notification. A waiter takes the flag and then
+ * A key has two numbers: the lock's, and a *flag*, held in shared mode by sessions that wait for the key. Whoever
+ * releases tries the flag, and only if somebody else has it sends a notification. A waiter takes the flag and then
  * tries once more; a releaser unlocks and then looks at the flag: no order of these four loses a wake-up.
  *
  * SQL promises an order of evaluation only inside of CASE, so whatever has to come first is in one.
@@ -20,7 +22,10 @@ export const CHANNEL = 'holdfast_advisory1'
 export const FREED = 'freed:'
 export const EVICTION = 'evicted'
 
-/** Under a lock of its own: `IF NOT EXISTS` fails when several begin at once. Seen from inside, none of it is made twice. */
+/**
+ * Under a lock of its own: `IF NOT EXISTS` fails when several begin at once. Seen from inside, none of it is made
+ * twice.
+ */
 export const MAKE: string = `
 BEGIN;
 SELECT pg_advisory_xact_lock(('x' || left(encode(sha256('${ENTRIES}'), 'hex'), 16))::bit(64)::bigint);
@@ -37,8 +42,10 @@ COMMIT`
 export const MADE: string = `SELECT to_regclass('${ENTRIES}') IS NOT NULL AND to_regclass('${TOKENS}') IS NOT NULL AND to_regclass('${UNBROKEN}') IS NOT NULL AS made`
 
 /**
- * Before the first token after a crash or a fail-over. A sequence may then be a little behind what it gave out: its last writes had not reached the disk, or the replica. The same crash empties unlogged tables, which
- * tells; and all sessions have ended with it, so nobody takes a token meanwhile. Whoever comes at the same time waits for the row, and then finds it.
+ * Before the first token after a crash or a fail-over. A sequence may then be a little behind what it gave out: its
+ * last writes had not reached the disk, or the replica. The same crash empties unlogged tables, which tells; and all
+ * sessions have ended with it, so nobody takes a token meanwhile. Whoever comes at the same time waits for the row, and
+ * then finds it.
  */
 export const JUMP: string = `
 WITH broken AS (INSERT INTO ${UNBROKEN} VALUES (true) ON CONFLICT DO NOTHING RETURNING one)
@@ -56,8 +63,10 @@ SELECT mine, pg_backend_pid() AS pid FROM mine`
 const TRY = 'CASE WHEN k.shared THEN pg_try_advisory_lock_shared(k.number) ELSE pg_try_advisory_lock(k.number) END'
 
 /**
- * $1 is our number, $2 the keys, each with those who may hold it together (`asks`) and those to be shown as waiting behind them:
- * `{ key, number, flag, shared, asks, have, waits, flagged, entries }`. Answers, entry by entry: `outcome` (`won`, `lost`; with `Flagged` if the flag was taken on the way) and a token for those who hold.
+ * $1 is our number, $2 the keys, each with those who may hold it together (`asks`) and those to be shown as waiting
+ * behind them: `{ key, number, flag, shared, asks, have, waits, flagged, entries
+ * }`. Answers, entry by entry: `outcome` (`won`, `lost`; with `Flagged ` if the flag was taken on the way) and a token
+ * for those who hold.
  */
 export const ATTEMPT: string = `
 WITH tried AS MATERIALIZED (
@@ -80,7 +89,10 @@ WITH tried AS MATERIALIZED (
 )
 SELECT key, id, outcome, token FROM answered`
 
-/** $1 is our number, $2 the ids that go, $3 the keys that nobody here holds any more, or waits for: `{ key, number, flag, shared, unlock, unflag }`. Answers where others wait. */
+/**
+ * $1 is our number, $2 the ids that go, $3 the keys that nobody here holds any more, or waits for:
+ * `{ key, number, flag, shared, unlock, unflag }`. Answers where others wait.
+ */
 export const RELEASE: string = `
 WITH gone AS (DELETE FROM ${ENTRIES} WHERE session = $1::bigint AND id = ANY($2)),
 freed AS MATERIALIZED (

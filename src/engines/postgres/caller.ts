@@ -1,6 +1,6 @@
 /**
- * How a function of ours is called: within a limit of time, and made first where it is not there. Nothing is asked of the database before that: whoever finds the tables, as
- * nearly everybody does, pays nothing for the question.
+ * How a function of ours is called: within a limit of time, and made first where it is not there. Nothing is asked of
+ * the database before that: whoever finds the tables, as nearly everybody does, pays nothing for the question.
  */
 import { fault, isMissing } from '../../clients/postgres/errors.ts'
 import type { Limits, Wire } from '../../clients/postgres/wire.ts'
@@ -45,7 +45,8 @@ export class Caller {
 
   /** Rejects with an `EngineError`. `limitMs`: a caller with little time says how much. */
   call(verb: Verb, values: readonly string[], limitMs: number = ANSWER_MS): Promise<Reply> {
-    // Half of it for a connection: that nothing was sent is worth knowing before whoever asked gives up, and has to fear that it was.
+    // Half of it for a connection: that nothing was sent is worth knowing before whoever asked gives up, and has to
+    // fear that it was.
     const limits = { connectMs: Math.min(CONNECT_MS, limitMs / 2), answerMs: Math.min(ANSWER_MS, limitMs) }
     return this.#wire
       .ask(this.#texts[verb], values, limits)

@@ -55,7 +55,10 @@ export async function diagnose(examined: Examined): Promise<Diagnosis> {
   const { wallMs } = examined
   try {
     const askedAt = wallMs()
-    const { nowMs, ...facts } = JSON.parse(String(await ask(examined, FACTS))) as Omit<Diagnosis, 'clockAheadMs' | 'hears'> & {
+    const { nowMs, ...facts } = JSON.parse(String(await ask(examined, FACTS))) as Omit<
+      Diagnosis,
+      'clockAheadMs' | 'hears'
+    > & {
       nowMs: number
     }
     const clockAheadMs = nowMs - (askedAt + wallMs()) / 2

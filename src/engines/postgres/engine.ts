@@ -1,7 +1,8 @@
 /**
  * The engine: the verbs of the contract, each one call of a function for a whole batch.
  *
- * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an eye on, and empty rows cleared away.
+ * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an
+ * eye on, and empty rows cleared away.
  */
 
 import { ENGINE, fault } from '../../clients/postgres/errors.ts'
@@ -148,7 +149,13 @@ export class PostgresEngine implements Engine {
 
   /** Facts about the server, for `holdfast doctor`. `wallMs`: the wall clock of this host, now. */
   diagnose(wallMs: () => number): Promise<Diagnosis> {
-    return diagnose({ wire: this.#wire, listen: this.#listen, clock: this.#clock, channel: `holdfast_doctor_${this.#channel}`, wallMs })
+    return diagnose({
+      wire: this.#wire,
+      listen: this.#listen,
+      clock: this.#clock,
+      channel: `holdfast_doctor_${this.#channel}`,
+      wallMs,
+    })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -191,14 +198,20 @@ export class PostgresEngine implements Engine {
 
   async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
-    const text = await this.#call('renew', renewArguments(places, this.#client, patienceFor(places, 12)), usefulMs(places))
+    const text = await this.#call(
+      'renew',
+      renewArguments(places, this.#client, patienceFor(places, 12)),
+      usefulMs(places),
+    )
     const standings = this.#standings(text, places)
     if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
     return standings
   }
 
   #leave(places: readonly Item[]): Promise<readonly string[]> {
-    return this.#call('leave', leaveArguments(places, this.#client, PATIENCE_MS)).then((text) => departuresOf(text, places.length))
+    return this.#call('leave', leaveArguments(places, this.#client, PATIENCE_MS)).then((text) =>
+      departuresOf(text, places.length),
+    )
   }
 
   #free({ key, id }: Item): Promise<readonly string[]> {

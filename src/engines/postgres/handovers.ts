@@ -1,8 +1,9 @@
 /**
  * What was handed over a moment ago.
  *
- * A release that hands over does not wait for the server's disk (see sql/leave.sql). If the server then crashes, it comes back with the line as it was before, and
- * with an entry in front that nobody uses. Nobody is let in who should not be; but those who wait would wait until it has expired. So whoever left, and has lost its connection since,
+ * A release that hands over does not wait for the server's disk (see sql/leave.sql). If the server then crashes, it
+ * comes back with the line as it was before, and with an entry in front that nobody uses. Nobody is let in who should
+ * not be; but those who wait would wait until it has expired. So whoever left, and has lost its connection since,
  * leaves once more.
  */
 import type { Clock } from '../../core/clock.ts'

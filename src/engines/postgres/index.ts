@@ -1,9 +1,9 @@
 /**
- * `holdfast/postgres`: locks on the PostgreSQL you already run, without a connection for each of them; and, for rows of your own, locks inside your own transaction
- * (../../transactions/).
+ * `holdfast/postgres`: locks on the PostgreSQL you already run, without a connection for each of them; and, for rows of
+ * your own, locks inside your own transaction (../../transactions/).
  *
- * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is decided), engine.ts (how it is asked), letterbox.ts and
- * ../lookout.ts (how a waiter hears), wires/ (your client).
+ * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is
+ * decided), engine.ts (how it is asked), letterbox.ts and ../lookout.ts (how a waiter hears), wires/ (your client).
  */
 
 import { type PostgresClient, wireOf } from '../../clients/postgres/detect.ts'
@@ -19,8 +19,8 @@ export type { CommonOptions } from './setup.ts'
 
 export interface PostgresOptions extends CommonOptions {
   /**
-   * Your client: a `Pool` of pg, or a `Sql` of postgres.js. You close it. Also a `Client` of pg that is for nothing else: in a transaction of yours, locks would be
-   * taken when you commit.
+   * Your client: a `Pool` of pg, or a `Sql` of postgres.js. You close it. Also a `Client` of pg that is for nothing
+   * else: in a transaction of yours, locks would be taken when you commit.
    */
   readonly client: PostgresClient
 }

@@ -1,8 +1,10 @@
 /**
- * Where letters arrive: who holds now, and who was evicted. One channel for each engine object, on a connection of its own.
+ * Where letters arrive: who holds now, and who was evicted. One channel for each engine object, on a connection of its
+ * own.
  *
- * A channel has no memory; a connection can be dead without anybody noticing; and behind a pooler that lends a connection for one transaction only, LISTEN succeeds and
- * nothing is ever heard. So hearing is believed only when something was heard: each beat that renews waiters sends an empty letter to ourselves. Until it arrives we are deaf,
+ * A channel has no memory; a connection can be dead without anybody noticing; and behind a pooler that lends a
+ * connection for one transaction only, LISTEN succeeds and nothing is ever heard. So hearing is believed only when
+ * something was heard: each beat that renews waiters sends an empty letter to ourselves. Until it arrives we are deaf,
  * and waiters poll; if it does not arrive, the connection is made anew. Whatever may have been missed is a `gap`.
  */
 

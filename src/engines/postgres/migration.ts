@@ -1,9 +1,10 @@
 /**
- * The tables and functions, as one text: made on first use, or printed by `holdfast migrate --print` for a database in which the application may not create anything.
+ * The tables and functions, as one text: made on first use, or printed by `holdfast migrate --print` for a database in
+ * which the application may not create anything.
  *
- * Fifty processes may come to an empty database at once. `CREATE ... IF NOT EXISTS` alone does not survive that, so they take turns, and only the first one finds something
- * to do. What is there is not touched, except by a newer version of the functions, which have their version in their names: older and newer processes work
- * side by side.
+ * Fifty processes may come to an empty database at once. `CREATE ... IF NOT EXISTS` alone does not survive that, so
+ * they take turns, and only the first one finds something to do. What is there is not touched, except by a newer
+ * version of the functions, which have their version in their names: older and newer processes work side by side.
  */
 
 import { split } from '../../clients/postgres/url.ts'
@@ -30,7 +31,10 @@ export function migrationFor(url: string): string {
   return migration(checkNames({ schema, name }))
 }
 
-/** The same for us: one statement after the other in one message, which is one transaction; all of it or nothing, and nothing if it is there. */
+/**
+ * The same for us: one statement after the other in one message, which is one transaction; all of it or nothing, and
+ * nothing if it is there.
+ */
 export function firstUse(names: Names): string {
   const there = renamed(
     `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
@@ -59,6 +63,7 @@ function schemaOf({ schema }: Names): string {
 /** A number for the names, so that those who make other tables need not wait. FNV-1a, of which 52 bits are plenty. */
 function turnOf({ schema, name }: Names): bigint {
   let hash = 0xcbf29ce484222325n
-  for (const byte of Buffer.from(`holdfast ${schema}.${name}`)) hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n)
+  for (const byte of Buffer.from(`holdfast ${schema}.${name}`))
+    hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n)
   return hash >> 12n
 }

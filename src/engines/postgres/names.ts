@@ -15,7 +15,9 @@ const LONGEST = 48
 export function checkNames({ schema, name }: Names): Names {
   for (const [option, value] of Object.entries({ schema, name })) {
     if (typeof value === 'string' && /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) && value.length <= LONGEST) continue
-    throw new TypeError(`${option} must be a name of letters, digits and _, at most ${LONGEST} of them; got ${JSON.stringify(value)}`)
+    throw new TypeError(
+      `${option} must be a name of letters, digits and _, at most ${LONGEST} of them; got ${JSON.stringify(value)}`,
+    )
   }
   return { schema, name }
 }
@@ -28,7 +30,10 @@ export function renamed(sql: string, { schema, name }: Names): string {
     .replaceAll(/\b(INDEX IF NOT EXISTS) holdfast_(\w+)/g, `$1 "${name}_$2"`)
 }
 
-/** A call of one of our functions. Every parameter goes as a text: what a client makes of other types is its own business, and its user's. */
+/**
+ * A call of one of our functions. Every parameter goes as a text: what a client makes of other types is its own
+ * business, and its user's.
+ */
 export function callOf(verb: string, types: readonly string[], names: Names): string {
   const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
   return renamed(`SELECT public.holdfast_${verb}_1(${parameters.join(', ')})`, names)

@@ -6,9 +6,15 @@ import { split } from '../../clients/postgres/url.ts'
 import type { PostgresEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 
-/** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
+/**
+ * The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when
+ * it is closed.
+ */
 export async function openPostgres(url: string, options: CommonOptions = {}): Promise<PostgresEngine> {
   const { url: theirs, options: said } = split(url)
   const pool = await poolAt(theirs)
-  return engineOn((watch) => new PgPoolWire(pool as unknown as PgPool, watch, () => pool.end()), { ...said, ...options })
+  return engineOn((watch) => new PgPoolWire(pool as unknown as PgPool, watch, () => pool.end()), {
+    ...said,
+    ...options,
+  })
 }

@@ -18,7 +18,9 @@ export interface Reply {
 export function replyOf(value: unknown): Reply {
   if (typeof value !== 'string') throw strange(value)
   const end = value.indexOf('\n')
-  return end < 0 ? { text: value, news: [] } : { text: value.slice(0, end), news: parsed(value.slice(end + 1)).map(newsOf) }
+  return end < 0
+    ? { text: value, news: [] }
+    : { text: value.slice(0, end), news: parsed(value.slice(end + 1)).map(newsOf) }
 }
 
 /** A letter that came by notification. Anybody may send one to our channel: what makes no sense is nothing. */
@@ -108,5 +110,8 @@ function newsOf(letter: unknown): News {
 
 /** Not what our functions say. Whatever it is (a proxy, another function under our name), nobody knows what it did. */
 function strange(what: unknown): EngineError {
-  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, { outcome: 'unknown', transient: false })
+  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, {
+    outcome: 'unknown',
+    transient: false,
+  })
 }

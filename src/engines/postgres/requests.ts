@@ -1,6 +1,6 @@
 /**
- * Batches as the functions want them: one array for each property, in PostgreSQL's own spelling. We write it ourselves, since clients differ in how they write arrays, and
- * users may have changed it.
+ * Batches as the functions want them: one array for each property, in PostgreSQL's own spelling. We write it ourselves,
+ * since clients differ in how they write arrays, and users may have changed it.
  */
 import type { Claim, Place } from '../../core/engine.ts'
 
@@ -41,7 +41,17 @@ export function enterArguments(claims: readonly Claim[], client: string, patienc
 /** For `take`, of one claim. */
 export function takeArguments(claim: Claim, client: string, patienceMs: number): string[] {
   const { key, id, weight, limit, ttlMs, wait } = claim
-  return [key, id, holderOf(claim), String(weight), String(limit), String(ttlMs), wait ? 't' : 'f', client, String(patienceMs)]
+  return [
+    key,
+    id,
+    holderOf(claim),
+    String(weight),
+    String(limit),
+    String(ttlMs),
+    wait ? 't' : 'f',
+    client,
+    String(patienceMs),
+  ]
 }
 
 export function renewArguments(places: readonly Place[], client: string, patienceMs: number): string[] {
@@ -56,7 +66,11 @@ export function renewArguments(places: readonly Place[], client: string, patienc
   ]
 }
 
-export function leaveArguments(places: readonly Pick<Place, 'key' | 'id'>[], client: string, patienceMs: number): string[] {
+export function leaveArguments(
+  places: readonly Pick<Place, 'key' | 'id'>[],
+  client: string,
+  patienceMs: number,
+): string[] {
   return [...namesOf(places), client, String(patienceMs)]
 }
 

@@ -14,8 +14,9 @@ export interface CommonOptions {
   /** What their names begin with; `holdfast` unless given. Processes that shall exclude each other use the same. */
   readonly name?: string
   /**
-   * The URL of the server itself, to listen on, where `client` (or the URL) leads to a pooler that gives a connection for one transaction only, such as PgBouncer: LISTEN
-   * does not work there. Without it waiters behind such a pooler poll. Needs pg.
+   * The URL of the server itself, to listen on, where `client` (or the URL) leads to a pooler that gives a connection
+   * for one transaction only, such as PgBouncer: LISTEN does not work there. Without it waiters behind such a pooler
+   * poll. Needs pg.
    */
   readonly listenUrl?: string
   /** `false`: have no connection that listens. Waiters poll. */
@@ -25,11 +26,20 @@ export interface CommonOptions {
 }
 
 export function engineOn(makeWire: (watch: Watch) => Wire, options: CommonOptions): PostgresEngine {
-  const { schema = DEFAULT_NAMES.schema, name = DEFAULT_NAMES.name, listenUrl, listen = true, clock = systemClock } = options
+  const {
+    schema = DEFAULT_NAMES.schema,
+    name = DEFAULT_NAMES.name,
+    listenUrl,
+    listen = true,
+    clock = systemClock,
+  } = options
   const names = checkNames({ schema, name })
-  if (listenUrl !== undefined && !/^postgres(?:ql)?:\/\//.test(listenUrl)) throw new TypeError('listenUrl must be a postgres:// URL')
+  if (listenUrl !== undefined && !/^postgres(?:ql)?:\/\//.test(listenUrl))
+    throw new TypeError('listenUrl must be a postgres:// URL')
   const wire = makeWire(new Watch(clock))
   const listens: Wire['listen'] =
-    listenUrl === undefined ? wire.listen : (channel, ears) => PgEar.open(() => clientAt(listenUrl), clock, channel, ears)
+    listenUrl === undefined
+      ? wire.listen
+      : (channel, ears) => PgEar.open(() => clientAt(listenUrl), clock, channel, ears)
   return new PostgresEngine({ wire, listen: listen ? listens : undefined, names, clock, client: systemChance.id() })
 }

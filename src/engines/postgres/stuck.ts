@@ -1,5 +1,6 @@
 /**
- * A row that somebody has locked for good (a transaction by hand, a backend that stands still) fails the whole batch that touches it. Then the others go without it.
+ * A row that somebody has locked for good (a transaction by hand, a backend that stands still) fails the whole batch
+ * that touches it. Then the others go without it.
  */
 
 import { isLocked } from '../../clients/postgres/errors.ts'
@@ -9,7 +10,10 @@ export interface Around<One, Answer> {
   readonly call: (items: readonly One[]) => Promise<readonly Answer[]>
   /** Which of these keys are locked, right now. */
   readonly stuck: (items: readonly One[]) => Promise<ReadonlySet<string>>
-  /** What to answer for those. Undefined: an answer cannot say so, and the call fails all the same, but the others are done. */
+  /**
+   * What to answer for those. Undefined: an answer cannot say so, and the call fails all the same, but the others are
+   * done.
+   */
   readonly refused: ((error: EngineError) => Answer) | undefined
 }
 

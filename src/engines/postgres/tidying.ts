@@ -1,8 +1,9 @@
 /**
  * Rows of lines in which nobody is.
  *
- * A release leaves the line's row in place: keys are used again, and then a row that is there is cheaper than a new one. Rows that are not used again are removed some time
- * later, many at once, by whoever left them; and those of processes that died, by anybody who comes by.
+ * A release leaves the line's row in place: keys are used again, and then a row that is there is cheaper than a new
+ * one. Rows that are not used again are removed some time later, many at once, by whoever left them; and those of
+ * processes that died, by anybody who comes by.
  */
 import type { Clock } from '../../core/clock.ts'
 

@@ -1,6 +1,7 @@
 /**
- * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once; a slot whose answer is an error leaves the
- * others' answers alone, except in `leave`, which has no word for it and is repeated.
+ * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once;
+ * a slot whose answer is an error leaves the others' answers alone, except in `leave`, which has no word for it and is
+ * repeated.
  */
 
 import { codeOf, reserved } from '../../clients/redis/errors.ts'
@@ -189,7 +190,10 @@ function failed(error: EngineError): Standing {
   return { state: 'failed', error }
 }
 
-/** What clients give up with while a slot is being moved. They try both servers by turns, so it is by chance which of them has the last word. */
+/**
+ * What clients give up with while a slot is being moved. They try both servers by turns, so it is by chance which of
+ * them has the last word.
+ */
 const MOVING: ReadonlySet<string | undefined> = new Set(['TRYAGAIN', 'ASK', 'MOVED'])
 
 /** The error of a slot that is being moved; any other is thrown on. */

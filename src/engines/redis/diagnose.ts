@@ -1,6 +1,6 @@
 /**
- * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that nobody waits for, keys of strangers that never
- * end. For `holdfast doctor`, and for whoever listens to warnings.
+ * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that
+ * nobody waits for, keys of strangers that never end. For `holdfast doctor`, and for whoever listens to warnings.
  */
 
 import { pages } from '../../clients/redis/scan.ts'
@@ -52,7 +52,12 @@ function version(field: Field): RedisFinding {
   const [major = 0, minor = 0] = text.split('.').map(Number)
   const enough = major > LEAST_VERSION[0] || (major === LEAST_VERSION[0] && minor >= LEAST_VERSION[1])
   if (enough) return { name, status: 'ok', finding: `${product} ${text}` }
-  return { name, status: 'fail', finding: `${product} ${text}`, todo: `use Redis ${LEAST_VERSION.join('.')} or newer, or Valkey` }
+  return {
+    name,
+    status: 'fail',
+    finding: `${product} ${text}`,
+    todo: `use Redis ${LEAST_VERSION.join('.')} or newer, or Valkey`,
+  }
 }
 
 function eviction(field: Field): RedisFinding {
@@ -60,7 +65,12 @@ function eviction(field: Field): RedisFinding {
   if (field('maxmemory') === '0') return { name, status: 'ok', finding: 'no limit of memory is set' }
   if (policy === 'noeviction') return { name, status: 'ok', finding: policy }
   const finding = `the policy ${policy} drops keys when memory runs short, locks among them`
-  return { name, status: 'warn', finding, todo: 'CONFIG SET maxmemory-policy noeviction, or a server of its own for locks' }
+  return {
+    name,
+    status: 'warn',
+    finding,
+    todo: 'CONFIG SET maxmemory-policy noeviction, or a server of its own for locks',
+  }
 }
 
 async function persistence(server: Server, field: Field): Promise<RedisFinding> {
@@ -69,11 +79,15 @@ async function persistence(server: Server, field: Field): Promise<RedisFinding> 
   // Not everybody may ask for the configuration.
   const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
   const todo = 'CONFIG SET appendonly yes, if locks are to survive a restart; tokens do in any case'
-  if (save !== '') return { name, status: 'warn', finding: `snapshots only (${save}): a restart forgets the last locks`, todo }
+  if (save !== '')
+    return { name, status: 'warn', finding: `snapshots only (${save}): a restart forgets the last locks`, todo }
   return { name, status: 'warn', finding: 'none is known of: a restart forgets all locks', todo }
 }
 
-/** A setting in the answer to CONFIG GET, which each client gives in a form of its own: a list, a map, an object, a list of pairs. */
+/**
+ * A setting in the answer to CONFIG GET, which each client gives in a form of its own: a list, a map, an object, a list
+ * of pairs.
+ */
 function settingIn(reply: unknown, name: string): string {
   const [first, second] = Array.isArray(reply) ? (reply as readonly unknown[]) : []
   const candidates = [
@@ -89,7 +103,8 @@ function replication(field: Field, waitedFor: number): RedisFinding {
   const [name, connected] = ['replicas', Number(field('connected_slaves'))] as const
   if (connected === 0) return { name, status: 'ok', finding: 'none' }
   const least = majority(connected)
-  if (waitedFor >= least) return { name, status: 'ok', finding: `${connected}, of which ${waitedFor} confirm every grant` }
+  if (waitedFor >= least)
+    return { name, status: 'ok', finding: `${connected}, of which ${waitedFor} confirm every grant` }
   const finding = `${connected}, and a fail-over can lose locks that none of them has confirmed`
   return { name, status: 'warn', finding, todo: `durability: { replicas: ${least} }, or check tokens at the resource` }
 }

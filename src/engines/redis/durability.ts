@@ -1,10 +1,11 @@
 /**
  * Grants that replicas have confirmed: a fail-over to one of those does not lose them.
  *
- * Redis replicates behind the caller's back. `WAIT` answers how many replicas have what was written before it on its connection; so it goes out right behind the
- * script, on the same connection, and says nothing if that was another one by then. It is no consensus: who is promoted is decided by others, and a replica that
- * restarts without persistence forgets what it confirmed. It makes the loss of a lock in a fail-over unlikely, not impossible; tokens remain what a resource
- * should check. Fewer than a majority would not even do that, and are refused.
+ * Redis replicates behind the caller's back. `WAIT` answers how many replicas have what was written before it on its
+ * connection; so it goes out right behind the script, on the same connection, and says nothing if that was another one
+ * by then. It is no consensus: who is promoted is decided by others, and a replica that restarts without persistence
+ * forgets what it confirmed. It makes the loss of a lock in a fail-over unlikely, not impossible; tokens remain what a
+ * resource should check. Fewer than a majority would not even do that, and are refused.
  */
 
 import { ENGINE, fault } from '../../clients/redis/errors.ts'
@@ -14,9 +15,14 @@ import { EngineError } from '../../core/errors.ts'
 import { majority } from './diagnose.ts'
 
 export interface Durability {
-  /** How many replicas have to confirm a grant or a renewal. With the master they must be more than half of all servers. */
+  /**
+   * How many replicas have to confirm a grant or a renewal. With the master they must be more than half of all servers.
+   */
   readonly replicas: number
-  /** How long to wait for them (ms): 500 unless given. A grant that is not confirmed in time fails, and is asked for again. */
+  /**
+   * How long to wait for them (ms): 500 unless given. A grant that is not confirmed in time fails, and is asked for
+   * again.
+   */
   readonly timeoutMs?: number
 }
 
@@ -35,9 +41,12 @@ export class Confirmation {
   #countedOn = -1
 
   constructor(wire: Wire, clock: Clock, { replicas, timeoutMs = TIMEOUT_MS }: Durability) {
-    if (!Number.isInteger(replicas) || replicas < 1) throw new RangeError(`durability.replicas must be 1 or more; got ${replicas}`)
-    if (!Number.isInteger(timeoutMs) || timeoutMs < 1) throw new RangeError(`durability.timeoutMs must be 1 or more; got ${timeoutMs}`)
-    if (!wire.inOrder) throw new TypeError('durability needs one connection to one server: not a Cluster, a pool or valkey-glide')
+    if (!Number.isInteger(replicas) || replicas < 1)
+      throw new RangeError(`durability.replicas must be 1 or more; got ${replicas}`)
+    if (!Number.isInteger(timeoutMs) || timeoutMs < 1)
+      throw new RangeError(`durability.timeoutMs must be 1 or more; got ${timeoutMs}`)
+    if (!wire.inOrder)
+      throw new TypeError('durability needs one connection to one server: not a Cluster, a pool or valkey-glide')
     this.replicas = replicas
     this.#wire = wire
     this.#clock = clock
@@ -59,7 +68,8 @@ export class Confirmation {
   async #confirmed(connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
     const confirmed = Number((await answers)[0])
     // Of another connection, WAIT knows no writes, and is content at once.
-    if (this.#wire.connection !== connection) throw new ConnectionLost('the connection ended before the replicas confirmed')
+    if (this.#wire.connection !== connection)
+      throw new ConnectionLost('the connection ended before the replicas confirmed')
     if (confirmed >= this.replicas) return
     const message = `${confirmed} of ${this.replicas} replicas have confirmed within ${this.#timeoutMs} ms`
     throw new EngineError(ENGINE, message, { outcome: 'unknown' })

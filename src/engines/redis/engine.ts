@@ -1,5 +1,6 @@
 /**
- * The engine: what the core asks is passed on to the server (calls.ts), and waiters are kept an eye on, by letters and by looking.
+ * The engine: what the core asks is passed on to the server (calls.ts), and waiters are kept an eye on, by letters and
+ * by looking.
  *
  * What a line is, and every decision about it, is in lua/.
  */
@@ -87,7 +88,9 @@ export class RedisLines implements RedisEngine {
       endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
     })
     this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client })
-    this.#watches = new Watches(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), { deaf: wire.listen === undefined })
+    this.#watches = new Watches(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), {
+      deaf: wire.listen === undefined,
+    })
   }
 
   // Neither takes a signal: what is sent is sent, and nothing waits long to be.
@@ -197,6 +200,11 @@ export class RedisLines implements RedisEngine {
   }
 
   #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly RedisFinding[]> {
-    return diagnose({ wire: this.#wire, prefix: this.#names.K(''), replicas: this.#confirmation?.replicas ?? 0, thorough })
+    return diagnose({
+      wire: this.#wire,
+      prefix: this.#names.K(''),
+      replicas: this.#confirmation?.replicas ?? 0,
+      thorough,
+    })
   }
 }

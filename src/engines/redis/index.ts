@@ -1,8 +1,8 @@
 /**
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
- * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts (how it is asked), engine.ts, lookout.ts and
- * letterbox.ts (how a waiter hears), wires/ (your client).
+ * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts
+ * (how it is asked), engine.ts, lookout.ts and letterbox.ts (how a waiter hears), wires/ (your client).
  */
 
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
@@ -19,7 +19,10 @@ export type { CommonOptions } from './setup.ts'
 export interface RedisOptions extends CommonOptions {
   /** Your client: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. You connect it and close it. */
   readonly client: RedisClient
-  /** A second client to listen with, for clients that cannot be duplicated (pools of node-redis, valkey-glide). Without it, waiters poll. */
+  /**
+   * A second client to listen with, for clients that cannot be duplicated (pools of node-redis, valkey-glide). Without
+   * it, waiters poll.
+   */
   readonly subscriber?: RedisSubscriber
 }
 

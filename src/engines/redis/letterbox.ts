@@ -1,8 +1,10 @@
 /**
- * Where the scripts' letters arrive: who holds now, and who was evicted. One channel for each engine object, on a connection of its own.
+ * Where the scripts' letters arrive: who holds now, and who was evicted. One channel for each engine object, on a
+ * connection of its own.
  *
- * A channel has no memory, and a connection can be dead without anybody noticing. So a beat that renews waiters sends an empty letter to ourselves, and if that
- * does not arrive, the connection is made anew. Whatever may have been missed is a `gap`.
+ * A channel has no memory, and a connection can be dead without anybody noticing. So a beat that renews waiters sends
+ * an empty letter to ourselves, and if that does not arrive, the connection is made anew. Whatever may have been missed
+ * is a `gap`.
  */
 
 import type { Listening, Wire } from '../../clients/redis/wire.ts'
@@ -55,8 +57,8 @@ export class Letterbox implements AsyncDisposable {
   }
 
   /**
-   * Letters, separated by NUL; each is `<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>`, or `! - 0 <K>`. Anybody may publish: what makes no
-   * sense is nothing.
+   * Letters, separated by NUL; each is `<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>`, or `!
+   * - 0 <K>`. Anybody may publish: what makes no sense is nothing.
    */
   #heard(message: string): void {
     this.#heardAt = this.#clock.now()

@@ -1,15 +1,17 @@
 /**
  * What things are called in Redis.
  *
- * The lock itself is at K, the user's key behind the prefix, where a hand-written `SET NX PX` would have it. What else a line needs lies in keys that begin with
- * `hf1:`. In Cluster all keys of one line must be in one slot, and the slot is the hash of the first `{tag}` in a name, or of the whole name where there is none:
+ * The lock itself is at K, the user's key behind the prefix, where a hand-written `SET NX PX` would have it. What else
+ * a line needs lies in keys that begin with `hf1:`. In Cluster all keys of one line must be in one slot, and the slot
+ * is the hash of the first `{tag}` in a name, or of the whole name where there is none:
  *
  *     K                  slot is that of     beside it
  *     order:42           order:42            hf1:entries:{order:42}
  *     {user:7}:cart      user:7              hf1:entries/{user:7}:cart
  *     a}b, {}x, a{b      all of it           hf1:entries{t}a}b     where t is a tag that we know to be of the same slot
  *
- * The three forms differ in the character after the word, so that no two lines ever share a name. Outside Cluster the first form serves for all keys.
+ * The three forms differ in the character after the word, so that no two lines ever share a name. Outside Cluster the
+ * first form serves for all keys.
  */
 
 /** What the names of our own keys begin with. */
@@ -46,7 +48,9 @@ export function slotOf(name: string): number {
 const slotTags = new Map<number, string>()
 let tagsTried = 0
 
-/** A short tag of that slot. Found by trying, and remembered: all of them together take a few hundredths of a second. */
+/**
+ * A short tag of that slot. Found by trying, and remembered: all of them together take a few hundredths of a second.
+ */
 export function tagOfSlot(slot: number): string {
   for (;;) {
     const known = slotTags.get(slot)
@@ -73,7 +77,10 @@ export function suffixOf(K: string): string {
   return /[{}]/.test(K) ? `{${tagOfSlot(slotOf(K))}}${K}` : `:{${K}}`
 }
 
-/** How names are made for a client: in Cluster they are sent, and get the client's own prefix; elsewhere the scripts make them. */
+/**
+ * How names are made for a client: in Cluster they are sent, and get the client's own prefix; elsewhere the scripts
+ * make them.
+ */
 export interface Naming {
   readonly cluster: boolean
   /** What the client itself puts before every key that is sent. */
@@ -123,7 +130,10 @@ export class Names {
     return this.#cluster ? slotOf(this.K(key)) : undefined
   }
 
-  /** The list of K for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their number is raised. */
+  /**
+   * The list of K for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their number is
+   * raised.
+   */
   list(items: readonly { readonly key: string }[], words: string[]): string {
     if (this.#cluster) {
       for (const { key } of items) words.push(this.sent(key), ...siblings(this.K(key)))

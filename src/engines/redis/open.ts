@@ -9,7 +9,10 @@ import { systemClock } from '../../core/clock.ts'
 import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 
-/** The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when it is closed. */
+/**
+ * The engine behind a URL; see url.ts for what one looks like. It connects by itself, and closes its connections when
+ * it is closed.
+ */
 export async function openRedis(url: string, options: CommonOptions = {}): Promise<RedisEngine> {
   const target = parseUrl(url)
   const client = await makeClient(target)

@@ -160,7 +160,16 @@ function entryOf(id: string, record: string, remainingMs: number, heldMs: number
 /** Somebody who takes the key without us. Its value may be a secret, so it is not shown. */
 function strangerEntry(remainingMs: number): LineEntry {
   const unknown = { token: null, ageMs: null, heldMs: null }
-  return { id: '', holder: 'somebody without Holdfast', state: 'held', weight: 1, limit: 1, ttlMs: remainingMs, remainingMs, ...unknown }
+  return {
+    id: '',
+    holder: 'somebody without Holdfast',
+    state: 'held',
+    weight: 1,
+    limit: 1,
+    ttlMs: remainingMs,
+    remainingMs,
+    ...unknown,
+  }
 }
 
 function inLineOrder(a: LineEntry, b: LineEntry): number {
@@ -170,5 +179,8 @@ function inLineOrder(a: LineEntry, b: LineEntry): number {
 
 /** Not what our scripts say. Whatever it is (a proxy, another script under our name), nobody knows what it did. */
 function strange(what: unknown): EngineError {
-  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, { outcome: 'unknown', transient: false })
+  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, {
+    outcome: 'unknown',
+    transient: false,
+  })
 }

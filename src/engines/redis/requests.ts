@@ -1,7 +1,8 @@
 /**
  * Batches as the scripts want them: the arguments after those of lua/keys.lua.
  *
- * What many items have in common is said once: claims of one ttl, weight, limit and holder are of one class, and the usual batch has one class.
+ * What many items have in common is said once: claims of one ttl, weight, limit and holder are of one class, and the
+ * usual batch has one class.
  */
 import type { Claim, Place } from '../../core/engine.ts'
 
@@ -42,7 +43,9 @@ export function renewArguments(places: readonly Place[]): readonly string[] | un
 }
 
 function sameClaim(a: Common, b: Common): boolean {
-  return a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
+  return (
+    a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
+  )
 }
 
 /** For how long a place is to be renewed, as the scripts read it: with a + if it is to outlive us. */

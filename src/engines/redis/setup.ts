@@ -8,13 +8,13 @@ import { RESERVED } from './names.ts'
 
 export interface CommonOptions {
   /**
-   * What comes before every key: `lock:` unless given; may be ''. A program that takes `lock:order:42` by hand, with `SET ... NX PX`, and Holdfast with the
-   * key `order:42` exclude each other.
+   * What comes before every key: `lock:` unless given; may be ''. A program that takes `lock:order:42` by hand, with
+   * `SET ... NX PX`, and Holdfast with the key `order:42` exclude each other.
    */
   readonly prefix?: string
   /**
-   * Have every grant and every renewal confirmed by replicas before it is believed: a fail-over to one of them does not lose it. One more round trip. Refused
-   * unless they are a majority; see the page on what it cannot promise.
+   * Have every grant and every renewal confirmed by replicas before it is believed: a fail-over to one of them does not
+   * lose it. One more round trip. Refused unless they are a majority; see the page on what it cannot promise.
    */
   readonly durability?: Durability
   /** For tests: where time comes from. */

@@ -1,4 +1,7 @@
-/** What somebody should know about a server, told on the diagnostics channel `holdfast:warning`: each kind once for each engine object. */
+/**
+ * What somebody should know about a server, told on the diagnostics channel `holdfast:warning`: each kind once for each
+ * engine object.
+ */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisFinding } from './diagnose.ts'

@@ -1,8 +1,9 @@
 /**
  * Observers: who wants to hear that a line may have changed, without standing in it.
  *
- * The server keeps for each line who watches it, for a while, and tells them through their letterbox (lua/watch.lua); so we say again and again that we do. What
- * is missed meanwhile is made good by a ring too many: after a gap, and whenever the server had forgotten us. Without a letterbox, everybody is rung now and then.
+ * The server keeps for each line who watches it, for a while, and tells them through their letterbox (lua/watch.lua);
+ * so we say again and again that we do. What is missed meanwhile is made good by a ring too many: after a gap, and
+ * whenever the server had forgotten us. Without a letterbox, everybody is rung now and then.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 

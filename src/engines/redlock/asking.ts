@@ -5,8 +5,9 @@
  *        │  └───► raise the numbers ──► granted
  *        └──────► failed ──► take back what was taken ──────► waiting, busy, gone, or failed
  *
- * It is decided as soon as it is certain: a node that does not answer is not waited for if the others decide, and for `timeoutMs` at most if they do not. What a node
- * answers later is looked at all the same: what has come too late is given back there, or mended if it is held meanwhile.
+ * It is decided as soon as it is certain: a node that does not answer is not waited for if the others decide, and for
+ * `timeoutMs` at most if they do not. What a node answers later is looked at all the same: what has come too late is
+ * given back there, or mended if it is held meanwhile.
  */
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Standing } from '../../core/engine.ts'
@@ -59,7 +60,12 @@ export class Asking {
   #timer: Timer | undefined
 
   /** `stays` are those of the questions, one by one. */
-  constructor(around: Surroundings, questions: readonly Question[], stays: readonly Stay[], done: (results: readonly Result[]) => void) {
+  constructor(
+    around: Surroundings,
+    questions: readonly Question[],
+    stays: readonly Stay[],
+    done: (results: readonly Result[]) => void,
+  ) {
     this.#around = around
     this.#done = done
     this.#undecided = questions.length
@@ -88,7 +94,8 @@ export class Asking {
   #heard(node: number, answers: readonly Answer[] | undefined, error: Error | undefined): void {
     for (let index = 0; index < this.#items.length; index += 1) {
       const item = this.#items[index] as Item
-      const answer = answers?.[index] ?? (error === undefined ? { why: 'silent' as const } : { why: 'silent' as const, error })
+      const answer =
+        answers?.[index] ?? (error === undefined ? { why: 'silent' as const } : { why: 'silent' as const, error })
       // Whoever has left does not wait for the verdict.
       if (item.state === 'asked' && !item.stay.left) item.answers[node] = answer
       else this.#heardLate(item, node, answer)
@@ -103,7 +110,8 @@ export class Asking {
     const { outbox, clock } = this.#around
     const { key, id, ttlMs, attempt } = question
     if (stay.left || stay.token === undefined) {
-      // Nobody waits for it any more. What gives it back was sent after it, and has arrived after it unless messages overtake each other, or got lost.
+      // Nobody waits for it any more. What gives it back was sent after it, and has arrived after it unless messages
+      // overtake each other, or got lost.
       const overtaken = typeof answer === 'number' && this.#around.nodes[node]?.ordered !== true
       // What came after it must not be touched.
       if (overtaken || isSilent(answer)) outbox.leave(node, stay.left ? { key, id } : { key, id, upTo: attempt }, ttlMs)
@@ -195,17 +203,24 @@ export class Asking {
     const summary = summaryOf(answers)
     const needed = answers.length - most + 1
     if (stay.token !== undefined) {
-      const possible = answers.filter((answer) => answer === stay.token || answer === undefined || isSilent(answer)).length
+      const possible = answers.filter(
+        (answer) => answer === stay.token || answer === undefined || isSilent(answer),
+      ).length
       if (possible >= most)
-        this.#conclude(item, { standing: { state: 'failed', error: unanswered(summary.answered, answers.length, summary.error) } })
+        this.#conclude(item, {
+          standing: { state: 'failed', error: unanswered(summary.answered, answers.length, summary.error) },
+        })
       else this.#giveUp(item, summary)
     } else if (summary.evicted) this.#giveUp(item, summary)
     else if (summary.unusables >= needed) {
       this.#takeBack(item, { standing: { state: 'failed', error: unusable(question.key, summary) } })
     } else if (summary.answered < most) {
-      // It cannot be had, but whether because somebody has it, or because nobody answers, depends on those that have not answered yet.
+      // It cannot be had, but whether because somebody has it, or because nobody answers, depends on those that have
+      // not answered yet.
       if (summary.answered + answers.filter((answer) => answer === undefined).length >= most) return
-      this.#takeBack(item, { standing: { state: 'failed', error: unanswered(summary.answered, answers.length, summary.error) } })
+      this.#takeBack(item, {
+        standing: { state: 'failed', error: unanswered(summary.answered, answers.length, summary.error) },
+      })
     } else if (summary.missing >= needed) this.#giveUp(item, summary)
     else {
       const { ahead } = summary
@@ -220,7 +235,10 @@ export class Asking {
     this.#takeBack(item, { standing: evicted ? { state: 'gone', why: 'evicted' } : GONE })
   }
 
-  /** Give back what this attempt has taken, or may have: also where no answer has come. It is over when those that had it have said so. */
+  /**
+   * Give back what this attempt has taken, or may have: also where no answer has come. It is over when those that had
+   * it have said so.
+   */
   #takeBack(item: Item, result: Result): void {
     const { question, stay, answers } = item
     const { key, id, ttlMs, attempt, mode } = question
@@ -270,7 +288,8 @@ export class Asking {
     for (const item of this.#items) {
       if (item.state === 'taking back') this.#conclude(item, item.result as Result)
       if (item.state !== 'asked') continue
-      for (const [node, answer] of item.answers.entries()) if (answer === undefined) item.answers[node] = { why: 'silent' }
+      for (const [node, answer] of item.answers.entries())
+        if (answer === undefined) item.answers[node] = { why: 'silent' }
     }
     this.#judge()
   }

@@ -1,8 +1,9 @@
 /**
  * What has to be given back on one node, when it can be asked again: by id.
  *
- * What was sent before the connection broke must have expired there by itself, after a ttl; but a client that somebody brought may send again what was not answered, as soon as it is
- * connected, however much later that is. So a debt is paid all the same.
+ * What was sent before the connection broke must have expired there by itself, after a ttl; but a client that somebody
+ * brought may send again what was not answered, as soon as it is connected, however much later that is. So a debt is
+ * paid all the same.
  */
 import type { Clock } from '../../core/clock.ts'
 import type { Departure } from './node.ts'

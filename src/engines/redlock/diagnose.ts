@@ -1,5 +1,6 @@
 /**
- * What about these servers could break the promises: too few of them, counters that a crash takes back, clocks that are apart, and whatever a single Redis may suffer from.
+ * What about these servers could break the promises: too few of them, counters that a crash takes back, clocks that are
+ * apart, and whatever a single Redis may suffer from.
  */
 import type { Clock } from '../../core/clock.ts'
 import { diagnose as diagnoseOne, type RedisFinding } from '../redis/diagnose.ts'
@@ -33,7 +34,8 @@ function servers(present: number, all: number): RedlockFinding {
   const spare = present - majorityOf(all)
   const finding = `${present} of ${all} answer`
   if (spare < 0) return { name: 'servers', status: 'fail', finding, todo: 'a majority has to be there' }
-  if (present < all) return { name: 'servers', status: 'warn', finding: `${finding}; ${spare} more may fail`, todo: 'see to the others' }
+  if (present < all)
+    return { name: 'servers', status: 'warn', finding: `${finding}; ${spare} more may fail`, todo: 'see to the others' }
   return { name: 'servers', status: 'ok', finding: `${finding}; ${spare} may fail` }
 }
 

@@ -48,7 +48,9 @@ export interface EngineSetup {
 
 /** An engine on several Redis servers that know nothing of each other. */
 export interface RedlockEngine extends Engine {
-  /** What about these servers could break the promises. Looks through all keys for those of strangers that never end. */
+  /**
+   * What about these servers could break the promises. Looks through all keys for those of strangers that never end.
+   */
   diagnose(): Promise<readonly RedlockFinding[]>
 }
 
@@ -170,7 +172,10 @@ export class RedlockLines implements RedlockEngine {
     await Promise.all(this.#nodes.map(({ wire }) => wire.close()))
   }
 
-  /** What was given back a moment ago may be unanswered, and would stay for a ttl if it got lost. Nobody who is silent is waited for longer than usual. */
+  /**
+   * What was given back a moment ago may be unanswered, and would stay for a ttl if it got lost. Nobody who is silent
+   * is waited for longer than usual.
+   */
   #lastWords(): Promise<void> {
     return new Promise((resolve) => {
       const timer = this.#patience.wait(resolve)
@@ -182,7 +187,8 @@ export class RedlockLines implements RedlockEngine {
   }
 
   /**
-   * Resolves when a majority can be asked. Only the first connections are waited for, and all of them, for a moment: later, a majority that is away is a refusal, at once.
+   * Resolves when a majority can be asked. Only the first connections are waited for, and all of them, for a moment:
+   * later, a majority that is away is a refusal, at once.
    */
   async #reachable(): Promise<void> {
     if (this.#wasReachable) return
@@ -236,7 +242,8 @@ export class RedlockLines implements RedlockEngine {
 
   /** Who does not wait any more needs no hint. */
   #seen(places: readonly Place[], standings: readonly Standing[]): readonly Standing[] {
-    for (const [index, { state }] of standings.entries()) if (state !== 'waiting') this.#hints.forget((places[index] as Place).id)
+    for (const [index, { state }] of standings.entries())
+      if (state !== 'waiting') this.#hints.forget((places[index] as Place).id)
     return standings
   }
 

@@ -1,4 +1,7 @@
-/** What can go wrong with a majority, as errors. What goes wrong with one server is told by the Redis engine (../redis/faults.ts). */
+/**
+ * What can go wrong with a majority, as errors. What goes wrong with one server is told by the Redis engine
+ * (../redis/faults.ts).
+ */
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import type { Summary } from './verdict.ts'
 
@@ -25,8 +28,10 @@ export function unusable(key: string, { unusable: found }: Summary): EngineError
   const lasting = { outcome: 'not-applied', transient: false } as const
   const { kind = 'type', detail = '' } = found ?? {}
   if (kind === 'full') return new LineFullError(key, LINE_BOUND)
-  if (kind === 'type') return new EngineError(ENGINE, `at '${key}' is a ${detail}, not a lock; use another prefix`, lasting)
-  if (kind === 'version') return new EngineError(ENGINE, `'${key}' was written by a newer Holdfast (format ${detail})`, lasting)
+  if (kind === 'type')
+    return new EngineError(ENGINE, `at '${key}' is a ${detail}, not a lock; use another prefix`, lasting)
+  if (kind === 'version')
+    return new EngineError(ENGINE, `'${key}' was written by a newer Holdfast (format ${detail})`, lasting)
   return new EngineError(
     ENGINE,
     `at '${key}' is a string without expiry that somebody else has set: nobody could wait for its end`,

@@ -1,8 +1,9 @@
 /**
  * When to try again. Nothing here is truth: whoever is woken has to win a majority like everybody else.
  *
- * A release tells the first in line, on every server. Word from the first server comes before the others have freed the key: so it is waited for from a majority of them, or
- * for a moment. Whoever hears nothing looks when the holder's time is over. Those who came at the same moment, and have got some servers each, try again after a moment that is
+ * A release tells the first in line, on every server. Word from the first server comes before the others have freed the
+ * key: so it is waited for from a majority of them, or for a moment. Whoever hears nothing looks when the holder's time
+ * is over. Those who came at the same moment, and have got some servers each, try again after a moment that is
  * different for each; a stranger tells nobody, and is looked after now and then.
  */
 import type { Chance, Clock } from '../../core/clock.ts'

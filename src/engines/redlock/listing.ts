@@ -18,7 +18,9 @@ export async function* keysIn(nodes: readonly ServerNode[], prefix: string): Asy
         yield queues.map((queue) => names.keyOf(queue.slice(QUEUE.length, -1))).filter(fresh)
       }
       for await (const Ks of pages(server, `${globEscape(begin)}*`, 'string')) {
-        const values = await Promise.all(Ks.map((K) => wire.send('GETRANGE', [K.slice(wire.keyPrefix.length), '0', '4'])))
+        const values = await Promise.all(
+          Ks.map((K) => wire.send('GETRANGE', [K.slice(wire.keyPrefix.length), '0', '4'])),
+        )
         yield Ks.filter((_, index) => values[index] === OURS)
           .map((K) => names.keyOf(K))
           .filter(fresh)

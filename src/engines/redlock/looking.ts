@@ -1,6 +1,6 @@
 /**
- * Who is in a line, as a majority sees it. Everything counts only if a majority of servers says so: a key on a few of them is an attempt that has failed, or is under
- * way.
+ * Who is in a line, as a majority sees it. Everything counts only if a majority of servers says so: a key on a few of
+ * them is an attempt that has failed, or is under way.
  */
 import type { Timer } from '../../core/clock.ts'
 import type { LineEntry } from '../../core/engine.ts'
@@ -65,7 +65,9 @@ export function entriesOf(key: string, seen: readonly Seen[], count: number): re
       else known.times += 1
     }
   }
-  const behind = [...waiting.values()].filter(({ times, entry }) => times >= most && entry.id !== holder?.id).map(({ entry }) => entry)
+  const behind = [...waiting.values()]
+    .filter(({ times, entry }) => times >= most && entry.id !== holder?.id)
+    .map(({ entry }) => entry)
   return holder === undefined ? behind : [holder, ...behind]
 }
 
@@ -101,7 +103,15 @@ function entryOf(group: readonly Seen[], most: number): LineEntry {
   const [, id = '', , ttl, holder = ''] = first
   const numbers = shapes.map((shape) => shape?.[2] ?? '')
   const token = numbers.find((number) => numbers.filter((other) => other === number).length >= most)
-  return { ...UNSTORED, id, holder, state: 'held', token: token === undefined ? null : BigInt(token), ttlMs: Number(ttl), remainingMs }
+  return {
+    ...UNSTORED,
+    id,
+    holder,
+    state: 'held',
+    token: token === undefined ? null : BigInt(token),
+    ttlMs: Number(ttl),
+    remainingMs,
+  }
 }
 
 function waiterOf(id: string, record: string, remainingMs: number): LineEntry {

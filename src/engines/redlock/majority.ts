@@ -1,8 +1,9 @@
 /**
- * How to do a thing on a majority of nodes: enter, renew, leave. It knows nodes only by what they answer (node.ts), so a simulator can put its own in their place.
+ * How to do a thing on a majority of nodes: enter, renew, leave. It knows nodes only by what they answer (node.ts), so
+ * a simulator can put its own in their place.
  *
- * Between two calls it remembers little: what we hold, and with which token, so that a node that has lost it can be given it again; and what is to be given back to
- * nodes that were away.
+ * Between two calls it remembers little: what we hold, and with which token, so that a node that has lost it can be
+ * given it again; and what is to be given back to nodes that were away.
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
@@ -34,7 +35,10 @@ interface Errand {
   result: Result | undefined
 }
 
-/** A try that fails because others came at the same moment is made again, so that one of them gets it; this often at most. */
+/**
+ * A try that fails because others came at the same moment is made again, so that one of them gets it; this often at
+ * most.
+ */
 const TRIES = 6
 /** For how long it is put off: about a round trip, and never as long as the others'. */
 const PAUSE_MS = 4
@@ -81,9 +85,13 @@ export class Majority {
   }
 
   /** `undefined`: no majority has answered. */
-  leave(places: readonly Pick<Place, 'key' | 'id'>[], done: (were: readonly boolean[] | undefined, error?: Error) => void): void {
+  leave(
+    places: readonly Pick<Place, 'key' | 'id'>[],
+    done: (were: readonly boolean[] | undefined, error?: Error) => void,
+  ): void {
     const { nodes, patience, outbox, stays } = this.#around
-    // From now on nothing that is still under way sets anything. What has been sent is overtaken by nobody on its connection; what is answered late is given back again.
+    // From now on nothing that is still under way sets anything. What has been sent is overtaken by nobody on its
+    // connection; what is answered late is given back again.
     const farewells = places.map(({ key, id }): Farewell => {
       const stay = stays.leave(id)
       return { key, id, ttlMs: stay?.ttlMs ?? FORGOTTEN_MS, asked: stay?.asked }
@@ -170,5 +178,7 @@ export class Majority {
 }
 
 function worthTrying({ mode, result }: Errand): boolean {
-  return mode === 'try' && result?.standing.state === 'busy' && result.summary?.split === true && !result.summary.stranger
+  return (
+    mode === 'try' && result?.standing.state === 'busy' && result.summary?.split === true && !result.summary.stranger
+  )
 }

@@ -1,15 +1,19 @@
 /**
  * One server among several, as the majority sees it: types only.
  *
- * A node knows nothing of the others. It has, for each key, whose it is and a **number** that it gave when it was taken; the numbers of one key only go up on one node. What
- * the answers of several nodes add up to is verdict.ts. servers.ts makes a node of a Redis; the simulator has one of its own.
+ * A node knows nothing of the others. It has, for each key, whose it is and a **number** that it gave when it was
+ * taken; the numbers of one key only go up on one node. What the answers of several nodes add up to is verdict.ts.
+ * servers.ts makes a node of a Redis; the simulator has one of its own.
  */
 import type { Place } from '../../core/engine.ts'
 
 /** Let me have this key. */
 export interface Question extends Place {
   readonly holder: string
-  /** `try`: now or not at all. `wait`: if not now, stand in line. `renew`: only if it is ours here already, or stands in line here. */
+  /**
+   * `try`: now or not at all. `wait`: if not now, stand in line. `renew`: only if it is ours here already, or stands in
+   * line here.
+   */
   readonly mode: 'try' | 'wait' | 'renew'
   /** Which attempt of this id it is. What takes back an earlier one leaves a later one alone. */
   readonly attempt: number
@@ -51,7 +55,10 @@ export interface Mend extends Place {
   readonly holder: string
   readonly attempt: number
   readonly token: number
-  /** The number that it has here. Undefined: it is missing, and is to be set if the clock of the node says that this was sent a moment ago. */
+  /**
+   * The number that it has here. Undefined: it is missing, and is to be set if the clock of the node says that this was
+   * sent a moment ago.
+   */
   readonly seen: number | undefined
   readonly notAfterMs: number
 }
@@ -72,10 +79,16 @@ export type Hear<Reply> = (reply: Reply | undefined, error?: Error) => void
 export interface Node {
   /** Whether anything can be sent now. */
   readonly ready: boolean
-  /** Of two messages, the first to be sent is the first to arrive, if it is answered. Not so for the answer that is being heard, if this says so then. */
+  /**
+   * Of two messages, the first to be sent is the first to arrive, if it is answered. Not so for the answer that is
+   * being heard, if this says so then.
+   */
   readonly ordered: boolean
   ask(questions: readonly Question[], hear: Hear<readonly Answer[]>): void
-  /** Answers the number that each has then: `to`; or what the node has counted to, if that is higher; or 0 if it is not ours. */
+  /**
+   * Answers the number that each has then: `to`; or what the node has counted to, if that is higher; or 0 if it is not
+   * ours.
+   */
   raise(raises: readonly Raise[], hear: Hear<readonly number[]>): void
   mend(mends: readonly Mend[], hear: Hear<unknown>): void
   /** Answers whether each was there. */

@@ -3,7 +3,8 @@
  *
  *     redlock://user:password@host1:6379,host2:6379,host3:6379/0?prefix=lock:&timeout=50
  *
- * with the options of a redis URL (`prefix`, `tls`, `ca`), and `timeout`, how long a silent server is waited for (ms). User, password and database are those of all servers.
+ * with the options of a redis URL (`prefix`, `tls`, `ca`), and `timeout`, how long a silent server is waited for (ms).
+ * User, password and database are those of all servers.
  */
 import type { Redis } from 'ioredis'
 import { makeClient } from '../../clients/redis/connect.ts'
@@ -22,9 +23,12 @@ export async function openRedlock(url: string, options: RedlockCommonOptions = {
   checkCount(hosts.length)
   if (new Set(hosts.map(({ host, port }) => `${host}:${port}`)).size < hosts.length)
     throw new RangeError('a redlock URL names different servers; one of them is there twice')
-  if (target.replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
+  if (target.replicas !== undefined)
+    throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
   const evalsha = await loadEvalsha()
-  const clients = await Promise.all(hosts.map(async (host) => (await makeClient({ ...target, kind: 'server', hosts: [host] })) as Redis))
+  const clients = await Promise.all(
+    hosts.map(async (host) => (await makeClient({ ...target, kind: 'server', hosts: [host] })) as Redis),
+  )
   const inUrl: RedlockCommonOptions = {
     ...(target.prefix === undefined ? {} : { prefix: target.prefix }),
     ...(timeoutMs === undefined ? {} : { timeoutMs }),

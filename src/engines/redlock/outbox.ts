@@ -1,8 +1,8 @@
 /**
  * What is to be sent to each node, collected, so that whatever one answer sets off is one message to each.
  *
- * Also sees to it that nothing stays on a node that could not be told, or did not answer: what was to be given back there is a debt (debts.ts), and is given back when the
- * node can be asked again, or answers again.
+ * Also sees to it that nothing stays on a node that could not be told, or did not answer: what was to be given back
+ * there is a debt (debts.ts), and is given back when the node can be asked again, or answers again.
  */
 import type { Clock } from '../../core/clock.ts'
 import { Debts } from './debts.ts'
@@ -95,10 +95,13 @@ export class Outbox {
     }
   }
 
-  /** The node can be asked again, or has answered: give back what is still to be given back, one slice after the other. */
+  /**
+   * The node can be asked again, or has answered: give back what is still to be given back, one slice after the other.
+   */
   settle(node: number): void {
     const debts = this.#debts[node]
-    if (debts === undefined || debts.size === 0 || this.#settling[node] === true || this.#nodes[node]?.ready !== true) return
+    if (debts === undefined || debts.size === 0 || this.#settling[node] === true || this.#nodes[node]?.ready !== true)
+      return
     const due = debts.take(SLICE)
     if (due.length === 0) return
     this.#settling[node] = true

@@ -25,8 +25,8 @@ class Wait implements Timer {
 }
 
 /**
- * One timer for all who wait, since all of them wait equally long. It is left standing when they are answered, for the next ones: setting one up and taking it down for every
- * call would cost more than looking in vain now and then.
+ * One timer for all who wait, since all of them wait equally long. It is left standing when they are answered, for the
+ * next ones: setting one up and taking it down for every call would cost more than looking in vain now and then.
  */
 export class Patience {
   readonly #clock: Clock
@@ -41,8 +41,9 @@ export class Patience {
   }
 
   /**
-   * Call `over` when the time is over and what has arrived until then has been read. After a stall of our own a timer is the first to be served, and the answers that lie
-   * there the second: nobody is silent because we were. `now` is what the clock says.
+   * Call `over` when the time is over and what has arrived until then has been read. After a stall of our own a timer
+   * is the first to be served, and the answers that lie there the second: nobody is silent because we were. `now` is
+   * what the clock says.
    */
   wait(over: () => void, now: number = this.#clock.now()): Timer {
     const wait = new Wait(now + this.#timeoutMs, over)
@@ -73,8 +74,16 @@ export class Patience {
   }
 }
 
-/** Resolves when `wanted` of these are fulfilled and the others have had a moment more, or when all are settled; with how many are fulfilled. Never rejects. */
-export function enough(promises: readonly Promise<unknown>[], wanted: number, clock: Clock, momentMs: number): Promise<number> {
+/**
+ * Resolves when `wanted` of these are fulfilled and the others have had a moment more, or when all are settled; with
+ * how many are fulfilled. Never rejects.
+ */
+export function enough(
+  promises: readonly Promise<unknown>[],
+  wanted: number,
+  clock: Clock,
+  momentMs: number,
+): Promise<number> {
   return new Promise((resolve) => {
     let [fulfilled, settled] = [0, 0]
     let moment: Timer | undefined

@@ -18,7 +18,14 @@ function answerIn(word: string): Answer {
   const [code, first = '', second = '', ahead, next, lookMs] = word.split(':')
   switch (code) {
     case 't':
-      return { why: 'taken', by: first, stranger: second === '1', ahead: Number(ahead), next: next === '1', lookMs: Number(lookMs) }
+      return {
+        why: 'taken',
+        by: first,
+        stranger: second === '1',
+        ahead: Number(ahead),
+        next: next === '1',
+        lookMs: Number(lookMs),
+      }
     case 'm':
       return { why: 'missing', nowMs: Number(first) }
     case 'e':
@@ -48,5 +55,8 @@ export function wereIn(reply: unknown, count: number): readonly boolean[] {
 
 /** Not what our scripts say. Whatever it is, nobody knows what it did. */
 function strange(what: unknown): EngineError {
-  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, { outcome: 'unknown', transient: false })
+  return new EngineError(ENGINE, `an answer that makes no sense: ${JSON.stringify(what)}`, {
+    outcome: 'unknown',
+    transient: false,
+  })
 }

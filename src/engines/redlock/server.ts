@@ -1,7 +1,8 @@
 /**
  * One Redis server as a node: what the majority asks becomes a script call (lua/), one for a batch.
  *
- * It never waits for a connection: a server that is away counts as silent at once, and the others decide. Nor does it heap up calls for a server that does not answer.
+ * It never waits for a connection: a server that is away counts as silent at once, and the others decide. Nor does it
+ * heap up calls for a server that does not answer.
  */
 
 import { Caller } from '../../clients/redis/script-caller.ts'
@@ -74,7 +75,14 @@ export class ServerNode implements Node {
 
   mend(mends: readonly Mend[], hear: Hear<unknown>): void {
     const args = mends.flatMap(({ key, id, attempt, token, seen, notAfterMs, ttlMs, outlives, holder }) => [
-      ...[this.names.K(key), id, String(attempt), this.#group(key), String(token), seen === undefined ? '' : String(seen)],
+      ...[
+        this.names.K(key),
+        id,
+        String(attempt),
+        this.#group(key),
+        String(token),
+        seen === undefined ? '' : String(seen),
+      ],
       ...[String(Math.floor(notAfterMs)), String(ttlMs), outlives === true ? 'o' : 'a', holder],
     ])
     this.#call(mend, ['', '0', this.#client, ...args], (reply) => reply ?? 'OK', hear)
@@ -112,7 +120,8 @@ export class ServerNode implements Node {
     const came = ready && !this.#wasReady
     this.#wasReady = ready
     if (!came) return
-    // Before anything else, so that no script has to be sent a second time: what was sent after it would overtake it. Who may not do this is served all the same.
+    // Before anything else, so that no script has to be sent a second time: what was sent after it would overtake it.
+    // Who may not do this is served all the same.
     for (const { text } of SCRIPTS) this.wire.send('SCRIPT', ['LOAD', text]).catch(() => undefined)
     this.returned()
   }

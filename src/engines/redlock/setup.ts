@@ -6,10 +6,14 @@ import { RESERVED } from '../redis/names.ts'
 import { type RedlockEngine, RedlockLines } from './engine.ts'
 
 export interface RedlockCommonOptions {
-  /** What comes before every key: `lock:` unless given; may be ''. Other clients of Redlock that use the same names on the same servers are excluded too. */
+  /**
+   * What comes before every key: `lock:` unless given; may be ''. Other clients of Redlock that use the same names on
+   * the same servers are excluded too.
+   */
   readonly prefix?: string
   /**
-   * How long a server that does not answer is waited for, if the others do not decide (ms): 50 unless given. The shortest ttl is four times that.
+   * How long a server that does not answer is waited for, if the others do not decide (ms): 50 unless given. The
+   * shortest ttl is four times that.
    */
   readonly timeoutMs?: number
   /** For tests: where time comes from. */
@@ -26,15 +30,21 @@ export function checkCount(count: number): void {
   throw new RangeError(`a Redlock has an odd number of servers, ${LEAST_SERVERS} or more; got ${count}`)
 }
 
-export function engineOn(makeWires: (clock: Clock) => readonly Wire[], count: number, options: RedlockCommonOptions): RedlockEngine {
+export function engineOn(
+  makeWires: (clock: Clock) => readonly Wire[],
+  count: number,
+  options: RedlockCommonOptions,
+): RedlockEngine {
   const { prefix = DEFAULT_PREFIX, timeoutMs = DEFAULT_TIMEOUT_MS, clock = systemClock } = options
   checkCount(count)
   if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
     throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
   }
   if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
-  if (!Number.isInteger(timeoutMs) || timeoutMs < 1) throw new RangeError(`timeoutMs must be a whole number, 1 or more; got ${timeoutMs}`)
+  if (!Number.isInteger(timeoutMs) || timeoutMs < 1)
+    throw new RangeError(`timeoutMs must be a whole number, 1 or more; got ${timeoutMs}`)
   const wires = makeWires(clock)
-  if (wires.some(({ cluster }) => cluster)) throw new TypeError('each server of a Redlock is a server of its own, not a Cluster')
+  if (wires.some(({ cluster }) => cluster))
+    throw new TypeError('each server of a Redlock is a server of its own, not a Cluster')
   return new RedlockLines({ wires, prefix, clock, timeoutMs })
 }

@@ -1,7 +1,9 @@
 /**
- * What this process knows of one entry, beyond one call: which attempt it is at, what it holds, and whether it has left.
+ * What this process knows of one entry, beyond one call: which attempt it is at, what it holds, and whether it has
+ * left.
  *
- * Kept while it holds, and while anything that was asked for it is unanswered: an answer that comes late finds here what has become of it meanwhile.
+ * Kept while it holds, and while anything that was asked for it is unanswered: an answer that comes late finds here
+ * what has become of it meanwhile.
  */
 import type { Clock } from '../../core/clock.ts'
 import { marginMs } from '../../core/entry.ts'

@@ -1,14 +1,17 @@
 /**
  * What the answers of N nodes add up to. Pure: no clock, no network, no memory.
  *
- * **The token.** Each node counts, and gives the next number when a key is taken. A token T is granted when a majority of nodes has the key under *one* number T, for one
- * holder, all at once. If the majority answers with one number, that is the case after one round trip. If not, T becomes the highest of them, and the others are asked to
- * raise theirs: a node does so only if the key is still ours there, and if its own count is not above T already; else it says what its count is, and T goes up to
- * that. So for every token there was a majority whose counts were no lower than T while the key was ours. The next holder takes a majority too, at least one node of it is one of
- * those, and that one gives it a higher number: its token is higher. This needs no clock, only counts that are not forgotten.
+ * **The token.** Each node counts, and gives the next number when a key is taken. A token T is granted when a majority
+ * of nodes has the key under *one* number T, for one holder, all at once. If the majority answers with one number, that
+ * is the case after one round trip. If not, T becomes the highest of them, and the others are asked to raise theirs: a
+ * node does so only if the key is still ours there, and if its own count is not above T already; else it says what its
+ * count is, and T goes up to that. So for every token there was a majority whose counts were no lower than T while the
+ * key was ours. The next holder takes a majority too, at least one node of it is one of those, and that one gives it a
+ * higher number: its token is higher. This needs no clock, only counts that are not forgotten.
  *
- * The shortcuts break it, and the simulator shows how: the highest number without raising the others (the next majority may not have seen it); raising without asking
- * whose the key is (two holders get one number); raising over a higher count (the number may have been somebody's already).
+ * The shortcuts break it, and the simulator shows how: the highest number without raising the others (the next majority
+ * may not have seen it); raising without asking whose the key is (two holders get one number); raising over a higher
+ * count (the number may have been somebody's already).
  */
 import type { Answer, Refusal } from './node.ts'
 
@@ -30,7 +33,10 @@ export type Verdict =
 const OPEN: Verdict = { step: 'open' }
 const FAILED: Verdict = { step: 'failed' }
 
-/** The answers so far, node by node; undefined: not yet. `floor`: a count that a node has named, which the token must reach. */
+/**
+ * The answers so far, node by node; undefined: not yet. `floor`: a count that a node has named, which the token must
+ * reach.
+ */
 export function verdict(answers: readonly (Answer | undefined)[], floor: number): Verdict {
   const most = majorityOf(answers.length)
   let ours = 0
@@ -61,8 +67,9 @@ export function commonNumber(answers: readonly (Answer | undefined)[], most: num
 }
 
 /**
- * The same for somebody who holds already, with that token. A majority that still has it under the token confirms it; numbers are not raised any more, since that would
- * be another token. It is lost when even those that are silent would not make a majority.
+ * The same for somebody who holds already, with that token. A majority that still has it under the token confirms it;
+ * numbers are not raised any more, since that would be another token. It is lost when even those that are silent would
+ * not make a majority.
  */
 export function verdictOnHolder(answers: readonly (Answer | undefined)[], token: number): Verdict {
   const most = majorityOf(answers.length)

@@ -1,5 +1,6 @@
 /**
- * Batches as the scripts want them: a place for the name of the script, no keys, and the arguments. What goes to all servers at once is put into words once: several servers whose keys have the same names share a wording.
+ * Batches as the scripts want them: a place for the name of the script, no keys, and the arguments. What goes to all
+ * servers at once is put into words once: several servers whose keys have the same names share a wording.
  */
 import { type Names, slotOf } from '../redis/names.ts'
 import type { Departure, Question } from './node.ts'
@@ -69,7 +70,8 @@ export class Wording {
       classOf += String.fromCharCode(CLASS_ONE + found)
     }
     const words = ['', '0', Ks, items, String(questions.length), this.#client, classes.length === 1 ? '' : classOf]
-    for (const { ttlMs, mode, outlives, holder } of classes) words.push(String(ttlMs), outlives === true ? 'o' : MODES[mode], holder)
+    for (const { ttlMs, mode, outlives, holder } of classes)
+      words.push(String(ttlMs), outlives === true ? 'o' : MODES[mode], holder)
     return words
   }
 }

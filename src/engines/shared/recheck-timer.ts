@@ -1,9 +1,11 @@
 /**
  * When to look again, for waiters of an engine who may hear nothing: the holder died, or a message was lost.
  *
- * Each answer to a waiter says how long it may be left in peace. The first in line is told when the next of those who hold can expire; whoever is behind it, when the
- * first has expired, which then did not look. While everybody renews, these times move on before they come, and nobody polls. Only where nobody tells us anything, because
- * a stranger holds or because there is no connection to listen on, do we look again and again, less and less often, and for all such waiters together.
+ * Each answer to a waiter says how long it may be left in peace. The first in line is told when the next of those who
+ * hold can expire; whoever is behind it, when the first has expired, which then did not look. While everybody renews,
+ * these times move on before they come, and nobody polls. Only where nobody tells us anything, because a stranger holds
+ * or because there is no connection to listen on, do we look again and again, less and less often, and for all such
+ * waiters together.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { Heap, type Heaped } from '../../core/heap.ts'
@@ -15,7 +17,9 @@ export interface Patience {
   readonly ttlMs: number
   /** When to look again, from now, should nothing be heard. */
   readonly lookMs: number
-  /** `first` in line; `behind` another waiter; first in line behind a `stranger`, who will not tell us that it has gone. */
+  /**
+   * `first` in line; `behind` another waiter; first in line behind a `stranger`, who will not tell us that it has gone.
+   */
   readonly place: 'first' | 'behind' | 'stranger'
 }
 
@@ -99,7 +103,11 @@ export class Lookout {
     this.#timer = undefined
     this.#timerAt = Number.POSITIVE_INFINITY
     const now = this.#clock.now()
-    for (let waiter = this.#heap.peek(); waiter !== undefined && waiter.at - waiter.slackMs <= now; waiter = this.#heap.peek()) {
+    for (
+      let waiter = this.#heap.peek();
+      waiter !== undefined && waiter.at - waiter.slackMs <= now;
+      waiter = this.#heap.peek()
+    ) {
       this.#heap.remove(waiter)
       this.#look(waiter.key, waiter.id)
     }

@@ -1,8 +1,9 @@
 /**
  * A batch as one statement: what makes a hundred callers cost little more than ten.
  *
- * The usual batch enters lines that are empty, or leaves lines in which it was alone. Then nobody has to be settled or told, and one statement does for all of it what
- * would take two for each. If that is not so for a single one of them, nothing is changed, and the batch is worked through one by one.
+ * The usual batch enters lines that are empty, or leaves lines in which it was alone. Then nobody has to be settled or
+ * told, and one statement does for all of it what would take two for each. If that is not so for a single one of them,
+ * nothing is changed, and the batch is worked through one by one.
  */
 import type { Claim, Place } from '../../core/engine.ts'
 import type { Statements } from './statements.ts'
@@ -45,7 +46,9 @@ export class Bulk {
   /** Let all of them hold, who are alike. False: nothing was done. */
   enter(sql: Statements, claims: readonly Claim[], { client, now, until, token }: Entrance): boolean {
     const [{ weight, limit, ttlMs, holder }] = claims as readonly [Claim]
-    return this.#try(sql, claims, (places) => sql.insertAll.run(token, weight, limit, ttlMs, until, now, now, client, holder, places))
+    return this.#try(sql, claims, (places) =>
+      sql.insertAll.run(token, weight, limit, ttlMs, until, now, now, client, holder, places),
+    )
   }
 
   /** Take all of them out. False: nothing was done. */

@@ -1,7 +1,8 @@
 /**
  * The engine objects that use the file, as rows in it: this one, and what becomes of the others.
  *
- * A client is written down when it first enters a line. Its row says in which process it lives, so that a process that waits behind it can see that it is dead.
+ * A client is written down when it first enters a line. Its row says in which process it lives, so that a process that
+ * waits behind it can see that it is dead.
  */
 import { isDead, type ProcessName } from './process.ts'
 import type { ClientRow, Statements } from './statements.ts'
@@ -43,8 +44,8 @@ export class Clients {
   }
 
   /**
-   * Whether that client is surely dead. Act on it only inside a transaction that has read it: what a living client writes down about
-   * itself may change in between, what a dead one wrote may not.
+   * Whether that client is surely dead. Act on it only inside a transaction that has read it: what a living client
+   * writes down about itself may change in between, what a dead one wrote may not.
    */
   isDead(client: number, sql: Statements, now: number): boolean {
     if (client === this.own) return false
@@ -59,7 +60,10 @@ export class Clients {
     return false
   }
 
-  /** Whether to ask for the holders of this line, to see if they are dead. In a line of many readers, asking walks them all. */
+  /**
+   * Whether to ask for the holders of this line, to see if they are dead. In a line of many readers, asking walks them
+   * all.
+   */
   mayLookAt(key: string, now: number): boolean {
     const lookedAt = this.#lookedAt.get(key)
     if (lookedAt !== undefined && now - lookedAt < FRESH_MS) return false
@@ -70,7 +74,10 @@ export class Clients {
   /** Whether the row of a client that nobody can judge may go. */
   isForgotten(row: ClientRow, sql: Statements, now: number): boolean {
     return (
-      row.client !== this.own && now - row.since > FORGET_AFTER_MS && sql.isInLine.all(row.client).length === 0 && !isOurs(row, this.#name)
+      row.client !== this.own &&
+      now - row.since > FORGET_AFTER_MS &&
+      sql.isInLine.all(row.client).length === 0 &&
+      !isOurs(row, this.#name)
     )
   }
 }

@@ -1,6 +1,7 @@
 /**
- * The engine: the verbs of the contract, each a piece of work for the next transaction (writer.ts, lines.ts), and what follows from a commit:
- * our own waiters are told directly, those of other engine objects are woken (wake.ts), and the patrol is set (patrol.ts).
+ * The engine: the verbs of the contract, each a piece of work for the next transaction (writer.ts, lines.ts), and what
+ * follows from a commit: our own waiters are told directly, those of other engine objects are woken (wake.ts), and the
+ * patrol is set (patrol.ts).
  */
 
 import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts'
@@ -26,7 +27,8 @@ const traits: Traits = {
   fencing: true,
   sharing: true,
   ttl: 'entry',
-  // Two busy processes take turns within some milliseconds; a shorter ttl would be over before its renewal gets through.
+  // Two busy processes take turns within some milliseconds; a shorter ttl would be over before its renewal gets
+  // through.
   minTtlMs: 50,
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
@@ -34,7 +36,8 @@ const traits: Traits = {
   tokensSurvive:
     'release, expiry, kill and restart, whatever the clock does; after the loss of the file, or a power cut with durability normal, ' +
     'they go on from the wall clock, which must not have been set back meanwhile',
-  survives: 'the death of any process, a full disk and a restart of the machine; it serves the processes of one host, on a local disk',
+  survives:
+    'the death of any process, a full disk and a restart of the machine; it serves the processes of one host, on a local disk',
 }
 
 /** How many lines of a listing are read at once. */
@@ -143,8 +146,9 @@ export class SqliteEngine implements Engine {
   }
 
   /**
-   * Let this process group live on with what this engine object has in lines: if our own process is killed, nobody takes over early while a process of
-   * the group lives. It is in force when the promise resolves; start the group's real work after that.
+   * Let this process group live on with what this engine object has in lines: if our own process is killed, nobody
+   * takes over early while a process of the group lives. It is in force when the promise resolves; start the group's
+   * real work after that.
    */
   async alsoAlive(processGroup: number): Promise<void> {
     if (!Number.isSafeInteger(processGroup) || processGroup <= 1) {
@@ -170,10 +174,12 @@ export class SqliteEngine implements Engine {
     const driver = database === undefined ? await loadDriver() : undefined
     preparePlace(file, allowNetworkFs)
     const options = { file, durability, host: { boot: bootId(), now: clock.now() } }
-    const store = driver === undefined ? Store.adopt(database as BroughtDatabase, options) : Store.open(driver.open(file), options)
+    const store =
+      driver === undefined ? Store.adopt(database as BroughtDatabase, options) : Store.open(driver.open(file), options)
     if (this.#lastStore !== undefined && !store.continues(this.#lastStore)) {
       // A connection that we did not open still has the old file, and would not exclude those who open the new one.
-      if (driver === undefined) throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
+      if (driver === undefined)
+        throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
       // Other clients have our number, and those of the others, in there.
       this.#clients.own = undefined
       this.#wake.close()
@@ -251,7 +257,8 @@ export class SqliteEngine implements Engine {
       if (this.#told.has(`${token} ${state}`)) continue
       this.#waiters.set(key, id, undefined)
       if (state === REMOVED) this.#tell({ key, id, standing: { state: 'gone', why: 'evicted' } })
-      else if (expires_at > now) this.#tell({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: expires_at - now } })
+      else if (expires_at > now)
+        this.#tell({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: expires_at - now } })
     }
     this.#told = new Set(rows.map(({ token, state }) => `${token} ${state}`))
   }

@@ -1,8 +1,9 @@
 /**
  * The verbs, inside one transaction: what memory.ts does with maps, this does with rows.
  *
- * Every transaction first removes what has expired. Sums of the lines it touches are kept here and written once, at the end; entries are written as they
- * change. What has to happen after the commit (telling waiters, waking other processes) is collected in `effects`, and forgotten if the commit fails.
+ * Every transaction first removes what has expired. Sums of the lines it touches are kept here and written once, at the
+ * end; entries are written as they change. What has to happen after the commit (telling waiters, waking other
+ * processes) is collected in `effects`, and forgotten if the commit fails.
  */
 import type { Claim, GoneReason, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
@@ -14,7 +15,9 @@ import { Tokens } from './tokens.ts'
 
 export const LINE_BOUND = 10_000
 
-/** How many clients are looked at when a new one comes: more than come at once, so that rows of the dead do not pile up. */
+/**
+ * How many clients are looked at when a new one comes: more than come at once, so that rows of the dead do not pile up.
+ */
 const TIDY = 32
 
 export class Lines {
@@ -56,7 +59,9 @@ export class Lines {
 
   enter(claims: readonly Claim[]): Standing[] {
     const client = this.register()
-    return this.#enterAll(claims, client) ?? claims.map((claim, index) => this.#enter(claim, client, claims.length - index))
+    return (
+      this.#enterAll(claims, client) ?? claims.map((claim, index) => this.#enter(claim, client, claims.length - index))
+    )
   }
 
   renew(places: readonly Place[]): Standing[] {
@@ -99,13 +104,17 @@ export class Lines {
     return true
   }
 
-  /** Our number; at the first use we are written down, and some of the others are looked at, so that rows of the dead do not pile up. */
+  /**
+   * Our number; at the first use we are written down, and some of the others are looked at, so that rows of the dead do
+   * not pile up.
+   */
   register(): number {
     if (this.#client !== undefined) return this.#client
     const { clients } = this.scene
     this.#client = clients.register(this.#sql, this.#now)
     for (const row of this.#sql.someClients.all(TIDY)) {
-      if (!this.bury(row.client) && clients.isForgotten(row, this.#sql, this.#now)) this.#sql.removeClient.run(row.client)
+      if (!this.bury(row.client) && clients.isForgotten(row, this.#sql, this.#now))
+        this.#sql.removeClient.run(row.client)
     }
     this.scene.tidyWakes((client) => this.#sql.client.all(client).length > 0)
     return this.#client
@@ -162,7 +171,21 @@ export class Lines {
     const [state, heldAt] = holds ? [HELD, now] : [WAITING, null]
     const ahead = sums.size
     const alone = ahead === 0 ? 1 : 0
-    const fresh = this.#sql.insert.run(key, id, token, state, alone, weight, limit, ttlMs, until, now, heldAt, client, holder)
+    const fresh = this.#sql.insert.run(
+      key,
+      id,
+      token,
+      state,
+      alone,
+      weight,
+      limit,
+      ttlMs,
+      until,
+      now,
+      heldAt,
+      client,
+      holder,
+    )
     if (fresh === 0) return this.#renew(key, id, ttlMs)
     if (ahead === 1) this.#sql.crowd.run(key)
     if (holds) {
@@ -233,7 +256,10 @@ export class Lines {
     return true
   }
 
-  /** These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter that goes can let others hold. */
+  /**
+   * These rows have left the table, or will not count any more: mend the sums, then settle each line. Also a waiter
+   * that goes can let others hold.
+   */
   #departed(entries: readonly GoneRow[]): void {
     const touched = new Set<Sums>()
     for (const entry of entries) {

@@ -19,7 +19,10 @@ export function inspect({ sql, now }: Scene, key: string): Line {
   return { key, entries }
 }
 
-/** Up to `count` lines, in the bytewise order of their keys, from `from` on; not the one of `except`, which was the last of the page before. */
+/**
+ * Up to `count` lines, in the bytewise order of their keys, from `from` on; not the one of `except`, which was the last
+ * of the page before.
+ */
 export function page({ sql }: Scene, from: string, except: string, count: number): LineSummary[] {
   return sql.lines.all(from, except, count).map(({ key, held, waiting }) => ({ key, held, waiting }))
 }

@@ -1,4 +1,7 @@
-/** From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and `sqlite:///absolute/path`, with options as a query. */
+/**
+ * From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and
+ * `sqlite:///absolute/path`, with options as a query.
+ */
 import { type SqliteEngine, type SqliteOptions, sqlite } from './index.ts'
 
 type Option = (value: string) => Partial<SqliteOptions>
@@ -20,7 +23,8 @@ export function openSqlite(url: string): SqliteEngine {
   let options: SqliteOptions = {}
   for (const [name, value] of new URLSearchParams(query)) {
     const option = OPTIONS[name]
-    if (option === undefined) throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(OPTIONS).join(', ')}`)
+    if (option === undefined)
+      throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(OPTIONS).join(', ')}`)
     options = { ...options, ...option(value) }
   }
   const file = pathOf(path)
@@ -33,7 +37,9 @@ function pathOf(path: string): string {
   if (match === null) return decode(path)
   const { host, rest = '' } = match.groups ?? {}
   if (host === '' || host === 'localhost') return decode(rest)
-  throw new TypeError(`'sqlite:${path}' names a host; write sqlite:${host}${rest} for a relative path, or sqlite:/path for an absolute one`)
+  throw new TypeError(
+    `'sqlite:${path}' names a host; write sqlite:${host}${rest} for a relative path, or sqlite:/path for an absolute one`,
+  )
 }
 
 function decode(path: string): string {

@@ -1,8 +1,10 @@
 /**
- * The round that a waiting process makes: has somebody expired, is somebody in our way dead, did we miss a wake-up, has a watched line changed?
+ * The round that a waiting process makes: has somebody expired, is somebody in our way dead, did we miss a wake-up, has
+ * a watched line changed?
  *
- * It goes round a few times a second, and exactly at the next expiry, and only while somebody of this process waits or watches. It reads; only when there
- * is something to do does it ask for a transaction. Of all the processes that wait in a line, the one in front looks whether the holders live.
+ * It goes round a few times a second, and exactly at the next expiry, and only while somebody of this process waits or
+ * watches. It reads; only when there is something to do does it ask for a transaction. Of all the processes that wait
+ * in a line, the one in front looks whether the holders live.
  */
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Clients } from './clients.ts'
@@ -11,7 +13,10 @@ import type { Waiters } from './waiters.ts'
 
 /** A killed holder is noticed within about this time. */
 const ROUND_MS = 200
-/** Each line that we wait in makes the round this much longer, so that the rounds of a process with very many waiters stay a small part of its time. */
+/**
+ * Each line that we wait in makes the round this much longer, so that the rounds of a process with very many waiters
+ * stay a small part of its time.
+ */
 const PER_LINE_MS = 0.1
 
 export interface PatrolOptions {
@@ -52,7 +57,8 @@ export class Patrol {
       return
     }
     const now = this.#clock.now()
-    // An expiry in the past is one that could not be swept yet: that waits for the next round, or a full disk would keep us running.
+    // An expiry in the past is one that could not be swept yet: that waits for the next round, or a full disk would
+    // keep us running.
     const at = Math.min(now + this.#roundMs(), expiry > now ? expiry : Number.POSITIVE_INFINITY)
     if (at >= this.#timerAt) return
     this.#disarm()

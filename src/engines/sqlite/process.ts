@@ -1,8 +1,9 @@
 /**
  * Who a process is, and whether it is dead.
  *
- * A pid alone is not a name: it is recycled, and containers of one host all have a pid 1. So a process is named by the machine's run (boot id), its
- * pid namespace, its pid and its start time. Death is judged only where the first two are ours; anybody else lives until its ttl is over. Doubt always means alive.
+ * A pid alone is not a name: it is recycled, and containers of one host all have a pid 1. So a process is named by the
+ * machine's run (boot id), its pid namespace, its pid and its start time. Death is judged only where the first two are
+ * ours; anybody else lives until its ttl is over. Doubt always means alive.
  */
 import { readdirSync } from 'node:fs'
 import { linkOf, readProc, sessionOf } from '../../clients/sqlite/host.ts'
@@ -53,12 +54,17 @@ function isProcessDead(pid: number, born: string | null): boolean {
   return stat.born !== born || hasEnded(stat)
 }
 
-/** A zombie will never run again, once its other threads are gone as well: one of them might still be inside a write. */
+/**
+ * A zombie will never run again, once its other threads are gone as well: one of them might still be inside a write.
+ */
 function hasEnded(stat: Stat): boolean {
   return (stat.state === 'Z' || stat.state === 'X') && stat.threads <= 1
 }
 
-/** Zombies answer signals, too, and where nobody reaps them they do so for ever: then there has to be a member that is none. */
+/**
+ * Zombies answer signals, too, and where nobody reaps them they do so for ever: then there has to be a member that is
+ * none.
+ */
 function isGroupAlive(group: number): boolean {
   if (!answersSignals(-group)) return false
   // Process 1 belongs to root: whoever cannot see it (hidepid) may not see a member either.
@@ -70,7 +76,10 @@ function isGroupAlive(group: number): boolean {
   })
 }
 
-/** Signal 0 asks whether there is somebody. Only "no such process" is a no: being forbidden to signal it means that it lives. */
+/**
+ * Signal 0 asks whether there is somebody. Only "no such process" is a no: being forbidden to signal it means that it
+ * lives.
+ */
 function answersSignals(target: number): boolean {
   try {
     process.kill(target, 0)
@@ -87,10 +96,16 @@ interface Stat {
   readonly born: string
 }
 
-/** Whether /proc speaks of our own pid namespace: after `unshare --pid` without a new /proc, its numbers are those of strangers. */
+/**
+ * Whether /proc speaks of our own pid namespace: after `unshare --pid` without a new /proc, its numbers are those of
+ * strangers.
+ */
 let procIsOurs: boolean | undefined
 
-/** State, process group, threads and start time: fields 3, 5, 20 and 22 of /proc/pid/stat. The name before them may contain anything, also parentheses. */
+/**
+ * State, process group, threads and start time: fields 3, 5, 20 and 22 of /proc/pid/stat. The name before them may
+ * contain anything, also parentheses.
+ */
 function statOf(pid: number): Stat | undefined {
   procIsOurs ??= linkOf('/proc/self') === String(process.pid)
   const text = procIsOurs ? readProc(`/proc/${pid}/stat`) : undefined

@@ -26,7 +26,10 @@ export interface Scene {
   readonly file: string
   /** We are about to wait: be ready to be woken before that is committed. */
   readonly willWait: (client: number) => void
-  /** Remove the wake files of clients that are not in the file any more. Nobody else can be about to make one while we write. */
+  /**
+   * Remove the wake files of clients that are not in the file any more. Nobody else can be about to make one while we
+   * write.
+   */
   readonly tidyWakes: (isKnown: (client: number) => boolean) => void
 }
 

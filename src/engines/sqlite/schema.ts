@@ -1,13 +1,16 @@
 /**
  * What is in the file.
  *
- * - `holdfast_file`: one row. The format, the machine's run (`boot`, `epoch`), and the token counter that all lines of the file share.
- * - `holdfast_entry`: whoever is in a line, kept together by key. Most lines have one entry, held; for such a line this one row and its place among
- *   the expiries are all that is written.
- * - `holdfast_line`: sums over a line of two entries or more, so that nobody has to walk it. A line of one entry has no row here: the entry says it all.
+ * - `holdfast_file`: one row. The format, the machine's run (`boot`, `epoch`), and the token counter that all lines of
+ *   the file share.
+ * - `holdfast_entry`: whoever is in a line, kept together by key. Most lines have one entry, held; for such a line this
+ *   one row and its place among the expiries are all that is written.
+ * - `holdfast_line`: sums over a line of two entries or more, so that nobody has to walk it. A line of one entry has no
+ *   row here: the entry says it all.
  * - `holdfast_client`: engine objects that have entered a line, each with the process it lives in.
  *
- * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of the host's monotonic clock (host.ts).
+ * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of
+ * the host's monotonic clock (host.ts).
  */
 import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 import { refusal } from '../../clients/sqlite/errors.ts'
@@ -15,7 +18,10 @@ import { refusal } from '../../clients/sqlite/errors.ts'
 /** Raised by any change that an older Holdfast would misread. */
 export const FORMAT = 1
 
-/** States of an entry. A removed one was evicted, and is remembered until it would have expired, so that its owner hears the reason. */
+/**
+ * States of an entry. A removed one was evicted, and is remembered until it would have expired, so that its owner hears
+ * the reason.
+ */
 export const WAITING = 0
 export const HELD = 1
 export const REMOVED = 2
@@ -90,12 +96,16 @@ export function configure(database: BroughtDatabase, durability: 'normal' | 'ful
   const [mode] = database.prepare('pragma journal_mode').all() as { journal_mode: string }[]
   if (mode?.journal_mode !== 'wal') database.exec('pragma journal_mode = wal')
   database.exec(`pragma synchronous = ${durability}`)
-  // A checkpoint waits for the disk, and so does everybody: four times rarer than SQLite would (16 MiB of log). A longer log is cut at its next reset.
+  // A checkpoint waits for the disk, and so does everybody: four times rarer than SQLite would (16 MiB of log). A
+  // longer log is cut at its next reset.
   database.exec('pragma wal_autocheckpoint = 4000')
   database.exec('pragma journal_size_limit = 16777216')
 }
 
-/** Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when somebody else does the same: try again. */
+/**
+ * Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when somebody else does the
+ * same: try again.
+ */
 export function initialise(database: BroughtDatabase, file: string, host: Host): number {
   const found = readFile(database)
   if (found !== undefined && found.format === FORMAT && !isRestarted(database, found, host)) return found.epoch
@@ -134,7 +144,9 @@ function setUp(database: BroughtDatabase, file: string, host: Host): number {
   }
   if (found === undefined) {
     database.exec(TABLES)
-    database.prepare('insert into holdfast_file (one, format, boot, epoch, token) values (1, ?, ?, 1, 0)').run(FORMAT, host.boot)
+    database
+      .prepare('insert into holdfast_file (one, format, boot, epoch, token) values (1, ?, ?, 1, 0)')
+      .run(FORMAT, host.boot)
     return 1
   }
   if (!isRestarted(database, found, host)) return found.epoch
@@ -147,7 +159,10 @@ function setUp(database: BroughtDatabase, file: string, host: Host): number {
 /** So far in the future that nobody can have written it while we were looking. */
 const FUTURE_MS = 60_000
 
-/** Another boot id says so. Where one of the two is unknown: an entry that was renewed in the future, which only an earlier run can have written. */
+/**
+ * Another boot id says so. Where one of the two is unknown: an entry that was renewed in the future, which only an
+ * earlier run can have written.
+ */
 function isRestarted(database: BroughtDatabase, found: FileRow, host: Host): boolean {
   if (found.boot !== null && host.boot !== null) return found.boot !== host.boot
   const future = 'select 1 from holdfast_entry where expires_at - ttl_ms > ? limit 1'

@@ -1,8 +1,8 @@
 /**
  * Every statement that is run more than once, prepared when the file is opened, and what it costs.
  *
- * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than choosing another way.
- * Statements that write and answer are stepped to their end (`all`); see driver.ts.
+ * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than
+ * choosing another way. Statements that write and answer are stepped to their end (`all`); see driver.ts.
  */
 import { type BroughtDatabase, type Command, command, type Query, query } from '../../clients/sqlite/driver.ts'
 
@@ -55,7 +55,10 @@ export interface Statements {
   readonly savepoint: Command<[]>
   readonly rollbackToSavepoint: Command<[]>
   readonly release: Command<[]>
-  /** (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some machine. */
+  /**
+   * (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some
+   * machine.
+   */
   readonly mint: Query<[number, number], { token: number }>
   readonly expire: Query<[number], GoneRow>
   readonly nextExpiry: Query<[], { at: number | null }>
@@ -70,8 +73,13 @@ export interface Statements {
 
   readonly knows: Query<[string, string], { found: number }>
   readonly entryByToken: Query<[string, number], EntryRow>
-  readonly insert: Command<[string, string, number, number, number, number, number, number, number, number, number | null, number, string]>
-  /** (token of the first, weight, limit, ttl, until, now, now, client, holder, places): those of the places whose lines are empty, holding. */
+  readonly insert: Command<
+    [string, string, number, number, number, number, number, number, number, number, number | null, number, string]
+  >
+  /**
+   * (token of the first, weight, limit, ttl, until, now, now, client, holder, places): those of the places whose lines
+   * are empty, holding.
+   */
   readonly insertAll: Command<[number, number, number, number, number, number, number, number, string, string]>
   readonly crowd: Command<[string]>
   readonly renew: Query<[number, number, string, string], { state: number; token: number }>
@@ -80,14 +88,20 @@ export interface Statements {
   /** (places): those of them that are alone. */
   readonly removeAll: Command<[string]>
   readonly grant: Command<[number, number, string, string]>
-  /** (now, our client, weight, limit, key): the first waiter holds, if it wants just that, and the one who held alone has just gone. `waiting` counts it, too. */
+  /**
+   * (now, our client, weight, limit, key): the first waiter holds, if it wants just that, and the one who held alone
+   * has just gone. `waiting` counts it, too.
+   */
   readonly handOver: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
   readonly disown: Command<[string, string]>
   readonly forbid: Command<[string, string]>
   readonly evict: Command<[number, string, string]>
 
   readonly firstWaiter: Query<[string], EntryRow>
-  /** (key): the smallest limit among several holders, and how many have it. Walks the holders; needed only when the last one with the old smallest limit leaves. */
+  /**
+   * (key): the smallest limit among several holders, and how many have it. Walks the holders; needed only when the last
+   * one with the old smallest limit leaves.
+   */
   readonly smallestLimit: Query<[string], { limit: number; count: number }>
   readonly holders: Query<[string], { client: number }>
   readonly onlyHolder: Query<[string], { client: number }>
@@ -119,7 +133,8 @@ export function prepare(database: BroughtDatabase): Statements {
     rollbackToSavepoint: c('rollback to holdfast'),
     release: c('release holdfast'),
 
-    // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a backup. The bound keeps them exact in a double.
+    // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a
+    // backup. The bound keeps them exact in a double.
     mint: q(`update holdfast_file
       set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),
     expire: q(`delete from holdfast_entry where expires_at <= ? returning ${GONE}`),
@@ -127,7 +142,9 @@ export function prepare(database: BroughtDatabase): Statements {
 
     peek: q('select state, weight, "limit" from holdfast_entry where key = ? and state < 2 limit 2'),
     line: q('select held, weight, "limit", at_limit, waiting from holdfast_line where key = ?'),
-    putLine: c('insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)'),
+    putLine: c(
+      'insert or replace into holdfast_line (key, held, weight, "limit", at_limit, waiting) values (?, ?, ?, ?, ?, ?)',
+    ),
     removeLine: c('delete from holdfast_line where key = ?'),
     shortenLine: c('update holdfast_line set waiting = waiting - 1 where key = ?'),
 
@@ -161,11 +178,15 @@ export function prepare(database: BroughtDatabase): Statements {
       where key = ? and state = 0 and alone = 0 order by token limit 1`),
     smallestLimit: q(`select "limit", count(*) as count from holdfast_entry indexed by holdfast_order
       where key = ? and state = 1 and alone = 0 group by "limit" order by "limit" limit 1`),
-    holders: q('select distinct client from holdfast_entry indexed by holdfast_order where key = ? and state = 1 and alone = 0'),
+    holders: q(
+      'select distinct client from holdfast_entry indexed by holdfast_order where key = ? and state = 1 and alone = 0',
+    ),
     onlyHolder: q('select client from holdfast_entry where key = ? and state = 1'),
 
     newsFor: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_news where client = ? and news = 1`),
-    wholeLine: q(`select ${ENTRY}, holder, ttl_ms, entered_at, held_at from holdfast_entry where key = ? and state < 2 order by token`),
+    wholeLine: q(
+      `select ${ENTRY}, holder, ttl_ms, entered_at, held_at from holdfast_entry where key = ? and state < 2 order by token`,
+    ),
     lines: q(`select key, sum(state = 1) as held, sum(state = 0) as waiting from holdfast_entry
       where key >= ? and key <> ? and state < 2 group by key order by key limit ?`),
     fingerprint: q(
@@ -173,7 +194,9 @@ export function prepare(database: BroughtDatabase): Statements {
     ),
     version: q('pragma data_version'),
 
-    addClient: q('insert into holdfast_client (realm, pid, born, groups, since) values (?, ?, ?, ?, ?) returning client'),
+    addClient: q(
+      'insert into holdfast_client (realm, pid, born, groups, since) values (?, ?, ?, ?, ?) returning client',
+    ),
     setGroups: c('update holdfast_client set groups = ? where client = ?'),
     client: q('select * from holdfast_client where client = ?'),
     someClients: q('select * from holdfast_client order by random() limit ?'),

@@ -50,7 +50,10 @@ export class Store {
     return new Store(database, () => {}, options)
   }
 
-  /** False: somebody else is writing. `immediate`, because a transaction that starts by reading is refused the write, whatever the patience. */
+  /**
+   * False: somebody else is writing. `immediate`, because a transaction that starts by reading is refused the write,
+   * whatever the patience.
+   */
   begin(): boolean {
     try {
       this.sql.begin.run()
@@ -69,7 +72,9 @@ export class Store {
     rollback(this.#database)
   }
 
-  /** Somebody deleted the file, or put another one in its place: whoever opens it now is in another world than we are. */
+  /**
+   * Somebody deleted the file, or put another one in its place: whoever opens it now is in another world than we are.
+   */
   isReplaced(now: number): boolean {
     if (now - this.#lookedAt < LOOK_EVERY_MS) return false
     this.#lookedAt = now

@@ -1,6 +1,6 @@
 /**
- * A line without its entries: how many there are, and what those who hold weigh. Enough to say whether the next one may hold, without a walk.
- * The rule itself is told in core/line.ts.
+ * A line without its entries: how many there are, and what those who hold weigh. Enough to say whether the next one may
+ * hold, without a walk. The rule itself is told in core/line.ts.
  */
 import type { Weighted } from '../../core/line.ts'
 import { HELD } from './schema.ts'

@@ -1,7 +1,9 @@
 /**
- * Tokens of one transaction, from the file's one counter. A batch takes one step of it for all the tokens it may need; gaps are harmless.
+ * Tokens of one transaction, from the file's one counter. A batch takes one step of it for all the tokens it may need;
+ * gaps are harmless.
  *
- * The counter never goes back, whatever is deleted and whatever the clock does, because it is read and raised under the file's write lock (see `mint` in statements.ts).
+ * The counter never goes back, whatever is deleted and whatever the clock does, because it is read and raised under the
+ * file's write lock (see `mint` in statements.ts).
  */
 import { refusal } from '../../clients/sqlite/errors.ts'
 import type { Scene } from './scene.ts'
@@ -38,7 +40,9 @@ export class Tokens {
     const { sql, epoch, file } = this.#scene
     const [row] = sql.mint.all(count, epoch)
     if (row === undefined) {
-      throw refusal(`'${file}' has been taken over by another machine, or by this one after a restart: it serves the processes of one host`)
+      throw refusal(
+        `'${file}' has been taken over by another machine, or by this one after a restart: it serves the processes of one host`,
+      )
     }
     this.#last = row.token
     this.#next = row.token - count + 1

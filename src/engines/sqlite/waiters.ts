@@ -1,4 +1,7 @@
-/** Who of ours stands in which line, as far as this engine object has heard: it decides whether the patrol goes round, and where. */
+/**
+ * Who of ours stands in which line, as far as this engine object has heard: it decides whether the patrol goes round,
+ * and where.
+ */
 
 /** One stay in a line: until when, and the token it will hold with. */
 export interface Stay {

@@ -1,10 +1,12 @@
 /**
  * Waking a process that waits: a few bytes into a file that it watches, after the commit that gave it something.
  *
- * Each client that waits has a file of its own, so that a release wakes the one who now holds and not everybody who waits. The bytes are the token of the grant,
- * so that whoever waits with it knows without a look into the database, which takes as long as the rest of the way. They are there twice: two who write at once
- * could leave half of each, and a token that is not there twice is none. The next one to write takes the place of the last: who is woken also looks, later.
- * A wake-up that gets lost costs one round of the patrol (patrol.ts), nothing else, so every failure here is passed over.
+ * Each client that waits has a file of its own, so that a release wakes the one who now holds and not everybody who
+ * waits. The bytes are the token of the grant, so that whoever waits with it knows without a look into the database,
+ * which takes as long as the rest of the way. They are there twice: two who write at once could leave half of each, and
+ * a token that is not there twice is none. The next one to write takes the place of the last: who is woken also looks,
+ * later. A wake-up that gets lost costs one round of the patrol (patrol.ts), nothing else, so every failure here is
+ * passed over.
  */
 import {
   chmodSync,
@@ -59,7 +61,10 @@ export class Wake {
     }
   }
 
-  /** Wake these clients, each with the token of a grant, or 0. One that has no file is not waiting any more, or was never able to listen. */
+  /**
+   * Wake these clients, each with the token of a grant, or 0. One that has no file is not waiting any more, or was
+   * never able to listen.
+   */
   touch(clients: ReadonlyMap<number, number>): void {
     for (const [client, token] of clients) {
       try {
@@ -100,7 +105,9 @@ export class Wake {
     }
   }
 
-  /** Kept open, because those who take turns wake each other again and again. A number is never given to another client. */
+  /**
+   * Kept open, because those who take turns wake each other again and again. A number is never given to another client.
+   */
   #descriptorOf(client: number): number {
     const known = this.#descriptors.get(client)
     if (known !== undefined) return known
@@ -120,7 +127,10 @@ export class Wake {
     } catch {}
   }
 
-  /** Whoever may use the database may wake its users: the file gets the same permissions. It has its bytes from the start, so that a full disk does not matter. */
+  /**
+   * Whoever may use the database may wake its users: the file gets the same permissions. It has its bytes from the
+   * start, so that a full disk does not matter.
+   */
   #make(client: number): string {
     const path = this.#pathOf(client)
     const mode = statSync(this.#file).mode & 0o666

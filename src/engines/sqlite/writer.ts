@@ -1,9 +1,10 @@
 /**
  * One transaction at a time, and everything that is asked meanwhile in the next one.
  *
- * SQLite has one writer per file. Its own way of waiting for the turn blocks the event loop and starves; so ours is to try, and to try again a little
- * later, at random. What this process asks in one turn of its event loop, or while it waits for the file, becomes one transaction.
- * Opening the file is part of trying: many processes that open a fresh file at once get in each other's way like writers do.
+ * SQLite has one writer per file. Its own way of waiting for the turn blocks the event loop and starves; so ours is to
+ * try, and to try again a little later, at random. What this process asks in one turn of its event loop, or while it
+ * waits for the file, becomes one transaction. Opening the file is part of trying: many processes that open a fresh
+ * file at once get in each other's way like writers do.
  */
 
 import { BUSY, fault, isBusy, isHarmless } from '../../clients/sqlite/errors.ts'
@@ -132,7 +133,8 @@ export class Writer {
     let lines: Lines
     let results: unknown[]
     try {
-      // Inside the lock, so that time never goes back from one transaction to the next, whichever processes they are in.
+      // Inside the lock, so that time never goes back from one transaction to the next, whichever processes they are
+      // in.
       lines = this.#options.begun(store, this.#clock.now())
       results = jobs.map((job) => job.work(lines))
       lines.finish()
@@ -159,7 +161,8 @@ export class Writer {
     const now = this.#clock.now()
     const left: Job[] = []
     for (const job of this.#jobs) {
-      if (job.signal?.aborted) job.reject(this.#refuse(`'${this.#options.file}' was busy for too long`, true, job.signal.reason))
+      if (job.signal?.aborted)
+        job.reject(this.#refuse(`'${this.#options.file}' was busy for too long`, true, job.signal.reason))
       else if (job.signal === undefined && now - job.since > PATIENCE_MS) job.reject(this.#stuck())
       else left.push(job)
     }
@@ -177,7 +180,11 @@ export class Writer {
   }
 
   #refuse(message: string, transient: boolean, cause?: unknown): EngineError {
-    return new EngineError('sqlite', message, { outcome: 'not-applied', transient, ...(cause === undefined ? {} : { cause }) })
+    return new EngineError('sqlite', message, {
+      outcome: 'not-applied',
+      transient,
+      ...(cause === undefined ? {} : { cause }),
+    })
   }
 
   #closeStore(): void {

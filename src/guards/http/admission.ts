@@ -1,9 +1,11 @@
 /**
  * Admission: turn stale holders away at the door, before they cost anything.
  *
- * It remembers, in the memory of this process, the tokens it has seen, and answers 412 to lower ones. That is *not* a fence: between the door and the storage behind it time passes, a second server has
- * a memory of its own, and a restart forgets. The fence is the guard at the storage. So what comes through the door carries its token on: `admission.bearer(request)` is what the storage guard is given, and
- * `admission.problem(error)` is how its refusal is answered.
+ * It remembers, in the memory of this process, the tokens it has seen, and answers 412 to lower ones. That is *not* a
+ * fence: between the door and the storage behind it time passes, a second server has a memory of its own, and a restart
+ * forgets. The fence is the guard at the storage. So what comes through the door carries its token on:
+ * `admission.bearer(request)` is what the storage guard is given, and `admission.problem(error)` is how its refusal is
+ * answered.
  *
  * It is typed by the few methods that `node:http`, Express, Fastify and Hono have.
  */
@@ -44,9 +46,15 @@ export interface Arrival {
 }
 
 export interface AdmissionOptions {
-  /** What the request is about; the name that the storage guard uses too. Undefined: nothing that is protected, let it through. */
+  /**
+   * What the request is about; the name that the storage guard uses too. Undefined: nothing that is protected, let it
+   * through.
+   */
   resource(request: Arrival): string | undefined
-  /** How many resources to remember: 10,000 unless given. Those not seen for longest are forgotten, which costs nothing but work for the storage guard. */
+  /**
+   * How many resources to remember: 10,000 unless given. Those not seen for longest are forgotten, which costs nothing
+   * but work for the storage guard.
+   */
   readonly remembered?: number
 }
 
@@ -89,7 +97,11 @@ export function admission(options: AdmissionOptions): Admission {
 
   const ofNode = (request: NodeRequest): Problem | undefined => {
     const header = request.headers[HEADER.toLowerCase()]
-    return admit(request, { method: request.method ?? '', url: request.url ?? '' }, typeof header === 'string' ? header : header?.join(','))
+    return admit(
+      request,
+      { method: request.method ?? '', url: request.url ?? '' },
+      typeof header === 'string' ? header : header?.join(','),
+    )
   }
 
   return {
@@ -140,7 +152,8 @@ class Memory {
   readonly #most: number
 
   constructor(most: number) {
-    if (!Number.isSafeInteger(most) || most < 1) throw new RangeError(`remembered must be a whole number, 1 or more; got ${most}`)
+    if (!Number.isSafeInteger(most) || most < 1)
+      throw new RangeError(`remembered must be a whole number, 1 or more; got ${most}`)
     this.#most = most
   }
 

@@ -1,4 +1,7 @@
-/** The client's side: send the token of a lease along, end the request when the lease is lost, and throw when the other side says that the token is stale. */
+/**
+ * The client's side: send the token of a lease along, end the request when the lease is lost, and throw when the other
+ * side says that the token is stale.
+ */
 import { StaleTokenError } from '../../core/errors.ts'
 import { type Bearer, visit } from '../bearer.ts'
 import { HEADER, headerOf, type Problem, STALE } from './header.ts'
@@ -6,20 +9,31 @@ import { HEADER, headerOf, type Problem, STALE } from './header.ts'
 /** A lease has a signal; what is known of somebody else's has none. */
 export type Sender = Bearer & { readonly signal?: AbortSignal }
 
-/** The header, for clients other than `fetch`: `{ 'Fencing-Token': '1794931660987001' }`. `method` decides whether it is a write. */
+/**
+ * The header, for clients other than `fetch`: `{ 'Fencing-Token': '1794931660987001' }`. `method` decides whether it is
+ * a write.
+ */
 export function fencingHeaders(bearer: Bearer, method = 'GET'): Record<string, string> {
   const touch = /^(?:GET|HEAD|OPTIONS|TRACE)$/i.test(method) ? 'read' : 'write'
   const { token } = visit(bearer, touch)
   return { [HEADER]: headerOf({ token, shared: bearer.shared }) }
 }
 
-/** `fetch` under a lease. Rejects with `StaleTokenError` if the answer is that the token is stale, and with `LeaseLostError` if the lease is lost meanwhile. */
+/**
+ * `fetch` under a lease. Rejects with `StaleTokenError` if the answer is that the token is stale, and with
+ * `LeaseLostError` if the lease is lost meanwhile.
+ */
 export async function fencedFetch(bearer: Sender, url: string | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   for (const [name, value] of Object.entries(fencingHeaders(bearer, init.method))) headers.set(name, value)
   const signals = [init.signal, bearer.signal].filter((signal) => signal !== undefined && signal !== null)
-  const response = await fetch(url, { ...init, headers, ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }) })
-  if (response.status !== 412 || !response.headers.get('content-type')?.startsWith('application/problem+json')) return response
+  const response = await fetch(url, {
+    ...init,
+    headers,
+    ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
+  })
+  if (response.status !== 412 || !response.headers.get('content-type')?.startsWith('application/problem+json'))
+    return response
   const problem = (await response.clone().json()) as Partial<Problem>
   if (problem.type !== STALE || problem.offered === undefined || problem.seen === undefined) return response
   throw new StaleTokenError(problem.resource ?? String(url), BigInt(problem.offered), BigInt(problem.seen))

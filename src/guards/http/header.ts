@@ -1,5 +1,6 @@
 /**
- * A token on the wire: `Fencing-Token: 1794931660987001`, with `;shared` behind it under a shared lease, and the problem document that answers a refused one (RFC 9457).
+ * A token on the wire: `Fencing-Token: 1794931660987001`, with `;shared` behind it under a shared lease, and the
+ * problem document that answers a refused one (RFC 9457).
  *
  * A decimal number, because tokens do not fit into a double, nor into an integer of structured fields (RFC 9651).
  */

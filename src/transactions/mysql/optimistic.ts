@@ -4,11 +4,16 @@ import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '..
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
 
-/** Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and write. */
+/**
+ * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
+ * write.
+ */
 export function optimistic<Columns extends object = Row>(
   options: OptimisticRowOptions<TransactionClient, Columns>,
 ): Promise<OptimisticResult<Columns>>
-export function optimistic<Before, After = Before>(options: OptimisticOptions<Before, After>): Promise<OptimisticResult<Before, After>>
+export function optimistic<Before, After = Before>(
+  options: OptimisticOptions<Before, After>,
+): Promise<OptimisticResult<Before, After>>
 export async function optimistic(
   options: OptimisticRowOptions<TransactionClient> | OptimisticOptions<unknown>,
 ): Promise<OptimisticResult<unknown>> {

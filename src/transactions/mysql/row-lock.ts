@@ -1,11 +1,18 @@
 /**
  * `SELECT ... FOR UPDATE` in the caller's transaction, on MySQL and MariaDB.
  *
- * A statement that fails leaves the transaction open, so no savepoint is needed; but rows that it had locked before it met the busy one stay locked, and neither server gives them back before the transaction
- * ends.
+ * A statement that fails leaves the transaction open, so no savepoint is needed; but rows that it had locked before it
+ * met the busy one stay locked, and neither server gives them back before the transaction ends.
  */
 
-import { checkClient, dialect, doneBy, errnoOf, rowsOf, type TransactionClient } from '../../clients/mysql/transaction.ts'
+import {
+  checkClient,
+  dialect,
+  doneBy,
+  errnoOf,
+  rowsOf,
+  type TransactionClient,
+} from '../../clients/mysql/transaction.ts'
 import {
   checkMode,
   found,
@@ -33,7 +40,10 @@ const FAILURES: Readonly<Record<number, LockFailure>> = {
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
 
-/** Lock rows until the transaction ends. `client` is yours, with an open transaction: a Connection or PoolConnection of mysql2/promise after `beginTransaction()`. */
+/**
+ * Lock rows until the transaction ends. `client` is yours, with an open transaction: a Connection or PoolConnection of
+ * mysql2/promise after `beginTransaction()`.
+ */
 export async function rowLock<Columns extends object = Row>(
   client: TransactionClient,
   options: RowLockOptions,
@@ -47,7 +57,11 @@ export async function rowLock<Columns extends object = Row>(
     const lock = mode === 'update' ? 'FOR UPDATE' : await shareMode(client)
     const statement = select(dialect, options, lock + SUFFIX[patience.how])
     try {
-      return found((await within(client, patience, () => lockedBy(client, statement, lock, options, patience))) as readonly Columns[])
+      return found(
+        (await within(client, patience, () =>
+          lockedBy(client, statement, lock, options, patience),
+        )) as readonly Columns[],
+      )
     } catch (error) {
       return await failureOf(client, error)
     }
@@ -67,15 +81,25 @@ async function lockedBy(
   return await rowsOf(client, select(dialect, options, `${lock} NOWAIT`))
 }
 
-/** Set the time-out for this one wait, and put it back whatever happens. Either way the server's answer says whether a transaction is open. */
-async function within<Result>(client: TransactionClient, patience: Patience, work: () => Promise<Result>): Promise<Result> {
+/**
+ * Set the time-out for this one wait, and put it back whatever happens. Either way the server's answer says whether a
+ * transaction is open.
+ */
+async function within<Result>(
+  client: TransactionClient,
+  patience: Patience,
+  work: () => Promise<Result>,
+): Promise<Result> {
   if (patience.how !== 'within') {
     await demandTransaction(client, 'DO 0')
     return await work()
   }
   const seconds = Math.ceil(patience.waitMs / 1000)
   try {
-    await demandTransaction(client, `SET @holdfast_wait = @@innodb_lock_wait_timeout, innodb_lock_wait_timeout = ${seconds}`)
+    await demandTransaction(
+      client,
+      `SET @holdfast_wait = @@innodb_lock_wait_timeout, innodb_lock_wait_timeout = ${seconds}`,
+    )
     return await work()
   } finally {
     // A connection that is gone has nothing to put back.
@@ -92,7 +116,8 @@ async function failureOf(client: TransactionClient, error: unknown): Promise<Loc
   const failure = FAILURES[Number(errnoOf(error))]
   if (failure === undefined) throw error
   if (failure.state !== 'busy') return failure
-  // With innodb_rollback_on_timeout the server has ended the transaction. To say "busy" would be to let the caller go on without one.
+  // With innodb_rollback_on_timeout the server has ended the transaction. To say "busy" would be to let the caller go
+  // on without one.
   const { inTransaction } = await doneBy(client, { text: 'DO 0', values: [] })
   return inTransaction ? failure : { state: 'conflict', why: 'timeout' }
 }

@@ -1,4 +1,7 @@
-/** Waiting for a lock inside of the caller's transaction: with a time-out that ends with the wait, and with failures that are answers. */
+/**
+ * Waiting for a lock inside of the caller's transaction: with a time-out that ends with the wait, and with failures
+ * that are answers.
+ */
 
 import { type Ask, behindSavepoint, codeOf, type TransactionClient } from '../../clients/postgres/transaction.ts'
 import type { LockFailure, Patience } from '../row-lock.ts'
@@ -23,7 +26,9 @@ export async function locking<Result>(
 ): Promise<Result | LockFailure> {
   return await inTurn(client, async () => {
     try {
-      return await behindSavepoint(client, what, (ask) => (patience.how === 'within' ? within(patience.waitMs, ask, work) : work(ask)))
+      return await behindSavepoint(client, what, (ask) =>
+        patience.how === 'within' ? within(patience.waitMs, ask, work) : work(ask),
+      )
     } catch (error) {
       const failure = FAILURES[String(codeOf(error))]
       if (failure === undefined) throw error

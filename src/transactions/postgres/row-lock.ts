@@ -8,7 +8,10 @@ import { locking } from './locking.ts'
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
 
-/** Lock rows until the transaction ends. `client` is yours, with an open transaction: pg's Client or PoolClient after `BEGIN`, or the `sql` inside of `sql.begin()`. */
+/**
+ * Lock rows until the transaction ends. `client` is yours, with an open transaction: pg's Client or PoolClient after
+ * `BEGIN`, or the `sql` inside of `sql.begin()`.
+ */
 export async function rowLock<Columns extends object = Row>(
   client: TransactionClient,
   options: RowLockOptions,

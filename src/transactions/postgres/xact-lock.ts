@@ -1,6 +1,6 @@
 /**
- * A lock by name that ends with the caller's transaction: PostgreSQL's transaction-scoped advisory lock. For what is not a row, or not yet: "one import of this file at a time", "nobody else creates
- * this user now".
+ * A lock by name that ends with the caller's transaction: PostgreSQL's transaction-scoped advisory lock. For what is
+ * not a row, or not yet: "one import of this file at a time", "nobody else creates this user now".
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
@@ -13,14 +13,24 @@ import { locking } from './locking.ts'
 export interface XactLockOptions {
   /** Together with others who say so, instead of alone. */
   readonly shared?: boolean
-  /** `nowait`: answer `busy` at once. A duration: wait that long. Left out: as long as `lock_timeout` says, for ever by default. */
+  /**
+   * `nowait`: answer `busy` at once. A duration: wait that long. Left out: as long as `lock_timeout` says, for ever by
+   * default.
+   */
   readonly wait?: 'nowait' | Duration
 }
 
 export type XactLockResult = { readonly state: 'locked' } | LockFailure
 
-/** Taken until the transaction ends; taking it again inside of it is granted at once. Excludes `postgres-advisory` locks of the same name, both ways. */
-export async function xactLock(client: TransactionClient, name: string, options: XactLockOptions = {}): Promise<XactLockResult> {
+/**
+ * Taken until the transaction ends; taking it again inside of it is granted at once. Excludes `postgres-advisory` locks
+ * of the same name, both ways.
+ */
+export async function xactLock(
+  client: TransactionClient,
+  name: string,
+  options: XactLockOptions = {},
+): Promise<XactLockResult> {
   const { shared = false, wait } = options
   checkKey(name)
   const patience = patienceOf(wait)

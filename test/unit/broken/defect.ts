@@ -24,7 +24,10 @@ export interface DefectOptions extends Pick<Defect, 'because' | 'limitMs'> {
   readonly mint?: (previous: bigint) => bigint
 }
 
-/** A memory engine, of which something is overridden. `change` is called for every client; what clients share is made by `defect`'s caller. */
+/**
+ * A memory engine, of which something is overridden. `change` is called for every client; what clients share is made by
+ * `defect`'s caller.
+ */
 export function defect(
   name: string,
   fails: readonly string[],
@@ -63,7 +66,10 @@ export function answering(engine: Engine, change: (standing: Standing) => Standi
 
 /** Keep lines under other keys than they were given. */
 export function renaming(engine: Engine, rename: (key: string) => string): Partial<Engine> {
-  const renamed = <Place extends { readonly key: string }>(place: Place): Place => ({ ...place, key: rename(place.key) })
+  const renamed = <Place extends { readonly key: string }>(place: Place): Place => ({
+    ...place,
+    key: rename(place.key),
+  })
   return {
     enter: (claims, signal) => engine.enter(claims.map(renamed), signal),
     renew: (places, signal) => engine.renew(places.map(renamed), signal),

@@ -3,7 +3,12 @@ import { type Claim, type Engine, type LineEntry, UNLIMITED } from '../../../src
 import { answering, claiming, type Defect, defect, renaming } from './defect.ts'
 
 /** Put a claim in front of those who wait, by sending them to the back. */
-async function overtake(engine: Engine, claims: Map<string, Claim>, claim: Claim, signal?: AbortSignal): ReturnType<Engine['enter']> {
+async function overtake(
+  engine: Engine,
+  claims: Map<string, Claim>,
+  claim: Claim,
+  signal?: AbortSignal,
+): ReturnType<Engine['enter']> {
   const { entries } = await engine.inspect(claim.key)
   const waiting = entries.filter(({ state }) => state === 'waiting').map(({ id }) => claims.get(id) as Claim)
   await engine.leave(waiting)
@@ -21,7 +26,11 @@ function overtaking(name: string, fails: readonly string[], who: (claim: Claim) 
       for (const claim of asked) {
         const known = claims.has(claim.id)
         claims.set(claim.id, { ...claim, wait: true })
-        standings.push(...(who(claim) && !known ? await overtake(engine, claims, claim, signal) : await engine.enter([claim], signal)))
+        standings.push(
+          ...(who(claim) && !known
+            ? await overtake(engine, claims, claim, signal)
+            : await engine.enter([claim], signal)),
+        )
       }
       return standings
     },
@@ -82,7 +91,10 @@ export const lineDefects: readonly Defect[] = [
   ),
   defect(
     'gives whoever disagrees the wider limit',
-    ['whoever disagrees on the limit gets the stricter of the two', 'random calls are answered as the memory engine answers them'],
+    [
+      'whoever disagrees on the limit gets the stricter of the two',
+      'random calls are answered as the memory engine answers them',
+    ],
     (engine) => claiming(engine, (claim) => (claim.limit === 2 ? { ...claim, limit: 4 } : claim)),
   ),
   defect(
@@ -96,27 +108,37 @@ export const lineDefects: readonly Defect[] = [
   defect('trims keys', ['keys that differ in any byte are different lines, and equal keys are one'], (engine) =>
     renaming(engine, (key) => key.trimEnd()),
   ),
-  defect('composes the letters of keys', ['keys that differ in any byte are different lines, and equal keys are one'], (engine) =>
-    renaming(engine, (key) => key.normalize('NFC')),
+  defect(
+    'composes the letters of keys',
+    ['keys that differ in any byte are different lines, and equal keys are one'],
+    (engine) => renaming(engine, (key) => key.normalize('NFC')),
   ),
   defect('cuts long keys', ['the shortest and the longest keys are keys like others'], (engine) =>
     renaming(engine, (key) => key.slice(0, 255)),
   ),
-  defect('lists by substring', ['a listing has the lines whose key begins with the prefix, byte by byte, and no others'], (engine) => ({
-    list: (prefix) => filtered(engine, (key) => key.includes(prefix)),
-  })),
-  defect('lists by pattern', ['a listing has the lines whose key begins with the prefix, byte by byte, and no others'], (engine) => ({
-    list: (prefix) =>
-      filtered(engine, (key) =>
-        new RegExp(
-          `^${prefix
-            .replaceAll(/[\\^$.*+?()[\]{}|]/g, '\\$&')
-            .replaceAll('%', '.*')
-            .replaceAll('_', '.')}`,
-          'su',
-        ).test(key),
-      ),
-  })),
+  defect(
+    'lists by substring',
+    ['a listing has the lines whose key begins with the prefix, byte by byte, and no others'],
+    (engine) => ({
+      list: (prefix) => filtered(engine, (key) => key.includes(prefix)),
+    }),
+  ),
+  defect(
+    'lists by pattern',
+    ['a listing has the lines whose key begins with the prefix, byte by byte, and no others'],
+    (engine) => ({
+      list: (prefix) =>
+        filtered(engine, (key) =>
+          new RegExp(
+            `^${prefix
+              .replaceAll(/[\\^$.*+?()[\]{}|]/g, '\\$&')
+              .replaceAll('%', '.*')
+              .replaceAll('_', '.')}`,
+            'su',
+          ).test(key),
+        ),
+    }),
+  ),
   defect('lists lines in which nobody is', ['a line in which nobody is, is empty and is not listed'], (engine) => {
     const used = new Set<string>()
     return {
@@ -143,7 +165,10 @@ export const lineDefects: readonly Defect[] = [
   ),
   defect(
     'gives one token to two claims of a batch',
-    ['two claims of one key in one batch have different tokens', 'each reader has a token of its own, higher than those before it'],
+    [
+      'two claims of one key in one batch have different tokens',
+      'each reader has a token of its own, higher than those before it',
+    ],
     () => ({}),
     { mint: () => 7n },
   ),
@@ -151,7 +176,9 @@ export const lineDefects: readonly Defect[] = [
     let more = 0n
     return answering(engine, (standing) => {
       more += 1n
-      return standing.state === 'held' && standing.token !== null ? { ...standing, token: standing.token + more } : standing
+      return standing.state === 'held' && standing.token !== null
+        ? { ...standing, token: standing.token + more }
+        : standing
     })
   }),
   defect(
@@ -159,15 +186,21 @@ export const lineDefects: readonly Defect[] = [
     ['the token that a waiter is granted with is its own, and higher than that of the holder before it'],
     (engine) => ({
       renew: async (places, signal) =>
-        (await engine.renew(places, signal)).map((standing) => (standing.state === 'held' ? { ...standing, token: 1n } : standing)),
+        (await engine.renew(places, signal)).map((standing) =>
+          standing.state === 'held' ? { ...standing, token: 1n } : standing,
+        ),
     }),
   ),
-  defect('cuts the names of holders', ['a line shows its holders and waiters as they described themselves'], (engine) => ({
-    async inspect(key) {
-      const { entries } = await engine.inspect(key)
-      return { key, entries: entries.map((entry: LineEntry) => ({ ...entry, holder: entry.holder.slice(0, 255) })) }
-    },
-  })),
+  defect(
+    'cuts the names of holders',
+    ['a line shows its holders and waiters as they described themselves'],
+    (engine) => ({
+      async inspect(key) {
+        const { entries } = await engine.inspect(key)
+        return { key, entries: entries.map((entry: LineEntry) => ({ ...entry, holder: entry.holder.slice(0, 255) })) }
+      },
+    }),
+  ),
   defect(
     'shows every line as empty',
     [

@@ -91,7 +91,9 @@ export const lifeDefects: readonly Defect[] = [
           const standings: Standing[] = []
           for (const place of places) {
             const claim = claims.get(place.id)
-            standings.push(...(claim === undefined ? await engine.renew([place], signal) : await engine.enter([claim], signal)))
+            standings.push(
+              ...(claim === undefined ? await engine.renew([place], signal) : await engine.enter([claim], signal)),
+            )
           }
           return standings
         },
@@ -108,7 +110,8 @@ export const lifeDefects: readonly Defect[] = [
     ],
     (engine) => {
       const times = new Map<string, number>()
-      const latest = ({ id }: { readonly id: string }): string => (times.get(id) === 1 ? id : `${id}${times.get(id) ?? ''}`)
+      const latest = ({ id }: { readonly id: string }): string =>
+        times.get(id) === 1 ? id : `${id}${times.get(id) ?? ''}`
       return {
         ...claiming(engine, (claim) => {
           times.set(claim.id, (times.get(claim.id) ?? 0) + 1)
@@ -123,19 +126,23 @@ export const lifeDefects: readonly Defect[] = [
       }
     },
   ),
-  defect('does not renew when entered again', ['entering again with the same id renews and takes no second place'], (engine) => ({
-    async enter(claims, signal) {
-      const standings: Standing[] = []
-      for (const claim of claims) {
-        const { entries } = await engine.inspect(claim.key)
-        const known = entries.find(({ id }) => id === claim.id)
-        if (known === undefined) standings.push(...(await engine.enter([claim], signal)))
-        else if (known.state === 'waiting') standings.push({ state: 'waiting', ahead: null })
-        else standings.push({ state: 'held', token: known.token, heldForMs: claim.ttlMs })
-      }
-      return standings
-    },
-  })),
+  defect(
+    'does not renew when entered again',
+    ['entering again with the same id renews and takes no second place'],
+    (engine) => ({
+      async enter(claims, signal) {
+        const standings: Standing[] = []
+        for (const claim of claims) {
+          const { entries } = await engine.inspect(claim.key)
+          const known = entries.find(({ id }) => id === claim.id)
+          if (known === undefined) standings.push(...(await engine.enter([claim], signal)))
+          else if (known.state === 'waiting') standings.push({ state: 'waiting', ahead: null })
+          else standings.push({ state: 'held', token: known.token, heldForMs: claim.ttlMs })
+        }
+        return standings
+      },
+    }),
+  ),
   defect(
     'never lets anything expire',
     [
@@ -152,22 +159,33 @@ export const lifeDefects: readonly Defect[] = [
     ],
     (engine) => claiming(engine, (claim) => ({ ...claim, ttlMs: 3_600_000 })),
   ),
-  defect('lets the next one in before the holder can know', ['mutex: a holder that dies is followed by the next in line'], (engine) => ({
-    enter: async (claims, signal) =>
-      (
-        await engine.enter(
-          claims.map((claim) => ({ ...claim, ttlMs: claim.ttlMs / 2 })),
-          signal,
-        )
-      ).map((standing, index) => (standing.state === 'held' ? { ...standing, heldForMs: claims[index]?.ttlMs ?? 0 } : standing)),
-  })),
-  defect('starts the ttl anew with a grant', ['a grant does not change when the entry expires: only its owner does'], (engine) => ({
-    async leave(places) {
-      const answers = await engine.leave(places)
-      for (const { key } of places) await engine.renew((await engine.inspect(key)).entries.slice(0, 1).map((entry) => ({ ...entry, key })))
-      return answers
-    },
-  })),
+  defect(
+    'lets the next one in before the holder can know',
+    ['mutex: a holder that dies is followed by the next in line'],
+    (engine) => ({
+      enter: async (claims, signal) =>
+        (
+          await engine.enter(
+            claims.map((claim) => ({ ...claim, ttlMs: claim.ttlMs / 2 })),
+            signal,
+          )
+        ).map((standing, index) =>
+          standing.state === 'held' ? { ...standing, heldForMs: claims[index]?.ttlMs ?? 0 } : standing,
+        ),
+    }),
+  ),
+  defect(
+    'starts the ttl anew with a grant',
+    ['a grant does not change when the entry expires: only its owner does'],
+    (engine) => ({
+      async leave(places) {
+        const answers = await engine.leave(places)
+        for (const { key } of places)
+          await engine.renew((await engine.inspect(key)).entries.slice(0, 1).map((entry) => ({ ...entry, key })))
+        return answers
+      },
+    }),
+  ),
   defect(
     'lets a waiter expire only after it was granted',
     [
@@ -197,16 +215,20 @@ export const lifeDefects: readonly Defect[] = [
       }
     },
   ),
-  defect('expires a holder by the ttl of whoever asks', ['an entry lives by its own ttl, not by that of whoever asks next'], (engine) => ({
-    async enter(claims, signal) {
-      const standings = await engine.enter(claims, signal)
-      for (const { key, ttlMs } of claims) {
-        const [front] = (await engine.inspect(key)).entries
-        if (front !== undefined) await engine.renew([{ key, id: front.id, ttlMs }])
-      }
-      return standings
-    },
-  })),
+  defect(
+    'expires a holder by the ttl of whoever asks',
+    ['an entry lives by its own ttl, not by that of whoever asks next'],
+    (engine) => ({
+      async enter(claims, signal) {
+        const standings = await engine.enter(claims, signal)
+        for (const { key, ttlMs } of claims) {
+          const [front] = (await engine.inspect(key)).entries
+          if (front !== undefined) await engine.renew([{ key, id: front.id, ttlMs }])
+        }
+        return standings
+      },
+    }),
+  ),
   defect(
     'forgets that an entry is to outlive its owner',
     ['what is released for later is not cut short by a renewal from before that comes late'],
@@ -220,7 +242,10 @@ export const lifeDefects: readonly Defect[] = [
   ),
   defect(
     'renews for the ttl of the enter',
-    ['a renewal sets the expiry anew, to the ttl that it names', 'a key that is released for later stays busy until then, and no longer'],
+    [
+      'a renewal sets the expiry anew, to the ttl that it names',
+      'a key that is released for later stays busy until then, and no longer',
+    ],
     (engine) => {
       const ttls = new Map<string, number>()
       return {
@@ -238,7 +263,10 @@ export const lifeDefects: readonly Defect[] = [
   ),
   defect(
     'renews nothing, and says that it did',
-    ['renewals keep a lease, and a place in line, for longer than the ttl', 'a renewal sets the expiry anew, to the ttl that it names'],
+    [
+      'renewals keep a lease, and a place in line, for longer than the ttl',
+      'a renewal sets the expiry anew, to the ttl that it names',
+    ],
     (engine) => ({
       async renew(places) {
         const standings: Standing[] = []
@@ -260,8 +288,13 @@ export const lifeDefects: readonly Defect[] = [
       return standings
     },
   })),
-  defect('says that it holds for longer than it does', ['who does not renew is gone, and the next in line holds'], (engine) =>
-    answering(engine, (standing) => (standing.state === 'held' ? { ...standing, heldForMs: standing.heldForMs + 1000 } : standing)),
+  defect(
+    'says that it holds for longer than it does',
+    ['who does not renew is gone, and the next in line holds'],
+    (engine) =>
+      answering(engine, (standing) =>
+        standing.state === 'held' ? { ...standing, heldForMs: standing.heldForMs + 1000 } : standing,
+      ),
   ),
   defect(
     'frees the front of the line whoever leaves',

@@ -1,4 +1,7 @@
-/** An engine whose processes know nothing of each other: each has lines of its own. What real processes do in one file shows it. */
+/**
+ * An engine whose processes know nothing of each other: each has lines of its own. What real processes do in one file
+ * shows it.
+ */
 import { memory } from '../../../src/engines/memory/engine.ts'
 import { builtModule } from '../../built.ts'
 import type { Defect } from './defect.ts'

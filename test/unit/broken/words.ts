@@ -43,26 +43,35 @@ export const wordDefects: readonly Defect[] = [
       renew: async (places, signal) => [...(await engine.renew(places, signal))].reverse(),
     }),
   ),
-  defect('fails a whole batch for one claim too many', ['a claim too many fails alone: the others of its batch are served'], (engine) => ({
-    async enter(claims, signal) {
-      const standings = await engine.enter(claims, signal)
-      const failed = standings.find(({ state }) => state === 'failed')
-      if (failed !== undefined) throw new EngineError('memory', 'full', { outcome: 'not-applied' })
-      return standings
-    },
-  })),
+  defect(
+    'fails a whole batch for one claim too many',
+    ['a claim too many fails alone: the others of its batch are served'],
+    (engine) => ({
+      async enter(claims, signal) {
+        const standings = await engine.enter(claims, signal)
+        const failed = standings.find(({ state }) => state === 'failed')
+        if (failed !== undefined) throw new EngineError('memory', 'full', { outcome: 'not-applied' })
+        return standings
+      },
+    }),
+  ),
   defect(
     'lets a line grow without end',
     ['10000 waiters, or as many as the line takes, are served in order, and one more is refused'],
-    (engine) => answering(engine, (standing) => (standing.state === 'failed' ? { state: 'waiting', ahead: null } : standing)),
+    (engine) =>
+      answering(engine, (standing) => (standing.state === 'failed' ? { state: 'waiting', ahead: null } : standing)),
     { limitMs: 6_000 },
   ),
-  defect('forgets a claim of a full batch', ['a full batch of enters, renewals and leaves is answered in full'], (engine) => ({
-    enter: async (claims, signal) => {
-      const standings = await engine.enter(claims.slice(0, 999), signal)
-      return claims.map((_, index) => standings[index] ?? { state: 'waiting', ahead: null })
-    },
-  })),
+  defect(
+    'forgets a claim of a full batch',
+    ['a full batch of enters, renewals and leaves is answered in full'],
+    (engine) => ({
+      enter: async (claims, signal) => {
+        const standings = await engine.enter(claims.slice(0, 999), signal)
+        return claims.map((_, index) => standings[index] ?? { state: 'waiting', ahead: null })
+      },
+    }),
+  ),
   defect(
     'sends no news',
     [
@@ -104,7 +113,9 @@ export const wordDefects: readonly Defect[] = [
         },
         renew: async (places, signal) =>
           (await engine.renew(places, signal)).map((standing, index) =>
-            standing.state === 'held' && waiting.has(places[index]?.id ?? '') ? { state: 'waiting', ahead: null } : standing,
+            standing.state === 'held' && waiting.has(places[index]?.id ?? '')
+              ? { state: 'waiting', ahead: null }
+              : standing,
           ),
       }
     },
@@ -128,7 +139,11 @@ export const wordDefects: readonly Defect[] = [
       'a waiter that is evicted gives up instead of coming back',
       'a holder that is evicted learns of it: its signal aborts and its work is told',
     ],
-    (engine) => answering(engine, (standing): Standing => (standing.state === 'gone' ? { state: 'gone', why: 'unknown' } : standing)),
+    (engine) =>
+      answering(
+        engine,
+        (standing): Standing => (standing.state === 'gone' ? { state: 'gone', why: 'unknown' } : standing),
+      ),
   ),
   defect(
     'frees at once what should expire',

@@ -1,7 +1,7 @@
 -- What the calls have in common: how they begin, how they wake whoever they have let hold, and how one listens.
 
--- Whatever isolation level and access mode this connection has: whoever waited for a lock has to read what is there now. And one row that somebody has locked for good must not
--- hold up the rest for the usual fifty seconds.
+-- Whatever isolation level and access mode this connection has: whoever waited for a lock has to read what is there
+-- now. And one row that somebody has locked for good must not hold up the rest for the usual fifty seconds.
 CREATE PROCEDURE `holdfast_begin`() SQL SECURITY INVOKER
 BEGIN
   COMMIT AND NO CHAIN NO RELEASE;
@@ -12,8 +12,8 @@ BEGIN
 END
 //
 
--- Whether a line is locked by somebody else; if not, we have it. For those who have waited for its batch once already, in vain. (Two statements: what is asked inside of SET or IF
--- waits for locks.)
+-- Whether a line is locked by somebody else; if not, we have it. For those who have waited for its batch once already,
+-- in vain. (Two statements: what is asked inside of SET or IF waits for locks.)
 CREATE PROCEDURE `holdfast_try`(IN own_key VARBINARY(512), OUT is_locked BOOLEAN) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_had, is_there BOOLEAN DEFAULT FALSE;
@@ -23,11 +23,14 @@ BEGIN
 END
 //
 
--- Wake clients, each named by 32 hexadecimal digits. Whoever listens waits in the server, on a connection that has a named lock, and the server says which connection that is: so
--- nobody else's query is ever killed, however old what is stored of a client. Who is not there, or not ours to wake, finds out by itself.
+-- Wake clients, each named by 32 hexadecimal digits. Whoever listens waits in the server, on a connection that has a
+-- named lock, and the server says which connection that is: so nobody else's query is ever killed, however old what is
+-- stored of a client. Who is not there, or not ours to wake, finds out by itself.
 --
--- One who sleeps is woken with care: one after the other, and not again before he is up. In MariaDB all who sleep share one mutex. Somebody who is woken asks, while he has it, for what
--- whoever wakes him holds; who in turn, if the mutex is not free, tries again for two seconds, and nobody is woken meanwhile. (THD::abort_current_cond_wait, Interruptible_wait::wait.)
+-- One who sleeps is woken with care: one after the other, and not again before he is up. In MariaDB all who sleep share
+-- one mutex. Somebody who is woken asks, while he has it, for what whoever wakes him holds; who in turn, if the mutex
+-- is not free, tries again for two seconds, and nobody is woken meanwhile. (THD::abort_current_cond_wait,
+-- Interruptible_wait::wait.)
 CREATE PROCEDURE `holdfast_wake`(IN clients LONGTEXT CHARACTER SET ascii) SQL SECURITY INVOKER
 BEGIN
   DECLARE thread, its_query BIGINT;
@@ -55,12 +58,15 @@ BEGIN
 END
 //
 
--- Wait until there is news for `me`, or for so many seconds. Answers rows of key, id, token, whether it was evicted, when it expires, when the news was made, and what time it is.
+-- Wait until there is news for `me`, or for so many seconds. Answers rows of key, id, token, whether it was evicted,
+-- when it expires, when the news was made, and what time it is.
 --
--- One of all who listen sleeps: the watch. The others wait for it to end, and so do not sleep, but can be woken all the same; should it end, the next one is the watch.
+-- One of all who listen sleeps: the watch. The others wait for it to end, and so do not sleep, but can be woken all the
+-- same; should it end, the next one is the watch.
 --
--- What was told before is the caller's memory: `newest_us`, the time of the newest, and of those less than `margin_us` older the ids, with a minus if evicted, in the list `told`. What is older still is old. But if
--- the clock was set back since, all that is news is older than the newest, and so the clock counts.
+-- What was told before is the caller's memory: `newest_us`, the time of the newest, and of those less than `margin_us`
+-- older the ids, with a minus if evicted, in the list `told`. What is older still is old. But if the clock was set back
+-- since, all that is news is older than the newest, and so the clock counts.
 CREATE PROCEDURE `holdfast_listen`(IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_there BOOLEAN DEFAULT FALSE;

@@ -1,5 +1,6 @@
--- Enter lines. The batch has claims in the order of their keys, each `key id holder weight limit ttl waits;`, with key, id and holder in hexadecimal. `me` is the client's name.
--- `patient`: wait a moment for a line that somebody has locked; else leave that claim out.
+-- Enter lines. The batch has claims in the order of their keys, each `key id holder weight limit ttl waits;`, with key,
+-- id and holder in hexadecimal. `me` is the client's name. `patient`: wait a moment for a line that somebody has
+-- locked; else leave that claim out.
 --
 -- Answers one row. For each claim, separated by blanks, one of
 --     <token>               it holds
@@ -82,15 +83,16 @@ BEGIN
 END
 //
 
--- Enter a line that has no row. The answer is '' if somebody was faster, be it an earlier call of ours for the same entry: that has to be renewed, since what lives as long as that call said may be
--- over before what we answer.
+-- Enter a line that has no row. The answer is '' if somebody was faster, be it an earlier call of ours for the same
+-- entry: that has to be renewed, since what lives as long as that call said may be over before what we answer.
 CREATE PROCEDURE `holdfast_make`(
   IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512), IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN now_us BIGINT, IN me BINARY(16),
   OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_token, lowest BIGINT;
-  -- Whoever is second waits here, and then has the row locked. With INSERT IGNORE, two who wait for a third could end in a deadlock.
+  -- Whoever is second waits here, and then has the row locked. With INSERT IGNORE, two who wait for a third could end
+  -- in a deadlock.
   INSERT INTO `holdfast_line` (k, token, due_at, id, holder, client, weight, lim, ttl, since)
     VALUES (own_key, now_us, now_us + own_ttl, own_id, own_holder, me, own_weight, own_lim, own_ttl, now_us)
     ON DUPLICATE KEY UPDATE k = own_key;

@@ -1,5 +1,6 @@
--- Evict the entry with this token. A holder's renewals are refused, so that it goes when it expires; `at_once`, or a waiter, goes now, and is remembered until it would have
--- expired. Answers one row: `1` if there was such an entry, else `0`; and the news for `me`.
+-- Evict the entry with this token. A holder's renewals are refused, so that it goes when it expires; `at_once`, or a
+-- waiter, goes now, and is remembered until it would have expired. Answers one row: `1` if there was such an entry,
+-- else `0`; and the news for `me`.
 CREATE PROCEDURE `holdfast_evict`(IN own_key VARBINARY(512), IN own_token BIGINT, IN at_once BOOLEAN, IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_id, own_client BINARY(16);

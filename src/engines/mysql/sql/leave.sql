@@ -1,5 +1,7 @@
--- Leave lines, and let those hold who now can. The batch has places in the order of their keys, each `key id;`, in hexadecimal; `patient` as in holdfast_enter. Answers one row: for
--- each place, separated by blanks, `1` if it was in the line and nobody is there now, `2` if it was and others are, `0` if it was not, `l` if the line is locked; and the news for `me`.
+-- Leave lines, and let those hold who now can. The batch has places in the order of their keys, each `key id;`, in
+-- hexadecimal; `patient` as in holdfast_enter. Answers one row: for each place, separated by blanks, `1` if it was in
+-- the line and nobody is there now, `2` if it was and others are, `0` if it was not, `l` if the line is locked; and the
+-- news for `me`.
 CREATE PROCEDURE `holdfast_leave`(IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);

@@ -1,11 +1,15 @@
--- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no more than the smallest limit up to and including it.
+-- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no
+-- more than the smallest limit up to and including it.
 --
--- A line is opened, which locks it; its sums are handed on, and written once, by holdfast_settle. `me` is the client that asks. Whoever begins to hold, or is evicted, is told: one of ours
--- by @holdfast_news, which goes back with the answer (`key id token microseconds;`, without a token if it was evicted); one of somebody else by a mark on its entry, and by
+-- A line is opened, which locks it; its sums are handed on, and written once, by holdfast_settle. `me` is the client
+-- that asks. Whoever begins to hold, or is evicted, is told: one of ours by @holdfast_news, which goes back with the
+-- answer (`key id token microseconds;`, without a token if it was evicted); one of somebody else by a mark on its
+-- entry, and by
 -- @holdfast_wakes, the clients to be woken after the commit. (These two are no parameters, because MariaDB writes the values of all parameters into the text of each statement.)
 
--- Lock a line, remove what has expired from it, and say who is there. `last_token` is null if it has no row, and then nothing is locked. `due` is null if nobody is there. If one is alone,
--- `its_id` is its id, and the sums are about it; of a crowd, they are those of its row.
+-- Lock a line, remove what has expired from it, and say who is there. `last_token` is null if it has no row, and then
+-- nothing is locked. `due` is null if nobody is there. If one is alone, `its_id` is its id, and the sums are about it;
+-- of a crowd, they are those of its row.
 CREATE PROCEDURE `holdfast_open`(
   IN own_key VARBINARY(512), IN me BINARY(16),
   OUT now_us BIGINT, OUT last_token BIGINT, OUT due BIGINT, OUT is_crowd BOOLEAN, OUT its_id BINARY(16), OUT is_evicted BOOLEAN,
@@ -30,7 +34,8 @@ BEGIN
 END
 //
 
--- Make the only entry of a line the first of a crowd. (A connection can be told that an empty text is null; a procedure keeps the mode that it was made in.)
+-- Make the only entry of a line the first of a crowd. (A connection can be told that an empty text is null; a procedure
+-- keeps the mode that it was made in.)
 CREATE PROCEDURE `holdfast_spread`(IN own_key VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
   INSERT INTO `holdfast_entry` (k, token, id, holder, client, weight, lim, ttl, expires_at, since, held_since, evicted, outlives)
@@ -72,7 +77,8 @@ BEGIN
 END
 //
 
--- Settle a crowd: what has expired goes, and then the front gets what it can have. Expiries stay as they are: a grant never changes one. Writes the sums.
+-- Settle a crowd: what has expired goes, and then the front gets what it can have. Expiries stay as they are: a grant
+-- never changes one. Writes the sums.
 CREATE PROCEDURE `holdfast_settle`(
   IN own_key VARBINARY(512), IN now_us BIGINT, IN me BINARY(16),
   IN last_token BIGINT, INOUT due BIGINT, INOUT held INT, INOUT held_weight BIGINT, INOUT held_lim INT, INOUT held_lims INT, INOUT held_until BIGINT, INOUT waiting INT
@@ -112,11 +118,12 @@ BEGIN
 END
 //
 
--- Where a waiter stands, with the number of those ahead where it is known, and when to look again should nothing be heard (microseconds from now):
+-- Where a waiter stands, with the number of those ahead where it is known, and when to look again should nothing be
+-- heard (microseconds from now):
 --     w:<ahead>:<us>        the first in line: when the next one can expire
 --     q:<ahead>:<us>        behind others: when the first in line can expire, who then did not look
--- The first in line, whose renewals come at a third of its ttl, sees to it that the time does not come in between while everybody renews. `first_token` and `first_expiry` are those of
--- the first in line, if they are known.
+-- The first in line, whose renewals come at a third of its ttl, sees to it that the time does not come in between while
+-- everybody renews. `first_token` and `first_expiry` are those of the first in line, if they are known.
 CREATE PROCEDURE `holdfast_patience`(
   IN own_key VARBINARY(512), IN own_token BIGINT, IN own_ttl BIGINT, INOUT due BIGINT, IN held_until BIGINT, IN ahead VARCHAR(10) CHARACTER SET ascii, IN now_us BIGINT,
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
@@ -138,7 +145,8 @@ BEGIN
 END
 //
 
--- Renew an entry of a crowd; `outlives` if it is to stand there without its owner from now on. Say where it stands: its token if it holds, as above if it waits, and if it is gone `e` (evicted) or `u` (unknown).
+-- Renew an entry of a crowd; `outlives` if it is to stand there without its owner from now on. Say where it stands: its
+-- token if it holds, as above if it waits, and if it is gone `e` (evicted) or `u` (unknown).
 CREATE PROCEDURE `holdfast_again`(
   IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_ttl BIGINT, IN own_outlives BOOLEAN, IN now_us BIGINT, INOUT due BIGINT, IN held_until BIGINT,
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii

@@ -1,7 +1,9 @@
--- Looking at lines. Each answers with one statement, so that nobody is seen on the way from a line's row to a crowd, or not at all.
+-- Looking at lines. Each answers with one statement, so that nobody is seen on the way from a line's row to a crowd, or
+-- not at all.
 
--- Who is in a line. What has expired goes first. Answers a row for each entry, in order: id, holder, whether it holds, token, weight, limit, and in microseconds its ttl, what is left of
--- it, how long it has been there, and how long it has held. And one row: `free`, if nobody is there and the line has a row all the same; and the news for `me`.
+-- Who is in a line. What has expired goes first. Answers a row for each entry, in order: id, holder, whether it holds,
+-- token, weight, limit, and in microseconds its ttl, what is left of it, how long it has been there, and how long it
+-- has held. And one row: `free`, if nobody is there and the line has a row all the same; and the news for `me`.
 CREATE PROCEDURE `holdfast_inspect`(IN own_key VARBINARY(512), IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   -- The line: see holdfast_open.
@@ -43,9 +45,10 @@ BEGIN
 END
 //
 
--- Lines with somebody in them, a page of them, in the order of their keys: from `from_key` on, or after it, and before `to_key`, if it is not null. What has expired goes first, except
--- where somebody has locked the line.
--- Answers rows of key, how many hold and how many wait. And one row: the last key of the page, in hexadecimal, or '' if there are no more; and the news for `me`.
+-- Lines with somebody in them, a page of them, in the order of their keys: from `from_key` on, or after it, and before
+-- `to_key`, if it is not null. What has expired goes first, except where somebody has locked the line. Answers rows of
+-- key, how many hold and how many wait. And one row: the last key of the page, in hexadecimal, or '' if there are no
+-- more; and the news for `me`.
 CREATE PROCEDURE `holdfast_list`(IN from_key VARBINARY(512), IN after_it BOOLEAN, IN to_key VARBINARY(513), IN most INT, IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key, last_key VARBINARY(512);

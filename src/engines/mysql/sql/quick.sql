@@ -1,8 +1,11 @@
--- A whole batch of renewals at once. What nearly always happens is that each entry is alone in its line. Then a batch is two statements, and not several for each item. If it is otherwise,
--- nothing has happened, the answer is '', and the batch goes item by item.
+-- A whole batch of renewals at once. What nearly always happens is that each entry is alone in its line. Then a batch
+-- is two statements, and not several for each item. If it is otherwise, nothing has happened, the answer is '', and the
+-- batch goes item by item.
 --
--- `its_keys` and `its_ids` are lists of literals, in the order of the keys, and no key is there twice. Statements are put together here, since a procedure has no lists for parameters. They
--- lock in the order of keys, as everybody does; whoever gives up lets go of all locks, and begins anew. (Entering and leaving need no procedure for this: see several.ts.)
+-- `its_keys` and `its_ids` are lists of literals, in the order of the keys, and no key is there twice. Statements are
+-- put together here, since a procedure has no lists for parameters. They lock in the order of keys, as everybody does;
+-- whoever gives up lets go of all locks, and begins anew. (Entering and leaving need no procedure for this: see
+-- several.ts.)
 
 -- Run @holdfast_sql. (No parameter either: see line.sql.)
 CREATE PROCEDURE `holdfast_run`(OUT changed INT) SQL SECURITY INVOKER
@@ -14,8 +17,9 @@ BEGIN
 END
 //
 
--- All with one ttl. The time is from before the statement waited for rows, and a later renewal may have been answered meanwhile: so what has that ttl already is not cut short, unless by a clock
--- that was set back far. If each of them is alone in its line, answers rows of their tokens, in the order of the batch.
+-- All with one ttl. The time is from before the statement waited for rows, and a later renewal may have been answered
+-- meanwhile: so what has that ttl already is not cut short, unless by a clock that was set back far. If each of them is
+-- alone in its line, answers rows of their tokens, in the order of the batch.
 CREATE PROCEDURE `holdfast_quick_renew`(
   IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT, IN own_ttl BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER

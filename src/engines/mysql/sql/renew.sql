@@ -1,6 +1,8 @@
--- Renew entries. The batch has places in the order of their keys, each `key id ttl outlives;`, with key and id in hexadecimal; `patient` as in holdfast_enter.
--- `outlives` is 1 for an entry that is to stand in the line without its owner: a plain renewal, from before, that comes later does not cut it short. Answers one row: for each place,
--- separated by blanks, its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`, `l` as in holdfast_enter; and the news for `me`.
+-- Renew entries. The batch has places in the order of their keys, each `key id ttl outlives;`, with key and id in
+-- hexadecimal; `patient` as in holdfast_enter. `outlives` is 1 for an entry that is to stand in the line without its
+-- owner: a plain renewal, from before, that comes later does not cut it short. Answers one row: for each place,
+-- separated by blanks, its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`, `l` as
+-- in holdfast_enter; and the news for `me`.
 --
 -- A waiter's renewal is also its poll: what is in its way and has expired goes.
 CREATE PROCEDURE `holdfast_renew`(IN batch LONGTEXT CHARACTER SET ascii, IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER

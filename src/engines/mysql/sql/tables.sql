@@ -1,10 +1,12 @@
 -- What is stored. Times and ttls are microseconds, by the server's clock, in UTC.
 --
--- A line has one row. While one entry is alone in it, which is nearly always, the row is that entry, and entering, renewing and leaving change one row each. With a second one the
--- line is a *crowd*: its entries are rows of their own, and the line's row has their sums. Whoever changes a line has locked its row; entries are touched only under that lock, and
--- lines are locked in the order of their keys.
+-- A line has one row. While one entry is alone in it, which is nearly always, the row is that entry, and entering,
+-- renewing and leaving change one row each. With a second one the line is a *crowd*: its entries are rows of their own,
+-- and the line's row has their sums. Whoever changes a line has locked its row; entries are touched only under that
+-- lock, and lines are locked in the order of their keys.
 --
--- The row stays for a moment when everybody has left, and has the last token. When it is removed, that token goes into `floor`: so tokens never go back.
+-- The row stays for a moment when everybody has left, and has the last token. When it is removed, that token goes into
+-- `floor`: so tokens never go back.
 CREATE TABLE IF NOT EXISTS `holdfast_meta` (
   one TINYINT NOT NULL PRIMARY KEY,
   format INT NOT NULL,
@@ -21,7 +23,8 @@ CREATE TABLE IF NOT EXISTS `holdfast_line` (
   token BIGINT NOT NULL, -- the last one of this line
   due_at BIGINT NOT NULL, -- when the only entry expires, or in a crowd, before which nothing does; 0 if nobody is there
 
-  -- The only entry, which holds; `token` is its own. When it has left, its id stays until the next one comes: a row whose size stays the same is changed in place.
+  -- The only entry, which holds; `token` is its own. When it has left, its id stays until the next one comes: a row
+  -- whose size stays the same is changed in place.
   id BINARY(16),
   holder VARBINARY(512),
   client BINARY(16),
@@ -32,7 +35,8 @@ CREATE TABLE IF NOT EXISTS `holdfast_line` (
   evicted TINYINT NOT NULL DEFAULT 0, -- 1: its renewals are refused
   outlives TINYINT NOT NULL DEFAULT 0, -- 1: it stands here without its owner, and what that one had sent before, and comes late, does not cut it short
 
-  -- A crowd. Those who hold: how many, what they weigh, the smallest of their limits, how many have it, and the last of them, since they are the front of the line.
+  -- A crowd. Those who hold: how many, what they weigh, the smallest of their limits, how many have it, and the last of
+  -- them, since they are the front of the line.
   crowd TINYINT NOT NULL DEFAULT 0,
   held INT NOT NULL DEFAULT 0,
   held_weight BIGINT NOT NULL DEFAULT 0,
@@ -43,8 +47,9 @@ CREATE TABLE IF NOT EXISTS `holdfast_line` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
 
--- The entries of crowds. What expires next is not in an index, which every renewal would have to change: a line is walked for it, but only when the time that was found so has nearly
--- come, so that a walk of n entries is shared by the n renewals in between.
+-- The entries of crowds. What expires next is not in an index, which every renewal would have to change: a line is
+-- walked for it, but only when the time that was found so has nearly come, so that a walk of n entries is shared by the
+-- n renewals in between.
 CREATE TABLE IF NOT EXISTS `holdfast_entry` (
   k VARBINARY(512) NOT NULL,
   token BIGINT NOT NULL,

@@ -1,9 +1,11 @@
 -- Removing the rows of lines that nobody is in.
 
--- Remove the rows of these lines, a list of literals, if they are free. The highest of their tokens is kept, as a floor for whoever comes next.
+-- Remove the rows of these lines, a list of literals, if they are free. The highest of their tokens is kept, as a floor
+-- for whoever comes next.
 --
--- The floor is locked first. Whoever enters a line that has no row reads the floor either after the row is there (see holdfast_make), and so sees what was removed before; or
--- with a lock of its own (see single.ts), and so does not read it while rows are on their way out.
+-- The floor is locked first. Whoever enters a line that has no row reads the floor either after the row is there (see
+-- holdfast_make), and so sees what was removed before; or with a lock of its own (see single.ts), and so does not read
+-- it while rows are on their way out.
 CREATE PROCEDURE `holdfast_tidy`(IN its_keys LONGTEXT CHARACTER SET ascii, IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
@@ -62,8 +64,8 @@ BEGIN
 END
 //
 
--- Of the lines after this key, in order, look at `most`. Answers rows of the keys of those that may be free, or in which somebody may have expired; and one row with the last key that was
--- looked at, null if that was the end.
+-- Of the lines after this key, in order, look at `most`. Answers rows of the keys of those that may be free, or in
+-- which somebody may have expired; and one row with the last key that was looked at, null if that was the end.
 CREATE PROCEDURE `holdfast_due`(IN after_key VARBINARY(512), IN most INT) SQL SECURITY INVOKER
 BEGIN
   DECLARE last_key VARBINARY(512);

@@ -1,15 +1,16 @@
 -- Enter lines, in the order of the arrays.
 --
--- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `mine` is the client's name; `patience_ms`, how long to wait for a row that somebody has locked.
--- The answer has for each claim, separated by blanks, one of
+-- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `mine` is the client's name; `patience_ms`, how long
+-- to wait for a row that somebody has locked. The answer has for each claim, separated by blanks, one of
 --     <token>               it holds
 --     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_patience_1)
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f               gone: evicted, or unknown; the line is full
 -- and after a line break, if there is any, the news for `mine`, as a JSON array.
 --
--- Nearly always every line is free. Then one statement does it all: it locks each row, in the order of their keys, and takes those that are free. What is left goes one by
--- one; all rows are locked by then, and each statement from here on sees them as they are now, and not as they were when the wait for a lock began.
+-- Nearly always every line is free. Then one statement does it all: it locks each row, in the order of their keys, and
+-- takes those that are free. What is left goes one by one; all rows are locked by then, and each statement from here on
+-- sees them as they are now, and not as they were when the wait for a lock began.
 CREATE OR REPLACE FUNCTION public.holdfast_enter_1(
   keys text[], ids text[], holders text[], weights integer[], limits integer[], ttls bigint[], waits boolean[], nth integer[],
   mine text, patience_ms integer
@@ -110,7 +111,8 @@ BEGIN
   RETURN joined.answer || coalesce(E'\n' || to_json(opened.news), '');
 END $$;
 
--- Tokens of rows that were not there before, raised above the floor: the clock was set back, or we stood still in between.
+-- Tokens of rows that were not there before, raised above the floor: the clock was set back, or we stood still in
+-- between.
 CREATE OR REPLACE FUNCTION public.holdfast_raise_1(keys text[], answers text[], lowest bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE

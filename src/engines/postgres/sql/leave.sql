@@ -1,8 +1,10 @@
--- Leave lines, in the order of the arrays, and let those hold who now can. The answer has for each place `1` if it was in the line, `2` if it was and the disk has not been
--- waited for, else `0`, without blanks; and after a line break, if there is any, the news for `mine`, as a JSON array.
+-- Leave lines, in the order of the arrays, and let those hold who now can. The answer has for each place `1` if it was
+-- in the line, `2` if it was and the disk has not been waited for, else `0`, without blanks; and after a line break, if
+-- there is any, the news for `mine`, as a JSON array.
 --
--- A call that only hands over does not wait for the disk. The next holder's entry is there already: should the server crash before the rest is, it finds the line
--- as it was, and nobody else is let in before that next holder. Whoever left is told, so that it can leave once more after a crash.
+-- A call that only hands over does not wait for the disk. The next holder's entry is there already: should the server
+-- crash before the rest is, it finds the line as it was, and nobody else is let in before that next holder. Whoever
+-- left is told, so that it can leave once more after a crash.
 CREATE OR REPLACE FUNCTION public.holdfast_leave_1(keys text[], ids text[], mine text, patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -46,9 +48,11 @@ BEGIN
   RETURN array_to_string(answers, '') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- Leave one line: the same, for the usual holder, which goes alone, and leaves the line free or to the first who waits. Whoever waits for a hand-off waits for each statement, so
--- there are few: the first frees a line that was its alone, and in a crowd with one mutex's holder (nothing has expired, and somebody waits) it passes the line on to the first who
--- waits. If that turns out to be wrong, because it is not ours to pass on, or the first is no mutex, it is taken back.
+-- Leave one line: the same, for the usual holder, which goes alone, and leaves the line free or to the first who waits.
+-- Whoever waits for a hand-off waits for each statement, so there are few: the first frees a line that was its alone,
+-- and in a crowd with one mutex's holder (nothing has expired, and somebody waits) it passes the line on to the first
+-- who waits. If that turns out to be wrong, because it is not ours to pass on, or the first is no mutex, it is taken
+-- back.
 CREATE OR REPLACE FUNCTION public.holdfast_free_1(own_key text, own_id text, mine text, patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,11 @@
--- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no more than the smallest limit up to and including it.
+-- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no
+-- more than the smallest limit up to and including it.
 --
--- These functions work on a line's row as a value: it is opened (read and locked), changed, and saved once, however many entries of a batch are in it.
+-- These functions work on a line's row as a value: it is opened (read and locked), changed, and saved once, however
+-- many entries of a batch are in it.
 
--- A line as it is now: locked, without what has expired. `was` is the row as it is stored; both are null if there is none.
+-- A line as it is now: locked, without what has expired. `was` is the row as it is stored; both are null if there is
+-- none.
 CREATE OR REPLACE FUNCTION public.holdfast_open_1(
   own_key text, mine text, INOUT news json[], OUT line public.holdfast_line, OUT was public.holdfast_line
 ) LANGUAGE plpgsql AS $$
@@ -73,7 +76,8 @@ BEGIN
   RETURN line;
 END $$;
 
--- Settle a crowd: what has expired goes, and the front gets what it can have. Whoever begins to hold is told. Expiries stay as they are: a grant never changes one.
+-- Settle a crowd: what has expired goes, and the front gets what it can have. Whoever begins to hold is told. Expiries
+-- stay as they are: a grant never changes one.
 CREATE OR REPLACE FUNCTION public.holdfast_settle_1(INOUT line public.holdfast_line, INOUT news json[], mine text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -117,16 +121,16 @@ BEGIN
   END LOOP;
 END $$;
 
--- The first who waits: the first after the last who holds. Without sorting, only the index of the line's order can tell, and reads one entry; else PostgreSQL, which thinks that
--- lines are short, would read them all.
+-- The first who waits: the first after the last who holds. Without sorting, only the index of the line's order can
+-- tell, and reads one entry; else PostgreSQL, which thinks that lines are short, would read them all.
 CREATE OR REPLACE FUNCTION public.holdfast_first_1(own_key text, held_until bigint)
 RETURNS bigint LANGUAGE plpgsql SET enable_sort = off AS $$
 BEGIN
   RETURN (SELECT e.token FROM public.holdfast_entry e WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
 END $$;
 
--- A letter to the owner of an entry: that it holds, by which token and for how long (ms); or, without a token, that it was evicted. If it is one of `mine` (the client that
--- asks), it goes with the answer, else by a notification.
+-- A letter to the owner of an entry: that it holds, by which token and for how long (ms); or, without a token, that it
+-- was evicted. If it is one of `mine` (the client that asks), it goes with the answer, else by a notification.
 CREATE OR REPLACE FUNCTION public.holdfast_tell_1(news json[], mine text, entry public.holdfast_entry, held_token bigint, held_for_ms numeric)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -154,7 +158,8 @@ BEGIN
   RETURN public.holdfast_hold_1(line, line.token, line.weight, line."limit");
 END $$;
 
--- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. From one that outlives its process, nothing is taken by who does not say so again.
+-- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. From one that outlives
+-- its process, nothing is taken by who does not say so again.
 CREATE OR REPLACE FUNCTION public.holdfast_again_1(INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -194,8 +199,9 @@ BEGIN
   END IF;
 END $$;
 
--- Where a waiter stands: `w` for the first in line, and when the next one of those who hold can expire; `q` for one behind it, and when the first in line can expire (both
--- in ms from now). Should nothing be heard, that is when to look again.
+-- Where a waiter stands: `w` for the first in line, and when the next one of those who hold can expire; `q` for one
+-- behind it, and when the first in line can expire (both in ms from now). Should nothing be heard, that is when to look
+-- again.
 CREATE OR REPLACE FUNCTION public.holdfast_patience_1(line public.holdfast_line, own_token bigint, ahead text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- Look at a line: a JSON array of its entries, those who hold first, each as an array: id, holder, whether it holds, token, weight, limit, ttl, and the
--- times (ms) until it expires, since it entered, since it holds. A line whose time has come is settled first, unless somebody else has it locked.
+-- Look at a line: a JSON array of its entries, those who hold first, each as an array: id, holder, whether it holds,
+-- token, weight, limit, ttl, and the times (ms) until it expires, since it entered, since it holds. A line whose time
+-- has come is settled first, unless somebody else has it locked.
 CREATE OR REPLACE FUNCTION public.holdfast_inspect_1(own_key text, mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,8 +30,8 @@ BEGIN
   RETURN coalesce(entries, '[]') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- A page of lines from a key on, as a JSON array: key, how many hold, how many wait. Lines in which nobody is are left out, unless one is the last of the page: it
--- says where the next page begins.
+-- A page of lines from a key on, as a JSON array: key, how many hold, how many wait. Lines in which nobody is are left
+-- out, unless one is the last of the page: it says where the next page begins.
 CREATE OR REPLACE FUNCTION public.holdfast_list_1(first_key text, after_it boolean, most integer, mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -6,7 +6,8 @@ RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   done text;
 BEGIN
-  -- In a stricter isolation level all statements of a function see one snapshot, and a line could be read as it was before the wait for its lock.
+  -- In a stricter isolation level all statements of a function see one snapshot, and a line could be read as it was
+  -- before the wait for its lock.
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'transactions are % here', current_setting('transaction_isolation') USING ERRCODE = 'HF001';
   END IF;

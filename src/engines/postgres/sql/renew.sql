@@ -1,5 +1,6 @@
--- Renew entries, in the order of the arrays: set their expiry to now + ttl, and say where they stand. What is gone stays gone. `outlive`: which of them are to outlive their
--- process from now on. The answer is that of holdfast_enter_1.
+-- Renew entries, in the order of the arrays: set their expiry to now + ttl, and say where they stand. What is gone
+-- stays gone. `outlive`: which of them are to outlive their process from now on. The answer is that of
+-- holdfast_enter_1.
 CREATE OR REPLACE FUNCTION public.holdfast_renew_1(keys text[], ids text[], ttls bigint[], outlive boolean[], mine text, patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

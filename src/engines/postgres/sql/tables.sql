@@ -1,10 +1,12 @@
 -- What is stored.
 --
--- A line has one row. While one entry is alone in it, which is nearly always, that entry is in the row itself, and entering, renewing and leaving are one
--- update each, in place. With a second one the line is a *crowd*: its entries are rows of their own, and the line's row has their sums, so that nothing ever
--- walks a line. Whoever changes a line has locked its row; entries are touched only under that lock, and lines are locked in the order of their keys.
+-- A line has one row. While one entry is alone in it, which is nearly always, that entry is in the row itself, and
+-- entering, renewing and leaving are one update each, in place. With a second one the line is a *crowd*: its entries
+-- are rows of their own, and the line's row has their sums, so that nothing ever walks a line. Whoever changes a line
+-- has locked its row; entries are touched only under that lock, and lines are locked in the order of their keys.
 --
--- Times are the server's, by clock_timestamp(): now() would be the time at which a transaction began to wait for a lock.
+-- Times are the server's, by clock_timestamp(): now() would be the time at which a transaction began to wait for a
+-- lock.
 DO $$
 BEGIN
   -- Keys are any Unicode; another encoding could not store all of them.
@@ -43,8 +45,9 @@ CREATE TABLE IF NOT EXISTS public.holdfast_line (
   ttl_ms bigint,
   expires_at timestamptz,
   since timestamptz,
-  -- Who hears of it: the name of a channel; '' for those who cannot listen. Null for one that is to outlive its process: whoever left it there waits for nothing, and a
-  -- plain renewal of before that comes late does not cut it short.
+  -- Who hears of it: the name of a channel; '' for those who cannot listen. Null for one that is to outlive its
+  -- process: whoever left it there waits for nothing, and a plain renewal of before that comes late does not cut it
+  -- short.
   client text,
   evicted boolean NOT NULL DEFAULT false,
 
@@ -86,8 +89,9 @@ CREATE TABLE IF NOT EXISTS public.holdfast_entry (
 
 CREATE INDEX IF NOT EXISTS holdfast_entry_id ON public.holdfast_entry (id);
 
--- A function keeps its plans, whatever becomes of the tables. So for each question there is one index that can answer it: that of the line's order, or that of ids. (Where an
--- entry is looked for by its id, `key || ''` keeps the other one out.) And PostgreSQL reads a small table from end to end. Both are therefore given some pages that stay, by rows
+-- A function keeps its plans, whatever becomes of the tables. So for each question there is one index that can answer
+-- it: that of the line's order, or that of ids. (Where an entry is looked for by its id, `key || ''` keeps the other
+-- one out.) And PostgreSQL reads a small table from end to end. Both are therefore given some pages that stay, by rows
 -- that come and go here.
 DO $$
 BEGIN

@@ -1,5 +1,6 @@
--- Remove the rows of these lines, if nobody is in them. The highest of their tokens is kept, as a floor for whoever comes next: however often a key comes and goes, and
--- whatever the clock does meanwhile, its tokens do not go back. What is locked is in use, and left alone.
+-- Remove the rows of these lines, if nobody is in them. The highest of their tokens is kept, as a floor for whoever
+-- comes next: however often a key comes and goes, and whatever the clock does meanwhile, its tokens do not go back.
+-- What is locked is in use, and left alone.
 CREATE OR REPLACE FUNCTION public.holdfast_tidy_1(keys text[])
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
@@ -21,7 +22,8 @@ BEGIN
   RETURN removed;
 END $$;
 
--- The same for what processes that died have left behind, in all lines: not more often than once a minute, whoever asks.
+-- The same for what processes that died have left behind, in all lines: not more often than once a minute, whoever
+-- asks.
 CREATE OR REPLACE FUNCTION public.holdfast_sweep_1(mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -9,7 +9,8 @@
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
 --
--- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back (then the counter is ahead).
+-- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back
+-- (then the counter is ahead).
 local call = redis.call
 local time = call('TIME')
 local first_token = time[1] .. string.format('%06d', time[2])

@@ -3,7 +3,8 @@
 -- Declared before: call, now (ms).
 local UNBOUND = math.huge
 
--- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>". To a client that watches: "! - 0 <K>".
+-- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>".
+-- To a client that watches: "! - 0 <K>".
 local letters = {}
 
 -- Nil: it is none.

@@ -1,4 +1,5 @@
--- Look at the marks of a resource and do what is asked, in one step; or forget the marks. For holdfast/guards/redis; the rule is that of src/guards/marks.ts.
+-- Look at the marks of a resource and do what is asked, in one step; or forget the marks. For holdfast/guards/redis;
+-- the rule is that of src/guards/marks.ts.
 --
 -- KEYS   1: the marks, a hash of format, seen and written. 2 and on: the key of each command.
 -- ARGV   1: read, write or reset. 2: the token. Then, for each command: how many words it has besides its key, and those, its name first.

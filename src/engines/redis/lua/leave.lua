@@ -8,8 +8,9 @@
 
 local call = redis.call
 
--- Let the first in line hold, and nobody else: if it wants all there is, is alive, and nobody watches. Else nothing is changed.
--- Somebody waits for this script to end: so there is not one call more in it than needed, nor a number that is made text and back.
+-- Let the first in line hold, and nobody else: if it wants all there is, is alive, and nobody watches. Else nothing is
+-- changed. Somebody waits for this script to end: so there is not one call more in it than needed, nor a number that is
+-- made text and back.
 local function hand_over(K)
   local entries, queue, expiries = KEYS[2], KEYS[3], KEYS[4]
   if not entries then

@@ -1,4 +1,5 @@
--- The line, as Redis keeps it. Included after keys.lua and entry.lua, below a script's own first lines; not a script of its own.
+-- The line, as Redis keeps it; not a script of its own. Included after keys.lua and entry.lua, below a script's first
+-- lines.
 --
 -- What is stored for the lock K (a key with the user's prefix):
 --
@@ -18,9 +19,10 @@
 --   record       "<token> <flag> <weight> <limit> <ttl ms> <client> <holder>"
 --   flag         a: alive. o: alive, and to outlive its owner. e: evicted, its renewals are refused. x: evicted and out of the line, remembered until it would have expired
 --
--- One who holds is at K wherever possible: so it is renewed by one PEXPIRE, however many wait, and followed by one SET. Expiry is judged by the server's clock, entry
--- by entry. An entry that holds is gone when K is no longer ours: somebody deleted or replaced it, and may have let others in. A line is opened once
--- for each call, changed, and closed; all keys expire by themselves.
+-- One who holds is at K wherever possible: so it is renewed by one PEXPIRE, however many wait, and followed by one SET.
+-- Expiry is judged by the server's clock, entry by entry. An entry that holds is gone when K is no longer ours:
+-- somebody deleted or replaced it, and may have let others in. A line is opened once for each call, changed, and
+-- closed; all keys expire by themselves.
 --
 -- Declared before: now (ms), and what is in keys.lua and entry.lua.
 local MARK = 'hf1:line'

@@ -1,4 +1,5 @@
--- A place in line, and what is said of it. Included after line.lua by the scripts that answer where an entry stands; not a script of its own.
+-- A place in line, and what is said of it. Included after line.lua by the scripts that answer where an entry stands;
+-- not a script of its own.
 --
 -- An answer is one letter in `codes`, and what belongs to it in `firsts` and `seconds`, which the script has declared:
 --   H token         holds, for the ttl that was asked for
@@ -34,8 +35,9 @@ local function answers(...)
   return reply
 end
 
--- Waiting, and until when to be patient. The first in line looks when the next entry can expire. Whoever is behind it looks when the first has expired,
--- which then did not look: so a dead holder, and a dead process with a holder and waiters, are both noticed without anybody polling.
+-- Waiting, and until when to be patient. The first in line looks when the next entry can expire. Whoever is behind it
+-- looks when the first has expired, which then did not look: so a dead holder, and a dead process with a holder and
+-- waiters, are both noticed without anybody polling.
 local function answer_waiting(line, i, id, ahead)
   if line.fault then return answer(i, 'f', line.fault, line.detail) end
   line.first = line.first or line.waiting == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]

@@ -6,7 +6,8 @@
 --       5              for how long it watches unless it says so again (ms); 0: no longer
 -- Answer               for each line one character: 1 if the client was watching it, else 0
 --
--- A line that is watched is never in the form that the fast ways of enter.lua and leave.lua look for. So a line that nobody watches costs nothing more.
+-- A line that is watched is never in the form that the fast ways of enter.lua and leave.lua look for. So a line that
+-- nobody watches costs nothing more.
 local call = redis.call
 --#include keys
 local who, ttl = ARGV[4], tonumber(ARGV[5])

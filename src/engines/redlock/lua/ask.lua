@@ -11,7 +11,8 @@
 --                      the number, if the key is ours; t:<by>:<stranger>:<ahead>:<next>:<look (ms)>, taken; m:<now (ms)>, missing; e, evicted;
 --                      u:<kind>:<detail>, not a lock that anybody could wait for
 --
--- A key that is ours already, from an earlier attempt whose answer was lost, lives for the whole ttl again before it counts.
+-- A key that is ours already, from an earlier attempt whose answer was lost, lives for the whole ttl again before it
+-- counts.
 --
 -- The counter goes up by one for each key that is taken. Where there is none, its first number is what it begins at.
 if ARGV[3] == '1' and (ARGV[7] == 't' or ARGV[7] == 'w') then

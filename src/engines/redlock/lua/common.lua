@@ -23,8 +23,8 @@ local function now()
   return clock
 end
 
--- What a group has counted to. Where that is not known any more, it begins at the clock, in microseconds, which is ahead of whatever was counted to; and only then is the clock
--- asked: one that is set back must not take a number back.
+-- What a group has counted to. Where that is not known any more, it begins at the clock, in microseconds, which is
+-- ahead of whatever was counted to; and only then is the clock asked: one that is set back must not take a number back.
 local function counted_to(group)
   local count = call('HGET', 'hf1:counters', group)
   if count then return count end
@@ -86,7 +86,8 @@ local function register(K, id, ttl, client, holder, front)
   end
 end
 
--- Tell the first in line that the key may be free, unless it is the one that has freed it. Only a hint: it has to win a majority like everybody else.
+-- Tell the first in line that the key may be free, unless it is the one that has freed it. Only a hint: it has to win a
+-- majority like everybody else.
 local function hint(K, by)
   local id, record = first(K)
   if id and id ~= by then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end

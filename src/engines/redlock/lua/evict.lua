@@ -6,7 +6,8 @@
 --       3              expire: refuse its renewals. now: free the key at once
 -- Answer               1 if it had the key here, else 0
 --
--- Why it went is remembered until it would have expired, and its process is told to look. What is remembered of others for longer than that is dropped on the way.
+-- Why it went is remembered until it would have expired, and its process is told to look. What is remembered of others
+-- for longer than that is dropped on the way.
 --#include common
 local K, id, how = ARGV[1], ARGV[2], ARGV[3]
 local value = redis.pcall('GET', K)

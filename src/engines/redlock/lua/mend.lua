@@ -5,8 +5,9 @@
 --       ..             for each: K, id, attempt, group, token, the number that it has here or '' if it is missing, not after (ms), ttl (ms), flag, holder
 -- Answer               OK
 --
--- A key that is missing is set, unless the clock of this server says that the message is late: it could come after the release. The counter is no lower than the token then; where it is missing, that
--- alone would not do: others that share it may have been given higher numbers here.
+-- A key that is missing is set, unless the clock of this server says that the message is late: it could come after the
+-- release. The counter is no lower than the token then; where it is missing, that alone would not do: others that share
+-- it may have been given higher numbers here.
 --#include common
 for at = 2, #ARGV, 10 do
   local K, id, attempt, group, token, seen, not_after, ttl, flag, holder = unpack(ARGV, at, at + 9)

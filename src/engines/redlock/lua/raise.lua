@@ -5,7 +5,8 @@
 -- Answer               for each the number that it has then, or, if the counter is above that already, what has been counted to; 0 if the key is not ours.
 --                      Separated by spaces
 --
--- A server that has forgotten what it counted to does not take the word of one that asks: others may have counted further meanwhile.
+-- A server that has forgotten what it counted to does not take the word of one that asks: others may have counted
+-- further meanwhile.
 --#include common
 local answers = {}
 for at = 1, #ARGV, 4 do

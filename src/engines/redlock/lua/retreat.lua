@@ -1,5 +1,5 @@
--- Take back what an attempt has taken, and nothing that a later one has. The first in line is told: it may have been waiting for this one. Whoever takes back something and
--- stays in line is the first itself, and looks again by itself.
+-- Take back what an attempt has taken, and nothing that a later one has. The first in line is told: it may have been
+-- waiting for this one. Whoever takes back something and stays in line is the first itself, and looks again by itself.
 --
 -- KEYS                 none
 -- ARGV  1              the client
