@@ -138,7 +138,7 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'a small ttl makes a hot loop',
     shownBy: [
       [
-        'test/unit/heartbeat.test.ts',
+        'test/unit/timer-queue.test.ts',
         'are tried again after a pause that is short against the ttl, and never a hot loop',
       ],
     ],
@@ -160,7 +160,7 @@ export const pitfalls: readonly Pitfall[] = [
     shownBy: [
       ['conformance/cases/waiting.ts', 'a release wakes the next one: nobody waits for a poll'],
       [
-        'test/unit/heartbeat.test.ts',
+        'test/unit/timer-queue.test.ts',
         'are tried again after a pause that is short against the ttl, and never a hot loop',
       ],
     ],

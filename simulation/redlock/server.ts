@@ -50,8 +50,8 @@ export class SimulatedServer {
     const [first] = ids
     const ahead = 1 + (mode === 'try' ? ids.length : ids.indexOf(id))
     const next = first === undefined || first === id
-    const lookMs = Math.max(0, (next ? mine.expiresAt : (line.get(first) as number)) - this.#now())
-    return { why: 'taken', by: mine.id, stranger: false, ahead, next, lookMs }
+    const recheckMs = Math.max(0, (next ? mine.expiresAt : (line.get(first) as number)) - this.#now())
+    return { why: 'taken', by: mine.id, stranger: false, ahead, next, recheckMs }
   }
 
   raise({ key, id, to }: Raise): number {

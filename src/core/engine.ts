@@ -167,7 +167,7 @@ export interface Engine extends AsyncDisposable {
    */
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
   /**
-   * Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone.
+   * TimerQueue, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone.
    */
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]>
   /**

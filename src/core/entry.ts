@@ -16,7 +16,7 @@ import type { Sent } from './batch.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
-import type { Scheduled } from './heartbeat.ts'
+import type { Scheduled } from './timer-queue.ts'
 
 /** An answer about one entry that is not a failure. */
 export type Answer = Exclude<Standing, { state: 'failed' }>

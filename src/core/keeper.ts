@@ -12,10 +12,10 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
-import { Heartbeat } from './heartbeat.ts'
 import { Awake } from './keep-alive.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { noAnswer, timely, within } from './time-limit.ts'
+import { TimerQueue } from './timer-queue.ts'
 import { Verbs } from './verbs.ts'
 
 export interface KeeperOptions {
@@ -38,7 +38,7 @@ export class Keeper {
   readonly #enters: Batch<Entry, Standing>
   readonly #renews: Batch<Entry, Standing>
   readonly #sweeper: Sweeper
-  readonly #heartbeat: Heartbeat<Entry>
+  readonly #heartbeat: TimerQueue<Entry>
   #order = 0
   #closing: Promise<void> | undefined
 
@@ -59,7 +59,7 @@ export class Keeper {
     this.#enters = new Batch(this.#verbs.enter, this.clock, this.#awake, nextOrder)
     this.#renews = new Batch(this.#verbs.renew, this.clock, this.#awake, nextOrder)
     this.#sweeper = new Sweeper(engine, options, this.#awake, nextOrder)
-    this.#heartbeat = new Heartbeat(this.clock, (entry, now) => this.#due(entry, now))
+    this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
 
   /** Whether nothing of ours is in a line, as far as we know. */

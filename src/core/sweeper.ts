@@ -12,9 +12,9 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import type { EngineError } from './errors.ts'
-import { Heartbeat, type Scheduled } from './heartbeat.ts'
 import type { Awake } from './keep-alive.ts'
 import type { KeeperOptions } from './keeper.ts'
+import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
 interface Departure extends Scheduled {
   readonly key: string
@@ -46,7 +46,7 @@ export class Sweeper {
   readonly #chance: Chance
   readonly #publish: Publish
   readonly #leaves: Batch<Departure, boolean>
-  readonly #repeats: Heartbeat<Departure>
+  readonly #repeats: TimerQueue<Departure>
   readonly #open = new Map<string, Departure>()
   #stopped = false
 
@@ -72,7 +72,7 @@ export class Sweeper {
       failed: (departure, error) => this.#failed(departure, error),
     }
     this.#leaves = new Batch(verb, clock, awake, nextOrder)
-    this.#repeats = new Heartbeat(clock, (departure) => this.#leaves.add(departure))
+    this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
   }
 
   /**

@@ -17,7 +17,7 @@ import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
 import { ENGINE, fault } from '../clients/redis/errors.ts'
 import { pages } from '../clients/redis/scan.ts'
 import { Caller } from '../clients/redis/script-caller.ts'
-import type { Wire } from '../clients/redis/wire.ts'
+import type { RedisWire } from '../clients/redis/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
@@ -69,7 +69,7 @@ export function guard({ client }: RedisGuardOptions): RedisGuard {
   return guardOn(wireOf(client, systemClock))
 }
 
-export function guardOn(wire: Wire): RedisGuard {
+export function guardOn(wire: RedisWire): RedisGuard {
   const caller = new Caller(wire, systemClock, undefined)
 
   async function call(

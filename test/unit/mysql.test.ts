@@ -1,8 +1,10 @@
 /** The MySQL engine without a server: what is published is the SQL files, names, batches, URLs and errors. */
+
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { fault, NotSent } from '../../src/clients/mysql/errors.ts'
+import { fault } from '../../src/clients/mysql/errors.ts'
 import { parseUrl } from '../../src/clients/mysql/url.ts'
+import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
 import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
 import { parted, together, type Way } from '../../src/engines/mysql/parts.ts'

@@ -1,12 +1,14 @@
 /** The PostgreSQL engine without a server: what is published is the SQL files, names, arrays, URLs and errors. */
+
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { fault, NotSent } from '../../src/clients/postgres/errors.ts'
+import { fault } from '../../src/clients/postgres/errors.ts'
 import { split } from '../../src/clients/postgres/url.ts'
+import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { redactUrl } from '../../src/connect.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
 import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
-import { letterOf, replyOf } from '../../src/engines/postgres/replies.ts'
+import { newsIn, replyOf } from '../../src/engines/postgres/replies.ts'
 import { texts } from '../../src/engines/postgres/requests.ts'
 
 const FOLDER = 'src/engines/postgres/sql'
@@ -78,13 +80,13 @@ describe('what is sent and what comes back', () => {
 
   test('a letter that makes no sense is nothing, an answer that makes none is an error', () => {
     for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]'])
-      expect(letterOf(payload)).toBeUndefined()
-    expect(letterOf('["a","b","7",5.5]')).toEqual({
+      expect(newsIn(payload)).toBeUndefined()
+    expect(newsIn('["a","b","7",5.5]')).toEqual({
       key: 'a',
       id: 'b',
       standing: { state: 'held', token: 7n, heldForMs: 5.5 },
     })
-    expect(letterOf('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
+    expect(newsIn('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
     expect(() => replyOf(7)).toThrow(/makes no sense/)
   })
 

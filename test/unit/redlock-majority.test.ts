@@ -243,7 +243,7 @@ test('a hint that comes while a waiter asks is not forgotten over the answer, wh
   const told: string[] = []
   const hints = new Hints(5, world.time.clock(1), new Random(1), (_, id) => told.push(id))
   hints.deaf = false
-  const taken = { why: 'taken', by: 'b', stranger: false, ahead: 1, next: true, lookMs: 600_000 } as const
+  const taken = { why: 'taken', by: 'b', stranger: false, ahead: 1, next: true, recheckMs: 600_000 } as const
   hints.heard(0, 'a k', (K) => K)
   hints.waits(claim('a', true), summaryOf([taken, taken, taken, taken, taken]))
   world.pass(100)

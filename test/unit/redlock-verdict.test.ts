@@ -6,7 +6,7 @@ import { majorityOf, summaryOf, verdict, verdictOnHolder } from '../../src/engin
 
 const silent: Answer = { why: 'silent' }
 const missing: Answer = { why: 'missing', nowMs: 0 }
-const taken = (by: string): Answer => ({ why: 'taken', by, stranger: false, ahead: 1, next: true, lookMs: 10 })
+const taken = (by: string): Answer => ({ why: 'taken', by, stranger: false, ahead: 1, next: true, recheckMs: 10 })
 
 test('a majority is more than half', () => {
   expect([3, 4, 5, 7].map(majorityOf)).toEqual([2, 3, 3, 4])

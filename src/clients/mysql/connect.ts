@@ -1,5 +1,6 @@
 /** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
-import { EngineError } from '../../core/errors.ts'
+
+import { loadPackage } from '../shared/drivers.ts'
 import { ENGINE } from './errors.ts'
 import {
   cut,
@@ -10,7 +11,7 @@ import {
   type PooledMysql2Connection,
 } from './mysql2.ts'
 import type { Target } from './url.ts'
-import type { Wire } from './wire.ts'
+import type { MysqlWire } from './wire.ts'
 
 /** Three verbs are under way at once at most, with one or two to spare for calls that a stuck row holds up. */
 const MOST_CONNECTIONS = 5
@@ -62,7 +63,7 @@ export async function poolAt(target: Target): Promise<Mysql2PoolWire> {
 }
 
 /** How to make one more connection to where this client leads; undefined if it does not tell. */
-export function connectLike(client: object): Wire['connect'] {
+export function connectLike(client: object): MysqlWire['connect'] {
   const theirs = settingsOf(client)
   if (theirs?.host === undefined && theirs?.socketPath === undefined) return undefined
   // A stream that is there already leads one connection only.
@@ -93,7 +94,7 @@ function settingsOf(client: object): Readonly<Record<string, unknown>> | undefin
     | undefined
 }
 
-function connector(way: object): NonNullable<Wire['connect']> {
+function connector(way: object): NonNullable<MysqlWire['connect']> {
   return async () => {
     const { createConnection } = await loadMysql2()
     const connection = await createConnection(way)
@@ -110,14 +111,5 @@ function keepAlive(connection: Mysql2Connection, wanted: boolean): void {
 }
 
 async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'createConnection' | 'createPool'>> {
-  try {
-    return await import('mysql2/promise')
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'mysql:// needs a client: npm install mysql2', {
-      outcome: 'not-applied',
-      transient: false,
-      cause,
-    })
-  }
+  return await loadPackage(ENGINE, 'mysql2', () => import('mysql2/promise'))
 }

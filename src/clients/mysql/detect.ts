@@ -2,23 +2,21 @@
  * Which client is it? Told by its methods, never by the name of its class: bundlers rename classes, and people wrap
  * clients.
  */
+import { hasMethods } from '../shared/drivers.ts'
 import { connectLike } from './connect.ts'
 import { type Mysql2Connection, Mysql2ConnectionWire, type Mysql2Pool, Mysql2PoolWire } from './mysql2.ts'
-import type { Wire } from './wire.ts'
+import type { MysqlWire } from './wire.ts'
 
 /** A client that you bring: a pool or a connection of mysql2; of `mysql2/promise`, or of `mysql2` with callbacks. */
 export type MysqlClient = Mysql2Pool | Mysql2Connection | { promise(): Mysql2Pool | Mysql2Connection }
 
-export function wireOf(client: MysqlClient): Wire {
-  const theirs = has(client, 'promise') ? (client as { promise(): Mysql2Pool | Mysql2Connection }).promise() : client
+export function wireOf(client: MysqlClient): MysqlWire {
+  const theirs = hasMethods(client, 'promise')
+    ? (client as { promise(): Mysql2Pool | Mysql2Connection }).promise()
+    : client
   const connect = connectLike(theirs)
-  if (has(theirs, 'getConnection')) return new Mysql2PoolWire(theirs as Mysql2Pool, connect)
-  if (has(theirs, 'query') && has(theirs, 'on')) return new Mysql2ConnectionWire(theirs as Mysql2Connection, connect)
+  if (hasMethods(theirs, 'getConnection')) return new Mysql2PoolWire(theirs as Mysql2Pool, connect)
+  if (hasMethods(theirs, 'query') && hasMethods(theirs, 'on'))
+    return new Mysql2ConnectionWire(theirs as Mysql2Connection, connect)
   throw new TypeError('client must be a Pool or a Connection of mysql2')
-}
-
-function has(client: unknown, method: string): boolean {
-  return (
-    typeof client === 'object' && client !== null && typeof (client as Record<string, unknown>)[method] === 'function'
-  )
 }

@@ -6,18 +6,11 @@
  * so: only of the numbers below is it known that nothing was applied. An error of the client (a lost connection, our
  * own deadline) has no number, and then nobody knows what the server did, unless nothing had been sent.
  */
+
 import { type CallOutcome, EngineError } from '../../core/errors.ts'
+import { NotSent } from '../shared/driver-errors.ts'
 
 export const ENGINE = 'mysql'
-
-/** Nothing was sent: there was no connection, or none in time. */
-export class NotSent extends Error {
-  override readonly name = 'NotSent'
-
-  constructor(cause: unknown) {
-    super(cause instanceof Error ? cause.message : String(cause), { cause })
-  }
-}
 
 const DEADLOCK = 1213
 const LOCK_WAIT = 1205

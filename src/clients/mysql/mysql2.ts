@@ -8,10 +8,12 @@
  * Whatever the user's settings are (how big numbers and dates are read, rows as objects, placeholders): we send plain
  * text without placeholders, ask for rows as arrays, and our procedures answer in characters.
  */
-import type { Deadline } from './deadline.ts'
-import { isLocked, isRefused, isRolledBack, isUnprepared, NotSent } from './errors.ts'
+
+import type { CallDeadline } from '../shared/call-limits.ts'
+import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+import { isLocked, isRefused, isRolledBack, isUnprepared } from './errors.ts'
 import { bareConnection, barePool } from './underneath.ts'
-import { Late, type OwnConnection, type Rows, type Statement, type Told, type Wire } from './wire.ts'
+import type { MysqlWire, OwnConnection, Rows, Statement, Told } from './wire.ts'
 
 type TypeCast = (field: unknown, next: () => unknown) => unknown
 
@@ -42,28 +44,28 @@ export interface Mysql2Pool {
   getConnection(): Promise<PooledMysql2Connection>
 }
 
-export class Mysql2PoolWire implements Wire {
-  readonly connect: Wire['connect']
+export class Mysql2PoolWire implements MysqlWire {
+  readonly connect: MysqlWire['connect']
   readonly #pool: Mysql2Pool
   readonly #close: () => Promise<void>
 
   /** `close`: what to do with the pool at the end. */
-  constructor(pool: Mysql2Pool, connect: Wire['connect'], close: () => Promise<void> = async () => {}) {
+  constructor(pool: Mysql2Pool, connect: MysqlWire['connect'], close: () => Promise<void> = async () => {}) {
     this.#pool = barePool(pool)
     this.connect = connect
     this.#close = close
   }
 
-  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]> {
-    return this.#borrow((connection) => deadline.race(asked(connection, sql), () => new Late()), deadline)
+  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]> {
+    return this.#borrow((connection) => deadline.race(asked(connection, sql), () => new NoAnswer()), deadline)
   }
 
-  tell(statement: Statement, deadline: Deadline): Promise<Told> {
-    return this.#borrow((connection) => deadline.race(told(connection, statement), () => new Late()), deadline)
+  tell(statement: Statement, deadline: CallDeadline): Promise<Told> {
+    return this.#borrow((connection) => deadline.race(told(connection, statement), () => new NoAnswer()), deadline)
   }
 
-  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void> {
-    await this.#borrow((connection) => deadline.race(work(oneSet(connection)), () => new Late()), deadline)
+  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
+    await this.#borrow((connection) => deadline.race(work(oneSet(connection)), () => new NoAnswer()), deadline)
   }
 
   async close(): Promise<void> {
@@ -72,7 +74,7 @@ export class Mysql2PoolWire implements Wire {
 
   async #borrow<Value>(
     use: (connection: PooledMysql2Connection) => Promise<Value>,
-    deadline: Deadline,
+    deadline: CallDeadline,
   ): Promise<Value> {
     const connection = await this.#connection(deadline)
     try {
@@ -87,7 +89,7 @@ export class Mysql2PoolWire implements Wire {
   }
 
   /** A connection of the pool, in time. One that comes too late goes back unused. */
-  async #connection(deadline: Deadline): Promise<PooledMysql2Connection> {
+  async #connection(deadline: CallDeadline): Promise<PooledMysql2Connection> {
     const connecting = this.#pool.getConnection()
     try {
       return await deadline.race(connecting, () => new Error('no connection was free in time'))
@@ -105,27 +107,27 @@ export class Mysql2PoolWire implements Wire {
  * One connection, for everything. mysql2 sends what it is given one after the other, so what waits behind a call that
  * hangs must not be given to it.
  */
-export class Mysql2ConnectionWire implements Wire {
-  readonly connect: Wire['connect']
+export class Mysql2ConnectionWire implements MysqlWire {
+  readonly connect: MysqlWire['connect']
   readonly #connection: Mysql2Connection
   /** Settles when whoever was before us has been answered. */
   #turn: Promise<unknown> = Promise.resolve()
 
-  constructor(connection: Mysql2Connection, connect: Wire['connect']) {
+  constructor(connection: Mysql2Connection, connect: MysqlWire['connect']) {
     this.#connection = bareConnection(connection)
     this.connect = connect
     connection.on('error', () => undefined)
   }
 
-  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]> {
+  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]> {
     return this.#inTurn(() => asked(this.#connection, sql), deadline)
   }
 
-  tell(statement: Statement, deadline: Deadline): Promise<Told> {
+  tell(statement: Statement, deadline: CallDeadline): Promise<Told> {
     return this.#inTurn(() => told(this.#connection, statement), deadline)
   }
 
-  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void> {
+  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
     await this.#inTurn(() => work(oneSet(this.#connection)), deadline)
   }
 
@@ -133,7 +135,7 @@ export class Mysql2ConnectionWire implements Wire {
     // It is the user's.
   }
 
-  #inTurn<Value>(use: () => Promise<Value>, deadline: Deadline): Promise<Value> {
+  #inTurn<Value>(use: () => Promise<Value>, deadline: CallDeadline): Promise<Value> {
     let state: 'queued' | 'sent' | 'dropped' = 'queued'
     const using = this.#turn.then(() => {
       if (state === 'dropped') throw new Error('its time was up before its turn')
@@ -146,7 +148,7 @@ export class Mysql2ConnectionWire implements Wire {
         await asked(this.#connection, 'ROLLBACK AND NO CHAIN NO RELEASE').catch(noop)
     })
     return deadline.race(using, () => {
-      if (state === 'sent') return new Late()
+      if (state === 'sent') return new NoAnswer()
       state = 'dropped'
       return new NotSent(new Error('the connection was not free in time'))
     })

@@ -4,7 +4,7 @@
  * A wire sends a statement once, on whichever connection is free, and gives the connection back. It never sends late:
  * what still waits for a connection when the deadline comes is dropped.
  */
-import type { Deadline } from './deadline.ts'
+import type { CallDeadline } from '../shared/call-limits.ts'
 
 /** Rows, each an array of values. */
 export type Rows = readonly (readonly unknown[])[]
@@ -24,13 +24,13 @@ export interface Told {
   readonly changed: number
 }
 
-export interface Wire {
+export interface MysqlWire {
   /** The result sets of one statement. Rejects with the client's own error; with `NotSent` if nothing was sent. */
-  ask(sql: string, deadline: Deadline): Promise<readonly Rows[]>
+  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]>
   /** One statement that changes something, by itself. */
-  tell(statement: Statement, deadline: Deadline): Promise<Told>
+  tell(statement: Statement, deadline: CallDeadline): Promise<Told>
   /** Several statements, one after the other, on one connection. */
-  run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: Deadline): Promise<void>
+  run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void>
   /** One more connection, outside of any pool, to listen on. Undefined: this client does not tell how. */
   readonly connect: (() => Promise<OwnConnection>) | undefined
   /** Let go of the client: close it if it is ours. */
@@ -44,13 +44,4 @@ export interface OwnConnection {
   onEnd(ended: () => void): void
   /** End it, without waiting for anything. */
   cut(): void
-}
-
-/** No answer in time. Nobody knows what became of it. */
-export class Late extends Error {
-  override readonly name = 'Late'
-
-  constructor() {
-    super('no answer in time')
-  }
 }

@@ -1,6 +1,7 @@
 /** Clients that we make ourselves: of pg, loaded when it is asked for, and told not to wait for ever. */
+
 import type { Pool } from 'pg'
-import { EngineError } from '../../core/errors.ts'
+import { loadPackage } from '../shared/drivers.ts'
 import { ENGINE } from './errors.ts'
 import type { OwnPgClient } from './pg-client.ts'
 
@@ -35,15 +36,6 @@ export async function clientAt(url: string): Promise<OwnPgClient> {
 }
 
 async function loadPg(): Promise<Pick<typeof import('pg'), 'Client' | 'Pool'>> {
-  try {
-    const { default: pg } = await import('pg')
-    return pg
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'postgres:// needs a client: npm install pg', {
-      outcome: 'not-applied',
-      transient: false,
-      cause,
-    })
-  }
+  const { default: pg } = await loadPackage(ENGINE, 'pg', () => import('pg'))
+  return pg
 }

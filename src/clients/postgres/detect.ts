@@ -3,24 +3,20 @@
  * package.
  */
 
+import type { CallLimits } from '../shared/call-limits.ts'
+import { hasMethods } from '../shared/drivers.ts'
 import type { PgClient } from './pg-client.ts'
 import { type PgPool, PgPoolWire } from './pg-pool.ts'
 import { PgClientWire } from './pg-single.ts'
 import { type PostgresJs, PostgresJsWire } from './postgres-js.ts'
-import type { Watch } from './watch.ts'
-import type { Wire } from './wire.ts'
+import type { PostgresWire } from './wire.ts'
 
 /** A `Pool` or a `Client` of pg, or a `Sql` of postgres.js. */
 export type PostgresClient = PgPool | PgClient | PostgresJs
 
-export function wireOf(client: PostgresClient, watch: Watch): Wire {
-  if (has(client, 'unsafe', 'listen')) return new PostgresJsWire(client as PostgresJs, watch)
-  if (has(client, 'connect', 'on') && 'totalCount' in client) return new PgPoolWire(client, watch)
-  if (has(client, 'query', 'on', 'removeListener')) return new PgClientWire(client as PgClient, watch)
+export function wireOf(client: PostgresClient, limits: CallLimits): PostgresWire {
+  if (hasMethods(client, 'unsafe', 'listen')) return new PostgresJsWire(client as PostgresJs, limits)
+  if (hasMethods(client, 'connect', 'on') && 'totalCount' in client) return new PgPoolWire(client, limits)
+  if (hasMethods(client, 'query', 'on', 'removeListener')) return new PgClientWire(client as PgClient, limits)
   throw new TypeError('client must be a Pool or a Client of pg, or a Sql of postgres.js')
-}
-
-function has(client: unknown, ...methods: readonly string[]): client is object {
-  if ((typeof client !== 'object' && typeof client !== 'function') || client === null) return false
-  return methods.every((method) => typeof (client as Record<string, unknown>)[method] === 'function')
 }

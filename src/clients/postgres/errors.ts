@@ -6,18 +6,11 @@
  * rolled back. An error of the client (a lost connection, our own deadline) has none, and then nobody knows what the
  * server did, unless nothing had been sent.
  */
+
 import { type CallOutcome, EngineError } from '../../core/errors.ts'
+import { NotSent } from '../shared/driver-errors.ts'
 
 export const ENGINE = 'postgres'
-
-/** Nothing was sent: there was no connection, or none in time. */
-export class NotSent extends Error {
-  override readonly name = 'NotSent'
-
-  constructor(cause: unknown) {
-    super(cause instanceof Error ? cause.message : String(cause), { cause })
-  }
-}
 
 /** As we raise them in sql/. */
 const STRICT_ISOLATION = 'HF001'

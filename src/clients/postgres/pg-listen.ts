@@ -2,9 +2,11 @@
  * A connection of pg that only listens. When it breaks it is made anew, again and again, less and less often; `gap` is
  * told when it is lost, and when it stands again: whoever looks again after a gap must not look too early.
  */
+
 import type { Clock, Timer } from '../../core/clock.ts'
+import { neverCrash } from '../shared/drivers.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { cut, type OwnPgClient } from './pg-client.ts'
-import { type Ears, type Listening, neverCrash } from './wire.ts'
 
 /** A connection that does not stand after this long is as good as refused. */
 const CONNECT_LIMIT_MS = 5000
@@ -14,28 +16,33 @@ const RETRY_LONGEST_MS = 2000
 /** How to have one more client. */
 export type MakeListener = () => OwnPgClient | Promise<OwnPgClient>
 
-export class PgEar implements Listening {
+export class PgListenConnection implements ListenConnection {
   readonly #make: MakeListener
   readonly #clock: Clock
   readonly #channel: string
-  readonly #ears: Ears
+  readonly #listener: ChannelListener
   #client: OwnPgClient | undefined
   #retryMs = RETRY_FIRST_MS
   #timer: Timer | undefined
   #closed = false
 
   /** Rejects if the first connection cannot be had. */
-  static async open(make: MakeListener, clock: Clock, channel: string, ears: Ears): Promise<PgEar> {
-    const ear = new PgEar(make, clock, channel, ears)
+  static async open(
+    make: MakeListener,
+    clock: Clock,
+    channel: string,
+    listener: ChannelListener,
+  ): Promise<PgListenConnection> {
+    const ear = new PgListenConnection(make, clock, channel, listener)
     await ear.#connect()
     return ear
   }
 
-  private constructor(make: MakeListener, clock: Clock, channel: string, ears: Ears) {
+  private constructor(make: MakeListener, clock: Clock, channel: string, listener: ChannelListener) {
     this.#make = make
     this.#clock = clock
     this.#channel = channel
-    this.#ears = ears
+    this.#listener = listener
   }
 
   restart(): void {
@@ -62,7 +69,7 @@ export class PgEar implements Listening {
     try {
       await client.connect()
       client.on('notification', ({ channel, payload = '' }) => {
-        if (channel === this.#channel) this.#ears.heard(payload)
+        if (channel === this.#channel) this.#listener.message(payload)
       })
       await client.query(`LISTEN "${this.#channel}"`)
     } catch (error) {
@@ -83,7 +90,7 @@ export class PgEar implements Listening {
   #lost(client: OwnPgClient): void {
     if (this.#client !== client) return
     this.#client = undefined
-    this.#ears.gap()
+    this.#listener.gap()
     this.#tryAgain()
   }
 
@@ -91,7 +98,7 @@ export class PgEar implements Listening {
     if (this.#closed) return
     this.#timer = this.#clock.timer(this.#retryMs * (0.75 + Math.random() / 2), () => {
       this.#connect().then(
-        () => this.#ears.gap(),
+        () => this.#listener.gap(),
         () => this.#tryAgain(),
       )
     })

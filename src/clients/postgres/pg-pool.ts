@@ -5,11 +5,12 @@
  * whatever was sent on it may still be executed, and nobody should wait behind that. For listening, the pool is asked
  * how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
  */
-import { NotSent } from './errors.ts'
+import type { CallLimit, CallLimits } from '../shared/call-limits.ts'
+import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+import { neverCrash } from '../shared/drivers.ts'
 import { cut, isFromServer, type OwnPgClient, type PgClient, type Query, Statements } from './pg-client.ts'
-import { PgEar } from './pg-listen.ts'
-import type { Watch, Watched } from './watch.ts'
-import { Late, type Limits, neverCrash, type Wire } from './wire.ts'
+import { PgListenConnection } from './pg-listen.ts'
+import type { Limits, PostgresWire } from './wire.ts'
 
 interface PooledPgClient extends PgClient {
   /** With `true` it is not used again. */
@@ -24,21 +25,23 @@ export interface PgPool {
   on(event: 'error', listener: (error: Error) => void): unknown
 }
 
-export class PgPoolWire implements Wire {
+export class PgPoolWire implements PostgresWire {
   readonly name = 'pg'
-  readonly listen: Wire['listen']
+  readonly listen: PostgresWire['listen']
   readonly #pool: PgPool
-  readonly #watch: Watch
+  readonly #limits: CallLimits
   readonly #close: () => Promise<void>
   readonly #statements = new Statements()
 
   /** `close`: what to do with the pool at the end. */
-  constructor(pool: PgPool, watch: Watch, close: () => Promise<void> = async () => {}) {
+  constructor(pool: PgPool, limits: CallLimits, close: () => Promise<void> = async () => {}) {
     this.#pool = pool
-    this.#watch = watch
+    this.#limits = limits
     this.#close = close
     const { Client } = pool as PgPool & { readonly Client?: new (options: object) => OwnPgClient }
-    this.listen = Client && ((channel, ears) => PgEar.open(() => new Client(pool.options), watch.clock, channel, ears))
+    this.listen =
+      Client &&
+      ((channel, listener) => PgListenConnection.open(() => new Client(pool.options), limits.clock, channel, listener))
     neverCrash(pool)
   }
 
@@ -56,8 +59,7 @@ export class PgPoolWire implements Wire {
 
   #call(query: Query | string, limits: Limits): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const call = new Call(this.#watch, this.#statements, query, limits, resolve, reject)
-      this.#watch.begin(call)
+      const call = new Call(this.#limits, this.#statements, query, limits, resolve, reject)
       // Not as a promise: a connection can break in the very turn in which it is had, and pg then looks for a listener
       // at once.
       this.#pool.connect(call.connected)
@@ -66,9 +68,8 @@ export class PgPoolWire implements Wire {
 }
 
 /** One statement on its way: until there is a connection, and then until it is answered. */
-class Call implements Watched {
-  overAt: number
-  readonly #watch: Watch
+class Call {
+  readonly #limit: CallLimit
   readonly #statements: Statements
   readonly #query: Query | string
   readonly #answerMs: number
@@ -78,15 +79,14 @@ class Call implements Watched {
   #ended = false
 
   constructor(
-    watch: Watch,
+    callLimits: CallLimits,
     statements: Statements,
     query: Query | string,
     limits: Limits,
     resolve: (value: unknown) => void,
     reject: (error: Error) => void,
   ) {
-    this.overAt = watch.now() + limits.connectMs
-    this.#watch = watch
+    this.#limit = callLimits.start(limits.connectMs, () => this.#over())
     this.#statements = statements
     this.#query = query
     this.#answerMs = limits.answerMs
@@ -106,13 +106,13 @@ class Call implements Watched {
       return
     }
     this.#client = client
-    this.overAt = this.#watch.now() + this.#answerMs
+    this.#limit.restart(this.#answerMs)
     this.#send(client, this.#query)
   }
 
-  over(): void {
+  #over(): void {
     if (this.#client !== undefined) cut(this.#client)
-    this.#end(this.#client === undefined ? new NotSent(new Error('no connection was free in time')) : new Late())
+    this.#end(this.#client === undefined ? new NotSent(new Error('no connection was free in time')) : new NoAnswer())
   }
 
   #send(client: PooledPgClient, query: Query | string): void {
@@ -134,7 +134,7 @@ class Call implements Watched {
   #end(error?: Error, value?: unknown): void {
     if (this.#ended) return
     this.#ended = true
-    this.#watch.end(this)
+    this.#limit.cancel()
     // The server said no, and is there. After anything else, the connection is not to be trusted.
     const healthy = error === undefined || isFromServer(error)
     this.#client?.release(!healthy)

@@ -2,20 +2,22 @@
  * A single Client of pg, for everything: pg sends what it is given one after the other, and listens meanwhile. If it
  * breaks, all is over: nobody but its owner can make it anew.
  */
-import { NotSent } from './errors.ts'
+import type { CallLimits } from '../shared/call-limits.ts'
+import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+import { neverCrash } from '../shared/drivers.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { type PgClient, type Query, Statements } from './pg-client.ts'
-import type { Watch } from './watch.ts'
-import { type Ears, Late, type Limits, type Listening, neverCrash, type Wire } from './wire.ts'
+import type { Limits, PostgresWire } from './wire.ts'
 
-export class PgClientWire implements Wire {
+export class PgClientWire implements PostgresWire {
   readonly name = 'pg'
   readonly #client: PgClient
-  readonly #watch: Watch
+  readonly #limits: CallLimits
   readonly #statements = new Statements()
 
-  constructor(client: PgClient, watch: Watch) {
+  constructor(client: PgClient, limits: CallLimits) {
     this.#client = client
-    this.#watch = watch
+    this.#limits = limits
     neverCrash(client)
   }
 
@@ -30,10 +32,10 @@ export class PgClientWire implements Wire {
     return this.#within(this.#client.query(text), limits)
   }
 
-  readonly listen = async (channel: string, ears: Ears): Promise<Listening> => {
+  readonly listen = async (channel: string, listener: ChannelListener): Promise<ListenConnection> => {
     const client = this.#client
     const hear = (message: { channel: string; payload?: string | undefined }): void => {
-      if (message.channel === channel) ears.heard(message.payload ?? '')
+      if (message.channel === channel) listener.message(message.payload ?? '')
     }
     client.on('notification', hear)
     await client.query(`LISTEN "${channel}"`)
@@ -58,6 +60,6 @@ export class PgClientWire implements Wire {
   }
 
   #within(answer: Promise<unknown>, { connectMs, answerMs }: Limits): Promise<unknown> {
-    return this.#watch.within(answer, connectMs + answerMs, () => new Late())
+    return this.#limits.within(answer, connectMs + answerMs, () => new NoAnswer())
   }
 }

@@ -5,9 +5,10 @@
  * What has not been sent when time is up is taken back. What has been sent and is not answered we can only turn our
  * back on: the connection is the pool's.
  */
-import { NotSent } from './errors.ts'
-import type { Watch } from './watch.ts'
-import { type Ears, Late, type Limits, type Listening, type Wire } from './wire.ts'
+import type { CallLimits } from '../shared/call-limits.ts'
+import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import type { Limits, PostgresWire } from './wire.ts'
 
 /** What we use of a query of postgres.js. */
 interface Query extends PromiseLike<unknown> {
@@ -26,14 +27,14 @@ export interface PostgresJs {
   readonly options: object
 }
 
-export class PostgresJsWire implements Wire {
+export class PostgresJsWire implements PostgresWire {
   readonly name = 'postgres.js'
   readonly #sql: PostgresJs
-  readonly #watch: Watch
+  readonly #limits: CallLimits
 
-  constructor(sql: PostgresJs, watch: Watch) {
+  constructor(sql: PostgresJs, limits: CallLimits) {
     this.#sql = sql
-    this.#watch = watch
+    this.#limits = limits
   }
 
   async ask(text: string, values: readonly string[], limits: Limits): Promise<unknown> {
@@ -46,8 +47,8 @@ export class PostgresJsWire implements Wire {
     return this.#send(this.#sql.unsafe(text), limits)
   }
 
-  readonly listen = async (channel: string, ears: Ears): Promise<Listening> => {
-    const ear = new PostgresJsEar(this.#sql, channel, ears)
+  readonly listen = async (channel: string, listener: ChannelListener): Promise<ListenConnection> => {
+    const ear = new PostgresJsListenConnection(this.#sql, channel, listener)
     await ear.open()
     return ear
   }
@@ -60,8 +61,8 @@ export class PostgresJsWire implements Wire {
     rows.catch(() => undefined)
     try {
       const late = (): Error =>
-        takenBack(query) ? new NotSent(new Error('no connection was free in time')) : new Late()
-      return await this.#watch.within(rows, connectMs + answerMs, late)
+        takenBack(query) ? new NotSent(new Error('no connection was free in time')) : new NoAnswer()
+      return await this.#limits.within(rows, connectMs + answerMs, late)
     } catch (error) {
       throw notConnected(error) ? new NotSent(error) : error
     }
@@ -89,17 +90,17 @@ function notConnected(error: unknown): boolean {
  * postgres.js listens on a connection of its own, and makes it anew; but if that fails once, it forgets who listened.
  * Then we begin again.
  */
-class PostgresJsEar implements Listening {
+class PostgresJsListenConnection implements ListenConnection {
   readonly #sql: PostgresJs
   readonly #channel: string
-  readonly #ears: Ears
+  readonly #listener: ChannelListener
   #listening: { unlisten(): PromiseLike<unknown> } | undefined
   #closed = false
 
-  constructor(sql: PostgresJs, channel: string, ears: Ears) {
+  constructor(sql: PostgresJs, channel: string, listener: ChannelListener) {
     this.#sql = sql
     this.#channel = channel
-    this.#ears = ears
+    this.#listener = listener
   }
 
   async open(): Promise<void> {
@@ -107,10 +108,10 @@ class PostgresJsEar implements Listening {
     this.#listening = await this.#sql.listen(
       this.#channel,
       (payload) => {
-        if (!this.#closed) this.#ears.heard(payload)
+        if (!this.#closed) this.#listener.message(payload)
       },
       () => {
-        if (!first && !this.#closed) this.#ears.gap()
+        if (!first && !this.#closed) this.#listener.gap()
         first = false
       },
     )
@@ -120,7 +121,7 @@ class PostgresJsEar implements Listening {
   restart(): void {
     void this.#forget()
     this.open().then(
-      () => this.#ears.gap(),
+      () => this.#listener.gap(),
       () => undefined,
     )
   }

@@ -3,9 +3,10 @@
  *
  * Nothing that users compile against may lead here: not everybody has ioredis.
  */
+
 import { readFileSync } from 'node:fs'
 import type { Cluster, Redis } from 'ioredis'
-import { EngineError } from '../../core/errors.ts'
+import { loadPackage } from '../shared/drivers.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import type { Target } from './url.ts'
 
@@ -63,14 +64,5 @@ export async function makeClient(target: Target): Promise<Redis | Cluster> {
 }
 
 export async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
-  try {
-    return await import('ioredis')
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'redis:// needs a client: npm install ioredis', {
-      outcome: 'not-applied',
-      transient: false,
-      cause,
-    })
-  }
+  return await loadPackage(ENGINE, 'ioredis', () => import('ioredis'))
 }

@@ -5,7 +5,8 @@
  * own time-out (250 ms unless configured), which is an unknown outcome. It cannot be duplicated; to be woken, give a
  * second client as `subscriber`.
  */
-import type { Ears, Listening, Server, Wire } from './wire.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import type { RedisWire, Server } from './wire.ts'
 
 /** What we use of a `GlideClient`. */
 export interface GlideLike {
@@ -18,7 +19,7 @@ export interface GlideLike {
 
 const SUBSCRIBE_LIMIT_MS = 5000
 
-export class GlideWire implements Wire {
+export class GlideWire implements RedisWire {
   readonly name = 'valkey-glide'
   readonly cluster: boolean
   readonly inOrder = false
@@ -26,14 +27,14 @@ export class GlideWire implements Wire {
   readonly keyPrefix = ''
   readonly ready = true
   readonly trouble = undefined
-  readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
+  readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
   onChange: () => void = () => undefined
   readonly #client: GlideLike
 
   constructor(client: GlideLike, subscriber?: GlideLike) {
     this.#client = client
     this.cluster = isCluster(client)
-    if (subscriber !== undefined) this.listen = (channel, ears) => listen(subscriber, channel, ears)
+    if (subscriber !== undefined) this.listen = (channel, listener) => listen(subscriber, channel, listener)
   }
 
   send(command: string, words: readonly string[]): Promise<unknown> {
@@ -64,20 +65,20 @@ export class GlideWire implements Wire {
  * It subscribes again by itself when it reconnects, without telling; what is lost meanwhile is found by the next
  * renewal.
  */
-async function listen(subscriber: GlideLike, channel: string, ears: Ears): Promise<Listening> {
+async function listen(subscriber: GlideLike, channel: string, listener: ChannelListener): Promise<ListenConnection> {
   await subscriber.subscribe?.([channel], SUBSCRIBE_LIMIT_MS)
   let closed = false
   const loop = async (): Promise<void> => {
     while (!closed) {
       const heard = await subscriber.getPubSubMessage?.()
       if (heard === undefined) return
-      if (String(heard.channel) === channel) ears.heard(String(heard.message))
+      if (String(heard.channel) === channel) listener.message(String(heard.message))
     }
   }
   // Ends with the subscriber: whoever closes it ends this too.
   loop().catch(() => undefined)
   return {
-    restart: () => ears.gap(),
+    restart: () => listener.gap(),
     close: async () => {
       closed = true
       await subscriber.unsubscribe?.([channel], SUBSCRIBE_LIMIT_MS).catch(() => undefined)

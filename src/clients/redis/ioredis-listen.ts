@@ -5,9 +5,10 @@
  * the subscription stands: whoever looks again after a gap must not look too early. A node that stays away is given up
  * for another.
  */
+
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import type { IoredisClient } from './ioredis.ts'
-import type { Ears, Listening } from './wire.ts'
 
 /** A first connection that does not stand after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000
@@ -27,11 +28,11 @@ const OPTIONS = {
     times > RETRIES ? null : Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS),
 }
 
-export class IoredisEar implements Listening {
+export class IoredisListenConnection implements ListenConnection {
   readonly #server: () => IoredisClient | undefined
   readonly #clock: Clock
   readonly #channel: string
-  readonly #ears: Ears
+  readonly #listener: ChannelListener
   /** Set until the first subscription stands, or has failed. */
   #opening: { readonly resolve: () => void; readonly reject: (error: Error) => void } | undefined
   #connection: IoredisClient | undefined
@@ -43,9 +44,9 @@ export class IoredisEar implements Listening {
     server: () => IoredisClient | undefined,
     clock: Clock,
     channel: string,
-    ears: Ears,
-  ): Promise<IoredisEar> {
-    const ear = new IoredisEar(server, clock, channel, ears)
+    listener: ChannelListener,
+  ): Promise<IoredisListenConnection> {
+    const ear = new IoredisListenConnection(server, clock, channel, listener)
     try {
       await new Promise<void>((resolve, reject) => {
         ear.#opening = { resolve, reject }
@@ -61,11 +62,16 @@ export class IoredisEar implements Listening {
     return ear
   }
 
-  private constructor(server: () => IoredisClient | undefined, clock: Clock, channel: string, ears: Ears) {
+  private constructor(
+    server: () => IoredisClient | undefined,
+    clock: Clock,
+    channel: string,
+    listener: ChannelListener,
+  ) {
     this.#server = server
     this.#clock = clock
     this.#channel = channel
-    this.#ears = ears
+    this.#listener = listener
   }
 
   restart(): void {
@@ -89,7 +95,7 @@ export class IoredisEar implements Listening {
       this.#trouble = error as Error
     })
     connection.on('message', (channel, message) => {
-      if (channel === this.#channel) this.#ears.heard(String(message))
+      if (channel === this.#channel) this.#listener.message(String(message))
     })
     connection.on('ready', () => void this.#subscribe(connection))
     connection.on('close', () => this.#opening?.reject(this.#trouble))
@@ -106,7 +112,7 @@ export class IoredisEar implements Listening {
     }
     const opening = this.#opening
     this.#opening = undefined
-    if (opening === undefined) return this.#ears.gap()
+    if (opening === undefined) return this.#listener.gap()
     this.#timer?.cancel()
     opening.resolve()
   }

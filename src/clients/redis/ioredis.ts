@@ -5,9 +5,12 @@
  * late. A client that we make is told not to. With one that was brought, we look at its state before we send; what it
  * sends again all the same is harmless, since entering twice with one id is entering once.
  */
+
 import type { Clock } from '../../core/clock.ts'
-import { IoredisEar } from './ioredis-listen.ts'
-import { type Ears, type Listening, neverCrash, type Server, Silence, UnderWay, type Wire } from './wire.ts'
+import { neverCrash } from '../shared/drivers.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { IoredisListenConnection } from './ioredis-listen.ts'
+import { type RedisWire, type Server, Silence, UnderWay } from './wire.ts'
 
 /** What we use of a `Redis` of ioredis. */
 export interface IoredisClient {
@@ -43,7 +46,7 @@ export interface IoredisWireOptions {
   readonly evalsha?: (words: readonly string[]) => Promise<unknown>
 }
 
-export class IoredisWire implements Wire {
+export class IoredisWire implements RedisWire {
   readonly name = 'ioredis'
   readonly cluster: boolean
   readonly inOrder: boolean
@@ -95,8 +98,8 @@ export class IoredisWire implements Wire {
     return nodes.map((node) => ({ send: (command, words) => node.call(command.toLowerCase(), words as string[]) }))
   }
 
-  readonly listen = (channel: string, ears: Ears): Promise<Listening> =>
-    IoredisEar.open(() => this.#anyServer(), this.#clock, channel, ears)
+  readonly listen = (channel: string, listener: ChannelListener): Promise<ListenConnection> =>
+    IoredisListenConnection.open(() => this.#anyServer(), this.#clock, channel, listener)
 
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)

@@ -4,19 +4,20 @@
  * node-redis makes it anew when it breaks, and subscribes again before it says that it is ready: that is when we tell
  * of the gap.
  */
+
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import type { NodeRedisListener } from './node-redis.ts'
-import type { Ears, Listening } from './wire.ts'
 
 /** A first connection that does not stand after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000
 const RETRY_MS = 1000
 
-export class NodeRedisEar implements Listening {
+export class NodeRedisListenConnection implements ListenConnection {
   readonly #make: () => Promise<NodeRedisListener>
   readonly #clock: Clock
   readonly #channel: string
-  readonly #ears: Ears
+  readonly #listener: ChannelListener
   #connection: NodeRedisListener | undefined
   #timer: Timer | undefined
   #closed = false
@@ -25,9 +26,9 @@ export class NodeRedisEar implements Listening {
     make: () => Promise<NodeRedisListener>,
     clock: Clock,
     channel: string,
-    ears: Ears,
-  ): Promise<NodeRedisEar> {
-    const ear = new NodeRedisEar(make, clock, channel, ears)
+    listener: ChannelListener,
+  ): Promise<NodeRedisListenConnection> {
+    const ear = new NodeRedisListenConnection(make, clock, channel, listener)
     try {
       await new Promise<void>((resolve, reject) => {
         const limit = clock.timer(OPEN_LIMIT_MS, () =>
@@ -45,17 +46,22 @@ export class NodeRedisEar implements Listening {
     return ear
   }
 
-  private constructor(make: () => Promise<NodeRedisListener>, clock: Clock, channel: string, ears: Ears) {
+  private constructor(
+    make: () => Promise<NodeRedisListener>,
+    clock: Clock,
+    channel: string,
+    listener: ChannelListener,
+  ) {
     this.#make = make
     this.#clock = clock
     this.#channel = channel
-    this.#ears = ears
+    this.#listener = listener
   }
 
   restart(): void {
     this.#drop()
     this.#connect().then(
-      () => this.#ears.gap(),
+      () => this.#listener.gap(),
       () => this.#later(),
     )
   }
@@ -74,10 +80,10 @@ export class NodeRedisEar implements Listening {
     // Also keeps it from ending the process. It goes on trying; the first time, somebody waits to be told.
     connection.on('error', (error) => failed(error as Error))
     connection.on('ready', () => {
-      if (subscribed) this.#ears.gap()
+      if (subscribed) this.#listener.gap()
     })
     await connection.connect()
-    await connection.subscribe(this.#channel, (message) => this.#ears.heard(message))
+    await connection.subscribe(this.#channel, (message) => this.#listener.message(message))
     subscribed = true
   }
 

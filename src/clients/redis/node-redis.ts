@@ -5,9 +5,12 @@
  * send. A command that was sent and not answered when the connection ends is rejected by the client itself. On a frozen
  * server it would hang for ever: the core's own deadline ends that.
  */
+
 import type { Clock } from '../../core/clock.ts'
-import { NodeRedisEar } from './node-redis-listen.ts'
-import { type Ears, type Listening, neverCrash, type Server, type Wire } from './wire.ts'
+import { neverCrash } from '../shared/drivers.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { NodeRedisListenConnection } from './node-redis-listen.ts'
+import type { RedisWire, Server } from './wire.ts'
 
 interface Common {
   readonly isOpen: boolean
@@ -54,13 +57,13 @@ export interface NodeRedisCluster extends NodeRedisListener {
 
 export type AnyNodeRedis = NodeRedisClient | NodeRedisPool | NodeRedisSentinel | NodeRedisCluster
 
-export class NodeRedisWire implements Wire {
+export class NodeRedisWire implements RedisWire {
   readonly name = 'node-redis'
   readonly cluster: boolean
   readonly inOrder: boolean
   readonly keyPrefix = ''
   connection = 0
-  readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
+  readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: AnyNodeRedis
@@ -77,9 +80,10 @@ export class NodeRedisWire implements Wire {
     neverCrash(client)
     client.on('ready', this.#ready)
     client.on('error', this.#error)
-    const listener = subscriber ?? (isPool(client) ? undefined : client)
-    if (listener !== undefined)
-      this.listen = (channel, ears) => NodeRedisEar.open(() => connectable(listener), clock, channel, ears)
+    const duplicated = subscriber ?? (isPool(client) ? undefined : client)
+    if (duplicated !== undefined)
+      this.listen = (channel, listener) =>
+        NodeRedisListenConnection.open(() => connectable(duplicated), clock, channel, listener)
   }
 
   get ready(): boolean {

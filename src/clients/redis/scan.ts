@@ -2,7 +2,7 @@
 
 import { entriesPatterns, globEscape, lineOfEntries } from '../../engines/redis/names.ts'
 import { fault } from './errors.ts'
-import type { Server, Wire } from './wire.ts'
+import type { RedisWire, Server } from './wire.ts'
 
 /** How the value of a lock of ours begins; see lua/line.lua. */
 const OURS = new Set(['hf1:', 'hf1+'])
@@ -10,7 +10,7 @@ const OURS = new Set(['hf1:', 'hf1+'])
 const AT_ONCE = '500'
 
 /** The K of every line whose K begins with `prefix`, each once, in pages. */
-export async function* linesIn(wire: Wire, prefix: string): AsyncIterable<readonly string[]> {
+export async function* linesIn(wire: RedisWire, prefix: string): AsyncIterable<readonly string[]> {
   const seen = new Set<string>()
   const fresh = (K: string | undefined): K is string => {
     if (K === undefined || !K.startsWith(prefix) || seen.has(K)) return false
@@ -45,7 +45,7 @@ export async function* pages(server: Server, pattern: string, type: string): Asy
 }
 
 /** How the value at K begins; enough to tell a lock of ours. */
-async function beginning(wire: Wire, K: string): Promise<string> {
+async function beginning(wire: RedisWire, K: string): Promise<string> {
   const key = K.slice(wire.keyPrefix.length)
   try {
     return String(await wire.send('GETRANGE', [key, '0', '3'], key))

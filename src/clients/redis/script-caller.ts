@@ -10,13 +10,13 @@ import type { EngineError } from '../../core/errors.ts'
 import type { Confirmation } from '../../engines/redis/durability.ts'
 import type { Script } from '../../engines/redis/scripts.ts'
 import { codeOf, fault, offline } from './errors.ts'
-import type { Wire } from './wire.ts'
+import type { RedisWire } from './wire.ts'
 
 /** How long a call waits for a connection, at most: long enough for a first one, and for most blips. */
 const PATIENCE_MS = 1000
 
 export class Caller {
-  readonly #wire: Wire
+  readonly #wire: RedisWire
   readonly #clock: Clock
   readonly #confirmation: Confirmation | undefined
   readonly #waiting = new Set<() => void>()
@@ -26,7 +26,7 @@ export class Caller {
    */
   onResend: () => void = () => undefined
 
-  constructor(wire: Wire, clock: Clock, confirmation: Confirmation | undefined) {
+  constructor(wire: RedisWire, clock: Clock, confirmation: Confirmation | undefined) {
     this.#wire = wire
     this.#clock = clock
     this.#confirmation = confirmation

@@ -5,9 +5,11 @@
  * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken
  * seconds after somebody asked for it is taken for nobody.
  */
-import type { Clock, Timer } from '../../core/clock.ts'
 
-export interface Wire {
+import type { Clock, Timer } from '../../core/clock.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+
+export interface RedisWire {
   /** As in error messages: `ioredis`, `node-redis`, `valkey-glide`. */
   readonly name: string
   /** Keys live in slots, and slots on several servers. */
@@ -31,7 +33,7 @@ export interface Wire {
   /** Each server that has keys of its own, for SCAN and INFO. */
   servers(): Promise<readonly Server[]>
   /** Listen to a channel on a connection that is for nothing else. Undefined: this client cannot. */
-  readonly listen?: (channel: string, ears: Ears) => Promise<Listening>
+  readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
   /** Let go of the client: close it if it is ours. */
   close(): Promise<void>
 }
@@ -39,31 +41,6 @@ export interface Wire {
 /** One server, by itself. */
 export interface Server {
   send(command: string, words: readonly string[]): Promise<unknown>
-}
-
-export interface Ears {
-  heard(message: string): void
-  /** The connection was lost and is there again: something may have been missed. */
-  gap(): void
-}
-
-export interface Listening {
-  /** Nothing arrives any more: make a new connection. */
-  restart(): void
-  close(): Promise<void>
-}
-
-/** Clients that somebody listens to for good. */
-const listened = new WeakSet<object>()
-
-/**
- * Without a listener for its errors, node-redis ends the process at the first blip, and ioredis writes to the console.
- * Ours stays when the engine is closed: whoever brought the client may have relied on it.
- */
-export function neverCrash(client: { on(event: string, listener: () => void): unknown }): void {
-  if (listened.has(client)) return
-  listened.add(client)
-  client.on('error', () => undefined)
 }
 
 /** The connection ended while a command was under way. Nobody knows whether it was executed. */

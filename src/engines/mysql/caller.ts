@@ -3,9 +3,9 @@
  * database before that: whoever finds the tables, as nearly everybody does, pays nothing for the question.
  */
 
-import { Deadline } from '../../clients/mysql/deadline.ts'
 import { fault, isCrowded, isDeadlock, isMissing } from '../../clients/mysql/errors.ts'
-import type { Rows, Statement, Told, Wire } from '../../clients/mysql/wire.ts'
+import type { MysqlWire, Rows, Statement, Told } from '../../clients/mysql/wire.ts'
+import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock } from '../../core/clock.ts'
 import { firstUse } from './migration.ts'
 import { type Names, renamed } from './names.ts'
@@ -27,8 +27,8 @@ export interface CallOptions {
 }
 
 export class Caller {
-  readonly #wire: Wire
-  readonly #clock: Clock
+  readonly #wire: MysqlWire
+  readonly #limits: CallLimits
   readonly #names: Names
   readonly #crowded: () => void
   readonly #brief = new Map<string, string>()
@@ -36,9 +36,9 @@ export class Caller {
   #making: Promise<void> | undefined
 
   /** `crowded` is called when the server has no connection to spare for a call. */
-  constructor(wire: Wire, clock: Clock, names: Names, crowded: () => void) {
+  constructor(wire: MysqlWire, clock: Clock, names: Names, crowded: () => void) {
     this.#wire = wire
-    this.#clock = clock
+    this.#limits = new CallLimits(clock)
     this.#names = names
     this.#crowded = crowded
   }
@@ -89,11 +89,11 @@ export class Caller {
   }
 
   async #timely<Value>(
-    send: (deadline: Deadline) => Promise<Value>,
+    send: (deadline: CallDeadline) => Promise<Value>,
     limitMs: number,
     signal: AbortSignal | undefined,
   ): Promise<Value> {
-    const deadline = new Deadline(this.#clock, limitMs, signal)
+    const deadline = this.#limits.deadline(limitMs, signal)
     try {
       return await this.#again(send, deadline)
     } catch (error) {
@@ -104,7 +104,7 @@ export class Caller {
     }
   }
 
-  async #again<Value>(send: (deadline: Deadline) => Promise<Value>, deadline: Deadline): Promise<Value> {
+  async #again<Value>(send: (deadline: CallDeadline) => Promise<Value>, deadline: CallDeadline): Promise<Value> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await send(deadline)
@@ -117,7 +117,7 @@ export class Caller {
   }
 
   async #make(): Promise<void> {
-    const deadline = new Deadline(this.#clock, LIMIT_MS)
+    const deadline = this.#limits.deadline(LIMIT_MS)
     try {
       await this.#wire.run((ask) => firstUse(this.#names, ask), deadline)
     } catch (error) {

@@ -1,8 +1,8 @@
 /** What `holdfast doctor` wants to know of a server: facts that decide what locks on it are worth. */
 
-import { Deadline } from '../../clients/mysql/deadline.ts'
 import { fault } from '../../clients/mysql/errors.ts'
-import type { Rows, Wire } from '../../clients/mysql/wire.ts'
+import type { MysqlWire, Rows } from '../../clients/mysql/wire.ts'
+import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock } from '../../core/clock.ts'
 import { Ear } from './ear.ts'
 import { type Names, renamed } from './names.ts'
@@ -36,7 +36,7 @@ const WAKE_MS = 1000
 const LOOK_EVERY_MS = 20
 
 export interface Examined {
-  readonly wire: Wire
+  readonly wire: MysqlWire
   readonly listens: boolean
   readonly names: Names
   readonly clock: Clock
@@ -70,7 +70,7 @@ export async function diagnose(examined: Examined): Promise<Diagnosis> {
 }
 
 async function ask({ wire, clock }: Examined, sql: string): Promise<Rows> {
-  const deadline = new Deadline(clock, LIMIT_MS)
+  const deadline = new CallLimits(clock).deadline(LIMIT_MS)
   try {
     return (await wire.ask(sql, deadline))[0] ?? []
   } finally {

@@ -6,11 +6,12 @@
  */
 
 import { doubtful, ENGINE, fault } from '../../clients/mysql/errors.ts'
-import type { Wire } from '../../clients/mysql/wire.ts'
+import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { within } from '../../core/time-limit.ts'
-import { Lookout } from '../shared/recheck-timer.ts'
+import { RecheckTimer } from '../shared/recheck-timer.ts'
+import { type Memory, RowCleanup } from '../shared/row-cleanup.ts'
 import { Asking } from './asking.ts'
 import { Caller, type CallOptions } from './caller.ts'
 import { type Diagnosis, diagnose } from './diagnose.ts'
@@ -19,7 +20,9 @@ import type { Names } from './names.ts'
 import { parted, together, type Way } from './parts.ts'
 import { ALONE, departureOf, keysOf, LINE_BOUND, lineOf, pageOf, standingOf, unhex } from './replies.ts'
 import { areAlike, hex, packKeys } from './requests.ts'
-import { type Memory, Tidying } from './tidying.ts'
+
+/** A key that this process left this long ago is not about to be used again; the server removes whatever is free (see sql/tidy.sql). */
+const COLD_MS = 3000
 
 const traits: Traits = {
   order: 'fifo',
@@ -41,7 +44,7 @@ const traits: Traits = {
 }
 
 export interface EngineSetup {
-  readonly wire: Wire
+  readonly wire: MysqlWire
   /** Whether to have a connection that listens. */
   readonly listens: boolean
   readonly names: Names
@@ -68,7 +71,7 @@ export interface MysqlEngine extends Engine {
 export class MysqlLines implements MysqlEngine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
-  readonly #wire: Wire
+  readonly #wire: MysqlWire
   readonly #clock: Clock
   readonly #names: Names
   readonly #listens: boolean
@@ -77,8 +80,8 @@ export class MysqlLines implements MysqlEngine {
   readonly #client: string
   readonly #caller: Caller
   readonly #asking: Asking
-  readonly #lookout: Lookout
-  readonly #tidying: Tidying
+  readonly #rechecks: RecheckTimer
+  readonly #cleanup: RowCleanup
   /**
    * Entries of ours that have waited: their lines are crowds, for as long as they are there. And whether they still do,
    * as far as we have heard.
@@ -100,20 +103,20 @@ export class MysqlLines implements MysqlEngine {
     this.#me = `x'${client}'`
     this.#caller = new Caller(wire, clock, names, () => this.#ear?.makeRoom())
     this.#asking = new Asking(this.#caller, client, (news) => this.#hear(news))
-    this.#lookout = new Lookout(
+    this.#rechecks = new RecheckTimer(
       clock,
       () => this.#ear?.deaf !== false,
       (key, id) => this.#listener?.({ key, id }),
     )
-    this.#tidying = new Tidying(clock, (keys, sweep) => this.#clear(keys, sweep))
+    this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
   }
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = claims
     const parts = parted(claims, (claim) =>
-      areAlike(claim, first as Claim) ? wayIn(this.#tidying.memoryOf(claim.key)) : 'call',
+      areAlike(claim, first as Claim) ? wayIn(this.#cleanup.memoryOf(claim.key)) : 'call',
     )
-    this.#tidying.entered(claims)
+    this.#cleanup.entered(claims)
     return this.#standings(
       claims,
       await together(parts, ({ items, way }) => this.#asking.enter(items, way, { signal })),
@@ -129,12 +132,13 @@ export class MysqlLines implements MysqlEngine {
   async leave(places: readonly Item[]): Promise<readonly boolean[]> {
     const parts = parted(places, ({ id }) => (this.#crowded.has(id) ? 'call' : 'alone'))
     for (const { id } of places) {
-      this.#lookout.forget(id)
+      this.#rechecks.forget(id)
       this.#crowded.delete(id)
     }
     const codes = await together(parts, ({ items, way }) => this.#asking.leave(items, way))
-    for (const [index, place] of places.entries()) this.#tidying.left(place.key, codes[index] === ALONE)
-    this.#tidying.work()
+    for (const [index, place] of places.entries())
+      this.#cleanup.left(place.key, codes[index] === ALONE ? 'free' : 'crowd')
+    this.#cleanup.work()
     try {
       return places.map((place, index) => departureOf(codes[index] as string, place))
     } catch (error) {
@@ -152,7 +156,7 @@ export class MysqlLines implements MysqlEngine {
 
   async inspect(key: string): Promise<Line> {
     const { sets, text } = await this.#asking.call('inspect', [`x'${hex(key)}'`, this.#me])
-    if (text === 'free') this.#tidying.left(key, true)
+    if (text === 'free') this.#cleanup.left(key, 'free')
     return lineOf(key, sets[0] ?? [])
   }
 
@@ -205,7 +209,7 @@ export class MysqlLines implements MysqlEngine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([this.#tidying.finish(), this.#unsubscribe()])
+    await Promise.all([this.#cleanup.finish(), this.#unsubscribe()])
     // A connection that is just being made to a server that stands still is waited for by the client, for seconds.
     await within(this.#clock, FINISH_MS, this.#wire.close(), undefined)
   }
@@ -233,7 +237,7 @@ export class MysqlLines implements MysqlEngine {
   async #unsubscribe(): Promise<void> {
     this.#subscriptions += 1
     this.#listener = undefined
-    this.#lookout.stop()
+    this.#rechecks.stop()
     const ear = this.#ear
     this.#ear = undefined
     if (ear === undefined || !ear.close()) return
@@ -246,7 +250,7 @@ export class MysqlLines implements MysqlEngine {
 
   #standings(items: readonly Place[], codes: readonly string[]): readonly Standing[] {
     return items.map((item, index) => {
-      const standing = standingOf(codes[index] as string, item, (patience) => this.#lookout.waits(patience))
+      const standing = standingOf(codes[index] as string, item, (recheck) => this.#rechecks.schedule(recheck))
       if (standing.state === 'waiting') this.#crowded.set(item.id, 'waiting')
       else this.#forget(item.id, standing)
       return standing
@@ -263,7 +267,7 @@ export class MysqlLines implements MysqlEngine {
 
   /** It does not wait, or not any more. Nobody had told us so: then somebody may have tried to. */
   #forget(id: string, standing: Standing | undefined): void {
-    this.#lookout.forget(id)
+    this.#rechecks.forget(id)
     const before = this.#crowded.get(id)
     if (before === undefined) return
     if (standing?.state === 'gone') this.#crowded.delete(id)

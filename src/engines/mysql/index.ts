@@ -3,7 +3,7 @@
  * inside of your own transactions, which are in ../../transactions/.
  *
  * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is
- * decided), engine.ts (how it is asked), ear.ts and ../lookout.ts (how a waiter hears), wires/ (your client).
+ * decided), engine.ts (how it is asked), ear.ts and ../rechecks.ts (how a waiter hears), wires/ (your client).
  */
 
 import { databaseOf } from '../../clients/mysql/connect.ts'

@@ -3,8 +3,9 @@
 import { ENGINE, lineLocked } from '../../clients/mysql/errors.ts'
 import type { Rows } from '../../clients/mysql/wire.ts'
 import type { Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
-import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../shared/recheck-timer.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Recheck } from '../shared/recheck-timer.ts'
+import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
@@ -32,28 +33,17 @@ function listed(text: string, sets: readonly Rows[]): string[] {
 
 const DIGIT_9 = 57
 
-/** Where `item` stands. `waits` is told of one who waits. */
-export function standingOf(code: string, { key, id, ttlMs }: Place, waits: (patience: Patience) => void): Standing {
-  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: ttlMs }
-  const [letter, ahead = '', lookUs] = code.split(':')
-  switch (letter) {
-    case 'w':
-    case 'q':
-      waits({ key, id, ttlMs, lookMs: Math.max(Number(lookUs) / 1000, 0), place: letter === 'w' ? 'first' : 'behind' })
-      return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
-    case 'b':
-      return { state: 'busy', ahead: Number(ahead) }
-    case 'u':
-      return { state: 'gone', why: 'unknown' }
-    case 'e':
-      return { state: 'gone', why: 'evicted' }
-    case 'f':
-      return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
-    case 'l':
-      return { state: 'failed', error: lineLocked(key) }
-    default:
-      throw strange(code)
+/** Where `item` stands. `schedule` is told of one who waits. */
+export function standingOf(code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
+  const [letter, ahead = '', recheckUs] = code.split(':')
+  if (isWaiting(letter)) {
+    return waitingStanding(letter, place, ahead, Math.max(Number(recheckUs) / 1000, 0), schedule)
   }
+  if (letter === 'l') return { state: 'failed', error: lineLocked(place.key) }
+  const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
+  if (settled === undefined) throw strange(code)
+  return settled
 }
 
 /** The code of one that has left a line in which nobody is now. */

@@ -1,6 +1,6 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 
-import type { Wire } from '../../clients/mysql/wire.ts'
+import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import { type MysqlEngine, MysqlLines } from './engine.ts'
 import { checkNames, DEFAULT_NAME } from './names.ts'
@@ -23,7 +23,7 @@ export interface CommonOptions {
  * `home`: the database that the client was made for. It is named in what we ask, because a connection of somebody
  * else's pool may be in another one by now (USE): lines there would be other lines, and two would hold.
  */
-export function engineOn(wire: Wire, options: CommonOptions, home?: string): MysqlEngine {
+export function engineOn(wire: MysqlWire, options: CommonOptions, home?: string): MysqlEngine {
   const { database, name = DEFAULT_NAME, listen = true, clock = systemClock } = options
   const names = { ...checkNames({ database, name }), database: database ?? home }
   return new MysqlLines({ wire, listens: listen, names, clock, client: systemChance.id() })

@@ -5,9 +5,9 @@
  * Read in this order: sql.ts (what is asked and stored), book.ts (who of this process wants what), session.ts (the
  * connection), engine.ts (the verbs).
  */
+import { loadPackage } from '../../clients/shared/drivers.ts'
 import { type Chance, type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Engine } from '../../core/engine.ts'
-import { EngineError } from '../../core/errors.ts'
 import { AdvisoryEngine } from './engine.ts'
 import { ENGINE, Session, type SessionClient } from './session.ts'
 
@@ -70,14 +70,5 @@ export async function openPostgresAdvisory(url: string, options: CommonOptions =
 }
 
 async function loadClient(): Promise<typeof import('pg').Client> {
-  try {
-    return (await import('pg')).default.Client
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(ENGINE, 'postgres-advisory:// needs a client: npm install pg', {
-      outcome: 'not-applied',
-      transient: false,
-      cause,
-    })
-  }
+  return (await loadPackage(ENGINE, 'pg', () => import('pg'))).default.Client
 }

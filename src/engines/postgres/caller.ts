@@ -3,7 +3,7 @@
  * the database before that: whoever finds the tables, as nearly everybody does, pays nothing for the question.
  */
 import { fault, isMissing } from '../../clients/postgres/errors.ts'
-import type { Limits, Wire } from '../../clients/postgres/wire.ts'
+import type { Limits, PostgresWire } from '../../clients/postgres/wire.ts'
 import { firstUse } from './migration.ts'
 import { callOf, type Names } from './names.ts'
 import { type Reply, replyOf } from './replies.ts'
@@ -31,12 +31,12 @@ const PARAMETERS = {
 export type Verb = keyof typeof PARAMETERS
 
 export class Caller {
-  readonly #wire: Wire
+  readonly #wire: PostgresWire
   readonly #names: Names
   readonly #texts: Readonly<Record<Verb, string>>
   #making: Promise<unknown> | undefined
 
-  constructor(wire: Wire, names: Names) {
+  constructor(wire: PostgresWire, names: Names) {
     this.#wire = wire
     this.#names = names
     const texts = Object.entries(PARAMETERS).map(([verb, types]) => [verb, callOf(verb, types.split(' '), names)])

@@ -1,7 +1,7 @@
 /** What `holdfast doctor` wants to know of a server: facts that decide what locks on it are worth. */
 
 import { fault } from '../../clients/postgres/errors.ts'
-import type { Wire } from '../../clients/postgres/wire.ts'
+import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 
 export interface Diagnosis {
@@ -42,8 +42,8 @@ const LIMIT_MS = 5000
 const POST_MS = 1000
 
 export interface Examined {
-  readonly wire: Wire
-  readonly listen: Wire['listen']
+  readonly wire: PostgresWire
+  readonly listen: PostgresWire['listen']
   readonly clock: Clock
   /** A channel that nobody else has. */
   readonly channel: string
@@ -76,11 +76,11 @@ function ask({ wire }: Examined, text: string, ...values: readonly string[]): Pr
 async function hears(examined: Examined): Promise<boolean | undefined> {
   const { listen, channel, clock } = examined
   if (listen === undefined) return undefined
-  let arrived: (heard: boolean) => void = () => undefined
+  let arrived: (message: boolean) => void = () => undefined
   const answer = new Promise<boolean>((resolve) => {
     arrived = resolve
   })
-  const ear = await listen(channel, { heard: () => arrived(true), gap: () => undefined })
+  const ear = await listen(channel, { message: () => arrived(true), gap: () => undefined })
   try {
     await ask(examined, 'SELECT pg_notify($1::text, $2::text)::text', channel, '')
     const limit = clock.timer(POST_MS, () => arrived(false))

@@ -6,20 +6,23 @@
  */
 
 import { ENGINE, fault } from '../../clients/postgres/errors.ts'
-import type { Wire } from '../../clients/postgres/wire.ts'
+import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { Lookout } from '../shared/recheck-timer.ts'
+import { NewsChannel } from '../shared/news-channel.ts'
+import { RecheckTimer } from '../shared/recheck-timer.ts'
+import { RowCleanup } from '../shared/row-cleanup.ts'
 import { Caller, type Verb } from './caller.ts'
 import { type Diagnosis, diagnose } from './diagnose.ts'
 import { HandOvers } from './handovers.ts'
-import { Letterbox } from './letterbox.ts'
 import type { Names } from './names.ts'
-import { departuresOf, keysOf, LINE_BOUND, lineOf, pageOf, type Reply, standingsOf } from './replies.ts'
+import { departuresOf, keysOf, LINE_BOUND, lineOf, newsIn, pageOf, type Reply, standingsOf } from './replies.ts'
 import { enterArguments, leaveArguments, renewArguments, takeArguments, texts } from './requests.ts'
 import { aroundStuck } from './stuck.ts'
-import { Tidying } from './tidying.ts'
+
+/** A key that this process left this long ago is not about to be used again. */
+const COLD_MS = 1000
 
 const traits: Traits = {
   order: 'fifo',
@@ -39,8 +42,8 @@ const traits: Traits = {
 }
 
 export interface EngineSetup {
-  readonly wire: Wire
-  readonly listen: Wire['listen']
+  readonly wire: PostgresWire
+  readonly listen: PostgresWire['listen']
   readonly names: Names
   readonly clock: Clock
   /** The name of our channel, without its beginning. */
@@ -61,17 +64,17 @@ const FINISH_MS = 500
 export class PostgresEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
-  readonly #wire: Wire
-  readonly #listen: Wire['listen']
+  readonly #wire: PostgresWire
+  readonly #listen: PostgresWire['listen']
   readonly #clock: Clock
   /** '' while we do not listen: nobody need write to us. */
   #client = ''
   readonly #channel: string
   readonly #caller: Caller
-  readonly #lookout: Lookout
-  readonly #tidying: Tidying
+  readonly #rechecks: RecheckTimer
+  readonly #cleanup: RowCleanup
   readonly #handOvers: HandOvers
-  #letterbox: Letterbox | undefined
+  #news: NewsChannel | undefined
   #listener: ((news: News) => void) | undefined
   /** A call came to an unknown end, and none has been answered since. */
   #troubled = false
@@ -82,18 +85,18 @@ export class PostgresEngine implements Engine {
     this.#clock = clock
     this.#channel = client
     this.#caller = new Caller(wire, names)
-    this.#lookout = new Lookout(
+    this.#rechecks = new RecheckTimer(
       clock,
-      () => this.#letterbox?.deaf !== false,
+      () => this.#news?.deaf !== false,
       (key, id) => this.#listener?.({ key, id }),
     )
     this.#handOvers = new HandOvers(clock)
-    this.#tidying = new Tidying(clock, (keys, sweep) => this.#clear(keys, sweep))
+    this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
   }
 
   // Neither takes a signal: making one costs more than the rest of a call, and nothing waits long to be sent.
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    this.#tidying.entered(claims)
+    this.#cleanup.entered(claims)
     const [first] = claims
     if (first !== undefined && claims.length === 1) return this.#take(first, claims)
     return aroundStuck(claims, { call: (some) => this.#enter(some), stuck: this.#stuck, refused })
@@ -104,13 +107,14 @@ export class PostgresEngine implements Engine {
   }
 
   leave(places: readonly Item[]): Promise<readonly boolean[]> {
-    for (const { id } of places) this.#lookout.forget(id)
+    for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
     const several = { call: (some: readonly Item[]) => this.#leave(some), stuck: this.#stuck, refused: undefined }
     const leaving = first !== undefined && places.length === 1 ? this.#free(first) : aroundStuck(places, several)
     return leaving.then((left) => {
       for (const [index, place] of places.entries()) if (left[index] === '2') this.#handOvers.add(place)
-      this.#tidying.left(places)
+      for (const { key } of places) this.#cleanup.left(key, 'free')
+      this.#cleanup.work()
       return left.map((code) => code !== '0')
     })
   }
@@ -159,29 +163,32 @@ export class PostgresEngine implements Engine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#tidying.finish()
+    await this.#cleanup.finish()
     await this.#unsubscribe()
     await this.#wire.close()
   }
 
-  async #open(listen: NonNullable<Wire['listen']>): Promise<void> {
-    const letterbox = new Letterbox(this.#clock, (news) => this.#hear(news))
+  async #open(listen: NonNullable<PostgresWire['listen']>): Promise<void> {
+    const news = new NewsChannel(this.#clock, {
+      message: (text) => this.#read(text),
+      gap: () => this.#hear({ gap: true }),
+    })
     try {
-      await letterbox.open(listen, `holdfast_${this.#channel}`)
+      await news.open(listen, `holdfast_${this.#channel}`)
     } catch (error) {
       throw fault(error)
     }
-    await this.#letterbox?.[Symbol.asyncDispose]()
-    this.#letterbox = letterbox
+    await this.#news?.[Symbol.asyncDispose]()
+    this.#news = news
     this.#client = this.#channel
   }
 
   async #unsubscribe(): Promise<void> {
     this.#listener = undefined
     this.#client = ''
-    this.#lookout.stop()
-    await this.#letterbox?.[Symbol.asyncDispose]()
-    this.#letterbox = undefined
+    this.#rechecks.stop()
+    await this.#news?.[Symbol.asyncDispose]()
+    this.#news = undefined
   }
 
   // ---- calling ----
@@ -204,7 +211,7 @@ export class PostgresEngine implements Engine {
       usefulMs(places),
     )
     const standings = this.#standings(text, places)
-    if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
+    if (standings.some(({ state }) => state === 'waiting')) this.#news?.expect(sentAt)
     return standings
   }
 
@@ -219,8 +226,8 @@ export class PostgresEngine implements Engine {
   }
 
   #standings(text: string, items: readonly Place[]): readonly Standing[] {
-    const standings = standingsOf(text, items, (patience) => this.#lookout.waits(patience))
-    for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#lookout.forget(id)
+    const standings = standingsOf(text, items, (recheck) => this.#rechecks.schedule(recheck))
+    for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#rechecks.forget(id)
     return standings
   }
 
@@ -251,9 +258,14 @@ export class PostgresEngine implements Engine {
     })
   }
 
+  #read(message: string): void {
+    const news = newsIn(message)
+    if (news !== undefined) this.#hear(news)
+  }
+
   #hear(news: News): void {
-    if ('id' in news) this.#lookout.forget(news.id)
-    else if (this.#letterbox !== undefined) this.#afterTrouble()
+    if ('id' in news) this.#rechecks.forget(news.id)
+    else if (this.#news !== undefined) this.#afterTrouble()
     this.#listener?.(news)
   }
 

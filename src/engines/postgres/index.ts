@@ -3,7 +3,7 @@
  * your own, locks inside your own transaction (../../transactions/).
  *
  * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is
- * decided), engine.ts (how it is asked), letterbox.ts and ../lookout.ts (how a waiter hears), wires/ (your client).
+ * decided), engine.ts (how it is asked), letterbox.ts and ../rechecks.ts (how a waiter hears), wires/ (your client).
  */
 
 import { type PostgresClient, wireOf } from '../../clients/postgres/detect.ts'
@@ -27,5 +27,5 @@ export interface PostgresOptions extends CommonOptions {
 
 /** An engine on a client of yours. For one by URL: `openPostgres(url)`, or `connect(url)`. */
 export function postgres(options: PostgresOptions): PostgresEngine {
-  return engineOn((watch) => wireOf(options.client, watch), options)
+  return engineOn((limits) => wireOf(options.client, limits), options)
 }

@@ -13,7 +13,7 @@ import { type CommonOptions, engineOn } from './setup.ts'
 export async function openPostgres(url: string, options: CommonOptions = {}): Promise<PostgresEngine> {
   const { url: theirs, options: said } = split(url)
   const pool = await poolAt(theirs)
-  return engineOn((watch) => new PgPoolWire(pool as unknown as PgPool, watch, () => pool.end()), {
+  return engineOn((limits) => new PgPoolWire(pool as unknown as PgPool, limits, () => pool.end()), {
     ...said,
     ...options,
   })

@@ -2,8 +2,9 @@
 
 import { ENGINE } from '../../clients/postgres/errors.ts'
 import type { Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
-import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../shared/recheck-timer.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Recheck } from '../shared/recheck-timer.ts'
+import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
@@ -23,8 +24,8 @@ export function replyOf(value: unknown): Reply {
     : { text: value.slice(0, end), news: parsed(value.slice(end + 1)).map(newsOf) }
 }
 
-/** A letter that came by notification. Anybody may send one to our channel: what makes no sense is nothing. */
-export function letterOf(payload: string): News | undefined {
+/** A message that came by notification. Any client may send one to the channel: what makes no sense is nothing. */
+export function newsIn(payload: string): News | undefined {
   try {
     return newsOf(JSON.parse(payload))
   } catch {
@@ -32,34 +33,22 @@ export function letterOf(payload: string): News | undefined {
   }
 }
 
-/** Where each of `items` stands. `waits` is told of those who wait. */
-export function standingsOf(text: string, items: readonly Place[], waits: (patience: Patience) => void): Standing[] {
+/** Where each of `items` stands. `schedule` is told of those who wait. */
+export function standingsOf(text: string, items: readonly Place[], schedule: (recheck: Recheck) => void): Standing[] {
   const codes = text.split(' ')
   if (codes.length !== items.length) throw strange(text)
-  return items.map((item, index) => standingOf(codes[index] as string, item, waits))
+  return items.map((item, index) => standingOf(codes[index] as string, item, schedule))
 }
 
 const DIGIT_9 = 57
 
-function standingOf(code: string, { key, id, ttlMs }: Place, waits: (patience: Patience) => void): Standing {
-  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: ttlMs }
-  const [letter, ahead = '', lookMs] = code.split(':')
-  switch (letter) {
-    case 'w':
-    case 'q':
-      waits({ key, id, ttlMs, lookMs: Number(lookMs), place: letter === 'w' ? 'first' : 'behind' })
-      return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
-    case 'b':
-      return { state: 'busy', ahead: Number(ahead) }
-    case 'u':
-      return { state: 'gone', why: 'unknown' }
-    case 'e':
-      return { state: 'gone', why: 'evicted' }
-    case 'f':
-      return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
-    default:
-      throw strange(code)
-  }
+function standingOf(code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
+  const [letter, ahead = '', recheckMs] = code.split(':')
+  if (isWaiting(letter)) return waitingStanding(letter, place, ahead, Number(recheckMs), schedule)
+  const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
+  if (settled === undefined) throw strange(code)
+  return settled
 }
 
 /** The answer to `leave`, `2` being one that the disk was not waited for. */

@@ -1,9 +1,9 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 
 import { clientAt } from '../../clients/postgres/connect.ts'
-import { PgEar } from '../../clients/postgres/pg-listen.ts'
-import { Watch } from '../../clients/postgres/watch.ts'
-import type { Wire } from '../../clients/postgres/wire.ts'
+import { PgListenConnection } from '../../clients/postgres/pg-listen.ts'
+import type { PostgresWire } from '../../clients/postgres/wire.ts'
+import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import { PostgresEngine } from './engine.ts'
 import { checkNames, DEFAULT_NAMES } from './names.ts'
@@ -25,7 +25,7 @@ export interface CommonOptions {
   readonly clock?: Clock
 }
 
-export function engineOn(makeWire: (watch: Watch) => Wire, options: CommonOptions): PostgresEngine {
+export function engineOn(makeWire: (limits: CallLimits) => PostgresWire, options: CommonOptions): PostgresEngine {
   const {
     schema = DEFAULT_NAMES.schema,
     name = DEFAULT_NAMES.name,
@@ -36,10 +36,10 @@ export function engineOn(makeWire: (watch: Watch) => Wire, options: CommonOption
   const names = checkNames({ schema, name })
   if (listenUrl !== undefined && !/^postgres(?:ql)?:\/\//.test(listenUrl))
     throw new TypeError('listenUrl must be a postgres:// URL')
-  const wire = makeWire(new Watch(clock))
-  const listens: Wire['listen'] =
+  const wire = makeWire(new CallLimits(clock))
+  const listens: PostgresWire['listen'] =
     listenUrl === undefined
       ? wire.listen
-      : (channel, ears) => PgEar.open(() => clientAt(listenUrl), clock, channel, ears)
+      : (channel, listener) => PgListenConnection.open(() => clientAt(listenUrl), clock, channel, listener)
   return new PostgresEngine({ wire, listen: listen ? listens : undefined, names, clock, client: systemChance.id() })
 }

@@ -4,7 +4,7 @@
  */
 
 import { pages } from '../../clients/redis/scan.ts'
-import type { Server, Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire, Server } from '../../clients/redis/wire.ts'
 import { globEscape } from './names.ts'
 
 export interface RedisFinding {
@@ -20,7 +20,7 @@ const LEAST_VERSION = [6, 2] as const
 const NAMED = 5
 
 export interface Question {
-  readonly wire: Wire
+  readonly wire: RedisWire
   /** What our K begin with, as the server sees it. */
   readonly prefix: string
   /** How many replicas are waited for. */

@@ -9,7 +9,7 @@
  */
 
 import { ENGINE, fault } from '../../clients/redis/errors.ts'
-import { ConnectionLost, type Wire } from '../../clients/redis/wire.ts'
+import { ConnectionLost, type RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import { majority } from './diagnose.ts'
@@ -32,7 +32,7 @@ const COUNTED_FOR_MS = 10_000
 
 export class Confirmation {
   readonly replicas: number
-  readonly #wire: Wire
+  readonly #wire: RedisWire
   readonly #clock: Clock
   readonly #timeoutMs: number
   /** As many replicas as were ever seen: one that is away for a moment counts all the same. */
@@ -40,7 +40,7 @@ export class Confirmation {
   #countedAt = Number.NEGATIVE_INFINITY
   #countedOn = -1
 
-  constructor(wire: Wire, clock: Clock, { replicas, timeoutMs = TIMEOUT_MS }: Durability) {
+  constructor(wire: RedisWire, clock: Clock, { replicas, timeoutMs = TIMEOUT_MS }: Durability) {
     if (!Number.isInteger(replicas) || replicas < 1)
       throw new RangeError(`durability.replicas must be 1 or more; got ${replicas}`)
     if (!Number.isInteger(timeoutMs) || timeoutMs < 1)

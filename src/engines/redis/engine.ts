@@ -8,14 +8,15 @@
 import { ENGINE, fault } from '../../clients/redis/errors.ts'
 import { linesIn } from '../../clients/redis/scan.ts'
 import { Caller } from '../../clients/redis/script-caller.ts'
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { Lookout } from '../shared/recheck-timer.ts'
+import { NewsChannel } from '../shared/news-channel.ts'
+import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { Calls, type Departing } from './calls.ts'
 import { diagnose, type RedisFinding } from './diagnose.ts'
 import { Confirmation, type Durability } from './durability.ts'
-import { Letterbox } from './letterbox.ts'
+import { readMessages } from './messages.ts'
 import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
 import { Warnings } from './warnings.ts'
@@ -38,7 +39,7 @@ const traits: Traits = {
 }
 
 export interface EngineSetup {
-  readonly wire: Wire
+  readonly wire: RedisWire
   readonly prefix: string
   readonly clock: Clock
   /** What scripts call us: the name of our channel. */
@@ -55,17 +56,17 @@ export interface RedisEngine extends Engine {
 export class RedisLines implements RedisEngine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
-  readonly #wire: Wire
+  readonly #wire: RedisWire
   readonly #clock: Clock
   readonly #client: string
   readonly #names: Names
   readonly #caller: Caller
   readonly #calls: Calls
-  readonly #lookout: Lookout
+  readonly #rechecks: RecheckTimer
   readonly #confirmation: Confirmation | undefined
   readonly #warnings = new Warnings()
   readonly #watches: Watches
-  #letterbox: Letterbox | undefined
+  #news: NewsChannel | undefined
   #opening: Promise<void> | undefined
   #listener: ((news: News) => void) | undefined
   #closed = false
@@ -75,16 +76,16 @@ export class RedisLines implements RedisEngine {
     this.#clock = clock
     this.#client = client
     this.#names = new Names(wire, prefix)
-    this.#lookout = new Lookout(
+    this.#rechecks = new RecheckTimer(
       clock,
-      () => this.#letterbox === undefined || wire.listen === undefined,
+      () => this.#news === undefined || wire.listen === undefined,
       (key, id) => this.#listener?.({ key, id }),
     )
     this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
     this.#caller = new Caller(wire, clock, this.#confirmation)
     const standings = new Standings((key) => this.#names.K(key), {
-      waits: (patience) => this.#lookout.waits(patience),
-      waitsNot: (id) => this.#lookout.forget(id),
+      waits: (recheck) => this.#rechecks.schedule(recheck),
+      waitsNot: (id) => this.#rechecks.forget(id),
       endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
     })
     this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client })
@@ -101,12 +102,12 @@ export class RedisLines implements RedisEngine {
   async renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
     const standings = await this.#calls.renew(places)
-    if (standings.some(({ state }) => state === 'waiting')) this.#letterbox?.expect(sentAt)
+    if (standings.some(({ state }) => state === 'waiting')) this.#news?.expect(sentAt)
     return standings
   }
 
   leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    for (const { id } of places) this.#lookout.forget(id)
+    for (const { id } of places) this.#rechecks.forget(id)
     return this.#calls.leave(places)
   }
 
@@ -138,7 +139,7 @@ export class RedisLines implements RedisEngine {
       [Symbol.asyncDispose]: async () => {
         if (this.#listener !== listener) return
         this.#listener = undefined
-        this.#lookout.stop()
+        this.#rechecks.stop()
       },
     }
   }
@@ -156,13 +157,13 @@ export class RedisLines implements RedisEngine {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#listener = undefined
-    this.#lookout.stop()
+    this.#rechecks.stop()
     this.#watches.stop()
-    await this.#letterbox?.[Symbol.asyncDispose]()
+    await this.#news?.[Symbol.asyncDispose]()
     await this.#wire.close()
   }
 
-  /** Resolves when letters arrive. There is one letterbox, for waiters and observers alike. */
+  /** Resolves when letters arrive. There is one news, for waiters and observers alike. */
   #opened(): Promise<void> {
     this.#opening ??= this.#open().catch((error: unknown) => {
       this.#opening = undefined
@@ -173,19 +174,23 @@ export class RedisLines implements RedisEngine {
 
   async #open(): Promise<void> {
     await this.#caller.connected()
-    const letterbox = new Letterbox(this.#clock, (K) => this.#names.keyOf(K), {
-      news: (news) => this.#heard(news),
-      changed: (key) => this.#watches.ring(key),
+    const reader = {
+      news: (news: News) => this.#heard(news),
+      changed: (key: string) => this.#watches.ring(key),
+    }
+    const news = new NewsChannel(this.#clock, {
+      message: (text) => readMessages(text, (K) => this.#names.keyOf(K), reader),
+      gap: () => this.#heard({ gap: true }),
     })
-    await letterbox.open(this.#wire, RESERVED + this.#client)
+    if (this.#wire.listen !== undefined) await news.open(this.#wire.listen, RESERVED + this.#client)
     // Until now nobody has told us anything, and waiters had to look.
-    this.#letterbox = letterbox
+    this.#news = news
     // Closed meanwhile: nobody else would close it.
-    if (this.#closed) await letterbox[Symbol.asyncDispose]()
+    if (this.#closed) await news[Symbol.asyncDispose]()
   }
 
   #heard(news: News): void {
-    if ('id' in news) this.#lookout.forget(news.id)
+    if ('id' in news) this.#rechecks.forget(news.id)
     else this.#watches.ringAll()
     // A grant that the replicas have not confirmed is only a hint: the renewal that follows will have it confirmed.
     const unconfirmed = this.#confirmation !== undefined && 'id' in news && news.standing?.state === 'held'

@@ -2,7 +2,7 @@
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
  * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts
- * (how it is asked), engine.ts, lookout.ts and letterbox.ts (how a waiter hears), wires/ (your client).
+ * (how it is asked), engine.ts, rechecks.ts and letterbox.ts (how a waiter hears), wires/ (your client).
  */
 
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'

@@ -4,7 +4,7 @@ import { makeClient } from '../../clients/redis/connect.ts'
 import { IoredisWire, type IoredisWireOptions } from '../../clients/redis/ioredis.ts'
 import { loadEvalsha } from '../../clients/redis/prepared.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import { systemClock } from '../../core/clock.ts'
 import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
@@ -31,7 +31,7 @@ export async function openRedis(url: string, options: CommonOptions = {}): Promi
 }
 
 /** A connection alone, for whoever needs no locks. */
-export async function openWire(url: string): Promise<Wire> {
+export async function openWire(url: string): Promise<RedisWire> {
   return new IoredisWire(await makeClient(parseUrl(url)), systemClock, { owned: true })
 }
 

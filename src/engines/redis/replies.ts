@@ -2,18 +2,17 @@
 
 import { ENGINE, unusable } from '../../clients/redis/errors.ts'
 import type { Claim, LineEntry, Place, Standing } from '../../core/engine.ts'
-import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Patience } from '../shared/recheck-timer.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Recheck } from '../shared/recheck-timer.ts'
+import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 
 /** As in lua/enter.lua. */
 export const LINE_BOUND = 10_000
 
-const PLACES = { w: 'first', q: 'behind', s: 'stranger' } as const
-
 /** Who wants to know what the answers say beside the standings. */
 export interface Interested {
   /** It waits. */
-  waits(patience: Patience): void
+  waits(recheck: Recheck): void
   /** It does not, or not any more. */
   waitsNot(id: string): void
   /** At K is a string of a stranger that never expires. */
@@ -50,7 +49,10 @@ export class Standings {
     if (codes.length !== items.length) throw strange(codes)
     return items.map((item, index): Standing => {
       const code = codes[index]
-      if (code === 'w' || code === 'q' || code === 's') return this.#waits(code, item, extras)
+      if (isWaiting(code)) {
+        const ahead = extras.next()
+        return waitingStanding(code, item, ahead, Number(extras.next()), this.#interested.waits)
+      }
       this.#interested.waitsNot(item.id)
       if (code === 'h') return held(first + index, item.ttlMs)
       if (code === 'H') return held(Number(extras.next()), item.ttlMs)
@@ -58,27 +60,11 @@ export class Standings {
     })
   }
 
-  #waits(code: keyof typeof PLACES, { key, id, ttlMs }: Place, extras: Extras): Standing {
-    const ahead = extras.next()
-    this.#interested.waits({ key, id, ttlMs, lookMs: Number(extras.next()), place: PLACES[code] })
-    return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
-  }
-
   #neither(code: string | undefined, key: string, extras: Extras): Standing {
-    switch (code) {
-      case 'b':
-        return { state: 'busy', ahead: Number(extras.next()) }
-      case 'u':
-        return { state: 'gone', why: 'unknown' }
-      case 'e':
-        return { state: 'gone', why: 'evicted' }
-      case 'x':
-        return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
-      case 'f':
-        return { state: 'failed', error: this.#unusable(key, extras.next(), extras.next()) }
-      default:
-        throw strange(code)
-    }
+    if (code === 'x') return { state: 'failed', error: this.#unusable(key, extras.next(), extras.next()) }
+    const settled = settledStanding(code, key, () => extras.next(), LINE_BOUND)
+    if (settled === undefined) throw strange(code)
+    return settled
   }
 
   #unusable(key: string, kind: string, detail: string): EngineError {

@@ -1,6 +1,6 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Durability } from './durability.ts'
 import { type RedisEngine, RedisLines } from './engine.ts'
@@ -23,7 +23,7 @@ export interface CommonOptions {
 
 const DEFAULT_PREFIX = 'lock:'
 
-export function engineOn(makeWire: (clock: Clock) => Wire, options: CommonOptions): RedisEngine {
+export function engineOn(makeWire: (clock: Clock) => RedisWire, options: CommonOptions): RedisEngine {
   const { prefix = DEFAULT_PREFIX, clock = systemClock, durability } = options
   if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
     throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)

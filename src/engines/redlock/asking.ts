@@ -9,12 +9,12 @@
  * `timeoutMs` at most if they do not. What a node answers later is looked at all the same: what has come too late is
  * given back there, or mended if it is held meanwhile.
  */
+import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Standing } from '../../core/engine.ts'
 import { outrun, unanswered, unusable } from './errors.ts'
 import type { Answer, Node, Question } from './node.ts'
 import type { Outbox } from './outbox.ts'
-import type { Patience } from './patience.ts'
 import { type Stay, type Stays, validUntil } from './stay.ts'
 import { isSilent, majorityOf, type Summary, summaryOf, verdict, verdictOnHolder } from './verdict.ts'
 
@@ -23,7 +23,7 @@ export interface Surroundings {
   readonly clock: Clock
   readonly chance: Chance
   readonly timeoutMs: number
-  readonly patience: Patience
+  readonly limits: CallLimits
   readonly outbox: Outbox
   readonly stays: Stays
 }
@@ -87,7 +87,7 @@ export class Asking {
         this.#heard(index, answers, error)
       })
     }
-    this.#timer = around.patience.wait(() => this.#timeUp(), this.#sentAt)
+    this.#timer = around.limits.start(around.timeoutMs, () => this.#timeUp(), this.#sentAt)
     this.#judge()
   }
 
@@ -280,11 +280,11 @@ export class Asking {
 
   #arm(): void {
     this.#timer?.cancel()
-    this.#timer = this.#around.patience.wait(() => this.#timeUp())
+    this.#timer = this.#around.limits.start(this.#around.timeoutMs, () => this.#timeUp())
   }
 
   #timeUp(): void {
-    this.#timer = this.#around.patience.wait(() => this.#timeUp())
+    this.#timer = this.#around.limits.start(this.#around.timeoutMs, () => this.#timeUp())
     for (const item of this.#items) {
       if (item.state === 'taking back') this.#conclude(item, item.result as Result)
       if (item.state !== 'asked') continue

@@ -3,18 +3,20 @@
  */
 
 import { reserved } from '../../clients/redis/errors.ts'
-import type { Listening, Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
+import { CallLimits } from '../../clients/shared/call-limits.ts'
+import type { ListenConnection } from '../../clients/shared/listen.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { Names, RESERVED } from '../redis/names.ts'
 import { diagnose, type RedlockFinding } from './diagnose.ts'
+import { enough } from './enough.ts'
 import { ENGINE, LINE_BOUND, unanswered } from './errors.ts'
 import { Hints } from './hints.ts'
 import { keysIn } from './listing.ts'
 import { entriesOf, fromAll, seenIn } from './looking.ts'
 import { Majority } from './majority.ts'
-import { enough, Patience } from './patience.ts'
 import { ServerNode } from './server.ts'
 import { majorityOf } from './verdict.ts'
 import { Wording } from './wording.ts'
@@ -40,7 +42,7 @@ function traitsFor(timeoutMs: number): Traits {
 }
 
 export interface EngineSetup {
-  readonly wires: readonly Wire[]
+  readonly wires: readonly RedisWire[]
   readonly prefix: string
   readonly clock: Clock
   readonly timeoutMs: number
@@ -60,14 +62,14 @@ export class RedlockLines implements RedlockEngine {
   readonly #nodes: readonly ServerNode[]
   readonly #clock: Clock
   readonly #timeoutMs: number
-  readonly #patience: Patience
+  readonly #limits: CallLimits
   readonly #prefix: string
   /** Some keys could be taken for keys of our own. */
   readonly #risky: boolean
   readonly #majority: Majority
   readonly #hints: Hints
   readonly #channel: string
-  readonly #ears = new Map<number, Promise<Listening>>()
+  readonly #ears = new Map<number, Promise<ListenConnection>>()
   /** Where we hear. */
   readonly #hearing = new Set<number>()
   #listener: ((news: News) => void) | undefined
@@ -79,7 +81,7 @@ export class RedlockLines implements RedlockEngine {
     this.traits = traitsFor(timeoutMs)
     this.#clock = clock
     this.#timeoutMs = timeoutMs
-    this.#patience = new Patience(clock, timeoutMs)
+    this.#limits = new CallLimits(clock)
     this.#prefix = prefix
     this.#channel = RESERVED + client
     const wordings = new Map<string, Wording>()
@@ -122,13 +124,13 @@ export class RedlockLines implements RedlockEngine {
     const { entries } = await this.inspect(key)
     const entry = entries.find((one) => one.token === token)
     if (entry === undefined) return false
-    const were = await fromAll(this.#nodes, this.#patience, (node) => node.evict(key, entry.id, how))
+    const were = await fromAll(this.#nodes, this.#limits, this.#timeoutMs, (node) => node.evict(key, entry.id, how))
     return were.filter((was) => was === true).length >= majorityOf(this.#nodes.length)
   }
 
   async inspect(key: string): Promise<Line> {
     await this.#reachable()
-    const replies = await fromAll(this.#nodes, this.#patience, (node) => node.look(key))
+    const replies = await fromAll(this.#nodes, this.#limits, this.#timeoutMs, (node) => node.look(key))
     const seen = replies.filter((reply) => reply !== undefined).map(seenIn)
     return { key, entries: entriesOf(key, seen, this.#nodes.length) }
   }
@@ -178,7 +180,7 @@ export class RedlockLines implements RedlockEngine {
    */
   #lastWords(): Promise<void> {
     return new Promise((resolve) => {
-      const timer = this.#patience.wait(resolve)
+      const timer = this.#limits.start(this.#timeoutMs, resolve)
       this.#majority.whenAnswered(() => {
         timer.cancel()
         resolve()
@@ -212,14 +214,14 @@ export class RedlockLines implements RedlockEngine {
     if (opening.length >= most) await enough(opening, most, this.#clock, this.#timeoutMs)
   }
 
-  #listenAt(index: number): readonly Promise<Listening>[] {
+  #listenAt(index: number): readonly Promise<ListenConnection>[] {
     const { wire, names } = this.#nodes[index] as ServerNode
     const known = this.#ears.get(index)
     if (known !== undefined) return [known]
     // Closed meanwhile: nobody would close it.
     if (wire.listen === undefined || this.#closed) return []
     const opening = wire.listen(this.#channel, {
-      heard: (message) => this.#hints.heard(index, message, (K) => names.keyOf(K)),
+      message: (message) => this.#hints.heard(index, message, (K) => names.keyOf(K)),
       gap: () => this.#listener?.({ gap: true }),
     })
     opening.then(

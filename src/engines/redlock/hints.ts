@@ -8,7 +8,7 @@
  */
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
-import { Lookout } from '../shared/recheck-timer.ts'
+import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { majorityOf, type Summary } from './verdict.ts'
 
 /** How long word from the other servers may take. */
@@ -19,7 +19,7 @@ const SCATTER_MS = 15
 export class Hints {
   /** Nobody tells us anything. */
   deaf = true
-  readonly #lookout: Lookout
+  readonly #rechecks: RecheckTimer
   readonly #chance: Chance
   readonly #most: number
   readonly #tell: (key: string, id: string) => void
@@ -30,7 +30,7 @@ export class Hints {
     this.#most = majorityOf(nodes)
     this.#chance = chance
     this.#tell = tell
-    this.#lookout = new Lookout(
+    this.#rechecks = new RecheckTimer(
       clock,
       () => this.deaf,
       (key, id) => this.#look(key, id),
@@ -38,16 +38,22 @@ export class Hints {
   }
 
   /** It waits; `summary` is what the servers have said. */
-  waits({ key, id, ttlMs }: Place, { split, stranger, next, lookMs }: Summary): void {
+  waits({ key, id, ttlMs }: Place, { split, stranger, next, recheckMs }: Summary): void {
     // A hint that came while it asked is newer than what it was told: it is about to look.
     if (this.#heard.has(id)) return
     const place = split || stranger ? 'stranger' : next ? 'first' : 'behind'
-    this.#lookout.waits({ key, id, ttlMs, lookMs: split ? SCATTER_MS * this.#chance.fraction() : lookMs, place })
+    this.#rechecks.schedule({
+      key,
+      id,
+      ttlMs,
+      recheckMs: split ? SCATTER_MS * this.#chance.fraction() : recheckMs,
+      place,
+    })
   }
 
   forget(id: string): void {
     this.#heard.delete(id)
-    this.#lookout.forget(id)
+    this.#rechecks.forget(id)
   }
 
   /** A hint: `<id> <K>`. Anybody may publish: what makes no sense is nothing. */
@@ -58,17 +64,24 @@ export class Hints {
     const nodes = this.#heard.get(id) ?? new Set()
     this.#heard.set(id, nodes.add(node))
     if (nodes.size >= this.#most) {
-      this.#lookout.forget(id)
+      this.#rechecks.forget(id)
       this.#look(key, id)
-    } else this.#lookout.waits({ key, id, ttlMs: 0, lookMs: MOMENT_MS * (1 + this.#chance.fraction()), place: 'first' })
+    } else
+      this.#rechecks.schedule({
+        key,
+        id,
+        ttlMs: 0,
+        recheckMs: MOMENT_MS * (1 + this.#chance.fraction()),
+        place: 'first',
+      })
   }
 
   stop(): void {
     this.#heard.clear()
-    this.#lookout.stop()
+    this.#rechecks.stop()
   }
 
-  /** What the lookout knows of it stays: how long it has been looking in vain, and so how soon it looks again. */
+  /** What the rechecks knows of it stays: how long it has been looking in vain, and so how soon it looks again. */
   #look(key: string, id: string): void {
     this.#heard.delete(id)
     this.#tell(key, id)

@@ -2,10 +2,10 @@
  * Who is in a line, as a majority sees it. Everything counts only if a majority of servers says so: a key on a few of
  * them is an attempt that has failed, or is under way.
  */
+import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Timer } from '../../core/clock.ts'
 import type { LineEntry } from '../../core/engine.ts'
 import { unanswered, unusable } from './errors.ts'
-import type { Patience } from './patience.ts'
 import type { ServerNode } from './server.ts'
 import { majorityOf, summaryOf } from './verdict.ts'
 
@@ -20,13 +20,14 @@ interface Seen {
 /** What all of them answer within some time; undefined for those that do not. */
 export async function fromAll<Reply>(
   nodes: readonly ServerNode[],
-  patience: Patience,
+  limits: CallLimits,
+  timeoutMs: number,
   ask: (node: ServerNode) => Promise<Reply>,
 ): Promise<readonly (Reply | undefined)[]> {
   let timer: Timer | undefined
   let lastError: Error | undefined
   const late = new Promise<undefined>((resolve) => {
-    timer = patience.wait(() => resolve(undefined))
+    timer = limits.start(timeoutMs, () => resolve(undefined))
   })
   const one = async (node: ServerNode): Promise<Reply | undefined> => {
     if (!node.ready) return undefined

@@ -5,13 +5,13 @@
  * Between two calls it remembers little: what we hold, and with which token, so that a node that has lost it can be
  * given it again; and what is to be given back to nodes that were away.
  */
+import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { Asking, type Result, type Surroundings } from './asking.ts'
 import { unanswered } from './errors.ts'
 import type { Node, Question } from './node.ts'
 import { type Farewell, Outbox } from './outbox.ts'
-import { Patience } from './patience.ts'
 import { type Stay, Stays } from './stay.ts'
 import { majorityOf, type Summary } from './verdict.ts'
 
@@ -56,7 +56,7 @@ export class Majority {
       clock,
       chance,
       timeoutMs,
-      patience: new Patience(clock, timeoutMs),
+      limits: new CallLimits(clock),
       outbox: new Outbox(nodes, clock),
       stays: new Stays(clock),
     }
@@ -89,7 +89,7 @@ export class Majority {
     places: readonly Pick<Place, 'key' | 'id'>[],
     done: (were: readonly boolean[] | undefined, error?: Error) => void,
   ): void {
-    const { nodes, patience, outbox, stays } = this.#around
+    const { nodes, limits, timeoutMs, outbox, stays } = this.#around
     // From now on nothing that is still under way sets anything. What has been sent is overtaken by nobody on its
     // connection; what is answered late is given back again.
     const farewells = places.map(({ key, id }): Farewell => {
@@ -106,7 +106,7 @@ export class Majority {
       if (answered < most) done(undefined, unanswered(answered, nodes.length))
       else done(yes.map((count) => count >= most))
     }
-    const timer = patience.wait(finish)
+    const timer = limits.start(timeoutMs, finish)
     for (let node = 0; node < nodes.length; node += 1) {
       outbox.depart(node, farewells, (were) => {
         open -= 1

@@ -33,7 +33,7 @@ export type Refusal =
       readonly ahead: number
       readonly next: boolean
       /** When to look again, should nothing be heard. */
-      readonly lookMs: number
+      readonly recheckMs: number
     }
   /** Only for `renew`: it neither has it nor stands in line. `nowMs` is what the clock of the node says. */
   | { readonly why: 'missing'; readonly nowMs: number }

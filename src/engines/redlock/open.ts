@@ -11,7 +11,7 @@ import { makeClient } from '../../clients/redis/connect.ts'
 import { IoredisWire } from '../../clients/redis/ioredis.ts'
 import { loadEvalsha } from '../../clients/redis/prepared.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { RedlockEngine } from './engine.ts'
 import { checkCount, engineOn, type RedlockCommonOptions } from './setup.ts'
@@ -34,7 +34,7 @@ export async function openRedlock(url: string, options: RedlockCommonOptions = {
     ...(timeoutMs === undefined ? {} : { timeoutMs }),
   }
   try {
-    const wire = (client: Redis, clock: Clock): Wire =>
+    const wire = (client: Redis, clock: Clock): RedisWire =>
       new IoredisWire(client, clock, { owned: true, evalsha: (words) => evalsha(client, words) })
     return engineOn((clock) => clients.map((client) => wire(client, clock)), clients.length, { ...inUrl, ...options })
   } catch (error) {

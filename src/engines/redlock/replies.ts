@@ -15,7 +15,7 @@ export function answersIn(reply: unknown, count: number): readonly Answer[] {
 function answerIn(word: string): Answer {
   const number = Number(word)
   if (number > 0) return number
-  const [code, first = '', second = '', ahead, next, lookMs] = word.split(':')
+  const [code, first = '', second = '', ahead, next, recheckMs] = word.split(':')
   switch (code) {
     case 't':
       return {
@@ -24,7 +24,7 @@ function answerIn(word: string): Answer {
         stranger: second === '1',
         ahead: Number(ahead),
         next: next === '1',
-        lookMs: Number(lookMs),
+        recheckMs: Number(recheckMs),
       }
     case 'm':
       return { why: 'missing', nowMs: Number(first) }

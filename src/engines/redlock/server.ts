@@ -6,7 +6,7 @@
  */
 
 import { Caller } from '../../clients/redis/script-caller.ts'
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { Names } from '../redis/names.ts'
 import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from './node.ts'
@@ -19,7 +19,7 @@ const MOST_CALLS = 200
 const SCRIPTS = [ask, raise, mend, leave, retreat, look, evict]
 
 export class ServerNode implements Node {
-  readonly wire: Wire
+  readonly wire: RedisWire
   readonly names: Names
   /** Called when the server can be asked again. */
   returned: () => void = () => undefined
@@ -32,7 +32,7 @@ export class ServerNode implements Node {
   #disordered = false
 
   /** `wording` may be that of another server whose keys have the same names. */
-  constructor(wire: Wire, clock: Clock, prefix: string, client: string, wording?: Wording) {
+  constructor(wire: RedisWire, clock: Clock, prefix: string, client: string, wording?: Wording) {
     this.wire = wire
     this.names = new Names(wire, prefix)
     this.#wording = wording ?? new Wording(this.names, client)

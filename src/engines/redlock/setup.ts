@@ -1,6 +1,6 @@
 /** The options that do not depend on how the clients were had, checked, and the engine they make. */
 
-import type { Wire } from '../../clients/redis/wire.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { RESERVED } from '../redis/names.ts'
 import { type RedlockEngine, RedlockLines } from './engine.ts'
@@ -31,7 +31,7 @@ export function checkCount(count: number): void {
 }
 
 export function engineOn(
-  makeWires: (clock: Clock) => readonly Wire[],
+  makeWires: (clock: Clock) => readonly RedisWire[],
   count: number,
   options: RedlockCommonOptions,
 ): RedlockEngine {

@@ -105,7 +105,7 @@ export interface Summary {
   readonly ahead: number
   readonly next: boolean
   /** When a majority may have become free, as far as is known. */
-  readonly lookMs: number
+  readonly recheckMs: number
 }
 
 export function summaryOf(answers: readonly (Answer | undefined)[]): Summary {
@@ -129,12 +129,12 @@ export function summaryOf(answers: readonly (Answer | undefined)[]): Summary {
       unusable ??= answer
     } else {
       takers.set(answer.by, (takers.get(answer.by) ?? 0) + 1)
-      looks.push(answer.lookMs)
+      looks.push(answer.recheckMs)
       sum.stranger ||= answer.stranger
       sum.next ||= answer.next
       sum.ahead = Math.max(sum.ahead, answer.ahead)
     }
   }
   const split = Math.max(0, ...takers.values()) < most
-  return { ...sum, unusable, error, split, lookMs: looks.length === 0 ? 0 : Math.min(...looks) }
+  return { ...sum, unusable, error, split, recheckMs: looks.length === 0 ? 0 : Math.min(...looks) }
 }

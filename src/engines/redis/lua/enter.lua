@@ -72,12 +72,12 @@ local function enter(i, line, id, ttl, class)
   local weight, limit = string.match(record, '^ %a (%d+) (%d+)')
   weight, limit = tonumber(weight), tonumber(limit)
   if line.sole == id or line.exists and find(line, id) then return renew(line, i, id, ttl) end
-  if line.fault then return answer(i, 'f', line.fault, line.detail) end
+  if line.fault then return answer(i, 'x', line.fault, line.detail) end
 
   local size = line.count + line.waiting + (line.stranger and 1 or 0)
   local holds = line.waiting == 0 and admits(line, weight, limit)
   if not holds and not waits then return answer(i, 'b', size) end
-  if size >= 10000 then return answer(i, 'x') end
+  if size >= 10000 then return answer(i, 'f') end
 
   local token = digits(base + i - 1)
   local entry = parse(token .. record)

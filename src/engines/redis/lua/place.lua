@@ -8,8 +8,8 @@
 --   s ahead ms      waits, first in line, for a stranger, who will not tell when it goes; its key expires after so long
 --   b ahead         busy
 --   u, e            gone: unknown, evicted
---   x               the line is full
---   f fault detail  a key of another type, without expiry, or of a newer version
+--   f               the line is full
+--   x fault detail  a key of another type, without expiry, or of a newer version
 --
 -- `waiter` is the client of somebody who waits, if there was one.
 local waiter
@@ -39,7 +39,7 @@ end
 -- looks when the first has expired, which then did not look: so a dead holder, and a dead process with a holder and
 -- waiters, are both noticed without anybody polling.
 local function answer_waiting(line, i, id, ahead)
-  if line.fault then return answer(i, 'f', line.fault, line.detail) end
+  if line.fault then return answer(i, 'x', line.fault, line.detail) end
   line.first = line.first or line.waiting == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]
   if line.first ~= id then
     return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, line.first) or now) - now, 0))

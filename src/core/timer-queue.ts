@@ -15,7 +15,7 @@ export interface Scheduled extends Heaped {
   readonly slackMs: number
 }
 
-export class Heartbeat<Item extends Scheduled> {
+export class TimerQueue<Item extends Scheduled> {
   readonly #clock: Clock
   readonly #due: (item: Item, now: number) => void
   readonly #heap = new Heap<Item>()

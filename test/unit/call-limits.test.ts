@@ -4,12 +4,12 @@
  */
 import { expect, test } from 'vitest'
 import { Time } from '../../simulation/redlock/time.ts'
+import { CallLimits } from '../../src/clients/shared/call-limits.ts'
 import type { Clock } from '../../src/core/clock.ts'
-import { Patience } from '../../src/engines/redlock/patience.ts'
 
 const TIMEOUT_MS = 50
 
-function world(): { readonly time: Time; readonly clock: Clock; readonly patience: Patience; timers(): number } {
+function world(): { readonly time: Time; readonly clock: Clock; readonly limits: CallLimits; timers(): number } {
   const time = new Time()
   const clock = time.clock(1)
   let timers = 0
@@ -20,17 +20,17 @@ function world(): { readonly time: Time; readonly clock: Clock; readonly patienc
       return clock.timer(delayMs, fire)
     },
   }
-  return { time, clock, patience: new Patience(counting, TIMEOUT_MS), timers: () => timers }
+  return { time, clock, limits: new CallLimits(counting), timers: () => timers }
 }
 
 test('each ends when its own time is over, in the order in which they began, and those that were answered do not', () => {
-  const { time, patience } = world()
+  const { time, limits } = world()
   const ended: string[] = []
-  patience.wait(() => ended.push('first'))
+  limits.start(TIMEOUT_MS, () => ended.push('first'))
   time.runUntil(20)
-  const answered = patience.wait(() => ended.push('answered'))
+  const answered = limits.start(TIMEOUT_MS, () => ended.push('answered'))
   time.runUntil(30)
-  patience.wait(() => ended.push('second'))
+  limits.start(TIMEOUT_MS, () => ended.push('second'))
   answered.cancel()
   time.runUntil(48)
   expect(ended).toEqual([])
@@ -43,9 +43,9 @@ test('each ends when its own time is over, in the order in which they began, and
 })
 
 test('what is answered in the moment in which its time is over has been answered', () => {
-  const { time, clock, patience } = world()
+  const { time, clock, limits } = world()
   let ended = false
-  const timer = patience.wait(() => {
+  const timer = limits.start(TIMEOUT_MS, () => {
     ended = true
   })
   // After a stall of the process, the timer is the first to be served, and the answer the second.
@@ -55,11 +55,11 @@ test('what is answered in the moment in which its time is over has been answered
 })
 
 test('one that begins when another ends has its whole time', () => {
-  const { time, clock, patience } = world()
+  const { time, clock, limits } = world()
   const ended: number[] = []
-  patience.wait(() => {
+  limits.start(TIMEOUT_MS, () => {
     ended.push(clock.now())
-    patience.wait(() => ended.push(clock.now()))
+    limits.start(TIMEOUT_MS, () => ended.push(clock.now()))
   })
   time.runUntil(500)
   const [first = 0, second = 0] = ended
@@ -68,9 +68,9 @@ test('one that begins when another ends has its whole time', () => {
 })
 
 test('a thousand calls that are answered need two timers', () => {
-  const { time, patience, timers } = world()
+  const { time, limits, timers } = world()
   for (let call = 0; call < 1000; call += 1) {
-    const timer = patience.wait(() => expect.unreachable())
+    const timer = limits.start(TIMEOUT_MS, () => expect.unreachable())
     time.runUntil(time.now + TIMEOUT_MS / 800)
     timer.cancel()
   }

@@ -1,43 +1,43 @@
 /**
- * Rows of lines in which nobody is.
+ * Rows of empty lines, for engines that keep a row for each line.
  *
  * A release leaves the line's row in place: keys are used again, and then a row that is there is cheaper than a new
- * one. Rows that are not used again are removed some time later, many at once, by whoever left them; and those of
- * processes that died, by anybody who comes by. Until then it is also a memory of lines that have a row.
+ * one. Rows that are not used again are removed some time later, many at once, by the process that left them; and those
+ * of processes that died, by any process that comes by. Until then this is also a memory of lines that have a row.
  */
 import type { Clock } from '../../core/clock.ts'
 
-/**
- * A key that was left this long ago is not about to be used again. Only we know when that was: the server removes
- * whatever is free (see sql/tidy.sql).
- */
-const COLD_MS = 3000
 /** So many, or some for this long, and they are removed. */
 const MANY = 500
 const LONG_MS = 10_000
-/** How often to look after the dead. */
+/** How often to look for what dead processes have left. */
 const SWEEP_EVERY_MS = 10 * 60_000
 const MOST_AT_ONCE = 2000
 
-/** How we left a line: nobody was there, or others were. */
+/** How this process left a line: empty, or with others in it. */
 export type Memory = 'free' | 'crowd'
 
-/** A line that we have left. */
-interface Left {
+interface LeftLine {
   readonly at: number
   readonly memory: Memory
 }
 
-export class Tidying {
+/** Remove the rows of these keys; with `sweep`, also those that dead processes have left. */
+type Remove = (keys: readonly string[], sweep: boolean) => Promise<unknown>
+
+export class RowCleanup {
   readonly #clock: Clock
-  readonly #remove: (keys: readonly string[], sweep: boolean) => Promise<unknown>
-  /** Left lines; the longest ago first. */
-  readonly #left = new Map<string, Left>()
+  readonly #coldMs: number
+  readonly #remove: Remove
+  /** Lines that this process has left; the longest ago first. */
+  readonly #left = new Map<string, LeftLine>()
   #sweptAt = Number.NEGATIVE_INFINITY
   #working: Promise<unknown> | undefined
 
-  constructor(clock: Clock, remove: (keys: readonly string[], sweep: boolean) => Promise<unknown>) {
+  /** `coldMs`: a key that was left this long ago is not about to be used again. Only the client knows when that was. */
+  constructor(clock: Clock, coldMs: number, remove: Remove) {
     this.#clock = clock
+    this.#coldMs = coldMs
     this.#remove = remove
   }
 
@@ -49,18 +49,18 @@ export class Tidying {
     if (this.#left.size > 0) for (const { key } of items) this.#left.delete(key)
   }
 
-  left(key: string, free: boolean): void {
+  left(key: string, memory: Memory): void {
     this.#left.delete(key)
-    this.#left.set(key, { at: this.#clock.now(), memory: free ? 'free' : 'crowd' })
+    this.#left.set(key, { at: this.#clock.now(), memory })
   }
 
   /** See whether there is something to remove. */
   work(): void {
     const now = this.#clock.now()
-    if (this.#working === undefined && this.#isDue(now)) void this.#work(this.#take(now - COLD_MS), now)
+    if (this.#working === undefined && this.#isDue(now)) void this.#work(this.#take(now - this.#coldMs), now)
   }
 
-  /** The last ones, before we go. */
+  /** The last ones, before the engine is closed. */
   async finish(): Promise<void> {
     await this.#working
     const now = this.#clock.now()
@@ -70,7 +70,7 @@ export class Tidying {
   #isDue(now: number): boolean {
     const [oldest] = this.#left.values()
     const ageMs = oldest === undefined ? 0 : now - oldest.at
-    return ageMs > LONG_MS || (this.#left.size > MANY && ageMs > COLD_MS)
+    return ageMs > LONG_MS || (this.#left.size > MANY && ageMs > this.#coldMs)
   }
 
   #take(before: number): string[] {
@@ -86,7 +86,7 @@ export class Tidying {
   #work(keys: readonly string[], now: number): Promise<unknown> {
     const sweep = now - this.#sweptAt > SWEEP_EVERY_MS
     if (sweep) this.#sweptAt = now
-    // What fails is left to the next sweep, by whomever.
+    // What fails is left to the next sweep of any process.
     this.#working = this.#remove(keys, sweep)
       .catch(() => undefined)
       .finally(() => {

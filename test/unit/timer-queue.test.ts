@@ -1,6 +1,6 @@
 /** The heartbeat: one timer for everything, and one batch for what is due together. */
 import { describe, expect, test } from 'vitest'
-import { Heartbeat, type Scheduled } from '../../src/core/heartbeat.ts'
+import { type Scheduled, TimerQueue } from '../../src/core/timer-queue.ts'
 import { held } from './scripted-engine.ts'
 import { BEAT, type CountingClock, countingClock, inMemory, scripted, settled, TTL, watched } from './world.ts'
 
@@ -8,13 +8,13 @@ interface Item extends Scheduled {
   readonly name: string
 }
 
-function world(): { clock: CountingClock; heartbeat: Heartbeat<Item>; handled: string[] } {
+function world(): { clock: CountingClock; heartbeat: TimerQueue<Item>; handled: string[] } {
   const clock = countingClock()
   const handled: string[] = []
   return {
     clock,
     handled,
-    heartbeat: new Heartbeat<Item>(clock, ({ name }) => handled.push(`${name} at ${clock.now()}`)),
+    heartbeat: new TimerQueue<Item>(clock, ({ name }) => handled.push(`${name} at ${clock.now()}`)),
   }
 }
 
@@ -61,7 +61,7 @@ describe('one timer', () => {
       now: clock.now,
       timer: (ms: number, fire: () => void) => clock.timer(ms > 1 ? ms - 0.5 : ms, fire),
     }
-    new Heartbeat<Item>(early, () => handled.push(clock.now())).put(item('a'), 10, clock.now())
+    new TimerQueue<Item>(early, () => handled.push(clock.now())).put(item('a'), 10, clock.now())
     await clock.advance(100)
     expect(handled).toEqual([10])
   })
@@ -74,7 +74,7 @@ describe('one timer', () => {
       // As Node's timers do: they stand still while the machine sleeps, and our clock goes on.
       const sleepy = { ...clock, now: () => clock.now() + asleepMs, asleepMs: () => asleepMs }
       const handled: string[] = []
-      const heartbeat = new Heartbeat<Item>(sleepy, ({ name }) => handled.push(`${name} at ${sleepy.now()}`))
+      const heartbeat = new TimerQueue<Item>(sleepy, ({ name }) => handled.push(`${name} at ${sleepy.now()}`))
       heartbeat.put(item('before'), 10_000, sleepy.now())
       await clock.advance(1000)
       asleepMs = 9000 + overdueMs

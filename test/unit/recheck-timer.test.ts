@@ -4,14 +4,14 @@ import { Witness } from '../../conformance/witness.ts'
 import { systemChance } from '../../src/core/clock.ts'
 import { Hints } from '../../src/engines/redlock/hints.ts'
 import type { Summary } from '../../src/engines/redlock/verdict.ts'
-import { Lookout } from '../../src/engines/shared/recheck-timer.ts'
+import { RecheckTimer } from '../../src/engines/shared/recheck-timer.ts'
 import { fakeClock } from '../../src/testing.ts'
 
 const WAITER = { key: 'key', id: 'id', ttlMs: 30_000 }
 
 test('behind a stranger, Redlock looks less and less often', async () => {
   const clock = fakeClock()
-  const summary = { split: false, stranger: true, next: true, lookMs: 30_000 } as Summary
+  const summary = { split: false, stranger: true, next: true, recheckMs: 30_000 } as Summary
   let looks = 0
   const hints = new Hints(5, clock, systemChance, () => {
     looks += 1
@@ -29,14 +29,14 @@ test('after the machine has slept, whoever comes is looked after in time, though
   let asleepMs = 0
   const clock = { ...timers, now: () => timers.now() + asleepMs, asleepMs: () => asleepMs }
   const looked: string[] = []
-  const lookout = new Lookout(
+  const rechecks = new RecheckTimer(
     clock,
     () => false,
     (_, id) => looked.push(id),
   )
-  lookout.waits({ ...WAITER, id: 'before', lookMs: 30_000, place: 'first' })
+  rechecks.schedule({ ...WAITER, id: 'before', recheckMs: 30_000, place: 'first' })
   asleepMs = 3_600_000
-  lookout.waits({ ...WAITER, id: 'after', lookMs: 20, place: 'first' })
+  rechecks.schedule({ ...WAITER, id: 'after', recheckMs: 20, place: 'first' })
   await timers.advance(100)
   expect(looked).toContain('after')
 })

@@ -1,0 +1,53 @@
+/**
+ * One alphabet for what servers answer about entries, in SQL and in Lua:
+ *
+ *     h  it holds; an engine that sends the token itself needs no letter for it
+ *     w  it waits, first in line            b  busy: it could not hold at once, and nothing of it remains
+ *     q  it waits, behind another waiter    u  the server does not know it
+ *     s  it waits, behind a stranger        e  it was evicted
+ *     f  the line is full                   l  another transaction has locked the line
+ *     x  what is stored at the key is no line that this engine can use
+ */
+import type { Place, Standing } from '../../core/engine.ts'
+import { LineFullError } from '../../core/errors.ts'
+import type { Recheck } from './recheck-timer.ts'
+
+const PLACES = { w: 'first', q: 'behind', s: 'stranger' } as const
+
+/** Whether that letter says that the entry waits. */
+export function isWaiting(letter: string | undefined): letter is keyof typeof PLACES {
+  return letter === 'w' || letter === 'q' || letter === 's'
+}
+
+/** It waits, with `ahead` before it ('' where that was not counted), and is to be rechecked after `recheckMs`. */
+export function waitingStanding(
+  letter: keyof typeof PLACES,
+  { key, id, ttlMs }: Place,
+  ahead: string,
+  recheckMs: number,
+  schedule: (recheck: Recheck) => void,
+): Standing {
+  schedule({ key, id, ttlMs, recheckMs, place: PLACES[letter] })
+  return { state: 'waiting', ahead: ahead === '' ? null : Number(ahead) }
+}
+
+/** What the other letters say that every engine has; undefined for one that an engine reads itself. */
+export function settledStanding(
+  letter: string | undefined,
+  key: string,
+  ahead: () => string,
+  lineBound: number,
+): Standing | undefined {
+  switch (letter) {
+    case 'b':
+      return { state: 'busy', ahead: Number(ahead()) }
+    case 'u':
+      return { state: 'gone', why: 'unknown' }
+    case 'e':
+      return { state: 'gone', why: 'evicted' }
+    case 'f':
+      return { state: 'failed', error: new LineFullError(key, lineBound) }
+    default:
+      return undefined
+  }
+}
