@@ -209,7 +209,7 @@ const core: readonly Defect[] = [
 const engine: readonly Defect[] = [
   {
     name: 'no settling after a waiter leaves',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)',
     replace:
       "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
@@ -217,7 +217,7 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'enter does not renew',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: 'if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)',
     replace:
       "if (known !== undefined) return known.state === 'held' ? { state: 'held', token: known.token, heldForMs: claim.ttlMs } : { state: 'waiting', ahead: null }",
@@ -225,21 +225,21 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'renewal resurrects',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#expire()',
     replace: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#clock.now()',
     why: 'gone is final',
   },
   {
     name: 'a grant renews',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: '      entry.heldAt = this.#clock.now()\n',
     replace: '      entry.heldAt = this.#clock.now()\n      this.#expiries.put(entry, entry.heldAt + entry.ttlMs)\n',
     why: 'a dead process with many waiters delays the line by a ttl for each of them',
   },
   {
     name: 'token reset',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
     replace:
       '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
@@ -247,7 +247,7 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'newcomers overtake the line',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/index.ts',
     find: 'const holds = line.first === undefined && line.held.admits(claim)',
     replace: 'const holds = line.held.admits(claim)',
     why: 'readers starve a writer',

@@ -3,7 +3,7 @@
  * be frozen, restarted, robbed of its memory, or have its clock set.
  */
 import type { Clock } from '../src/core/clock.ts'
-import { MemoryServer } from '../src/engines/memory/engine.ts'
+import { MemoryServer } from '../src/engines/memory/index.ts'
 import { Actor } from './actor.ts'
 import type { SimulatedEvent } from './scheduler.ts'
 import type { World } from './world.ts'

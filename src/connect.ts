@@ -14,7 +14,7 @@ const mysql: Opener = async (url) => (await import('./engines/mysql/open.ts')).o
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
-  memory: async () => (await import('./engines/memory/engine.ts')).memory(),
+  memory: async () => (await import('./engines/memory/index.ts')).memory(),
   sqlite: async (url) => (await import('./engines/sqlite/open.ts')).openSqlite(url),
   redis,
   rediss: redis,

@@ -7,7 +7,7 @@
  * for a lease.
  *
  * The nine duties of every engine are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`.
- * Read `engines/memory.ts` next: it is the reference.
+ * Read `engines/memory/` next: it is the reference.
  */
 import type { EngineError, LineFullError } from './errors.ts'
 

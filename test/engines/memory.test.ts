@@ -1,7 +1,7 @@
 /** The memory engine conforms. Its lines live in one process, so the cases with processes of their own do not apply. */
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 
 conformance({ describe, it, afterAll }, 'memory', (): World => {
   const server = new MemoryServer()

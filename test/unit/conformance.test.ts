@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest'
 import { groups } from '../../conformance/cases/index.ts'
 import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import type { Defect } from './broken/defect.ts'
 import { lineDefects } from './broken/lines.ts'
 import { lifeDefects } from './broken/lives.ts'

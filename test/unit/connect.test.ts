@@ -19,8 +19,8 @@ describe('a URL', () => {
   })
 
   test('with options that are wrong leaves no engine open', async () => {
-    const real = await vi.importActual<typeof import('../../src/engines/memory/engine.ts')>(
-      '../../src/engines/memory/engine.ts',
+    const real = await vi.importActual<typeof import('../../src/engines/memory/index.ts')>(
+      '../../src/engines/memory/index.ts',
     )
     let disposed = 0
     const counting = {
@@ -30,10 +30,10 @@ describe('a URL', () => {
       },
     }
     vi.resetModules()
-    vi.doMock('../../src/engines/memory/engine.ts', () => ({ ...real, memory: () => counting }))
+    vi.doMock('../../src/engines/memory/index.ts', () => ({ ...real, memory: () => counting }))
     const fresh = await import('../../src/connect.ts')
     await expect(fresh.connect('memory:', { ttl: 1 })).rejects.toThrow(RangeError)
-    vi.doUnmock('../../src/engines/memory/engine.ts')
+    vi.doUnmock('../../src/engines/memory/index.ts')
     expect(disposed).toBe(1)
   })
 })

@@ -1,7 +1,7 @@
 /** Elections: leading, resigning, being replaced, and watching who leads. */
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import type { Leader } from '../../src/primitives/election.ts'
 import { lineEntry } from './scripted-engine.ts'

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { checkKey, compareKeys } from '../../src/core/keys.ts'
-import { memory } from '../../src/engines/memory/engine.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 
 describe('a key', () => {

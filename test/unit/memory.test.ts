@@ -1,7 +1,7 @@
 /** The reference engine, where the conformance suite does not look: what it keeps, whom it tells, and evictions. */
 import { describe, expect, test } from 'vitest'
 import type { Claim, Engine, News } from '../../src/core/engine.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
 interface World {

@@ -2,7 +2,7 @@
 import { AsyncResource } from 'node:async_hooks'
 import { describe, expect, test } from 'vitest'
 import type { Lease } from '../../src/core/lease.ts'
-import { memory } from '../../src/engines/memory/engine.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 import { countingClock, evenChance, gate, inMemory, settled, TTL, watched } from './world.ts'
 

@@ -17,7 +17,7 @@ async function run(body: string): Promise<Ended> {
   const built = (path: string): string => JSON.stringify(pathToFileURL(`dist/src/${path}`).href)
   const program = `
     import { createLocks } from ${built('index.js')}
-    import { memory } from ${built('engines/memory.js')}
+    import { memory } from ${built('engines/memory/index.js')}
     import { subscribe } from 'node:diagnostics_channel'
     const locks = createLocks(memory())
     const say = (...words) => process.stdout.write(words.map(String).join(' ') + '\\n')

@@ -5,7 +5,7 @@
 
 import type { Chance, Timer } from '../../src/core/clock.ts'
 import type { Engine, Traits } from '../../src/core/engine.ts'
-import { memory } from '../../src/engines/memory/engine.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks, type Locks, type LocksOptions } from '../../src/locks.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
 import { ScriptedEngine, settled } from './scripted-engine.ts'

@@ -3,7 +3,7 @@ import { delegate } from '../../../conformance/delegate.ts'
 import type { World } from '../../../conformance/index.ts'
 import type { Clock } from '../../../src/core/clock.ts'
 import type { Claim, Engine, Standing } from '../../../src/core/engine.ts'
-import { MemoryServer, memory } from '../../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../../src/engines/memory/index.ts'
 
 export interface Defect {
   /** What it does wrong. */

@@ -2,7 +2,7 @@
  * An engine whose processes know nothing of each other: each has lines of its own. What real processes do in one file
  * shows it.
  */
-import { memory } from '../../../src/engines/memory/engine.ts'
+import { memory } from '../../../src/engines/memory/index.ts'
 import { builtModule } from '../../built.ts'
 import type { Defect } from './defect.ts'
 
@@ -18,6 +18,6 @@ export const strangers: Defect = {
   limitMs: 8_000,
   world: () => ({
     engine: () => memory(),
-    actor: () => ({ module: builtModule('src/engines/memory/engine.ts'), export: 'memory' }),
+    actor: () => ({ module: builtModule('src/engines/memory/index.ts'), export: 'memory' }),
   }),
 }

@@ -2,7 +2,7 @@
 import type { World } from '../../../conformance/index.ts'
 import type { Engine, News, Standing } from '../../../src/core/engine.ts'
 import { EngineError } from '../../../src/core/errors.ts'
-import { MemoryServer, memory } from '../../../src/engines/memory/engine.ts'
+import { MemoryServer, memory } from '../../../src/engines/memory/index.ts'
 import { answering, claiming, type Defect, defect } from './defect.ts'
 
 const silent = async (): Promise<AsyncDisposable> => ({ async [Symbol.asyncDispose]() {} })
