@@ -6,6 +6,7 @@ export type { Duration } from './core/duration.ts'
 export {
   type Claim,
   type Engine,
+  type Finding,
   type GoneReason,
   type Line,
   type LineEntry,

@@ -2,8 +2,10 @@
  * What `holdfast doctor` checks on MySQL and MariaDB: which server, whether it keeps what it says, and whether waiters
  * can be woken.
  */
+
+import type { Finding } from '../core/engine.ts'
 import type { Diagnosis, MysqlEngine } from '../engines/mysql/index.ts'
-import type { Check, Finding } from './checks.ts'
+import type { Check } from './checks.ts'
 
 /** The oldest ones that know everything we ask of them: SKIP LOCKED. */
 const LEAST_MARIADB = 100_600

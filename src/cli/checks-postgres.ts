@@ -2,8 +2,10 @@
  * What `holdfast doctor` checks on PostgreSQL: which server, whether it keeps what it says, and whether waiters can be
  * woken.
  */
+
+import type { Finding } from '../core/engine.ts'
 import type { Diagnosis, PostgresEngine } from '../engines/postgres/index.ts'
-import type { Check, Finding } from './checks.ts'
+import type { Check } from './checks.ts'
 
 /** The oldest one that knows everything we ask of it. */
 const LEAST_VERSION = 120_000

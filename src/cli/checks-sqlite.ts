@@ -8,9 +8,10 @@ import { dirname, join } from 'node:path'
 import { loadDriver, versionOf } from '../clients/sqlite/driver.ts'
 import { networkTypeOf } from '../clients/sqlite/folder.ts'
 import { readProc } from '../clients/sqlite/host.ts'
+import type { Finding } from '../core/engine.ts'
 import type { SqliteEngine } from '../engines/sqlite/index.ts'
 import { defaultFile } from '../engines/sqlite/index.ts'
-import type { Check, Finding } from './checks.ts'
+import type { Check } from './checks.ts'
 
 const OTHERS_WRITE = 0o022
 const LARGE_WAL_BYTES = 64 * 1024 * 1024

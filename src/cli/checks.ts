@@ -4,16 +4,8 @@
  */
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
-import type { Engine } from '../core/engine.ts'
+import type { Engine, Finding } from '../core/engine.ts'
 import type { Locks } from '../locks.ts'
-
-export interface Finding {
-  readonly name: string
-  readonly status: 'ok' | 'warn' | 'fail'
-  readonly finding: string
-  /** What to do about it. */
-  readonly todo?: string
-}
 
 /** What the checks may look at. */
 export interface Patient {

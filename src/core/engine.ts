@@ -154,6 +154,18 @@ export interface Traits {
   readonly survives: string
 }
 
+/** Something about a server that decides what locks on it are worth: one row of `holdfast doctor`. */
+export interface Finding {
+  /** What was looked at: `version`, `durability`, `clock skew`. */
+  readonly name: string
+  /** `warn`: some promise is weaker here. `fail`: locks do not work here, or not safely. */
+  readonly status: 'ok' | 'warn' | 'fail'
+  /** What was found, as a sentence. */
+  readonly finding: string
+  /** What to do about it. */
+  readonly todo?: string
+}
+
 /** What keeps lines. One engine object is one client of it. */
 export interface Engine extends AsyncDisposable {
   /** The engine's name as in the URL, the docs and the folder: `redis`, `sqlite`. */

@@ -2,19 +2,10 @@
 import { redactUrl } from '../../connect.ts'
 import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
+import type { Finding } from '../../core/engine.ts'
 import { timely } from '../../core/time-limit.ts'
 import type { CommandSpec } from '../args.ts'
-import {
-  type Check,
-  type Finding,
-  handOff,
-  loss,
-  nodeVersion,
-  type Patient,
-  reachable,
-  roundTrip,
-  verbs,
-} from '../checks.ts'
+import { type Check, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
