@@ -19,7 +19,7 @@ export interface Patient {
 
 export type Check = (patient: Patient) => Promise<readonly Finding[]>
 
-/** A key of our own that nobody else has. */
+/** A key of our own that no other process uses. */
 const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
 
 const LEAST_NODE = [20, 19] as const
@@ -121,7 +121,7 @@ export async function loss({ engine }: Patient): Promise<readonly Finding[]> {
   return [{ name: 'loss', status: 'warn', finding, todo: 'check tokens at the resource, or use leases' }]
 }
 
-/** A grant that takes this long came by a renewal, and not because somebody told. */
+/** A grant that takes this long came by a renewal, and not by a message. */
 const POLLED_MS = 1_000
 
 /** Two clients on one key: the second one waits, and is woken. */

@@ -16,7 +16,7 @@ export const EXITS = {
   usage: { code: 64, means: 'wrong usage, or something that this engine cannot do' },
   unreachable: { code: 69, means: 'the engine cannot be reached or used' },
   bug: { code: 70, means: 'an error inside holdfast; please report it' },
-  busy: { code: 75, means: '`-n`: somebody else holds it (`--busy-exit` changes the number)' },
+  busy: { code: 75, means: '`-n`: another holder has it (`--busy-exit` changes the number)' },
   lost: { code: 79, means: 'the lock was lost while the command ran, and the command was ended' },
   waited: { code: 124, means: '`--wait` ran out' },
   cannotRun: { code: 126, means: 'the command was found and cannot be run' },

@@ -6,7 +6,7 @@
  *         └──── orders, and on every renewal: "end it in 24 s, unless you hear of me" ────►┘
  *
  * `holdfast run` may be killed with -9, or stopped past the end of its lease. It can do nothing about either, and its
- * command would work on while somebody else holds. The guardian can: it hears the end of the pipe, or its alarm rings.
+ * command would work on while another process holds. The guardian can: it hears the end of the pipe, or its alarm rings.
  * It is a shell, because that starts in a millisecond and takes no memory worth speaking of, and it is the one place
  * where a command and everything it has started is ended: politely, then surely.
  *
@@ -63,7 +63,7 @@ signal() {
   for member in $(members); do kill -s "$1" -- "$member" && found=0; done
   return $found
 }
-# Zombies answer to signals. Where nobody reaps them, they would count as alive for ever.
+# Zombies answer to signals. Where no parent reaps them, they would count as alive for ever.
 alive() {
   signal 0 || return 1
   [ -r /proc/self/stat ] || return 0
@@ -128,7 +128,7 @@ export class Guardian {
 
   /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. `onKilled`: it is gone without our doing. */
   static async start(graceMs: number, id: string | undefined, onKilled: () => void): Promise<Guardian> {
-    // Without the id of a run that this one is part of: whoever ends that one must leave the guardian to end this one.
+    // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end this one.
     const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
     const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), id ?? ''], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
@@ -145,12 +145,12 @@ export class Guardian {
   private constructor(shell: ChildProcess, onKilled: () => void) {
     this.pid = shell.pid as number
     this.#orders = shell.stdio[3] as Socket
-    // Nobody listens any more. Its exit tells.
+    // The guardian does not listen any more. Its exit tells.
     this.#orders.on('error', () => undefined)
     this.#over = once(shell, 'exit').then(() => {
       this.gone = true
       if (this.#mayEnd) return
-      // Its alarm lives on, and nobody sets it again.
+      // Its alarm lives on, and is never set again.
       signalGroup(this.pid, 'SIGKILL')
       onKilled()
     })

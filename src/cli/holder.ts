@@ -31,7 +31,7 @@ export function ownHolder(command: readonly string[]): string {
   return `${cut.replace(/�+$/, '')}…`
 }
 
-/** The parts of a holder that `holdfast` or the library wrote; a name somebody chose has none. */
+/** The parts of a holder that `holdfast` or the library wrote; a name that a user chose has none. */
 export interface HolderParts {
   readonly host: string | null
   readonly pid: number | null

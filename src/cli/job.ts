@@ -12,14 +12,14 @@ import type { Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
 import type { Locks } from '../locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
-import { lookUp } from './child.ts'
+import { lookUp } from './command-process.ts'
 import { EXITS } from './exits.ts'
 import { ownHolder } from './holder.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
 import type { Signals } from './signals.ts'
-import { type Limits, type Outcome, supervise } from './supervise.ts'
-import { Waiting } from './waiting.ts'
+import { type CommandOutcome, type RunLimits, supervise } from './supervise.ts'
+import { WaitDisplay } from './wait-display.ts'
 
 export const JOB_OPTIONS: OptionSpecs = {
   ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
@@ -32,7 +32,7 @@ export const JOB_OPTIONS: OptionSpecs = {
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_GRACE_MS = 5_000
 
-export function limitsOf(input: Input): Limits {
+export function limitsOf(input: Input): RunLimits {
   if (input.has('quiet') && input.has('verbose')) throw new UsageError('--quiet and --verbose exclude each other')
   return {
     onLost: input.oneOf('on-lost', ['term', 'kill', 'ignore']) ?? 'term',
@@ -64,8 +64,8 @@ function judgesDeath(engine: Engine): engine is JudgesDeath {
   return 'alsoAlive' in engine
 }
 
-/** How one stay under the lock went. `lease` is not given back yet. */
-export interface Stay extends Outcome {
+/** How one run of the command under the lock went. `lease` is not given back yet. */
+export interface RunResult extends CommandOutcome {
   readonly lease: Lease
   readonly waitedMs: number
   readonly heldMs: number
@@ -73,12 +73,12 @@ export interface Stay extends Outcome {
 
 export class JobRunner implements AsyncDisposable {
   readonly #input: Input
-  readonly #limits: Limits
+  readonly #limits: RunLimits
   readonly #opened: Opened
   readonly #signals: Signals
 
   /** Open the engine that `input` names, for a command under `limits`. */
-  static async open(input: Input, limits: Limits, signals: Signals): Promise<JobRunner> {
+  static async open(input: Input, limits: RunLimits, signals: Signals): Promise<JobRunner> {
     return new JobRunner(
       input,
       await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }),
@@ -87,7 +87,7 @@ export class JobRunner implements AsyncDisposable {
     )
   }
 
-  private constructor(input: Input, opened: Opened, limits: Limits, signals: Signals) {
+  private constructor(input: Input, opened: Opened, limits: RunLimits, signals: Signals) {
     this.#input = input
     this.#opened = opened
     this.#signals = signals
@@ -108,13 +108,13 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** stdout is the command's: what we have to say goes to stderr, also as JSON. */
-  report(stay: Stay): void {
+  report(result: RunResult): void {
     if (!this.#input.json) return
-    const { lease, lost, signal, waitedMs, heldMs } = stay
+    const { lease, lost, signal, waitedMs, heldMs } = result
     printJson(STDERR, this.#input.command, {
       key: lease.key,
       outcome: lost ? 'lost' : 'ran',
-      exit: stay.exit,
+      exit: result.exit,
       signal,
       token: lease.token,
       holder: this.locks.holder,
@@ -124,7 +124,7 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** Wait for the lock and run the command under it. Undefined: it is busy, and `waitMs` is 0. */
-  async run(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<Stay | undefined> {
+  async run(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<RunResult | undefined> {
     const askedAt = clock.now()
     const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs, signal))
     if (lease === undefined) return undefined
@@ -144,7 +144,7 @@ export class JobRunner implements AsyncDisposable {
     if (lease !== undefined || waitMs === 0) return lease
     await this.#refuseDeadlock(lock.key)
     const options = { quiet: this.#input.has('quiet') || this.#input.json, verbose: this.#input.has('verbose') }
-    const waiting = Waiting.begin(this.locks, lock.key, options)
+    const waiting = WaitDisplay.begin(this.locks, lock.key, options)
     try {
       return await lock.acquire({ signal, ...(waitMs === Number.POSITIVE_INFINITY ? {} : { wait: waitMs }) })
     } finally {
@@ -166,7 +166,7 @@ export class JobRunner implements AsyncDisposable {
     )
   }
 
-  #supervise(lease: Lease): Promise<Outcome> {
+  #supervise(lease: Lease): Promise<CommandOutcome> {
     const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
@@ -184,7 +184,7 @@ export class JobRunner implements AsyncDisposable {
         if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
       },
       signals: this.#signals.divert,
-      onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, nobody ends its command'),
+      onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, its command runs on'),
       onEnding: (why) => this.#ending(key, why),
     })
   }

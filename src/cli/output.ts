@@ -20,9 +20,9 @@ export function write(fd: Descriptor, text: string): void {
       sent += writeSync(fd, bytes, sent)
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      // Whoever started us made it non-blocking, and its reader is slow.
+      // The program that started us made it non-blocking, and its reader is slow.
       if (code === 'EAGAIN') Atomics.wait(bell, 0, 0, AGAIN_MS)
-      // `holdfast ls | head -1`, or a terminal that is gone: nobody is left to tell.
+      // `holdfast ls | head -1`, or a terminal that is gone: no reader is left to tell.
       else if (code === 'EPIPE' || code === 'EIO' || code === 'EBADF') return
       else throw error
     }

@@ -13,11 +13,11 @@ const PASSED_ON: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SI
 export const ENDING: ReadonlySet<NodeJS.Signals> = new Set(['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM'])
 
 export class Signals {
-  /** The last one that asks a program to end, whoever heard it. */
+  /** The last one that asks a program to end, whichever listener heard it. */
   toldToEnd: NodeJS.Signals | undefined
   #listener: (signal: NodeJS.Signals) => void
 
-  /** `first` hears them until somebody else does. */
+  /** `first` hears them until they are diverted. */
   constructor(first: (signal: NodeJS.Signals) => void) {
     this.#listener = first
     for (const signal of PASSED_ON) {
@@ -28,7 +28,7 @@ export class Signals {
     }
   }
 
-  /** `listener` hears them, until the answer is called; then whoever did before. */
+  /** `listener` hears them, until the answer is called; then the listener of before. */
   readonly divert = (listener: (signal: NodeJS.Signals) => void): (() => void) => {
     const before = this.#listener
     this.#listener = listener
@@ -42,7 +42,7 @@ export function signalGroup(group: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-group, signal)
   } catch (error) {
-    // Nobody left, or only processes of another user (setuid), whose end is their own.
+    // No process is left, or only processes of another user (setuid), whose end is their own.
     const { code } = error as NodeJS.ErrnoException
     if (code !== 'ESRCH' && code !== 'EPERM') throw error
   }

@@ -1,5 +1,5 @@
 /**
- * One command under one lease: it begins after the grant, and it is over before anybody else can hold.
+ * One command under one lease: it begins after the grant, and it is over before the next holder can begin.
  *
  *        renewed         TERM, if renewals go on failing      KILL         the engine lets the next one in
  *     ───────┼───────────────────────┼──────────────────────────┼───┼──────────────────┼───────────►  time
@@ -12,11 +12,11 @@ import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { channels } from '../core/diagnostics.ts'
 import { LeaseLostError } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
-import { Child, type Ended } from './child.ts'
+import { type CommandExit, CommandProcess } from './command-process.ts'
 import { EXITS } from './exits.ts'
 import { Guardian } from './guardian.ts'
 
-export interface Limits {
+export interface RunLimits {
   /** What a loss does to the command. `ignore`: nothing; it has its token to be refused by. */
   readonly onLost: 'term' | 'kill' | 'ignore'
   readonly ttlMs: number
@@ -35,7 +35,7 @@ export interface Job {
   readonly env: NodeJS.ProcessEnv
   /** Every process of the command has it in its environment, as HOLDFAST_ID. */
   readonly id: string
-  readonly limits: Limits
+  readonly limits: RunLimits
   /** Tell the engine that this process group has to be dead, too, before the lock is free for the next one early. */
   readonly liveAlso: (group: number) => Promise<void>
   /** Signals for us, from now until the answer is called. */
@@ -46,7 +46,7 @@ export interface Job {
   readonly onEnding: (why: 'lost' | 'at-most') => void
 }
 
-export interface Outcome extends Ended {
+export interface CommandOutcome extends CommandExit {
   /** The lease was over before the command was, or was about to be. */
   readonly lost: boolean
 }
@@ -59,8 +59,8 @@ function marginMs(ttlMs: number): number {
 /** The guardian's alarm is for the case that we do not act: it rings a little after we would have. */
 const GUARDIAN_LATER = 1 / 5
 
-export async function supervise(job: Job): Promise<Outcome> {
-  const leads = Child.wouldLead
+export async function supervise(job: Job): Promise<CommandOutcome> {
+  const leads = CommandProcess.wouldLead
   const guardian = await Guardian.start(job.limits.graceMs, leads ? undefined : job.id, job.onUnguarded)
   await job.liveAlso(guardian.pid)
   if (!job.lease.held) {
@@ -69,7 +69,7 @@ export async function supervise(job: Job): Promise<Outcome> {
     return { exit: EXITS.lost.code, signal: null, lost: true }
   }
   const watch = new LeaseWatch(job, guardian)
-  const child = new Child(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
+  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
   // In case that the guardian is killed as well. Without that, it is enough.
@@ -87,8 +87,8 @@ class LeaseWatch {
   readonly #guardian: Guardian
   readonly #graceMs: number
   readonly #marginMs: number
-  #child: Child | undefined
-  /** By our clock: until then nobody else can hold. */
+  #child: CommandProcess | undefined
+  /** By our clock: until then no other process can hold. */
   #deadline = 0
   #look: Timer | undefined
   #kill: Timer | undefined
@@ -103,12 +103,12 @@ class LeaseWatch {
     this.#guardian = guardian
     this.#marginMs = marginMs(ttlMs)
     this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
-    // Before there is a command: whoever stops us next finds it guarded. Earlier than need be, because starting takes a
+    // Before there is a command: if this process is stopped next, the command is guarded. Earlier than need be, because starting takes a
     // while.
     if (onLost !== 'ignore') this.#arm(ttlMs / 10)
   }
 
-  begin(child: Child): void {
+  begin(child: CommandProcess): void {
     const { lease, limits } = this.#job
     const { onLost, graceMs, atMostMs } = limits
     this.#child = child
@@ -161,7 +161,7 @@ class LeaseWatch {
       this.#look = clock.timer(killInMs - this.#graceMs, this.#check)
       return
     }
-    // Evicted, it still has until its deadline. Expired, somebody else may hold already.
+    // Evicted, it still has until its deadline. Expired, another process may hold already.
     const { reason } = lease.signal
     const expired = reason instanceof LeaseLostError && reason.why === 'expired'
     this.#lost = true

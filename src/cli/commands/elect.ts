@@ -4,7 +4,7 @@ import { Interrupted } from '../failure.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram } from '../job.ts'
 import { say } from '../output.ts'
 import { Signals } from '../signals.ts'
-import type { Limits } from '../supervise.ts'
+import type { RunLimits } from '../supervise.ts'
 
 const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
 
@@ -32,7 +32,7 @@ export const command: CommandSpec = {
   },
 }
 
-async function campaign(input: Input, limits: Limits): Promise<number> {
+async function campaign(input: Input, limits: RunLimits): Promise<number> {
   const interrupt = new AbortController()
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
   await using runner = await JobRunner.open(input, limits, signals)

@@ -1,4 +1,4 @@
-/** `holdfast evict KEY --token N`: take a lock away from whoever holds it with that token. */
+/** `holdfast evict KEY --token N`: take a lock away from the holder with that token. */
 import { formatDuration } from '../../core/duration.ts'
 import type { Line } from '../../core/engine.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'

@@ -1,4 +1,4 @@
-/** `holdfast ls [PREFIX]`: every key that somebody holds or waits for. */
+/** `holdfast ls [PREFIX]`: every key that is held or waited for. */
 import type { LineSummary } from '../../core/engine.ts'
 import { compareKeys } from '../../core/keys.ts'
 import type { CommandSpec } from '../args.ts'

@@ -24,7 +24,7 @@ export const command: CommandSpec = {
   examples: [
     [
       'holdfast migrate --print --url postgres:// > holdfast.sql',
-      'for whoever may create tables: psql -f holdfast.sql',
+      'for the administrator who may create tables: psql -f holdfast.sql',
     ],
     ['holdfast migrate --print --url "postgres://?schema=locks"', 'in a schema of their own'],
     ['holdfast migrate --url postgres://admin@db/app', 'make them now'],

@@ -5,10 +5,10 @@ import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { Interrupted } from '../failure.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram, type Stay } from '../job.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, type RunResult, refuseProgram } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
 import { Signals } from '../signals.ts'
-import type { Limits } from '../supervise.ts'
+import type { RunLimits } from '../supervise.ts'
 
 export const command: CommandSpec = {
   usage: 'KEY [options] -- COMMAND [ARGUMENT...]',
@@ -29,10 +29,10 @@ export const command: CommandSpec = {
     ['holdfast run deploy --wait 10m -- make deploy', 'stand in line for up to ten minutes'],
     [
       'holdfast run report -n --at-least 50s -- ./report.sh',
-      'from the crontabs of five hosts, with --url: once a minute, whoever is first',
+      'from the crontabs of five hosts, with --url: once a minute, on the host that is first',
     ],
     ['holdfast run gpu --limit 2 -- ./train.sh', 'two at a time'],
-    ['holdfast run db --shared -- ./read.sh', 'many readers; whoever leaves --shared out writes alone'],
+    ['holdfast run db --shared -- ./read.sh', 'many readers; a command without --shared writes alone'],
     ['holdfast run sync --at-most 1h --grace 30s -- ./sync.sh', 'an hour at most'],
   ],
   run: async (input) => {
@@ -44,7 +44,7 @@ export const command: CommandSpec = {
 }
 
 interface Plan {
-  readonly limits: Limits
+  readonly limits: RunLimits
   /** 0: one try. */
   readonly waitMs: number
   readonly limit: number
@@ -78,15 +78,15 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
   const interrupt = new AbortController()
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
   await using runner = await JobRunner.open(input, plan.limits, signals)
-  const stay = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
-  if (stay === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
-  await giveBack(stay, plan.atLeastMs)
-  runner.report(stay)
-  return stay.exit
+  const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
+  if (result === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
+  await giveBack(result, plan.atLeastMs)
+  runner.report(result)
+  return result.exit
 }
 
 /** With some of --at-least left, the key stays busy behind us. */
-async function giveBack({ lease, lost, heldMs }: Stay, atLeastMs: number): Promise<void> {
+async function giveBack({ lease, lost, heldMs }: RunResult, atLeastMs: number): Promise<void> {
   const released = await lease.release(atLeastMs > heldMs ? { after: atLeastMs - heldMs } : {})
   if (!released && !lost) say(`could not give back '${printable(lease.key)}': it will expire by itself`)
 }

@@ -1,9 +1,9 @@
 /** `holdfast show KEY`: who holds it and who waits, in order. */
 import type { CommandSpec } from '../args.ts'
 import { EXITS } from '../exits.ts'
+import { lineJson, lineText } from '../line-view.ts'
 import { open } from '../open.ts'
 import { print, printJson, STDOUT } from '../output.ts'
-import { lineJson, lineText } from '../view.ts'
 
 export const command: CommandSpec = {
   usage: 'KEY [options]',

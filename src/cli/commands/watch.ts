@@ -6,10 +6,10 @@ import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { Interrupted } from '../failure.ts'
+import { lineJson, lineText } from '../line-view.ts'
 import { open } from '../open.ts'
 import { isTerminal, print, printJson, STDOUT, write } from '../output.ts'
 import { Signals } from '../signals.ts'
-import { lineJson, lineText } from '../view.ts'
 
 /** Ages and times left go on without anybody telling; hints can be lost. */
 const LOOK_EVERY_MS = 1_000

@@ -5,17 +5,16 @@
  * else. With a terminal it must stay in our session, or `ssh` and `sudo` could not ask for a password, and in our
  * group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own. docs/decisions has the alternatives.
  */
-import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process'
-import { accessSync, constants, statSync } from 'node:fs'
+import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process'
+import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Exit, signalExit } from './exits.ts'
 import { CannotRun } from './failure.ts'
 import type { Guardian } from './guardian.ts'
 import { ENDING, signalGroup } from './signals.ts'
-import { hasTerminal, inForeground } from './terminal.ts'
 
 /** How a command ended. */
-export interface Ended {
+export interface CommandExit {
   readonly exit: number
   readonly signal: NodeJS.Signals | null
 }
@@ -54,9 +53,9 @@ function isExecutable(file: string): boolean {
  */
 const BECOME = 'echo "watch $1$$" >&3; shift; exec "$@" 3>&-'
 
-export class Child {
+export class CommandProcess {
   /** Rejects if it could not be started: too many arguments, too many processes. */
-  readonly ended: Promise<Ended>
+  readonly ended: Promise<CommandExit>
   readonly #process: ChildProcess
   readonly #leads: boolean
 
@@ -102,10 +101,39 @@ export class Child {
 }
 
 /**
- * Whether the terminal sends this to its whole foreground group: the command then has it already. Nobody tells who sent
- * a signal, but keys reach only the foreground, and a hang-up leaves no terminal.
+ * Whether the terminal sends this to its whole foreground group: the command then has it already. The kernel does not tell who
+ * sent a signal, but keys reach only the foreground, and a hang-up leaves no terminal.
  */
 function sentByTerminal(signal: NodeJS.Signals): boolean {
   if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()
   return signal === 'SIGHUP' && !hasTerminal()
+}
+
+/** Whether there is a controlling terminal, and it has not hung up. */
+function hasTerminal(): boolean {
+  try {
+    closeSync(openSync('/dev/tty', constants.O_RDWR | constants.O_NOCTTY))
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Whether keys like Ctrl-C go to our process group now. */
+function inForeground(): boolean {
+  const [group, foreground] = process.platform === 'linux' ? groupsFromProc() : groupsFromPs()
+  return group !== undefined && group === foreground
+}
+
+/** proc(5): after the name in parentheses come state, parent, group, session, terminal, foreground group. */
+function groupsFromProc(): [string | undefined, string | undefined] {
+  const stat = readFileSync('/proc/self/stat', 'utf8')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return [fields[2], fields[5]]
+}
+
+function groupsFromPs(): [string | undefined, string | undefined] {
+  const text = execFileSync('ps', ['-o', 'pgid=', '-o', 'tpgid=', '-p', String(process.pid)], { encoding: 'utf8' })
+  const [group, foreground] = text.trim().split(/\s+/)
+  return [group, foreground]
 }

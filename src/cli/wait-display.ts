@@ -1,5 +1,5 @@
 /**
- * What somebody who waits sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when
+ * What a waiter sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when
  * something changes and gone when the lock is ours. Elsewhere nothing, or with -v a line for each new holder.
  */
 import { systemClock as clock, type Timer } from '../core/clock.ts'
@@ -9,13 +9,13 @@ import type { Locks } from '../locks.ts'
 import { parseHolder } from './holder.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
 
-/** Whoever gets the lock sooner never sees us flicker. */
+/** A waiter that gets the lock sooner sees nothing flicker. */
 const QUIET_FOR_MS = 250
 const REDRAW_MS = 1_000
 const ERASE = '\r\x1b[K'
 const NARROW = 80
 
-export class Waiting {
+export class WaitDisplay {
   readonly #locks: Locks
   readonly #key: string
   readonly #drawn: boolean
@@ -25,11 +25,11 @@ export class Waiting {
   #looking = false
   #last = ''
 
-  /** Undefined if there is nobody to show it to. */
-  static begin(locks: Locks, key: string, options: { quiet: boolean; verbose: boolean }): Waiting | undefined {
+  /** Undefined if stderr is no terminal and -v was not given. */
+  static begin(locks: Locks, key: string, options: { quiet: boolean; verbose: boolean }): WaitDisplay | undefined {
     const drawn = isTerminal(STDERR) && process.env.TERM !== 'dumb'
     if (options.quiet || !(drawn || options.verbose)) return undefined
-    return new Waiting(locks, key, drawn)
+    return new WaitDisplay(locks, key, drawn)
   }
 
   private constructor(locks: Locks, key: string, drawn: boolean) {
@@ -68,7 +68,7 @@ export class Waiting {
     if (line !== undefined) this.#show(describeWait(line, this.#locks.holder))
   }
 
-  #show({ who, since, ahead }: WaitingView): void {
+  #show({ who, since, ahead }: WaitSummary): void {
     if (this.#drawn) {
       const { dim, bold } = colours(STDERR)
       const rest = [since === '' ? '' : ` for ${since}`, ahead < 2 ? '' : `, ${ahead} ahead`].join('')
@@ -86,14 +86,14 @@ export class Waiting {
   }
 }
 
-export interface WaitingView {
+export interface WaitSummary {
   readonly who: string
   readonly since: string
   readonly ahead: number
 }
 
 /** The line as a waiter sees it. */
-export function describeWait(line: Line, ownHolder: string): WaitingView {
+export function describeWait(line: Line, ownHolder: string): WaitSummary {
   const held = line.entries.filter(({ state }) => state === 'held')
   const place = line.entries.findIndex(({ holder }) => holder === ownHolder)
   const first = held[0]
