@@ -49,7 +49,7 @@ export interface Climate {
   readonly contexts: boolean
   readonly batchLimit: number
   /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
-  readonly overlaps: number | undefined
+  readonly splitFrom: number | undefined
   readonly processes: number
   readonly workers: number
   readonly keys: number
@@ -123,7 +123,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     stall: often(0.15),
     strikes,
     resumeOrders: ['timers', 'messages', 'program'],
-    overlaps: random.happens(0.3) ? random.pick([1, 2]) : undefined,
+    splitFrom: random.happens(0.3) ? random.pick([1, 2]) : undefined,
     ...given,
   }
 }

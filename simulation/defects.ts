@@ -23,7 +23,7 @@ const core: readonly Defect[] = [
     name: 'validity from the reply',
     file: 'src/core/batch.ts',
     find: 'else this.#verb.answered(items[index] as Item, answer, sent, now)',
-    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: now, order: sent.order }, now)',
+    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: now, sequence: sent.sequence }, now)',
     why: 'the engine set the expiry before it answered: counted from the arrival, the holder believes for longer than the engine does',
   },
   {
@@ -114,8 +114,8 @@ const core: readonly Defect[] = [
   {
     name: 'renewal after release',
     file: 'src/core/keeper.ts',
-    find: "    if (entry.phase === 'gone') return false\n    entry.asking = sent.order",
-    replace: '    entry.asking = sent.order',
+    find: "    if (entry.phase === 'gone') return false\n    entry.asking = sent.sequence",
+    replace: '    entry.asking = sent.sequence',
     why: 'on an engine that creates what it renews, the lock is held again by nobody',
   },
   {
@@ -149,7 +149,7 @@ const core: readonly Defect[] = [
   {
     name: 'late answer believed',
     file: 'src/core/entry.ts',
-    find: "    if (sent.order < this.#answeredOrder && this.phase !== 'held') return ASK\n",
+    find: "    if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK\n",
     replace: '',
     why: 'it may speak of an earlier stay of the same id, and be counted from the send of a later one',
     climate: { slow: 0.3, reorder: true },

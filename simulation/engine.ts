@@ -17,7 +17,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
     lossBeforeNext: true,
     lineBound: 10_000,
     batchLimit: climate.batchLimit,
-    ...(climate.overlaps === undefined ? {} : { overlaps: climate.overlaps }),
+    ...(climate.splitFrom === undefined ? {} : { splitFrom: climate.splitFrom }),
     tokensSurvive: 'everything that is simulated',
     survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
   }

@@ -17,10 +17,10 @@ import { EngineError } from './errors.ts'
 import type { Awake } from './keep-alive.ts'
 import { outside } from './no-context.ts'
 
-/** When a call went out. `order` tells earlier from later even where the clock does not. */
+/** When a call went out. `sequence` tells earlier from later even where the clock does not. */
 export interface Sent {
   readonly at: number
-  readonly order: number
+  readonly sequence: number
 }
 
 export interface Verb<Item extends { readonly key: string }, Answer> {
@@ -60,7 +60,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #verb: Verb<Item, Answer>
   readonly #clock: Clock
   readonly #awake: Awake
-  readonly #nextOrder: () => number
+  readonly #nextSequence: () => number
   readonly #calls = new Set<Call<Item>>()
   readonly #drainers: (() => void)[] = []
   #queue: Item[] = []
@@ -73,11 +73,11 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #watchAt: number = Number.POSITIVE_INFINITY
   #asleepMs = 0
 
-  constructor(verb: Verb<Item, Answer>, clock: Clock, awake: Awake, nextOrder: () => number) {
+  constructor(verb: Verb<Item, Answer>, clock: Clock, awake: Awake, nextSequence: () => number) {
     this.#verb = verb
     this.#clock = clock
     this.#awake = awake
-    this.#nextOrder = nextOrder
+    this.#nextSequence = nextSequence
   }
 
   add(item: Item): void {
@@ -111,7 +111,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #flush = (): void => {
     this.#scheduled = false
     while (this.#queue.length > 0 && this.#mayCall()) {
-      const sent: Sent = { at: this.#clock.now(), order: this.#nextOrder() }
+      const sent: Sent = { at: this.#clock.now(), sequence: this.#nextSequence() }
       const items = this.#take(sent, this.#share())
       if (items.length === 0) break
       this.#send(items, sent)

@@ -147,7 +147,7 @@ export interface Traits {
    * items on a call is worth making. The core then cuts a batch of twice as many enters or leaves in two, so that the
    * server works on one half while this process works on the other.
    */
-  readonly overlaps?: number
+  readonly splitFrom?: number
   /** In one sentence: what tokens survive, and what they assume. */
   readonly tokensSurvive: string
   /** In one sentence: which faults the engine survives with its promises intact. */

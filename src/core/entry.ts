@@ -80,11 +80,11 @@ export class Entry implements Claim, Scheduled {
   lost: LossReason | undefined
   onLost: ((why: LossReason) => void) | undefined
 
-  /** The order of the request that is unanswered; 0: none is; QUEUED: it is not sent yet. */
+  /** The sequence of the request that is unanswered; 0: none is; QUEUED: it is not sent yet. */
   asking = 0
   /** Something happened while a request was on its way, which may have been too early to see it: ask once more. */
   askAgain = false
-  /** The order of the enter that is unanswered; 0: none is. Nothing may overtake it. */
+  /** The sequence of the enter that is unanswered; 0: none is. Nothing may overtake it. */
   entering = 0
   /** Whether the engine has said that it is in the line. */
   inLine = false
@@ -95,13 +95,13 @@ export class Entry implements Claim, Scheduled {
   lastSentAt: number = Number.NEGATIVE_INFINITY
   /** Until when an enter whose outcome nobody knows may still arrive. */
   doubtfulUntil: number = Number.NEGATIVE_INFINITY
-  /** Since which order we know that it is held. */
+  /** Since which sequence we know that it is held. */
   heldSince: number = Number.POSITIVE_INFINITY
   /** A grant that was announced before the enter was answered, and when. */
   #announced: Granted | undefined
   #announcedAt = 0
-  /** The order of the newest request that was answered. */
-  #answeredOrder = 0
+  /** The sequence of the newest request that was answered. */
+  #answeredSequence = 0
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   /**
@@ -166,14 +166,14 @@ export class Entry implements Claim, Scheduled {
 
   /** The request sent at `sent` was answered or has failed. */
   endAsking(sent: Sent): void {
-    if (this.asking !== sent.order) return
+    if (this.asking !== sent.sequence) return
     this.asking = 0
     this.#onAnswered?.()
   }
 
   /** The enter sent at `sent` was answered or has failed. True: somebody waited for that, to leave. */
   endEntering(sent: Sent): boolean {
-    if (sent.order !== this.entering) return false
+    if (sent.sequence !== this.entering) return false
     this.entering = 0
     this.#onEntered?.()
     return this.#onEntered !== undefined
@@ -182,8 +182,8 @@ export class Entry implements Claim, Scheduled {
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
     // Overtaken by a later answer, it may speak of an earlier stay of this id: a reason to ask, no more.
-    if (sent.order < this.#answeredOrder && this.phase !== 'held') return ASK
-    this.#answeredOrder = Math.max(this.#answeredOrder, sent.order)
+    if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK
+    this.#answeredSequence = Math.max(this.#answeredSequence, sent.sequence)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
     if (standing.state === 'held') return this.#hearHeld(standing, sent, now)
     if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
@@ -195,7 +195,7 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
-  hearGranted(granted: Granted, now: number, order: number): Verdict {
+  hearGranted(granted: Granted, now: number, sequence: number): Verdict {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
@@ -206,7 +206,7 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
-    this.#announcedAt = order
+    this.#announcedAt = sequence
     return ASK
   }
 
@@ -252,7 +252,7 @@ export class Entry implements Claim, Scheduled {
     this.#announced = undefined
     // What was announced after this was sent is newer than this answer; what was announced before it has been taken
     // back.
-    if (announced === undefined || this.isDoubtful || sent.order > this.#announcedAt) return PLAN
+    if (announced === undefined || this.isDoubtful || sent.sequence > this.#announcedAt) return PLAN
     return this.#believe(announced.token, now)
   }
 
@@ -271,7 +271,7 @@ export class Entry implements Claim, Scheduled {
 
   /** Whether the hold was known when this was sent. */
   #knownSince(sent: Sent): boolean {
-    return sent.order > this.heldSince
+    return sent.sequence > this.heldSince
   }
 
   /** The request sent at `sent` was answered, and the entry lives for `validMs` from some moment after it. */

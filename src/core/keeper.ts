@@ -39,7 +39,7 @@ export class Keeper {
   readonly #renews: Batch<Entry, Standing>
   readonly #sweeper: Sweeper
   readonly #heartbeat: TimerQueue<Entry>
-  #order = 0
+  #sequence = 0
   #closing: Promise<void> | undefined
 
   constructor(engine: Engine, options: KeeperOptions) {
@@ -48,7 +48,7 @@ export class Keeper {
     this.chance = options.chance
     this.callTimeoutMs = options.callTimeoutMs
     this.publish = options.publish
-    const nextOrder = (): number => ++this.#order
+    const nextSequence = (): number => ++this.#sequence
     this.#verbs = new Verbs(engine, options, {
       sending: (entry, sent, verb) => this.#sending(entry, sent, verb),
       answered: (entry, standing, sent, now, verb) => this.#answered(entry, standing, sent, now, verb),
@@ -56,9 +56,9 @@ export class Keeper {
       heard: (news) => this.#heard(news),
     })
     this.#awake = new Awake(this.clock)
-    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#awake, nextOrder)
-    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#awake, nextOrder)
-    this.#sweeper = new Sweeper(engine, options, this.#awake, nextOrder)
+    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#awake, nextSequence)
+    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#awake, nextSequence)
+    this.#sweeper = new Sweeper(engine, options, this.#awake, nextSequence)
     this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -174,9 +174,9 @@ export class Keeper {
 
   #sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean {
     if (entry.phase === 'gone') return false
-    entry.asking = sent.order
+    entry.asking = sent.sequence
     entry.lastSentAt = sent.at
-    if (verb === 'enter') entry.entering = sent.order
+    if (verb === 'enter') entry.entering = sent.sequence
     return true
   }
 
@@ -226,7 +226,7 @@ export class Keeper {
   #hold(entry: Entry, token: bigint | null, now: number): void {
     entry.phase = 'held'
     entry.token = token
-    entry.heldSince = ++this.#order
+    entry.heldSince = ++this.#sequence
     entry.askAgain = false
     entry.grantedAt = now
     this.#awaited(entry, false)
@@ -245,7 +245,7 @@ export class Keeper {
     if (entry === undefined) {
       this.#sweeper.heardOf(news.id)
     } else if (news.standing?.state === 'held') {
-      this.#carryOut(entry, entry.hearGranted(news.standing, now, ++this.#order), now)
+      this.#carryOut(entry, entry.hearGranted(news.standing, now, ++this.#sequence), now)
     } else {
       this.#carryOut(entry, entry.hearHint(), now)
     }

@@ -50,7 +50,7 @@ export class Sweeper {
   readonly #open = new Map<string, Departure>()
   #stopped = false
 
-  constructor(engine: Engine, options: KeeperOptions, awake: Awake, nextOrder: () => number) {
+  constructor(engine: Engine, options: KeeperOptions, awake: Awake, nextSequence: () => number) {
     const { clock, callTimeoutMs } = options
     this.#engine = engine
     this.#clock = clock
@@ -60,7 +60,7 @@ export class Sweeper {
       name: 'leave',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
-      halfFrom: engine.traits.overlaps ?? Number.POSITIVE_INFINITY,
+      halfFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       call: (places) => engine.leave(places),
       cancellable: () => false,
       timeoutMs: () => callTimeoutMs,
@@ -71,7 +71,7 @@ export class Sweeper {
       answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
     }
-    this.#leaves = new Batch(verb, clock, awake, nextOrder)
+    this.#leaves = new Batch(verb, clock, awake, nextSequence)
     this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
   }
 

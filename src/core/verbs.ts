@@ -45,7 +45,7 @@ export class Verbs {
     this.enter = {
       ...common,
       name: 'enter',
-      halfFrom: engine.traits.overlaps ?? Number.POSITIVE_INFINITY,
+      halfFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#enter(entries, signal),
       cancellable: () => takesSignal(engine.enter) || (engine.subscribe !== undefined && !this.#subscribed),
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),

@@ -33,7 +33,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
   const calls: Call[] = []
   const told: string[] = []
   const sends: Sent[] = []
-  let order = 0
+  let sequence = 0
   const verb: Verb<Item, string> = {
     name: 'enter',
     engine: 'scripted',
@@ -65,8 +65,8 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     ...overrides,
   }
   const batch = new Batch(verb, clock, new Awake(clock), () => {
-    order += 1
-    return order
+    sequence += 1
+    return sequence
   })
   const ask = (...keys: readonly string[]): void => {
     for (const key of keys) batch.add({ key })

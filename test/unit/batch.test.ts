@@ -72,8 +72,8 @@ describe('what goes out together', () => {
     it.ask('b')
     await settled()
     expect(it.sent).toEqual([
-      { at: 0, order: 1 },
-      { at: 0, order: 2 },
+      { at: 0, sequence: 1 },
+      { at: 0, sequence: 2 },
     ])
   })
 })

@@ -29,7 +29,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 384,
-  overlaps: 32,
+  splitFrom: 32,
   tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
   survives:
     'the death of any client, and of any minority of members; cut off from the majority, nobody is granted anything',

@@ -31,7 +31,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 500,
-  overlaps: 32,
+  splitFrom: 32,
   tokensSurvive:
     'release, expiry, deletion, FLUSHALL, restart and fail-over, as long as the clock of the server that goes on is not behind the last token',
   survives:
