@@ -2,7 +2,7 @@
 import { defaultUrl, openEngine } from '../connect.ts'
 import { systemClock as clock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
-import { within } from '../core/time-limit.ts'
+import { fallbackAfter } from '../core/time-limit.ts'
 import { createLocks, type Locks, type LocksOptions } from '../locks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
@@ -42,6 +42,6 @@ export async function open(input: Input, options: LocksOptions = {}): Promise<Op
         throw error instanceof EngineError ? told(error) : error
       }
     },
-    [Symbol.asyncDispose]: () => within(clock, CLOSING_MS, locks.close(), undefined),
+    [Symbol.asyncDispose]: () => fallbackAfter(clock, CLOSING_MS, locks.close(), undefined),
   }
 }

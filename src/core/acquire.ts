@@ -13,7 +13,7 @@ import { AcquireTimeoutError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { EntryLease } from './lease.ts'
 import { onAbort } from './on-abort.ts'
-import { within } from './time-limit.ts'
+import { fallbackAfter } from './time-limit.ts'
 
 /** What is asked for. */
 export interface Ask {
@@ -95,7 +95,7 @@ export async function timeoutError(
 ): Promise<AcquireTimeoutError> {
   const unknown: Line = { key, entries: [] }
   const look = async (): Promise<Line> => keeper.engine.inspect(key)
-  const { entries } = await within(keeper.clock, NAMING_MS, look(), unknown)
+  const { entries } = await fallbackAfter(keeper.clock, NAMING_MS, look(), unknown)
   const place = entries.findIndex(({ id }) => id === entry?.id)
   const holders = entries.filter(({ id, state }) => state === 'held' && id !== entry?.id)
   return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders)

@@ -14,8 +14,8 @@
 
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
-import type { Awake } from './keep-alive.ts'
-import { outside } from './no-context.ts'
+import type { KeepAlive } from './keep-alive.ts'
+import { withoutContext } from './no-context.ts'
 
 /** When a call went out. `sequence` tells earlier from later even where the clock does not. */
 export interface Sent {
@@ -59,7 +59,7 @@ interface Call<Item> {
 export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #verb: Verb<Item, Answer>
   readonly #clock: Clock
-  readonly #awake: Awake
+  readonly #keepAlive: KeepAlive
   readonly #nextSequence: () => number
   readonly #calls = new Set<Call<Item>>()
   readonly #drainers: (() => void)[] = []
@@ -73,10 +73,10 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #watchAt: number = Number.POSITIVE_INFINITY
   #asleepMs = 0
 
-  constructor(verb: Verb<Item, Answer>, clock: Clock, awake: Awake, nextSequence: () => number) {
+  constructor(verb: Verb<Item, Answer>, clock: Clock, keepAlive: KeepAlive, nextSequence: () => number) {
     this.#verb = verb
     this.#clock = clock
-    this.#awake = awake
+    this.#keepAlive = keepAlive
     this.#nextSequence = nextSequence
   }
 
@@ -85,7 +85,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     if (this.#scheduled) return
     this.#scheduled = true
     // nextTick runs when the promise jobs of this turn are done: everything they ask for is in the queue by then.
-    process.nextTick(() => outside(this.#flush))
+    process.nextTick(() => withoutContext(this.#flush))
   }
 
   /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
@@ -166,7 +166,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const abort = this.#verb.cancellable() ? new AbortController() : undefined
     const timeoutMs = this.#verb.timeoutMs(items)
     const call: Call<Item> = { items, sent, timeoutMs, abort, slow: false, over: false }
-    this.#awake.begin()
+    this.#keepAlive.begin()
     this.#calls.add(call)
     this.#lookAt(sent.at + Math.min(SLOW_MS, timeoutMs), sent.at)
     this.#invoke(call).then(
@@ -230,7 +230,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#watch?.cancel()
     this.#watchAt = Math.max(Math.min(at, this.#watchAt), now)
     this.#asleepMs = asleepMs
-    this.#watch = this.#clock.timer(this.#watchAt - this.#clock.now(), () => outside(() => this.#look()))
+    this.#watch = this.#clock.timer(this.#watchAt - this.#clock.now(), () => withoutContext(() => this.#look()))
   }
 
   #timedOut(call: Call<Item>): void {
@@ -249,7 +249,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #end(call: Call<Item>): void {
     if (!this.#calls.delete(call)) return
     call.over = true
-    this.#awake.end()
+    this.#keepAlive.end()
   }
 
   #asEngineError(error: unknown): EngineError {

@@ -1,7 +1,7 @@
 /** Keeping the process alive while somebody awaits something of ours: one anchor, however many they are. */
 import type { Clock, Timer } from './clock.ts'
 
-export class Awake {
+export class KeepAlive {
   readonly #clock: Clock
   #wanted = 0
   #anchor: Timer | undefined

@@ -12,9 +12,9 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
-import { Awake } from './keep-alive.ts'
+import { KeepAlive } from './keep-alive.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
-import { noAnswer, timely, within } from './time-limit.ts'
+import { fallbackAfter, noAnswer, rejectAfter } from './time-limit.ts'
 import { TimerQueue } from './timer-queue.ts'
 import { Verbs } from './verbs.ts'
 
@@ -33,7 +33,7 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
-  readonly #awake: Awake
+  readonly #keepAlive: KeepAlive
   readonly #verbs: Verbs
   readonly #enters: Batch<Entry, Standing>
   readonly #renews: Batch<Entry, Standing>
@@ -55,10 +55,10 @@ export class Keeper {
       failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
       heard: (news) => this.#heard(news),
     })
-    this.#awake = new Awake(this.clock)
-    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#awake, nextSequence)
-    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#awake, nextSequence)
-    this.#sweeper = new Sweeper(engine, options, this.#awake, nextSequence)
+    this.#keepAlive = new KeepAlive(this.clock)
+    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#keepAlive, nextSequence)
+    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#keepAlive, nextSequence)
+    this.#sweeper = new Sweeper(engine, options, this.#keepAlive, nextSequence)
     this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -78,7 +78,7 @@ export class Keeper {
   /** A call of the engine that is not batched, with a deadline of ours. */
   async call<Value>(verb: string, call: (engine: Engine) => Promise<Value>): Promise<Value> {
     const { clock, callTimeoutMs, engine } = this
-    return timely(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs))
+    return rejectAfter(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs))
   }
 
   /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */
@@ -111,7 +111,7 @@ export class Keeper {
     if (entry.entering !== 0) await entry.entered()
     await Promise.race([entry.unasked(), this.#renews.drained()])
     if (this.#closing !== undefined) return false
-    const agreed = await within(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    const agreed = await fallbackAfter(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
     entry.outlivesUntil = this.clock.now() + afterMs + marginMs(entry.ttlMs)
     // An enter of unknown outcome may still arrive and begin another stay, which nobody wants.
     if (entry.isDoubtful) this.#sweepLate(entry)
@@ -340,8 +340,8 @@ export class Keeper {
   #awaited(entry: Entry, awaited: boolean): void {
     if (entry.awaited === awaited) return
     entry.awaited = awaited
-    if (awaited) this.#awake.begin()
-    else this.#awake.end()
+    if (awaited) this.#keepAlive.begin()
+    else this.#keepAlive.end()
   }
 
   #closedError(): EngineError {

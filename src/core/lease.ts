@@ -6,9 +6,9 @@ import { type Duration, parseDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import { Turnstile } from './local-queue.ts'
+import { LocalQueue } from './local-queue.ts'
 import { type Holding, type InnerLease, isShared } from './nesting.ts'
-import { outside } from './no-context.ts'
+import { withoutContext } from './no-context.ts'
 import { truthfulController } from './signal.ts'
 
 export interface ReleaseOptions {
@@ -54,7 +54,7 @@ export class EntryLease implements InnerLease {
   readonly nested = false
   readonly keeper: Keeper
   readonly #entry: Entry
-  #turnstile: Turnstile | undefined
+  #queue: LocalQueue | undefined
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
@@ -72,9 +72,9 @@ export class EntryLease implements InnerLease {
   }
 
   /** Made when first asked for, like the signal: most leases have none nested in them. */
-  get turnstile(): Turnstile {
-    this.#turnstile ??= new Turnstile()
-    return this.#turnstile
+  get queue(): LocalQueue {
+    this.#queue ??= new LocalQueue()
+    return this.#queue
   }
 
   get holding(): Holding {
@@ -138,6 +138,6 @@ export class EntryLease implements InnerLease {
   #lost(why: LossReason): void {
     this.#lossError = new LeaseLostError(this.key, this.token, why)
     // Whoever listens is not inside the work of whoever noticed.
-    outside(() => this.#controller?.abort(this.#lossError))
+    withoutContext(() => this.#controller?.abort(this.#lossError))
   }
 }

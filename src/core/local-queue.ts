@@ -6,7 +6,7 @@
 import type { Clock } from './clock.ts'
 import { onAbort } from './on-abort.ts'
 
-export class Turnstile {
+export class LocalQueue {
   #taken = false
   readonly #line = new Set<() => void>()
 

@@ -16,7 +16,7 @@ import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Lease } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
-import { Turnstile } from './local-queue.ts'
+import { LocalQueue } from './local-queue.ts'
 
 /** What is held, or asked for, of one key. */
 export interface Holding extends Weighted {
@@ -31,7 +31,7 @@ export interface InnerLease extends Lease {
   /** A nested lease takes no place in the line of its own. */
   readonly nested: boolean
   /** Where leases nested in this one take turns. */
-  readonly turnstile: Turnstile
+  readonly queue: LocalQueue
   /** Why it was lost, if it was. */
   readonly lossError: LeaseLostError | undefined
 }
@@ -99,7 +99,7 @@ function described({ weight, limit }: Weighted): string {
  */
 export class NestedLease implements InnerLease {
   readonly nested = true
-  readonly turnstile: Turnstile = new Turnstile()
+  readonly queue: LocalQueue = new LocalQueue()
   readonly #outer: InnerLease
   #released: Promise<boolean> | undefined
 
@@ -119,7 +119,7 @@ export class NestedLease implements InnerLease {
     if (NestedLease.#takesTurns(outer)) {
       // Whoever waits for a turn is told when there is nothing left to take turns in.
       const ending = signal === undefined ? outer.signal : AbortSignal.any([outer.signal, signal])
-      if (!(await outer.turnstile.take(outer.keeper.clock, waitMs, ending))) return undefined
+      if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
     }
     const lease = new NestedLease(outer)
     try {
@@ -184,7 +184,7 @@ export class NestedLease implements InnerLease {
   release(): Promise<boolean> {
     if (this.#released === undefined) {
       this.#released = Promise.resolve(this.#outer.held)
-      if (NestedLease.#takesTurns(this.#outer)) this.#outer.turnstile.give()
+      if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()
     }
     return this.#released
   }

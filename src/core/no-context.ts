@@ -10,6 +10,6 @@ import { AsyncResource } from 'node:async_hooks'
 /** Made when the module is loaded: in nobody's context. */
 const nobody = new AsyncResource('holdfast')
 
-export function outside(run: () => void): void {
+export function withoutContext(run: () => void): void {
   nobody.runInAsyncScope(run)
 }

@@ -12,7 +12,7 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import type { EngineError } from './errors.ts'
-import type { Awake } from './keep-alive.ts'
+import type { KeepAlive } from './keep-alive.ts'
 import type { KeeperOptions } from './keeper.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
@@ -50,7 +50,7 @@ export class Sweeper {
   readonly #open = new Map<string, Departure>()
   #stopped = false
 
-  constructor(engine: Engine, options: KeeperOptions, awake: Awake, nextSequence: () => number) {
+  constructor(engine: Engine, options: KeeperOptions, keepAlive: KeepAlive, nextSequence: () => number) {
     const { clock, callTimeoutMs } = options
     this.#engine = engine
     this.#clock = clock
@@ -71,7 +71,7 @@ export class Sweeper {
       answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
     }
-    this.#leaves = new Batch(verb, clock, awake, nextSequence)
+    this.#leaves = new Batch(verb, clock, keepAlive, nextSequence)
     this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
   }
 

@@ -6,14 +6,24 @@ import type { Clock } from './clock.ts'
 import { EngineError } from './errors.ts'
 
 /** What `promise` resolves to, or `fallback` if it rejects or takes longer than `ms`. Never rejects. */
-export function within<Value>(clock: Clock, ms: number, promise: Promise<Value>, fallback: Value): Promise<Value> {
-  return timely(clock, ms, promise, () => new Error('late')).catch(() => fallback)
+export function fallbackAfter<Value>(
+  clock: Clock,
+  ms: number,
+  promise: Promise<Value>,
+  fallback: Value,
+): Promise<Value> {
+  return rejectAfter(clock, ms, promise, () => new Error('late')).catch(() => fallback)
 }
 
 /**
  * What `promise` resolves to; rejects with `late()` if that takes longer than `ms`. Keeps the process alive meanwhile.
  */
-export function timely<Value>(clock: Clock, ms: number, promise: Promise<Value>, late: () => Error): Promise<Value> {
+export function rejectAfter<Value>(
+  clock: Clock,
+  ms: number,
+  promise: Promise<Value>,
+  late: () => Error,
+): Promise<Value> {
   const alive = clock.stayAlive()
   return new Promise<Value>((resolve, reject) => {
     const timer = clock.timer(ms, () => {

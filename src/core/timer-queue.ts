@@ -7,7 +7,7 @@
  */
 import type { Clock, Timer } from './clock.ts'
 import { Heap, type Heaped } from './heap.ts'
-import { outside } from './no-context.ts'
+import { withoutContext } from './no-context.ts'
 
 /** `Heaped.at` is when it has to be handled. */
 export interface Scheduled extends Heaped {
@@ -63,7 +63,7 @@ export class TimerQueue<Item extends Scheduled> {
     this.#timerAt = Math.max(at, now)
     this.#asleepMs = asleepMs
     if (at === Number.POSITIVE_INFINITY) return
-    this.#timer = this.#clock.timer(at - this.#clock.now(), () => outside(() => this.#beat()))
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => withoutContext(() => this.#beat()))
   }
 
   #beat(): void {

@@ -10,7 +10,7 @@ import type { Entry } from './entry.ts'
 import { EngineError } from './errors.ts'
 import type { KeeperOptions } from './keeper.ts'
 import { onAbort } from './on-abort.ts'
-import { within } from './time-limit.ts'
+import { fallbackAfter } from './time-limit.ts'
 
 /** What the keeper does with what comes back. */
 export interface Hearing {
@@ -72,7 +72,7 @@ export class Verbs {
   /** End the subscription, unless that takes too long as well. Never rejects. */
   async close(): Promise<void> {
     const ending = this.#subscription?.then((subscription) => subscription?.[Symbol.asyncDispose]())
-    if (ending !== undefined) await within(this.#clock, this.#callTimeoutMs, ending, undefined)
+    if (ending !== undefined) await fallbackAfter(this.#clock, this.#callTimeoutMs, ending, undefined)
   }
 
   /** Whoever enters before the subscription stands can miss its own grant: the subscription comes first. */

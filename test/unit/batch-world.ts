@@ -1,7 +1,7 @@
 /** A batch whose calls the test answers, and what the batch tells. */
 
 import { Batch, type Sent, type Verb } from '../../src/core/batch.ts'
-import { Awake } from '../../src/core/keep-alive.ts'
+import { KeepAlive } from '../../src/core/keep-alive.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
 export interface Item {
@@ -64,7 +64,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     failed: ({ key }, { outcome }) => told.push(`${key} failed: ${outcome}`),
     ...overrides,
   }
-  const batch = new Batch(verb, clock, new Awake(clock), () => {
+  const batch = new Batch(verb, clock, new KeepAlive(clock), () => {
     sequence += 1
     return sequence
   })

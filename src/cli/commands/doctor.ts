@@ -3,7 +3,7 @@ import { redactUrl } from '../../connect.ts'
 import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import type { Finding } from '../../core/engine.ts'
-import { timely } from '../../core/time-limit.ts'
+import { rejectAfter } from '../../core/time-limit.ts'
 import type { CommandSpec } from '../args.ts'
 import { type Check, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'
@@ -59,7 +59,7 @@ const CHECK_MS = 30_000
 /** A check that throws, or takes for ever, is a finding, too. */
 async function attempt(check: Check, patient: Patient): Promise<readonly Finding[]> {
   try {
-    return await timely(
+    return await rejectAfter(
       clock,
       CHECK_MS,
       check(patient),

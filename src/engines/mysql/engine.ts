@@ -9,7 +9,7 @@ import { doubtful, ENGINE, fault } from '../../clients/mysql/errors.ts'
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { within } from '../../core/time-limit.ts'
+import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { type Memory, RowCleanup } from '../shared/row-cleanup.ts'
 import { Asking } from './asking.ts'
@@ -211,7 +211,7 @@ export class MysqlLines implements MysqlEngine {
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all([this.#cleanup.finish(), this.#unsubscribe()])
     // A connection that is just being made to a server that stands still is waited for by the client, for seconds.
-    await within(this.#clock, FINISH_MS, this.#wire.close(), undefined)
+    await fallbackAfter(this.#clock, FINISH_MS, this.#wire.close(), undefined)
   }
 
   async #listen(): Promise<Ear | undefined> {
