@@ -13,9 +13,9 @@ export const fifo: Need = ({ traits }) => unless(traits.order === 'fifo', 'it pr
 export const fencing: Need = ({ traits }) => unless(traits.fencing, 'it has no fencing tokens')
 
 /** Limits above 1. */
-export const semaphores: Need = ({ traits }) => unless(traits.sharing === true, 'it has no limits above 1')
+export const semaphores: Need = ({ traits }) => unless(traits.sharing === 'full', 'it has no limits above 1')
 
-export const readers: Need = ({ traits }) => unless(traits.sharing !== false, 'it has no shared locks')
+export const readers: Need = ({ traits }) => unless(traits.sharing !== 'none', 'it has no shared locks')
 
 /** A ttl for each entry, so that one can run out while its neighbour lives. */
 export const ownTtl: Need = ({ traits }) =>

@@ -196,8 +196,8 @@ export class Trace {
 }
 
 function limitsOf({ sharing }: Traits): readonly number[] {
-  if (sharing === true) return [1, 1, 2, 3, 5, UNLIMITED]
-  return sharing === 'shared' ? [1, UNLIMITED] : [1]
+  if (sharing === 'full') return [1, 1, 2, 3, 5, UNLIMITED]
+  return sharing === 'read-write' ? [1, UNLIMITED] : [1]
 }
 
 /**

@@ -2,7 +2,7 @@
  * The engine that a simulated process has: the contract on one side, messages through a network that cannot be trusted
  * on the other. The lines are in the server; nothing is decided here.
  */
-import type { Claim, Engine, Place, Standing, Traits } from '../src/core/engine.ts'
+import type { Engine, Traits } from '../src/core/engine.ts'
 import type { Link } from './link.ts'
 import type { World } from './world.ts'
 
@@ -11,34 +11,32 @@ export function simulatedEngine(world: World, link: Link): Engine {
   const traits: Traits = {
     order: 'fifo',
     fencing: true,
-    sharing: true,
+    sharing: 'full',
     ttl: 'entry',
     minTtlMs: 10,
     lossBeforeNext: true,
     lineBound: 10_000,
     batchLimit: climate.batchLimit,
     ...(climate.splitFrom === undefined ? {} : { splitFrom: climate.splitFrom }),
+    takesSignal: climate.signals,
     tokensSurvive: 'everything that is simulated',
     survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
   }
-  const enter = (claims: readonly Claim[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
-    link.call('enter', claims, signal, () => {
-      const standings = server.lines.enter(claims, link.news.client)
-      witness.looks(claims)
-      return standings
-    })
-  const renew = (places: readonly Place[], signal: AbortSignal | undefined): Promise<readonly Standing[]> =>
-    link.call('renew', places, signal, () => {
-      const standings = server.lines.renew(places)
-      witness.looks(places)
-      return standings
-    })
   const engine: Engine = {
     name: 'simulated',
     traits,
-    // The core sees from the number of parameters whether an engine wants a signal.
-    enter: climate.signals ? (claims, signal) => enter(claims, signal) : (claims) => enter(claims, undefined),
-    renew: climate.signals ? (places, signal) => renew(places, signal) : (places) => renew(places, undefined),
+    enter: (claims, signal) =>
+      link.call('enter', claims, signal, () => {
+        const standings = server.lines.enter(claims, link.news.client)
+        witness.looks(claims)
+        return standings
+      }),
+    renew: (places, signal) =>
+      link.call('renew', places, signal, () => {
+        const standings = server.lines.renew(places)
+        witness.looks(places)
+        return standings
+      }),
     leave: (places) =>
       link.call('leave', places, undefined, () => {
         const left = server.lines.leave(places)

@@ -113,7 +113,7 @@ export class Locks implements AsyncDisposable {
     if (!Number.isInteger(limit) || limit < 1 || limit > UNLIMITED) {
       throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${limit}`)
     }
-    if (limit > 1 && this.engine.traits.sharing !== true) {
+    if (limit > 1 && this.engine.traits.sharing !== 'full') {
       throw new UnsupportedError(
         this.engine.name,
         `${this.engine.name} has no semaphores above 1; use ${SHARING_ENGINES}`,
@@ -124,7 +124,7 @@ export class Locks implements AsyncDisposable {
 
   /** Many readers or one writer, in order of arrival. */
   rw(key: string, options: ReentrantLockOptions = {}): ReadWriteLock {
-    if (this.engine.traits.sharing === false) {
+    if (this.engine.traits.sharing === 'none') {
       throw new UnsupportedError(this.engine.name, `${this.engine.name} has no read locks; use ${SHARING_ENGINES}`)
     }
     return { read: this.#lock(key, UNLIMITED, options), write: this.#lock(key, 1, options) }

@@ -198,7 +198,7 @@ export const expiry: Group = {
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
-        for (const limit of scene.traits.sharing ? [1, 2] : [1]) {
+        for (const limit of scene.traits.sharing === 'none' ? [1] : [1, 2]) {
           const key = scene.key()
           const ttlMs = scene.fairTtlMs
           const claims = Array.from({ length: limit }, () => scene.claim(key, { limit, ttlMs }))

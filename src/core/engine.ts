@@ -122,10 +122,10 @@ export interface Traits {
   /** Whether grants carry a token. Without one a guard cannot refuse a stale holder, and `lease.token` is null. */
   readonly fencing: boolean
   /**
-   * Whether limits above 1 are served. Without it semaphores above 1 and read locks are refused when they are created.
-   * `shared`: limit 1 and unlimited only (read-write locks, no semaphores).
+   * Which limits are served. `full`: all. `read-write`: 1 and unlimited, so there are read locks and no semaphores above
+   * 1. `none`: only 1, so there are neither. What is not served is refused when the lock is created.
    */
-  readonly sharing: boolean | 'shared'
+  readonly sharing: 'full' | 'read-write' | 'none'
   /**
    * What a ttl belongs to. `entry`: each entry has its own. `class`: entries of one ttl and one process live and die
    * together. `session`: all entries of a process do, and the ttl is that of the session.
@@ -148,6 +148,12 @@ export interface Traits {
    * server works on one half while this process works on the other.
    */
   readonly splitFrom?: number
+  /**
+   * Whether `enter` and `renew` can do anything with an `AbortSignal`. With it, each of these calls is given a signal
+   * that aborts at the core's deadline, and the engine drops what it has not sent by then. Without it, they are given
+   * none: making a signal is the dearest part of a call that costs nothing else.
+   */
+  readonly takesSignal: boolean
   /** In one sentence: what tokens survive, and what they assume. */
   readonly tokensSurvive: string
   /** In one sentence: which faults the engine survives with its promises intact. */
@@ -174,8 +180,8 @@ export interface Engine extends AsyncDisposable {
   /**
    * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the
    * whole batch: `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else
-   * counts as unknown. `signal` aborts at the core's deadline: drop what has not been sent. An engine that declares no
-   * second parameter is given none.
+   * counts as unknown. `signal` aborts at the core's deadline: drop what has not been sent. It is given only where
+   * `traits.takesSignal`.
    */
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
   /**

@@ -47,7 +47,7 @@ export class Verbs {
       name: 'enter',
       halfFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#enter(entries, signal),
-      cancellable: () => takesSignal(engine.enter) || (engine.subscribe !== undefined && !this.#subscribed),
+      cancellable: () => engine.traits.takesSignal || (engine.subscribe !== undefined && !this.#subscribed),
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
       sending: (entry, sent) => hearing.sending(entry, sent, 'enter'),
       answered: (entry, standing, sent, now) => hearing.answered(entry, standing, sent, now, 'enter'),
@@ -59,7 +59,7 @@ export class Verbs {
       // Nobody waits for a beat: one call disturbs the server less than two.
       halfFrom: Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#renew(entries, signal),
-      cancellable: () => takesSignal(engine.renew),
+      cancellable: () => engine.traits.takesSignal,
       // A third of the ttl is gone when a renewal is sent: time out early enough for the shortest lease to try once
       // more.
       timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
@@ -101,7 +101,7 @@ export class Verbs {
     } finally {
       forget()
     }
-    return this.#engine.enter(entries, signal)
+    return this.#engine.enter(entries, this.#engine.traits.takesSignal ? signal : undefined)
   }
 
   async #subscribe(): Promise<AsyncDisposable | undefined> {
@@ -124,11 +124,6 @@ export class Verbs {
       this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
     return standings
   }
-}
-
-/** An engine that declares no parameter for a signal is given none. */
-function takesSignal(verb: (items: readonly Entry[], signal?: AbortSignal) => unknown): boolean {
-  return verb.length > 1
 }
 
 function shortestTtlMs(entries: readonly Entry[]): number {

@@ -83,12 +83,12 @@ describe('a semaphore', () => {
 
 describe('what an engine cannot serve', () => {
   test('is refused where the lock is created, with the names of engines that can', () => {
-    const exclusive = createLocks(new ScriptedEngine({ sharing: false }))
+    const exclusive = createLocks(new ScriptedEngine({ sharing: 'none' }))
     expect(() => exclusive.semaphore('a', 2)).toThrow(UnsupportedError)
     expect(() => exclusive.semaphore('a', 2)).toThrow(/scripted has no semaphores above 1; use memory, sqlite/)
     expect(() => exclusive.rw('a')).toThrow(/scripted has no read locks; use memory, sqlite/)
     expect(() => exclusive.semaphore('a', 1)).not.toThrow()
-    const shared = createLocks(new ScriptedEngine({ sharing: 'shared' }))
+    const shared = createLocks(new ScriptedEngine({ sharing: 'read-write' }))
     expect(() => shared.semaphore('a', 2)).toThrow(UnsupportedError)
     expect(() => shared.rw('a')).not.toThrow()
   })

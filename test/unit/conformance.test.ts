@@ -96,7 +96,7 @@ test('a rejection that nobody handles fails the case', async () => {
 test('what the engine or the world lacks is not applicable, with the reason', async () => {
   const poor = (): World => {
     const engine = memory()
-    const traits = { ...engine.traits, sharing: false, order: 'none', fencing: false } as const
+    const traits = { ...engine.traits, sharing: 'none', order: 'none', fencing: false } as const
     return { engine: () => ({ ...engine, traits }), lacks: { actor: 'it is a hermit' } }
   }
   const wanted = [

@@ -19,6 +19,6 @@ test.each([
 test('a URL names servers, a prefix, and how long a silent server is waited for, which bounds the ttl', async () => {
   const engine = await openRedlock('redlock://:secret@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/1?timeout=20&prefix=p:')
   expect(engine.name).toBe('redlock')
-  expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: false, minTtlMs: 80 })
+  expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: 'none', minTtlMs: 80 })
   await engine[Symbol.asyncDispose]()
 })

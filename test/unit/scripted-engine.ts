@@ -34,12 +34,13 @@ export interface Call<Answer = unknown> {
 export const scriptedTraits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'entry',
   minTtlMs: 10,
   lossBeforeNext: true,
   lineBound: 10_000,
   batchLimit: 100,
+  takesSignal: true,
   tokensSurvive: 'whatever the test says',
   survives: 'whatever the test says',
 }

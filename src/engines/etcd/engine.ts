@@ -23,13 +23,14 @@ import { Seals } from './seals.ts'
 const traits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'class',
   minTtlMs: 2_000,
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 384,
   splitFrom: 32,
+  takesSignal: true,
   tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
   survives:
     'the death of any client, and of any minority of members; cut off from the majority, nobody is granted anything',

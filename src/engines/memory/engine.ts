@@ -18,12 +18,13 @@ import { type Client, type Entry, MemoryLine } from './line.ts'
 const traits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'entry',
   minTtlMs: 10,
   lossBeforeNext: true,
   lineBound: 10_000,
   batchLimit: 1_000,
+  takesSignal: false,
   tokensSurvive: 'release, expiry and deletion; not the end of the process, which ends every holder too',
   survives: 'nothing outside its process',
 }

@@ -27,7 +27,7 @@ const COLD_MS = 3000
 const traits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'entry',
   // A commit that waits for a disk takes milliseconds; a shorter ttl would be over before its renewal is written.
   minTtlMs: 50,
@@ -35,6 +35,7 @@ const traits: Traits = {
   lineBound: LINE_BOUND,
   batchLimit: 250,
   splitFrom: 32,
+  takesSignal: true,
   tokensSurvive:
     'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or dropped tables they go on from the ' +
     "server's clock, which must not be behind",

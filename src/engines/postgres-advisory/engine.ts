@@ -18,12 +18,13 @@ import { ATTEMPT, EVICT, EVICTED, EVICTION, FREED, INSPECT, LIST, RELEASE } from
 export const traits: Traits = {
   order: 'none',
   fencing: true,
-  sharing: 'shared',
+  sharing: 'read-write',
   ttl: 'session',
   minTtlMs: 1_000,
   lossBeforeNext: false,
   lineBound: 10_000,
   batchLimit: 500,
+  takesSignal: true,
   tokensSurvive:
     'everything but the loss of the database: they come from a sequence, which jumps ahead by a million after a crash or a fail-over that may have lost the last of them',
   survives:

@@ -25,13 +25,14 @@ import { Watches } from './watches.ts'
 const traits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'entry',
   minTtlMs: 10,
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 500,
   splitFrom: 32,
+  takesSignal: false,
   tokensSurvive:
     'release, expiry, deletion, FLUSHALL, restart and fail-over, as long as the clock of the server that goes on is not behind the last token',
   survives:

@@ -28,12 +28,13 @@ function traitsFor(timeoutMs: number): Traits {
   return {
     order: 'none',
     fencing: true,
-    sharing: false,
+    sharing: 'none',
     ttl: 'entry',
     minTtlMs: TIMEOUTS_IN_A_TTL * timeoutMs,
     lossBeforeNext: true,
     lineBound: LINE_BOUND,
     batchLimit: 100,
+    takesSignal: false,
     tokensSurvive:
       'release, expiry, and everything that clocks and the network do; restarts of servers that keep their counters (appendonly yes, appendfsync always), and of others as long as their clock is not behind the last token',
     survives:

@@ -25,7 +25,7 @@ import { Writer } from './writer.ts'
 const traits: Traits = {
   order: 'fifo',
   fencing: true,
-  sharing: true,
+  sharing: 'full',
   ttl: 'entry',
   // Two busy processes take turns within some milliseconds; a shorter ttl would be over before its renewal gets
   // through.
@@ -33,6 +33,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 1_000,
+  takesSignal: true,
   tokensSurvive:
     'release, expiry, kill and restart, whatever the clock does; after the loss of the file, or a power cut with durability normal, ' +
     'they go on from the wall clock, which must not have been set back meanwhile',
