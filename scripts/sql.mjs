@@ -4,15 +4,24 @@
  *
  * The SQL is source files with headers; what is published has it as text, so that nothing has to be found on a disk at
  * run time and bundlers need no settings. `npm run build` comes here first, and a test keeps the two equal.
+ *
+ * A line `--#include name` stands for what is in name.sql, indented as that line is: what several functions or
+ * procedures repeat is written once, as in Lua (see lua.mjs).
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/** Each engine with its files, in the order in which a server has to read them. */
+/** By engine: its files, in the order in which a server has to read them, and the parts that these include. */
 export const ENGINES = {
-  postgres: ['tables', 'prepare', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look'],
-  mysql: ['tables', 'call', 'line', 'quick', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],
+  postgres: {
+    files: ['tables', 'prepare', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look'],
+    parts: [],
+  },
+  mysql: {
+    files: ['tables', 'call', 'line', 'quick', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],
+    parts: ['declare_line', 'declare_rollback', 'open_line', 'settle_line', 'finish'],
+  },
 }
 
 export function target(engine) {
@@ -21,12 +30,19 @@ export function target(engine) {
 
 /** The file as it should be. */
 export function generate(engine) {
-  const parts = ENGINES[engine].map((name) => {
-    const text = readFileSync(join('src', 'engines', engine, 'sql', `${name}.sql`), 'utf8')
-    return `  ${JSON.stringify(text)},`
-  })
+  const parts = ENGINES[engine].files.map((name) => `  ${JSON.stringify(textOf(engine, name))},`)
   const head = '/** Made by scripts/sql.mjs from sql/*.sql. Read those. */'
   return `${head}\nexport const sources: readonly string[] = [\n${parts.join('\n')}\n]\n`
+}
+
+function textOf(engine, name) {
+  const text = readFileSync(join('src', 'engines', engine, 'sql', `${name}.sql`), 'utf8')
+  return text.replaceAll(/^( *)--#include (\w+)$/gm, (_, indent, part) => {
+    if (!ENGINES[engine].parts.includes(part)) throw new Error(`${engine}/sql/${name}.sql includes an unknown ${part}`)
+    return textOf(engine, part)
+      .trimEnd()
+      .replaceAll(/^(?=.)/gm, indent)
+  })
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

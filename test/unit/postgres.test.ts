@@ -14,7 +14,7 @@ import { texts } from '../../src/engines/postgres/requests.ts'
 const FOLDER = 'src/engines/postgres/sql'
 
 interface Generator {
-  readonly ENGINES: Readonly<Record<string, readonly string[]>>
+  readonly ENGINES: Readonly<Record<string, Readonly<Record<'files' | 'parts', readonly string[]>>>>
   generate(engine: string): string
 }
 
@@ -26,7 +26,11 @@ describe('the SQL', () => {
       readdirSync(FOLDER)
         .map((file) => file.replace('.sql', ''))
         .toSorted(),
-    ).toEqual([...(ENGINES.postgres ?? [])].toSorted())
+    ).toEqual(
+      Object.values(ENGINES.postgres ?? {})
+        .flat()
+        .toSorted(),
+    )
   })
 
   test('everything of ours is under names that can be changed', () => {

@@ -18,21 +18,11 @@ BEGIN
   -- The crowd that is open: one that several claims name is read once.
   DECLARE open_key VARBINARY(512);
   DECLARE first_token, first_expiry BIGINT;
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
+  --#include declare_line
   DECLARE claim TEXT CHARACTER SET ascii;
   DECLARE answer VARCHAR(64) CHARACTER SET ascii;
   DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   claims: WHILE batch <> '' DO
@@ -48,7 +38,7 @@ BEGIN
       SET answer = 'l';
     ELSE
       IF NOT own_key <=> open_key THEN
-        CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+        --#include open_line
         SET first_token = NULL, open_key = IF(is_crowd, own_key, NULL);
       END IF;
       IF last_token IS NULL THEN
@@ -75,10 +65,7 @@ BEGIN
     SET answers = CONCAT(answers, answer, ' '), batch = SUBSTRING(batch, LENGTH(claim) + 2);
   END WHILE;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT answers, @holdfast_news;
 END
 //

@@ -6,21 +6,11 @@ BEGIN
   DECLARE own_id, own_client BINARY(16);
   DECLARE own_weight, own_lim INT;
   DECLARE own_held_since BIGINT;
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_line
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
-  CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+  --#include open_line
   IF its_id IS NOT NULL AND last_token = own_token THEN
     CALL `holdfast_spread`(own_key);
   END IF;
@@ -36,13 +26,10 @@ BEGIN
     ELSE
       SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
     END IF;
-    CALL `holdfast_settle`(own_key, now_us, me, last_token, due, held, held_weight, held_lim, held_lims, held_until, waiting);
+    --#include settle_line
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT IF(own_id IS NULL, '0', '1'), @holdfast_news;
 END
 //

@@ -11,21 +11,11 @@ BEGIN
   DECLARE is_locked BOOLEAN DEFAULT FALSE;
   -- The crowd that is open: one that several places are in is read once.
   DECLARE open_key VARBINARY(512);
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
+  --#include declare_line
   DECLARE place TEXT CHARACTER SET ascii;
   DECLARE answer VARCHAR(64) CHARACTER SET ascii;
   DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   WHILE batch <> '' DO
@@ -37,7 +27,7 @@ BEGIN
     SET answer = IF(is_locked, 'l', '0');
     IF NOT is_locked THEN
       IF NOT own_key <=> open_key THEN
-        CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+        --#include open_line
       END IF;
       IF its_id = own_id THEN
         SET answer = '1';
@@ -54,7 +44,7 @@ BEGIN
             SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
           END IF;
           -- Also a waiter that goes can let others hold.
-          CALL `holdfast_settle`(own_key, now_us, me, last_token, due, held, held_weight, held_lim, held_lims, held_until, waiting);
+          --#include settle_line
           SET answer = IF(due IS NULL, '1', '2');
         END IF;
       END IF;
@@ -63,10 +53,7 @@ BEGIN
     SET answers = CONCAT(answers, answer, ' ');
   END WHILE;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT answers, @holdfast_news;
 END
 //

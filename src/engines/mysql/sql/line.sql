@@ -23,7 +23,7 @@ BEGIN
   SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
   IF is_crowd THEN
     IF due <= now_us THEN
-      CALL `holdfast_settle`(own_key, now_us, me, last_token, due, held, held_weight, held_lim, held_lims, held_until, waiting);
+      --#include settle_line
       SET is_crowd = due IS NOT NULL;
     END IF;
   ELSEIF due <= now_us THEN

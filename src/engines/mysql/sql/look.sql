@@ -6,26 +6,16 @@
 -- has held. And one row: `free`, if nobody is there and the line has a row all the same; and the news for `me`.
 CREATE PROCEDURE `holdfast_inspect`(IN own_key VARBINARY(512), IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
+  --#include declare_line
   DECLARE is_due, is_free BOOLEAN DEFAULT FALSE;
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
   -- Nobody has to wait because somebody looks.
   SELECT TRUE INTO is_due FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 1 AND l.due_at <= now_us;
   IF is_due THEN
-    CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+    --#include open_line
   END IF;
   SELECT LOWER(HEX(e.id)), HEX(e.holder), e.held_since IS NOT NULL, CAST(e.token AS CHAR), CAST(e.weight AS CHAR), CAST(e.lim AS CHAR),
       CAST(e.ttl AS CHAR), CAST(e.expires_at - now_us AS CHAR), CAST(now_us - e.since AS CHAR), CAST(now_us - e.held_since AS CHAR)
@@ -37,10 +27,7 @@ BEGIN
   -- Before the end, or without autocommit a transaction would stay open.
   SELECT TRUE INTO is_free FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 0 AND l.due_at <= now_us;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT IF(is_free, 'free', ''), @holdfast_news;
 END
 //
@@ -54,18 +41,8 @@ BEGIN
   DECLARE own_key, last_key VARBINARY(512);
   DECLARE looked INT;
   DECLARE is_locked BOOLEAN;
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_line
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -78,17 +55,14 @@ BEGIN
     IF own_key IS NOT NULL THEN
       CALL `holdfast_try`(own_key, is_locked);
       IF NOT is_locked THEN
-        CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+        --#include open_line
       END IF;
     END IF;
   UNTIL own_key IS NULL END REPEAT;
   SELECT LOWER(HEX(l.k)), CAST(IF(l.crowd, l.held, 1) AS CHAR), CAST(IF(l.crowd, l.waiting, 0) AS CHAR) FROM `holdfast_line` l
     WHERE l.k >= from_key AND (l.k > from_key OR NOT after_it) AND l.k <= last_key AND IF(l.crowd, l.held + l.waiting > 0, l.due_at > now_us) ORDER BY l.k;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT IF(looked < most, '', HEX(last_key)), @holdfast_news;
 END
 //

@@ -14,21 +14,11 @@ BEGIN
   -- The crowd that is open: one that several places are in is read once.
   DECLARE open_key VARBINARY(512);
   DECLARE first_token, first_expiry BIGINT;
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
+  --#include declare_line
   DECLARE place TEXT CHARACTER SET ascii;
   DECLARE answer VARCHAR(64) CHARACTER SET ascii;
   DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   IF patient AND its_keys <> '' THEN
@@ -46,7 +36,7 @@ BEGIN
       SET answer = 'l';
     ELSE
       IF NOT own_key <=> open_key THEN
-        CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+        --#include open_line
         SET first_token = NULL, open_key = IF(is_crowd, own_key, NULL);
       END IF;
       IF is_crowd THEN
@@ -65,10 +55,7 @@ BEGIN
     SET answers = CONCAT(answers, answer, ' ');
   END WHILE;
   COMMIT AND NO CHAIN NO RELEASE;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT answers, @holdfast_news;
 END
 //

@@ -11,18 +11,8 @@ BEGIN
   DECLARE own_key VARBINARY(512);
   DECLARE changed INT;
   DECLARE lowest BIGINT;
-  -- The line: see holdfast_open.
-  DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
-  DECLARE held, held_lim, held_lims, waiting INT;
-  DECLARE its_id BINARY(16);
-  DECLARE is_crowd, is_evicted BOOLEAN;
-  DECLARE usual_wait INT DEFAULT @@innodb_lock_wait_timeout;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK AND NO CHAIN NO RELEASE;
-    SET innodb_lock_wait_timeout = usual_wait;
-    RESIGNAL;
-  END;
+  --#include declare_line
+  --#include declare_rollback
 
   CALL `holdfast_begin`();
   SET @holdfast_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -35,7 +25,7 @@ BEGIN
     CALL `holdfast_run`(changed);
     SET own_key = @holdfast_key;
     IF own_key IS NOT NULL THEN
-      CALL `holdfast_open`(own_key, me, now_us, last_token, due, is_crowd, its_id, is_evicted, held, held_weight, held_lim, held_lims, held_until, waiting);
+      --#include open_line
     END IF;
   UNTIL own_key IS NULL END REPEAT;
   COMMIT AND NO CHAIN NO RELEASE;
@@ -56,10 +46,7 @@ BEGIN
     END IF;
     COMMIT AND NO CHAIN NO RELEASE;
   END;
-  SET innodb_lock_wait_timeout = usual_wait;
-  IF @holdfast_wakes <> '' THEN
-    CALL `holdfast_wake`(@holdfast_wakes);
-  END IF;
+  --#include finish
   SELECT '', @holdfast_news;
 END
 //
