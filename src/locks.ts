@@ -15,7 +15,7 @@ import {
   type Scope,
   type WeightedAcquireOptions,
 } from './core/lock.ts'
-import { type Logger, publishAndLog } from './core/logging.ts'
+import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
@@ -77,6 +77,8 @@ export class Locks implements AsyncDisposable {
   readonly holder: string
   readonly #scope: Scope
   readonly #ttl: Duration
+  readonly #stopLogging: () => void
+  #closed: Promise<void> | undefined
 
   constructor(engine: Engine, options: LocksOptions) {
     const { clock = systemClock, chance = systemChance, checkOrder = false } = options
@@ -92,7 +94,7 @@ export class Locks implements AsyncDisposable {
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
     const report = (found: OrderReport): void => {
-      publishing.order(found)
+      publishing.inversion(found)
       warn(found)
     }
     this.#scope = {
@@ -101,6 +103,7 @@ export class Locks implements AsyncDisposable {
       order: checkOrder === false ? undefined : new OrderChecker(report),
     }
     this.#ttlMs({})
+    this.#stopLogging = options.logger === undefined ? () => {} : logWarnings(options.logger)
   }
 
   /** One holder at a time. */
@@ -180,8 +183,9 @@ export class Locks implements AsyncDisposable {
   }
 
   /** Release everything, stop waiting, close the engine. Leases still held are lost (`closed`). */
-  async close(): Promise<void> {
-    await this.#scope.keeper.close()
+  close(): Promise<void> {
+    this.#closed ??= this.#scope.keeper.close().finally(this.#stopLogging)
+    return this.#closed
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

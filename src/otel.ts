@@ -59,7 +59,7 @@ export function instrument(options: InstrumentOptions = {}): () => void {
   }
 
   return subscribeAll({
-    ask({ operation }) {
+    request({ operation }) {
       instruments.waiting.add(1, labels(operation))
       // Published in the caller's own context, so the span is a child of whatever the caller is doing.
       spans.set(operation, tracer.startSpan('holdfast.acquire', { attributes: labels(operation) }, context.active()))
@@ -79,7 +79,7 @@ export function instrument(options: InstrumentOptions = {}): () => void {
       end(operation)
       spans.set(operation, tracer.startSpan('holdfast.hold', { attributes }, parent))
     },
-    refuse({ operation, waitedMs, why }) {
+    refusal({ operation, waitedMs, why }) {
       const attributes = labels(operation)
       instruments.waiting.add(-1, attributes)
       instruments.wait.record(waitedMs / 1000, { ...attributes, outcome: why })
@@ -92,25 +92,28 @@ export function instrument(options: InstrumentOptions = {}): () => void {
       if (lost === undefined) instruments.held.add(-1, attributes)
       end(operation)
     },
-    renew({ engine, marginMs }) {
+    renewal({ engine, marginMs }) {
       instruments.renewalMargin.record(marginMs / 1000, { 'holdfast.engine': engine })
     },
     jeopardy({ operation, remainingMs }) {
       instruments.jeopardy.add(1, labels(operation))
       spans.get(operation)?.addEvent('jeopardy', { 'holdfast.remaining_s': remainingMs / 1000 })
     },
-    lost({ operation, why }) {
+    loss({ operation, why }) {
       const attributes = labels(operation)
       instruments.held.add(-1, attributes)
-      instruments.lost.add(1, { ...attributes, why })
+      instruments.losses.add(1, { ...attributes, why })
       // The lease may never be released: the span ends where the hold did.
       end(operation, `lost: ${why}`)
     },
-    failed({ engine, verb, error }) {
+    failure({ engine, verb, error }) {
       instruments.failures.add(1, { 'holdfast.engine': engine, verb, outcome: error.outcome })
     },
-    resolved({ engine, wasThere }) {
-      instruments.resolved.add(1, { 'holdfast.engine': engine, was_there: wasThere })
+    cleanup({ engine, wasThere }) {
+      instruments.cleanups.add(1, { 'holdfast.engine': engine, was_there: wasThere })
+    },
+    warning({ engine, name }) {
+      instruments.warnings.add(1, { 'holdfast.engine': engine, name })
     },
   })
 }
@@ -127,16 +130,19 @@ function createInstruments(meter: Meter) {
       unit: 's',
       description: 'Time the most pressed lease of a beat had left when the beat was answered.',
     }),
-    handOffs: meter.createCounter('holdfast.handoffs', { description: 'Grants to somebody who had to stand in line.' }),
+    handOffs: meter.createCounter('holdfast.handoffs', { description: 'Grants to callers that had to stand in line.' }),
     jeopardy: meter.createCounter('holdfast.jeopardy', {
       description: 'Leases that went two thirds of their time without a renewal.',
     }),
-    lost: meter.createCounter('holdfast.lost', { description: 'Leases that ended before their release.' }),
+    losses: meter.createCounter('holdfast.lost', { description: 'Leases that ended before their release.' }),
     failures: meter.createCounter('holdfast.call.failures', {
       description: 'Failed calls to the engine, by outcome (unknown or not-applied).',
     }),
-    resolved: meter.createCounter('holdfast.unknown.resolved', {
+    cleanups: meter.createCounter('holdfast.unknown.resolved', {
       description: 'Enters of unknown outcome that were cleaned up.',
+    }),
+    warnings: meter.createCounter('holdfast.warnings', {
+      description: 'Findings about a server that could break the promises of its engine.',
     }),
     waiting: meter.createUpDownCounter('holdfast.waiting', {
       description: 'Callers of this process that wait for a lock.',

@@ -115,7 +115,7 @@ class LeaseWatch {
     if (atMostMs !== undefined) this.#atMost = clock.timer(atMostMs, () => this.#end(graceMs, 'at-most'))
     if (onLost === 'ignore') return
     lease.signal.addEventListener('abort', this.#check, { once: true })
-    channels.renew.subscribe(this.#renewed)
+    channels.renewal.subscribe(this.#renewed)
     this.#check()
     this.#arm(0)
   }
@@ -128,7 +128,7 @@ class LeaseWatch {
     await this.#ending
     this.#over = true
     for (const timer of [this.#look, this.#kill, this.#atMost]) timer?.cancel()
-    channels.renew.unsubscribe(this.#renewed)
+    channels.renewal.unsubscribe(this.#renewed)
     this.#job.lease.signal.removeEventListener('abort', this.#check)
     return this.#lost || !this.#job.lease.held
   }

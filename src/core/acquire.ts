@@ -44,7 +44,7 @@ export async function acquireLease(
 ): Promise<EntryLease | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
   patience.signal?.throwIfAborted()
-  keeper.publish.ask({ operation })
+  keeper.publish.request({ operation })
   const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
   for (let queued = false; ; queued = true) {
@@ -64,17 +64,17 @@ export async function acquireLease(
       case 'again':
         continue
       case 'busy':
-        keeper.publish.refuse({ operation, waitedMs, why: 'busy' })
+        keeper.publish.refusal({ operation, waitedMs, why: 'busy' })
         return undefined
       case 'timeout': {
-        keeper.publish.refuse({ operation, waitedMs, why: 'timeout' })
+        keeper.publish.refusal({ operation, waitedMs, why: 'timeout' })
         throw await timeoutError(keeper, ask.key, waitedMs, entry)
       }
       case 'cancelled':
-        keeper.publish.refuse({ operation, waitedMs, why: 'cancelled' })
+        keeper.publish.refusal({ operation, waitedMs, why: 'cancelled' })
         throw signal?.reason
       case 'refused':
-        keeper.publish.refuse({ operation, waitedMs, why: 'error', error: outcome.error })
+        keeper.publish.refusal({ operation, waitedMs, why: 'error', error: outcome.error })
         throw outcome.error
     }
   }

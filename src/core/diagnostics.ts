@@ -1,14 +1,15 @@
 /**
- * What happens, for whoever listens: one `diagnostics_channel` for each kind of event. Free when nobody does.
+ * What happens, for programs that listen: one `diagnostics_channel` for each kind of event. It costs nothing while no
+ * program does.
  *
- * Subscribe with `diagnostics_channel.subscribe('holdfast:lost', (message) =>
- * ...)`. OpenTelemetry and loggers are such subscribers. `operation ` is one object for the whole life of an acquire,
- * from `ask` to `release`: a subscriber may keep things about it in a WeakMap.
+ * Subscribe with `diagnostics_channel.subscribe('holdfast:loss', (message) => ...)`. OpenTelemetry and loggers are such
+ * subscribers. `operation` is one object for the whole life of an acquire, from `request` to `release`: a subscriber
+ * may keep things about it in a WeakMap.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { EngineError, LossReason } from './errors.ts'
 
-/** One acquire, from asking to releasing. */
+/** One acquire, from the request to the release. */
 export interface Operation {
   readonly engine: string
   readonly key: string
@@ -16,55 +17,63 @@ export interface Operation {
   readonly limit: number
 }
 
+/** The message of each event. All names are nouns; `loss` is published on the channel `holdfast:loss`. */
 export interface Events {
-  /** Somebody asks for a lock. Published in the caller's own async context. */
-  ask: { operation: Operation }
-  /** It got it. `queued`: it had to stand in line, so somebody handed over. */
+  /** A caller asks for a lock. Published in the caller's own async context. */
+  request: { operation: Operation }
+  /** The caller got it. `queued`: it had to stand in line, so a holder before it handed the lock on. */
   grant: { operation: Operation; token: bigint | null; waitedMs: number; queued: boolean }
-  /** It did not get it. */
-  refuse: { operation: Operation; waitedMs: number; why: 'busy' | 'timeout' | 'cancelled' | 'error'; error?: unknown }
-  /** It gave it back, or noticed at the end that it was lost. */
+  /** The caller did not get it. */
+  refusal: { operation: Operation; waitedMs: number; why: 'busy' | 'timeout' | 'cancelled' | 'error'; error?: unknown }
+  /** The holder gave it back, or noticed at the end that it was lost. */
   release: { operation: Operation; heldMs: number; lost: LossReason | undefined }
-  /** A beat was answered. `marginMs`: how much time the most pressed of the renewed leases had left. */
-  renew: { engine: string; count: number; marginMs: number }
+  /** A batch of renewals was answered. `marginMs`: how much time the most pressed of the renewed leases had left. */
+  renewal: { engine: string; count: number; marginMs: number }
   /** Two thirds of a lease have gone by without a renewal. */
   jeopardy: { operation: Operation; token: bigint | null; remainingMs: number; error: EngineError | undefined }
-  lost: { operation: Operation; token: bigint | null; why: LossReason }
-  /** A call for this key failed. With `error.outcome` unknown, nobody can tell yet whether it was applied. */
-  failed: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; error: EngineError }
+  /** A lease ended before its release. */
+  loss: { operation: Operation; token: bigint | null; why: LossReason }
+  /** A call for this key failed. With `error.outcome` unknown, it may have been applied. */
+  failure: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; error: EngineError }
   /** An enter of unknown outcome was cleaned up; `wasThere`: it had been applied. */
-  resolved: { engine: string; key: string; wasThere: boolean }
+  cleanup: { engine: string; key: string; wasThere: boolean }
   /** Two keys were taken in opposite orders (`checkOrder`). */
-  order: { first: string; second: string; message: string }
+  inversion: { first: string; second: string; message: string }
+  /**
+   * An engine has found something about its server that could break its promises. `name` is that of the finding in
+   * `holdfast doctor`. An engine may look for it only while the channel has subscribers.
+   */
+  warning: { engine: string; name: string; message: string }
 }
 
 export type EventName = keyof Events
 
 const EVENTS: readonly EventName[] = [
-  'ask',
+  'request',
   'grant',
-  'refuse',
+  'refusal',
   'release',
-  'renew',
+  'renewal',
   'jeopardy',
-  'lost',
-  'failed',
-  'resolved',
-  'order',
+  'loss',
+  'failure',
+  'cleanup',
+  'inversion',
+  'warning',
 ]
 
-/** The channels, by event: `channels.lost` is `holdfast:lost`. */
+/** The channels, by event: `channels.loss` is `holdfast:loss`. */
 export const channels: { readonly [Name in EventName]: Channel } = Object.fromEntries(
   EVENTS.map((name) => [name, channel(`holdfast:${name}`)]),
 ) as { [Name in EventName]: Channel }
 
 /**
- * `publish.lost({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a
+ * `publish.loss({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a
  * lock.
  */
 export type Publish = { readonly [Name in EventName]: (message: Events[Name]) => void }
 
-/** Tells the channels. */
+/** Publishes on the channels. */
 export const publish: Publish = Object.fromEntries(
   EVENTS.map((name) => [name, (message: unknown) => channels[name].publish(message)]),
 ) as unknown as Publish

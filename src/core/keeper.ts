@@ -254,7 +254,7 @@ export class Keeper {
   // ---- failing ----
 
   #failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void {
-    this.publish.failed({ engine: this.engine.name, verb, key: entry.key, error })
+    this.publish.failure({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     entry.endAsking(sent)
     const awaited = entry.endEntering(sent)
@@ -313,7 +313,7 @@ export class Keeper {
   #lose(entry: Entry, why: LossReason): void {
     this.#drop(entry)
     entry.lost = why
-    this.publish.lost({ operation: entry.operation, token: entry.token, why })
+    this.publish.loss({ operation: entry.operation, token: entry.token, why })
     entry.onLost?.(why)
   }
 

@@ -1,10 +1,10 @@
 /**
- * Logs, for those who hand in a logger: pino, or anything with its four methods. Silent otherwise.
+ * Logs, for users who hand in a logger: pino, or anything with its four methods. Silent otherwise.
  *
  * What goes right is `debug`; what a person on call may want to read is `info` and above. Ordinary contention is never
  * a warning.
  */
-import { type Events, type Operation, type Publish, publish } from './diagnostics.ts'
+import { channels, type Events, type Operation, type Publish, publish } from './diagnostics.ts'
 
 /** The shape of pino's methods: fields first, then a sentence. */
 export interface Logger {
@@ -17,11 +17,11 @@ export interface Logger {
 /** Publish on the channels, and tell `logger` too. */
 export function publishAndLog(logger: Logger): Publish {
   return {
-    ask: publish.ask,
+    request: publish.request,
     grant: tee(publish.grant, ({ operation, token, waitedMs, queued }) =>
       logger.debug({ ...subject(operation), token: String(token), waitedMs, queued }, `acquired '${operation.key}'`),
     ),
-    refuse: tee(publish.refuse, ({ operation, waitedMs, why, error }) => {
+    refusal: tee(publish.refusal, ({ operation, waitedMs, why, error }) => {
       const fields = { ...subject(operation), waitedMs, why, ...(error === undefined ? {} : { err: error }) }
       if (why === 'error') logger.error(fields, `could not acquire '${operation.key}'`)
       else logger.debug(fields, `did not acquire '${operation.key}'`)
@@ -29,34 +29,69 @@ export function publishAndLog(logger: Logger): Publish {
     release: tee(publish.release, ({ operation, heldMs, lost }) =>
       logger.debug({ ...subject(operation), heldMs, lost }, `released '${operation.key}'`),
     ),
-    renew: tee(publish.renew, (fields) => logger.debug(fields, 'renewed')),
+    renewal: tee(publish.renewal, (fields) => logger.debug(fields, 'renewed')),
     jeopardy: tee(publish.jeopardy, ({ operation, token, remainingMs, error }) =>
       logger.warn(
         { ...subject(operation), token: String(token), remainingMs, err: error },
         `'${operation.key}' was not renewed for two thirds of its time`,
       ),
     ),
-    lost: tee(publish.lost, ({ operation, token, why }) =>
+    loss: tee(publish.loss, ({ operation, token, why }) =>
       logger.error({ ...subject(operation), token: String(token), why }, `lost '${operation.key}'`),
     ),
-    failed: tee(publish.failed, ({ engine, verb, key, error }) =>
+    failure: tee(publish.failure, ({ engine, verb, key, error }) =>
       logger.warn({ engine, verb, key, outcome: error.outcome, err: error }, `${verb} failed`),
     ),
-    resolved: tee(publish.resolved, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
-    order: tee(publish.order, ({ message, ...fields }) => logger.warn(fields, message)),
+    cleanup: tee(publish.cleanup, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
+    inversion: tee(publish.inversion, ({ message, ...fields }) => logger.warn(fields, message)),
+    // Engines publish it by themselves: see logWarnings.
+    warning: publish.warning,
   }
+}
+
+/** How many `logWarnings` are open for each logger. */
+const warned = new Map<Logger, { count: number; readonly stop: () => void }>()
+
+/**
+ * Tell `logger` the warnings of all engines of this process, until the returned function is called. A warning does not
+ * say to which locks its engine belongs, so that a logger which several locks share is told once.
+ */
+export function logWarnings(logger: Logger): () => void {
+  const open = warned.get(logger) ?? { count: 0, stop: listen(logger) }
+  open.count += 1
+  warned.set(logger, open)
+  return () => {
+    open.count -= 1
+    if (open.count > 0) return
+    warned.delete(logger)
+    open.stop()
+  }
+}
+
+function listen(logger: Logger): () => void {
+  const log = logSafely(({ message, ...fields }: Events['warning']) => logger.warn(fields, message))
+  const listener = (message: unknown): void => log(message as Events['warning'])
+  channels.warning.subscribe(listener)
+  return () => channels.warning.unsubscribe(listener)
 }
 
 function tee<Message extends Events[keyof Events]>(
   tell: (message: Message) => void,
   log: (message: Message) => void,
 ): (message: Message) => void {
+  const logged = logSafely(log)
   return (message) => {
     tell(message)
+    logged(message)
+  }
+}
+
+/** A lock does not fail because a log did. */
+function logSafely<Message>(log: (message: Message) => void): (message: Message) => void {
+  return (message) => {
     try {
       log(message)
     } catch (error) {
-      // A lock does not fail because a log did.
       process.emitWarning(`a logger threw: ${error instanceof Error ? error.message : String(error)}`, {
         code: 'HOLDFAST_LOGGER',
       })

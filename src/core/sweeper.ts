@@ -130,14 +130,14 @@ export class Sweeper {
   #answered(departure: Departure, wasThere: boolean, now: number): void {
     departure.answer(wasThere && departure.held)
     const { key, doubtfulUntil } = departure
-    if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.resolved({ engine: this.#engine.name, key, wasThere })
+    if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.cleanup({ engine: this.#engine.name, key, wasThere })
     if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil), now)
     else this.#end(departure)
   }
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
-    this.#publish.failed({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
+    this.#publish.failure({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
     const now = this.#clock.now()
     const next = now + retryDelayMs(departure.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next, now)

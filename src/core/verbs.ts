@@ -121,7 +121,7 @@ export class Verbs {
     let marginMs = Number.POSITIVE_INFINITY
     for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
     if (marginMs < Number.POSITIVE_INFINITY)
-      this.#publish.renew({ engine: this.#engine.name, count: entries.length, marginMs })
+      this.#publish.renewal({ engine: this.#engine.name, count: entries.length, marginMs })
     return standings
   }
 }

@@ -173,11 +173,11 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
 
   test('an outage is told through diagnostics, as calls that failed, and never as an unhandled error', async () => {
     const failed = vi.fn()
-    channels.failed.subscribe(failed)
+    channels.failure.subscribe(failed)
     const lease = await behind.mutex('key').acquire()
     await proxy.refuse()
     await vi.waitFor(() => expect(failed).toHaveBeenCalled(), LIMIT)
-    channels.failed.unsubscribe(failed)
+    channels.failure.unsubscribe(failed)
     const [[message]] = failed.mock.calls as [[{ error: unknown }]]
     expect(message.error).toBeInstanceOf(EngineError)
     await proxy.heal()

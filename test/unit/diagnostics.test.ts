@@ -11,18 +11,18 @@ import { BEAT, inMemory, MARGIN, scripted, settled, TTL, watched } from './world
 const everything = Object.keys(channels) as (keyof typeof channels)[]
 
 describe('an acquire', () => {
-  test('is ask, grant and release, with one operation for all three', async () => {
+  test('is request, grant and release, with one operation for all three', async () => {
     using events = published(...everything)
     const { clock, locks } = inMemory()
     const lease = await locks.semaphore('gpu', 4).acquire({ weight: 3 })
     await clock.advance(2000)
     await lease.release()
-    expect(events.names).toEqual(['ask', 'grant', 'release'])
+    expect(events.names).toEqual(['request', 'grant', 'release'])
     const operation: Operation = { engine: 'memory', key: 'gpu', weight: 3, limit: 4 }
-    expect(events.of('ask')).toEqual([{ operation }])
+    expect(events.of('request')).toEqual([{ operation }])
     expect(events.of('grant')).toEqual([{ operation, token: 1n, waitedMs: 0, queued: false }])
     expect(events.of('release')).toEqual([{ operation, heldMs: 2000, lost: undefined }])
-    const same = [events.of('ask')[0], events.of('grant')[0], events.of('release')[0]].map(
+    const same = [events.of('request')[0], events.of('grant')[0], events.of('release')[0]].map(
       (message) => message?.operation,
     )
     expect(new Set(same).size).toBe(1)
@@ -41,14 +41,14 @@ describe('an acquire', () => {
   })
 
   test('that entered again at the back has stood in line, too', async () => {
-    using events = published('grant', 'ask')
+    using events = published('grant', 'request')
     const { engine, clock, locks } = scripted()
     watched(locks.mutex('a').acquire())
     await (await engine.next('enter')).answer(waiting(1))
     await clock.advance(BEAT)
     await (await engine.next('renew')).answer(gone())
     await (await engine.next('enter')).answer(held(5n))
-    expect(events.names).toEqual(['ask', 'grant'])
+    expect(events.names).toEqual(['request', 'grant'])
     expect(events.of('grant')).toMatchObject([{ token: 5n, waitedMs: BEAT, queued: true }])
   })
 
@@ -56,17 +56,17 @@ describe('an acquire', () => {
     const request = new AsyncLocalStorage<string>()
     const seen: (string | undefined)[] = []
     const listener = (): number => seen.push(request.getStore())
-    subscribe('holdfast:ask', listener)
+    subscribe('holdfast:request', listener)
     const { locks } = inMemory()
     await request.run('request 7', () => locks.mutex('a').acquire())
-    unsubscribe('holdfast:ask', listener)
+    unsubscribe('holdfast:request', listener)
     expect(seen).toEqual(['request 7'])
   })
 })
 
 describe('a refusal', () => {
   test('says why: busy, timeout, cancelled or error', async () => {
-    using events = published('refuse')
+    using events = published('refusal')
     const { engine, clock, locks } = scripted()
     const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((key) => locks.mutex(key))
     watched(a?.tryAcquire() as Promise<unknown>)
@@ -82,29 +82,29 @@ describe('a refusal', () => {
     await (await engine.next('enter')).answer(held(1n))
     const error = unreachable()
     await (await engine.next('enter')).fail(error)
-    expect(events.of('refuse').map(({ operation, waitedMs, why }) => [operation.key, waitedMs, why])).toEqual([
+    expect(events.of('refusal').map(({ operation, waitedMs, why }) => [operation.key, waitedMs, why])).toEqual([
       ['a', 0, 'busy'],
       ['b', 1000, 'timeout'],
       ['c', 0, 'cancelled'],
       ['d', 0, 'error'],
     ])
-    expect(events.of('refuse').map((message) => message.error)).toEqual([undefined, undefined, undefined, error])
+    expect(events.of('refusal').map((message) => message.error)).toEqual([undefined, undefined, undefined, error])
   })
 })
 
 describe('a lease', () => {
   test('that is renewed: how many were, and how much time the most pressed one had left', async () => {
-    using events = published('renew')
+    using events = published('renewal')
     const { clock, locks } = inMemory()
     await locks.mutex('a').acquire()
     await clock.advance(1000)
     await locks.mutex('b').acquire()
     await clock.advance(BEAT - 1000)
-    expect(events.of('renew')).toEqual([{ engine: 'memory', count: 2, marginMs: TTL - MARGIN - BEAT }])
+    expect(events.of('renewal')).toEqual([{ engine: 'memory', count: 2, marginMs: TTL - MARGIN - BEAT }])
   })
 
   test('that is lost: which, and why; and the release that follows says so, too', async () => {
-    using events = published('lost', 'release')
+    using events = published('loss', 'release')
     const { engine, clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
     await (await engine.next('enter')).answer(held(7n))
@@ -112,14 +112,14 @@ describe('a lease', () => {
     await (await engine.next('renew')).answer(gone('evicted'))
     void asked.value.release()
     const operation = { engine: 'scripted', key: 'a', weight: 1, limit: 1 }
-    expect(events.of('lost')).toEqual([{ operation, token: 7n, why: 'evicted' }])
+    expect(events.of('loss')).toEqual([{ operation, token: 7n, why: 'evicted' }])
     expect(events.of('release')).toMatchObject([{ operation, lost: 'evicted' }])
   })
 })
 
 describe('a call', () => {
   test('that fails: which verb, for which key, and how', async () => {
-    using events = published('failed')
+    using events = published('failure')
     const { engine, clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
     const errors = [unreachable(), unknownOutcome(), unreachable()]
@@ -130,7 +130,7 @@ describe('a call', () => {
     await (await engine.next('renew')).fail(errors[1])
     void asked.value.release()
     await (await engine.next('leave')).fail(errors[2])
-    expect(events.of('failed')).toEqual([
+    expect(events.of('failure')).toEqual([
       { engine: 'scripted', verb: 'enter', key: 'a', error: errors[0] },
       { engine: 'scripted', verb: 'renew', key: 'a', error: errors[1] },
       { engine: 'scripted', verb: 'leave', key: 'a', error: errors[2] },
@@ -139,12 +139,12 @@ describe('a call', () => {
 
   test('of unknown outcome that was cleaned up: whether it had been applied', async () => {
     for (const wasThere of [true, false]) {
-      using events = published('resolved')
+      using events = published('cleanup')
       const { engine, locks } = scripted()
       watched(locks.mutex('a').tryAcquire())
       await (await engine.next('enter')).fail(unknownOutcome())
       await (await engine.next('leave')).answer(wasThere)
-      expect(events.of('resolved')).toEqual([{ engine: 'scripted', key: 'a', wasThere }])
+      expect(events.of('cleanup')).toEqual([{ engine: 'scripted', key: 'a', wasThere }])
     }
   })
 })

@@ -186,12 +186,12 @@ describe('a subscription that fails', () => {
 
 describe('jeopardy', () => {
   test('is told when two thirds of the time have gone without a renewal, before the loss, and once', async () => {
-    using events = published('jeopardy', 'lost')
+    using events = published('jeopardy', 'loss')
     const { engine, clock, locks } = scripted()
     watched(locks.mutex('a').acquire())
     await (await engine.next('enter')).answer(held(1n))
     await clock.advance(TTL * 2)
-    expect(events.names).toEqual(['jeopardy', 'lost'])
+    expect(events.names).toEqual(['jeopardy', 'loss'])
     expect(events.of('jeopardy')[0]).toMatchObject({
       operation: { engine: 'scripted', key: 'a' },
       token: 1n,

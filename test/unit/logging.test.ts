@@ -1,5 +1,6 @@
 /** A logger that the user hands in: it is told what happens, and can break nothing. */
 import { describe, expect, test } from 'vitest'
+import { publish } from '../../src/core/diagnostics.ts'
 import type { Logger } from '../../src/core/logging.ts'
 import { held, unreachable } from './scripted-engine.ts'
 import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
@@ -55,7 +56,28 @@ describe('a logger', () => {
   })
 })
 
+describe('a warning of an engine', () => {
+  const warn = (): void => publish.warning({ engine: 'redis', name: 'eviction', message: 'keys are evicted' })
+
+  test('is told once to a logger that several locks share, until the last of them is closed', async () => {
+    const logger = recorder()
+    const [one, other] = [inMemory({ logger }), inMemory({ logger })]
+    warn()
+    await one.locks.close()
+    warn()
+    await other.locks.close()
+    warn()
+    expect(logger.lines).toEqual(['warn: keys are evicted', 'warn: keys are evicted'])
+  })
+})
+
 describe('a logger that throws', () => {
+  test('does not disturb the engine that warns', async () => {
+    const { locks } = inMemory({ logger: broken })
+    expect(() => publish.warning({ engine: 'redis', name: 'eviction', message: 'keys are evicted' })).not.toThrow()
+    await locks.close()
+  })
+
   test('does not keep a lock from being acquired and released', async () => {
     const { locks } = inMemory({ logger: broken })
     await expect(locks.mutex('a').using(() => 'done')).resolves.toBe('done')

@@ -68,14 +68,14 @@ describe('reported', () => {
   })
 
   test('on the channel, and as a warning of the process when no function is given', async () => {
-    using events = published('order')
+    using events = published('inversion')
     const warned = new Promise<Error & { code?: string }>((resolve) => process.once('warning', resolve))
     const world = inMemory({ checkOrder: true })
     await nestedUsing(world, 'a', 'b')
     await nestedUsing(world, 'b', 'a')
     const warning = await warned
     expect(warning.code).toBe('HOLDFAST_LOCK_ORDER')
-    expect(events.of('order')).toMatchObject([{ first: 'b', second: 'a', message: warning.message }])
+    expect(events.of('inversion')).toMatchObject([{ first: 'b', second: 'a', message: warning.message }])
   })
 })
 
@@ -144,7 +144,7 @@ describe('not reported', () => {
   })
 
   test('anything, unless asked for', async () => {
-    using events = published('order')
+    using events = published('inversion')
     const world = inMemory()
     await nestedUsing(world, 'a', 'b')
     await nestedUsing(world, 'b', 'a')

@@ -10,6 +10,7 @@ import {
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { publish } from '../../src/core/diagnostics.ts'
 import { createLocks, type Engine, EngineError } from '../../src/index.ts'
 import { defaultClassOf, instrument } from '../../src/otel.ts'
 import { fakeClock, memory } from '../../src/testing.ts'
@@ -111,6 +112,14 @@ describe('telemetry', () => {
     expect(story('holdfast.held').map(({ value }) => value)).toEqual([0])
     expect(found.get('holdfast.call.failures')).toMatchObject([{ attributes: { verb: 'renew', outcome: 'unknown' } }])
     await locks.close()
+  })
+
+  it('counts the warnings of engines', async () => {
+    publish.warning({ engine: 'redis', name: 'eviction', message: 'keys are evicted' })
+    const found = await points()
+    expect(found.get('holdfast.warnings')).toMatchObject([
+      { value: 1, attributes: { 'holdfast.engine': 'redis', name: 'eviction' } },
+    ])
   })
 
   it('is silent after it was stopped', async () => {

@@ -117,7 +117,7 @@ describe('a subscriber that throws', () => {
   test('is reported by Node as an uncaught exception, and disturbs no lock', async () => {
     const ended = await run(`
       process.on('uncaughtException', (error) => say('uncaught:', error.message))
-      ${['ask', 'grant', 'release'].map(throwing).join('\n')}
+      ${['request', 'grant', 'release'].map(throwing).join('\n')}
       const result = await locks.mutex('a').using(() => 'done')
       const again = await locks.mutex('a').tryAcquire()
       setImmediate(() => say(result, again.held))`)

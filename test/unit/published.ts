@@ -14,7 +14,7 @@ export interface Listening extends Disposable {
   of<Name extends EventName>(name: Name): readonly Events[Name][]
 }
 
-/** Listen until disposed: `using events = published('lost')`. */
+/** Listen until disposed: `using events = published('loss')`. */
 export function published(...names: readonly EventName[]): Listening {
   const all: Published[] = []
   const listeners = names.map((name) => {
