@@ -39,8 +39,8 @@ async function sqlite(file: string): Promise<void> {
   database.exec(
     'pragma journal_mode = wal; create table account (id integer primary key, balance integer not null); insert into account values (7, 0)',
   )
-  const fence = sqliteGuard()
-  fence.setup(database)
+  const guarded = sqliteGuard()
+  guarded.setup(database)
   const write = database.prepare('update account set balance = ? where id = 7')
   const transaction = (work: () => void) => async (): Promise<void> => {
     database.exec('begin immediate')
@@ -60,7 +60,7 @@ async function sqlite(file: string): Promise<void> {
       run: callers(
         1,
         transaction(() => {
-          fence.write(database, lease)
+          guarded.write(database, lease)
           write.run(1)
         }),
       ),
@@ -70,14 +70,14 @@ async function sqlite(file: string): Promise<void> {
 }
 
 async function files(folder: string): Promise<void> {
-  await using fence = filesGuard({ folder })
+  await using guarded = filesGuard({ folder })
   const plain = async (): Promise<void> => {
     await writeFile(join(folder, 'plain.tmp'), 'x', { flush: true })
     await rename(join(folder, 'plain.tmp'), join(folder, 'plain'))
   }
   await race('a file, replaced and synced', [
     { name: 'write, sync, rename', run: callers(1, plain) },
-    { name: 'through the guard', run: callers(1, () => fence.write(lease, 'fenced', 'x')) },
+    { name: 'through the guard', run: callers(1, () => guarded.write(lease, 'guarded', 'x')) },
   ])
 }
 
@@ -86,11 +86,11 @@ async function redis(): Promise<void> {
   if (source instanceof Missing) return console.log(source.reason)
   await using server = await RedisServer.start(source)
   const client = new Redis(server.url)
-  const fence = redisGuard({ client })
+  const guarded = redisGuard({ client })
   for (const count of [1, 50]) {
     await race(`Redis, a SET, ${count} at a time`, [
       { name: 'SET', run: callers(count, () => client.set('account', 1)) },
-      { name: 'fenced SET: one script', run: callers(count, () => fence.fenced(lease, [['SET', 'account', 1]])) },
+      { name: 'guarded SET: one script', run: callers(count, () => guarded.write(lease, [['SET', 'account', 1]])) },
     ])
   }
   client.disconnect()
@@ -104,20 +104,23 @@ async function postgresql(): Promise<void> {
   const client = new Client({ connectionString: url })
   await client.connect()
   const sql = postgres(url, { max: 1 })
-  const fence = postgresGuard()
-  await fence.setup(client)
+  const guarded = postgresGuard()
+  await guarded.setup(client)
   await client.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)')
   await client.query('INSERT INTO account VALUES (7, 0)')
   const text = 'UPDATE account SET balance = $1 WHERE id = 7'
-  const transaction = (guarded: boolean) => async (): Promise<void> => {
+  const transaction = (checked: boolean) => async (): Promise<void> => {
     await client.query('BEGIN')
-    if (guarded) await fence.write(client, lease)
+    if (checked) await guarded.write(client, lease)
     await client.query(text, [1])
     await client.query('COMMIT')
   }
   await race('PostgreSQL, one statement', [
     { name: 'update', run: callers(1, () => client.query(text, [1])) },
-    { name: 'fenced update: one statement', run: callers(1, () => fence.fenced(client, lease, { text, values: [1] })) },
+    {
+      name: 'guarded update: one statement',
+      run: callers(1, () => guarded.writeStatement(client, lease, { text, values: [1] })),
+    },
   ])
   await race('PostgreSQL, a transaction, pg', [
     { name: 'begin, update, commit', run: callers(1, transaction(false)) },
@@ -128,7 +131,7 @@ async function postgresql(): Promise<void> {
     {
       name: 'guard and update, sent together',
       run: callers(1, () =>
-        sql.begin((tx) => Promise.all([fence.write(tx, lease), tx`UPDATE account SET balance = ${1} WHERE id = 7`])),
+        sql.begin((tx) => Promise.all([guarded.write(tx, lease), tx`UPDATE account SET balance = ${1} WHERE id = 7`])),
       ),
     },
   ])
@@ -141,14 +144,14 @@ async function mariadb(): Promise<void> {
   if (source instanceof Missing) return console.log(source.reason)
   await using server = await MariadbServer.start(source, { durable: true })
   const client = await createConnection(server.url)
-  const fence = mysqlGuard()
-  await fence.setup(client)
+  const guarded = mysqlGuard()
+  await guarded.setup(client)
   await client.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL) ENGINE = InnoDB')
   await client.query('INSERT INTO account VALUES (7, 0)')
   let balance = 0
-  const transaction = (guarded: boolean) => async (): Promise<void> => {
+  const transaction = (checked: boolean) => async (): Promise<void> => {
     await client.beginTransaction()
-    if (guarded) await fence.write(client, lease)
+    if (checked) await guarded.write(client, lease)
     balance += 1
     await client.execute('UPDATE account SET balance = ? WHERE id = 7', [balance])
     await client.commit()

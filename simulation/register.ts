@@ -6,7 +6,7 @@
  * plain one believes everybody, and only the careful come to it. To the bare one comes everybody, and it believes
  * everybody: it shows what the fence is for.
  */
-import { least, type Marks, raised, type Touch, UNTOUCHED } from '../src/guards/marks.ts'
+import { type Access, lowestToken, type Marks, NO_MARKS, raiseMarks } from '../src/guards/marks.ts'
 import type { History } from './history.ts'
 
 export class Register {
@@ -14,7 +14,7 @@ export class Register {
   readonly #key: string
   readonly #fenced: boolean
   #value = 0
-  #marks: Marks = UNTOUCHED
+  #marks: Marks = NO_MARKS
 
   constructor(history: History, key: string, fenced: boolean) {
     this.#history = history
@@ -45,10 +45,10 @@ export class Register {
     return accepted
   }
 
-  #admit(token: bigint, touch: Touch): boolean {
+  #admit(token: bigint, access: Access): boolean {
     if (!this.#fenced) return true
-    if (token < least(this.#marks, touch)) return false
-    this.#marks = raised(this.#marks, token, touch)
+    if (token < lowestToken(this.#marks, access)) return false
+    this.#marks = raiseMarks(this.#marks, token, access)
     return true
   }
 }

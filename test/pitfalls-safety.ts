@@ -178,10 +178,10 @@ export const safety: readonly Pitfall[] = [
   },
   {
     number: 21,
-    mistake: 'only writes are fenced, so a stale read corrupts',
+    mistake: 'only writes are guarded, so a stale read corrupts',
     shownBy: [
       ['test/unit/guards.test.ts', 'refuse the write of whoever has been replaced by a reader'],
-      ['test/unit/guards.test.ts', 'some do if only writes are fenced'],
+      ['test/unit/guards.test.ts', 'some do if only writes are guarded'],
     ],
   },
 ]

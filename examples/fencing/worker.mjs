@@ -7,9 +7,9 @@ import { connect, StaleTokenError } from 'holdfast'
 import { guard } from 'holdfast/guards/sqlite'
 import { openAccount } from './account.mjs'
 
-const [name, locksUrl, file, guarded, deposit] = process.argv.slice(2)
+const [name, locksUrl, file, mode, deposit] = process.argv.slice(2)
 const account = await openAccount(file)
-const fence = guarded === 'guarded' ? guard() : undefined
+const guarded = mode === 'guarded' ? guard() : undefined
 const locks = await connect(locksUrl, { ttl: '600ms', holder: name })
 
 /** What the director says next. */
@@ -19,7 +19,7 @@ const lease = await locks.mutex('account:7').acquire()
 process.send({ did: 'took', token: String(lease.token) })
 
 const before = account.inside(() => {
-  fence?.touch(account.database, lease)
+  guarded?.read(account.database, lease)
   return account.balance()
 })
 lease.assertHeld()
@@ -29,7 +29,7 @@ await told()
 // Here it is stopped, and wakes up without knowing.
 try {
   account.inside(() => {
-    fence?.write(account.database, lease)
+    guarded?.write(account.database, lease)
     account.setBalance(before + Number(deposit))
   })
   process.send({ did: 'wrote', balance: before + Number(deposit), held: lease.held })

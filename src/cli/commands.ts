@@ -15,7 +15,7 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },
   watch: { summary: 'show it again whenever it changes', load: () => import('./commands/watch.ts') },
   evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
-  fence: { summary: 'show or reset the marks of guards', load: () => import('./commands/fence.ts') },
+  guard: { summary: 'show or reset the marks of guards', load: () => import('./commands/guard.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
   migrate: {
@@ -24,3 +24,6 @@ export const COMMANDS: Readonly<Record<string, Listed>> = {
   },
   completion: { summary: 'print a completion script for your shell', load: () => import('./commands/completion.ts') },
 }
+
+/** Commands that have another name now. */
+export const RENAMED: Readonly<Record<string, string>> = { fence: 'guard' }

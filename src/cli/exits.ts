@@ -11,7 +11,7 @@ export const EXITS = {
   no: {
     code: 1,
     means:
-      'the answer is no: `evict` found no entry with that token, `fence reset` no such mark, `doctor` found a failure',
+      'the answer is no: `evict` found no entry with that token, `guard reset` no such mark, `doctor` found a failure',
   },
   usage: { code: 64, means: 'wrong usage, or something that this engine cannot do' },
   unreachable: { code: 69, means: 'the engine cannot be reached or used' },

@@ -4,7 +4,7 @@
  * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
  */
 import { didYouMean, parseInput, UsageError } from './args.ts'
-import { COMMANDS } from './commands.ts'
+import { COMMANDS, RENAMED } from './commands.ts'
 import { EXITS } from './exits.ts'
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -13,6 +13,8 @@ async function main(argv: readonly string[]): Promise<number> {
     return help(rest[0], name === undefined)
   if (name === '--version' || name === '-V') return version(rest.includes('--json'))
   const known = COMMANDS[name]
+  const renamed = RENAMED[name]
+  if (renamed !== undefined) throw new UsageError(`'holdfast ${name}' is called 'holdfast ${renamed}' now`)
   if (known === undefined) {
     const what = name.startsWith('-') ? `unknown option '${name}'` : `unknown command '${name}'`
     throw new UsageError(`${what}${didYouMean(name, Object.keys(COMMANDS))}; holdfast --help lists them`)

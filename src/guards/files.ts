@@ -1,11 +1,11 @@
 /**
- * `holdfast/guards/files`: files that are replaced as a whole, fenced. A file system compares no tokens, so the marks
- * are in a small SQLite database beside the files, and the check and the rename happen inside of one immediate
- * transaction of it: whoever has it is the only one who renames.
+ * `holdfast/guards/files`: files that are replaced as a whole, behind a guard. A file system compares no tokens, so
+ * the marks are in a small SQLite database beside the files. The check and the rename happen inside of one immediate
+ * transaction of it, and only one process at a time has such a transaction.
  *
- *     const fence = guard({ folder: 'reports' })
- *     const before = await fence.read(lease, 'daily.json')
- *     await fence.write(lease, 'daily.json', after)
+ *     const guarded = guard({ folder: 'reports' })
+ *     const before = await guarded.read(lease, 'daily.json')
+ *     await guarded.write(lease, 'daily.json', after)
  *
  * A write goes: the new content into a temporary file, synced; the marks raised, and committed; then, in a second
  * transaction, look at the marks again, rename, commit. The marks are stored first, because a process can be killed at
@@ -13,46 +13,46 @@
  * holder could write again. The other way round, it leaves a raised mark and the old file, which is a write that did
  * not happen.
  *
- * It protects from everybody who goes through a guard of the same folder, on this host.
+ * It protects from all processes of this host that write through a guard of the same folder.
  */
 import { randomUUID } from 'node:crypto'
 import { closeSync, constants, openSync, readFile, renameSync } from 'node:fs'
 import { open, realpath, rm } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
-import { type Database, loadDriver } from '../clients/sqlite/driver.ts'
+import { configure, type Database, loadDriver, rollback } from '../clients/sqlite/driver.ts'
 import { codeOf, fault, isBusy } from '../clients/sqlite/errors.ts'
 import { preparePlace } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
-import { configure, rollback } from '../engines/sqlite/schema.ts'
-import { type Bearer, newer, visit } from './bearer.ts'
-import { demand, FORMAT, type Mark } from './marks.ts'
+import { type Duration, parseDuration } from '../core/duration.ts'
+import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
+import { checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 import { guard as sqliteGuard } from './sqlite.ts'
 
-export type { Bearer } from './bearer.ts'
+export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface FilesGuardOptions {
   /** Files are below it, and named from it. It must be there. */
   readonly folder: string
   /**
-   * The database of the marks: `.holdfast-fence.db` in the folder unless given. Everybody who writes these files names
-   * the same one.
+   * The database of the marks: `.holdfast-marks.db` in the folder unless given. All who write these files
+   * name the same one.
    */
   readonly file?: string
-  /** How long to wait for others who are at the marks, in milliseconds: 30,000 unless given. Then `EngineError`. */
-  readonly patienceMs?: number
+  /** How long to wait while other processes use the marks: `'30s'` unless given. Then `EngineError`. */
+  readonly wait?: Duration
 }
 
 /** `path` is from the folder, and is also the name of the resource. */
 export interface FilesGuard extends AsyncDisposable {
   /** What is in the file; undefined if there is none. Rejects with `StaleTokenError` if a higher token has written. */
-  read(bearer: Bearer, path: string): Promise<Buffer | undefined>
+  read(lease: LeaseLike, path: string): Promise<Buffer | undefined>
   /**
    * Put this in its place, all at once, on the disk before it answers. Rejects with `StaleTokenError` if a higher token
    * has read or written; the file is as it was then.
    */
-  write(bearer: Bearer, path: string, content: string | Uint8Array): Promise<void>
+  write(lease: LeaseLike, path: string, content: string | Uint8Array): Promise<void>
   /** The marks of all files whose path begins so, by name. */
   list(prefix?: string): Promise<readonly Mark[]>
   /** Forget a file, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then. */
@@ -60,24 +60,23 @@ export interface FilesGuard extends AsyncDisposable {
 }
 
 const LONGEST_PAUSE_MS = 8
-const TABLE = 'holdfast_fence'
 
 export function guard(options: FilesGuardOptions): FilesGuard {
   const folder = resolve(options.folder)
-  const file = resolve(options.file ?? join(folder, '.holdfast-fence.db'))
-  const marks = new MarkFile(file, options.patienceMs ?? 30_000)
-  const fence = sqliteGuard({ table: TABLE })
+  const file = resolve(options.file ?? join(folder, '.holdfast-marks.db'))
+  const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'))
+  const guarded = sqliteGuard()
 
   return {
-    read: async (bearer, path) => {
-      visit(bearer, 'read', path)
+    read: async (lease, path) => {
+      resourceToken(lease, 'read', path)
       const full = await placeOf(folder, path, file)
       let descriptor: number | undefined
       try {
-        // Opened in the same step, and read afterwards: whatever is renamed to this place meanwhile, it is the file
-        // that was there.
+        // Opened in the same step, and read afterwards: a rename to this place in between changes nothing, because the
+        // descriptor is that of the file from before.
         await marks.alone((database) => {
-          fence.touch(database, bearer, path)
+          guarded.read(database, lease, path)
           descriptor = openIfThere(full)
         })
         return descriptor === undefined ? undefined : await promisify(readFile)(descriptor)
@@ -85,16 +84,16 @@ export function guard(options: FilesGuardOptions): FilesGuard {
         if (descriptor !== undefined) closeSync(descriptor)
       }
     },
-    write: async (bearer, path, content) => {
-      visit(bearer, 'write', path)
+    write: async (lease, path, content) => {
+      resourceToken(lease, 'write', path)
       const full = await placeOf(folder, path, file)
       // In the same folder, since only there a rename is one step.
       const beside = join(dirname(full), `.holdfast-${randomUUID()}.tmp`)
       try {
         await store(beside, content)
-        await marks.alone((database) => fence.write(database, bearer, path))
+        await marks.alone((database) => guarded.write(database, lease, path))
         await marks.alone((database) => {
-          demandStill(database, bearer, path)
+          checkAgain(database, lease, path)
           renameSync(beside, full)
         })
       } finally {
@@ -102,34 +101,34 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       }
       await syncFolder(dirname(full))
     },
-    list: (prefix) => marks.alone((database) => fence.list(database, prefix)),
-    reset: (path, seen) => marks.alone((database) => fence.reset(database, path, seen)),
+    list: (prefix) => marks.alone((database) => guarded.list(database, prefix)),
+    reset: (path, seen) => marks.alone((database) => guarded.reset(database, path, seen)),
     [Symbol.asyncDispose]: () => marks.close(),
   }
 }
 
 /**
- * Whether nobody higher has come since the marks were raised. It changes nothing, so that after the rename there is
+ * Throws if a higher token has come since the marks were raised. It changes nothing, so that after the rename there is
  * nothing that could fail to be committed.
  */
-function demandStill(database: Database, bearer: Bearer, path: string): void {
-  const { token } = visit(bearer, 'write', path)
-  const looking = database.prepare(`select format, cast(seen as text) as seen from ${TABLE} where resource = ?`)
-  // Without a row it was reset meanwhile: nobody higher is known.
-  const [{ format, seen } = { format: FORMAT, seen: '0' }] = looking.all(path) as { format: number; seen: string }[]
-  if (format > FORMAT) throw newer('sqlite', path)
-  demand(path, token, 'write', { seen: BigInt(seen), written: 0n })
+function checkAgain(database: Database, lease: LeaseLike, path: string): void {
+  const { token } = resourceToken(lease, 'write', path)
+  const marksOf = database.prepare(`select format, cast(seen as text) as seen from ${MARKS_TABLE} where resource = ?`)
+  // Without a row it was reset meanwhile: no higher token is known.
+  const [{ format, seen } = { format: FORMAT, seen: '0' }] = marksOf.all(path) as { format: number; seen: string }[]
+  if (format > FORMAT) throw newerFormat('sqlite', path)
+  checkToken(path, token, 'write', { seen: BigInt(seen), written: 0n })
 }
 
 /** The database of the marks, opened when first needed. */
-class MarkFile {
+class MarksFile {
   readonly #file: string
-  readonly #patienceMs: number
+  readonly #waitMs: number
   #database: Promise<Database> | undefined
 
-  constructor(file: string, patienceMs: number) {
+  constructor(file: string, waitMs: number) {
     this.#file = file
-    this.#patienceMs = patienceMs
+    this.#waitMs = waitMs
   }
 
   /**
@@ -139,7 +138,7 @@ class MarkFile {
   async alone<Result>(work: (database: Database) => Result): Promise<Result> {
     this.#database ??= this.#open()
     const database = await this.#database
-    return await this.#patiently(() => {
+    return await this.#withRetries(() => {
       database.exec('begin immediate')
       return this.#inside(database, work)
     })
@@ -158,7 +157,7 @@ class MarkFile {
       return result
     } catch (error) {
       rollback(database)
-      // In our words, so that it is not taken for somebody else's turn and tried again.
+      // As an EngineError, so that `#withRetries` does not take it for a busy file and try again.
       throw codeOf(error) === undefined ? error : fault(error, this.#file, 'commit')
     }
   }
@@ -169,9 +168,9 @@ class MarkFile {
       preparePlace(this.#file, false)
       const opened = (await loadDriver()).open(this.#file)
       database = opened
-      await this.#patiently(() => {
+      await this.#withRetries(() => {
         configure(opened, 'full')
-        sqliteGuard({ table: TABLE }).setup(opened)
+        sqliteGuard().setup(opened)
       })
       return opened
     } catch (error) {
@@ -181,9 +180,9 @@ class MarkFile {
     }
   }
 
-  /** Not by SQLite's own waiting, which blocks the event loop. */
-  async #patiently<Result>(attempt: () => Result): Promise<Result> {
-    const until = systemClock.now() + this.#patienceMs
+  /** Try again while the file is busy. SQLite's own waiting would block the event loop. */
+  async #withRetries<Result>(attempt: () => Result): Promise<Result> {
+    const until = systemClock.now() + this.#waitMs
     for (;;) {
       try {
         return attempt()

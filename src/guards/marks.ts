@@ -4,11 +4,11 @@
  *
  * Two marks for each resource:
  *
- *     seen      the highest token that ever touched it, to read or to write
+ *     seen      the highest token that ever read or wrote it
  *     written   the highest token that ever wrote it
  *
- * A write needs a token at least as high as `seen`: whoever has a lower one has been replaced, and its replacement has
- * already looked. A read needs one at least as high as `written`, no more, so that readers who hold together do not
+ * A write needs a token at least as high as `seen`: a holder with a lower one has been replaced, and its replacement
+ * has already read. A read needs one at least as high as `written`, no more, so that readers who hold together do not
  * refuse each other. Either raises the marks. The same token may act again, as often as it likes.
  *
  * Reads count because of this schedule, which a guard of writes alone lets through: A reads and is stopped; B takes
@@ -20,34 +20,37 @@ import { StaleTokenError } from '../core/errors.ts'
 /** Raised by any change of what is stored that an older Holdfast would misread. */
 export const FORMAT = 1
 
-export type Touch = 'read' | 'write'
+/** Where guards keep marks in a database, unless the user names another table. */
+export const MARKS_TABLE = 'holdfast_marks'
+
+export type Access = 'read' | 'write'
 
 export interface Marks {
   readonly seen: bigint
   readonly written: bigint
 }
 
-/** Nobody has touched it. */
-export const UNTOUCHED: Marks = { seen: 0n, written: 0n }
+/** The marks of a resource that no token has read or written. */
+export const NO_MARKS: Marks = { seen: 0n, written: 0n }
 
 /** The marks of a resource, as they are listed. */
 export interface Mark extends Marks {
   readonly resource: string
 }
 
-/** The lowest token that may do it now. Asked after `raised`, it answers the same as before. */
-export function least(marks: Marks, touch: Touch): bigint {
-  return touch === 'write' ? marks.seen : marks.written
+/** The lowest token that may do it now. Asked after `raiseMarks`, it answers the same as before. */
+export function lowestToken(marks: Marks, access: Access): bigint {
+  return access === 'write' ? marks.seen : marks.written
 }
 
-/** The marks after that token has come by: unchanged if it was too low. */
-export function raised(marks: Marks, token: bigint, touch: Touch): Marks {
-  if (token < least(marks, touch)) return marks
-  return { seen: token > marks.seen ? token : marks.seen, written: touch === 'write' ? token : marks.written }
+/** The marks after an access with that token: unchanged if the token was too low. */
+export function raiseMarks(marks: Marks, token: bigint, access: Access): Marks {
+  if (token < lowestToken(marks, access)) return marks
+  return { seen: token > marks.seen ? token : marks.seen, written: access === 'write' ? token : marks.written }
 }
 
-/** Throws `StaleTokenError` unless that token may do it. `marks` from before the touch, or from after it. */
-export function demand(resource: string, token: bigint, touch: Touch, marks: Marks): void {
-  const seen = least(marks, touch)
-  if (token < seen) throw new StaleTokenError(resource, token, seen)
+/** Throws `StaleTokenError` unless that token may do it. `marks` from before they were raised, or from after it. */
+export function checkToken(resource: string, token: bigint, access: Access, marks: Marks): void {
+  const lowest = lowestToken(marks, access)
+  if (token < lowest) throw new StaleTokenError(resource, token, lowest)
 }

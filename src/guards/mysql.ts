@@ -2,32 +2,32 @@
  * `holdfast/guards/mysql`: marks in a table beside what is protected, raised and compared inside of the caller's own
  * transaction, on MySQL and MariaDB with mysql2.
  *
- *     const fence = guard()
- *     await fence.setup(pool)                    once; or put `fence.schema` into a migration
+ *     const guarded = guard()
+ *     await guarded.setup(pool)                    once; or put `guarded.schema` into a migration
  *
  *     await connection.beginTransaction()
- *     await fence.touch(connection, lease)       before reading what will be written back
- *     await fence.write(connection, lease)       before writing
+ *     await guarded.read(connection, lease)       before reading what will be written back
+ *     await guarded.write(connection, lease)     before writing
  *     await connection.commit()
  *
  * One statement each. It locks the row of the marks until the transaction ends, and says in its own reply what it found
  * there: `LAST_INSERT_ID(n)` hands a number back without a second question.
  *
- * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: touch before
- * you read.
+ * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: ask
+ * the guard before you read.
  */
 import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../clients/mysql/transaction.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
-import { type Bearer, newer, visit } from './bearer.ts'
-import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
+import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
+import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
 export type { TransactionClient } from '../clients/mysql/transaction.ts'
-export type { Bearer } from './bearer.ts'
+export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface MysqlGuardOptions {
-  /** Where the marks are: `holdfast_fence` unless given. */
+  /** Where the marks are: `holdfast_marks` unless given. */
   readonly table?: Table
 }
 
@@ -43,12 +43,12 @@ export interface MysqlGuard {
    * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
    * then.
    */
-  touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  read(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
    * roll back then.
    */
-  write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  write(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /** The marks of all resources whose name begins so, by name. */
   list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
   /**
@@ -62,11 +62,11 @@ const NEWER = 2n ** 63n - 1n
 
 /**
  * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what
- * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at least
- * `seen` before it has raised it if and only if it is afterwards.
+ * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at
+ * lowestToken `seen` before it has raised it if and only if it is afterwards.
  */
 export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
-  const table = tableName(dialect, options.table ?? 'holdfast_fence')
+  const table = tableName(dialect, options.table ?? MARKS_TABLE)
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   ) ENGINE = InnoDB`
@@ -81,20 +81,20 @@ export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
       written = IF(format > ${FORMAT} OR VALUES(seen) < seen, written, VALUES(seen)) + 0 * ${answer('seen')}`,
   }
 
-  async function come(client: TransactionClient, touch: Touch, bearer: Bearer, name?: string): Promise<void> {
+  async function checkMarks(client: TransactionClient, access: Access, lease: LeaseLike, name?: string): Promise<void> {
     checkClient(client)
-    const { resource, token } = visit(bearer, touch, name)
-    const values = [Buffer.from(resource), String(token), touch === 'write' ? String(token) : '0']
-    const { inTransaction, insertId } = await doneBy(client, { text: raising[touch], values })
+    const { resource, token } = resourceToken(lease, access, name)
+    const values = [Buffer.from(resource), String(token), access === 'write' ? String(token) : '0']
+    const { inTransaction, insertId } = await doneBy(client, { text: raising[access], values })
     if (!inTransaction) throw notInTransaction('a guard', 'Call beginTransaction() on this connection first.')
-    const found = insertId ?? (await exactly(client, resource, touch))
-    if (found === NEWER) throw newer('mysql', resource)
-    demand(resource, token, touch, { seen: found, written: found })
+    const found = insertId ?? (await exactly(client, resource, access))
+    if (found === NEWER) throw newerFormat('mysql', resource)
+    checkToken(resource, token, access, { seen: found, written: found })
   }
 
   /** The mark in question, for a client that lost digits of it. The row is locked by us: it is still the same. */
-  async function exactly(client: TransactionClient, resource: string, touch: Touch): Promise<bigint> {
-    const mark = touch === 'write' ? 'seen' : 'written'
+  async function exactly(client: TransactionClient, resource: string, access: Access): Promise<bigint> {
+    const mark = access === 'write' ? 'seen' : 'written'
     const text = `SELECT CAST(IF(format > ${FORMAT}, ${NEWER}, ${mark}) AS CHAR) AS mark FROM ${table} WHERE resource = ? FOR UPDATE`
     const [row] = await rowsOf(client, { text, values: [Buffer.from(resource)] })
     return BigInt(String(row?.mark))
@@ -103,8 +103,8 @@ export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
   return {
     schema,
     setup: async (client) => void (await client.query(schema)),
-    touch: (client, bearer, resource) => come(client, 'read', bearer, resource),
-    write: (client, bearer, resource) => come(client, 'write', bearer, resource),
+    read: (client, lease, resource) => checkMarks(client, 'read', lease, resource),
+    write: (client, lease, resource) => checkMarks(client, 'write', lease, resource),
     list: async (client, prefix = '') => {
       const text = `SELECT resource, CAST(seen AS CHAR) AS seen, CAST(written AS CHAR) AS written FROM ${table}
         WHERE LEFT(resource, LENGTH(?)) = ? ORDER BY resource`

@@ -2,15 +2,15 @@
  * `holdfast/guards/postgres`: marks in a table beside what is protected, raised and compared inside of the caller's own
  * transaction, with pg or postgres.js.
  *
- *     const fence = guard()
- *     await fence.setup(pool)                                            once; or put `fence.schema` into a migration
+ *     const guarded = guard()
+ *     await guarded.setup(pool)                                            once; or put `guarded.schema` into a migration
  *
  *     await client.query('BEGIN')
- *     await fence.touch(client, lease)                                   before reading what will be written back
- *     await fence.write(client, lease)                                   before writing
+ *     await guarded.read(client, lease)                                   before reading what will be written back
+ *     await guarded.write(client, lease)                                   before writing
  *     await client.query('COMMIT')
  *
- *     await fence.fenced(pool, lease, { text: 'UPDATE ...', values })    check and write as one statement: no round trip more
+ *     await guarded.writeStatement(pool, lease, { text, values })        check and write as one: no round trip more
  *
  * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction.
  * Even a caller who forgets to await the guard cannot commit. How a plain statement fails on purpose, with a number in
@@ -22,19 +22,19 @@ import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '.
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
-import { type Bearer, newer, type Visit, visit } from './bearer.ts'
-import { FORMAT, type Mark, type Touch } from './marks.ts'
+import { type LeaseLike, newerFormat, type ResourceToken, resourceToken } from './lease-like.ts'
+import { type Access, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
 export type { PgClient, PostgresJsSql, TransactionClient } from '../clients/postgres/transaction.ts'
-export type { Bearer } from './bearer.ts'
+export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface PostgresGuardOptions {
-  /** Where the marks are: `holdfast_fence` unless given. */
+  /** Where the marks are: `holdfast_marks` unless given. */
   readonly table?: Table
 }
 
-export interface FencedStatement {
+export interface GuardedStatement {
   /** One `INSERT`, `UPDATE`, `DELETE` or `MERGE`, also with a `WITH` of its own. */
   readonly text: string
   readonly values?: readonly unknown[]
@@ -53,19 +53,24 @@ export interface PostgresGuard {
    * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
    * then.
    */
-  touch(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  read(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
    * roll back then.
    */
-  write(client: TransactionClient, bearer: Bearer, resource?: string): Promise<void>
+  write(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then
-   * nothing is written. A statement that somebody else's commit has overtaken, so that it may have read what is no
-   * more, is undone and sent again; inside of a transaction that cannot be, and it rejects with `ConflictError`: roll
-   * back and begin again.
+   * nothing is written. A statement that another transaction's commit has overtaken may have read old data: it is
+   * undone and sent again. Inside of a transaction that cannot be, and it rejects with `ConflictError`: roll back and
+   * begin again.
    */
-  fenced(client: TransactionClient, bearer: Bearer, statement: FencedStatement, resource?: string): Promise<Answer>
+  writeStatement(
+    client: TransactionClient,
+    lease: LeaseLike,
+    statement: GuardedStatement,
+    resource?: string,
+  ): Promise<Answer>
   /** The marks of all resources whose name begins so, by name. */
   list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
   /**
@@ -82,7 +87,7 @@ const FAILED_TRANSACTION = '25P02'
 const MOST_TRIES = 10
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
-  const table = tableName(dialect, options.table ?? 'holdfast_fence')
+  const table = tableName(dialect, options.table ?? MARKS_TABLE)
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   )`
@@ -96,17 +101,17 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
    * One statement: a row that is locked until the transaction ends, marks that only rise, or a failure. Parameters
    * begin after `given`; `overtaken` is a further case of failure.
    */
-  const raise = (touch: Touch, given: number, overtaken = ''): string => {
+  const raise = (access: Access, given: number, overtaken = ''): string => {
     const [resource, token] = [`$${given + 1}::text`, `$${given + 2}::bigint`]
-    const least = touch === 'write' ? 'fence.seen' : 'fence.written'
-    return `INSERT INTO ${table} AS fence (resource, format, seen, written)
-      VALUES (${resource}, ${FORMAT}, ${token}, ${touch === 'write' ? token : '0'})
+    const lowest = access === 'write' ? 'marks.seen' : 'marks.written'
+    return `INSERT INTO ${table} AS marks (resource, format, seen, written)
+      VALUES (${resource}, ${FORMAT}, ${token}, ${access === 'write' ? token : '0'})
       ON CONFLICT (resource) DO UPDATE SET
         seen = CASE
-          WHEN fence.format > ${FORMAT} THEN ('holdfast newer ' || fence.format)::bigint
-          WHEN excluded.seen < ${least} THEN ('holdfast stale ' || ${least})::bigint${overtaken}
-          ELSE greatest(fence.seen, excluded.seen) END,
-        written = greatest(fence.written, excluded.written)`
+          WHEN marks.format > ${FORMAT} THEN ('holdfast newer ' || marks.format)::bigint
+          WHEN excluded.seen < ${lowest} THEN ('holdfast stale ' || ${lowest})::bigint${overtaken}
+          ELSE greatest(marks.seen, excluded.seen) END,
+        written = greatest(marks.written, excluded.written)`
   }
   const raising = { read: raise('read', 0), write: raise('write', 0) }
   /**
@@ -119,29 +124,29 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
       'write',
       given,
       `
-          WHEN fence.xmin IS DISTINCT FROM (SELECT known.xmin FROM ${table} AS known WHERE known.resource = $${given + 1}::text)
-            THEN ('holdfast overtaken ' || fence.seen)::bigint`,
+          WHEN marks.xmin IS DISTINCT FROM (SELECT known.xmin FROM ${table} AS known WHERE known.resource = $${given + 1}::text)
+            THEN ('holdfast overtaken ' || marks.seen)::bigint`,
     )
 
-  async function come(client: TransactionClient, touch: Touch, bearer: Bearer, name?: string): Promise<void> {
-    const coming = visit(bearer, touch, name)
+  async function checkMarks(client: TransactionClient, access: Access, lease: LeaseLike, name?: string): Promise<void> {
+    const asked = resourceToken(lease, access, name)
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
     const tells = tellsTransaction(client)
-    if (!tells) await demandTransaction(client, table)
-    await answered(coming, askerOf(client)(raising[touch], [coming.resource, String(coming.token)], 'fixed'))
+    if (!tells) await checkTransaction(client, table)
+    await answered(asked, askerOf(client)(raising[access], [asked.resource, String(asked.token)], 'fixed'))
     if (tells && !isInside(client)) throw notInTransaction('a guard', OPEN_ONE)
   }
 
   return {
     schema,
     setup: async (client) => void (await askerOf(client)(settingUp)),
-    touch: (client, bearer, resource) => come(client, 'read', bearer, resource),
-    write: (client, bearer, resource) => come(client, 'write', bearer, resource),
-    fenced: async (client, bearer, { text, values = [] }, resource) => {
-      const coming = visit(bearer, 'write', resource)
+    read: (client, lease, resource) => checkMarks(client, 'read', lease, resource),
+    write: (client, lease, resource) => checkMarks(client, 'write', lease, resource),
+    writeStatement: async (client, lease, { text, values = [] }, resource) => {
+      const asked = resourceToken(lease, 'write', resource)
       const [, recursive = '', others] = /^\s*WITH\s+(RECURSIVE\s+)?(.*)$/is.exec(text) ?? []
-      const whole = `WITH ${recursive}holdfast_fencing AS (${raiseWith(values.length)})${others === undefined ? ` ${text}` : `, ${others}`}`
-      return await repeated(coming, () => askerOf(client)(whole, [...values, coming.resource, String(coming.token)]))
+      const whole = `WITH ${recursive}holdfast_guard AS (${raiseWith(values.length)})${others === undefined ? ` ${text}` : `, ${others}`}`
+      return await repeated(asked, () => askerOf(client)(whole, [...values, asked.resource, String(asked.token)]))
     },
     list: async (client, prefix = '') => {
       const listing = `SELECT resource, seen::text, written::text FROM ${table} WHERE starts_with(resource, $1) ORDER BY resource`
@@ -164,7 +169,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   }
 }
 
-const OPEN_ONE = "Send 'BEGIN' on this client first, use the sql that sql.begin() gives, or fenced()."
+const OPEN_ONE = "Send 'BEGIN' on this client first, use the sql that sql.begin() gives, or writeStatement()."
 
 interface Telling {
   getTransactionStatus(): string | null
@@ -187,10 +192,10 @@ function isInside(client: TransactionClient): boolean {
 }
 
 /**
- * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders nobody, and is
- * refused outside of a transaction.
+ * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders no other
+ * transaction, and is refused outside of one.
  */
-async function demandTransaction(client: TransactionClient, table: string): Promise<void> {
+async function checkTransaction(client: TransactionClient, table: string): Promise<void> {
   await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
     // no_active_sql_transaction
     throw codeOf(error) === '25P01' ? notInTransaction('a guard', OPEN_ONE) : error
@@ -198,17 +203,17 @@ async function demandTransaction(client: TransactionClient, table: string): Prom
 }
 
 /** Until it is not overtaken. Inside of a transaction, the first time has ended that. */
-async function repeated(coming: Visit, ask: () => Promise<Answer>): Promise<Answer> {
+async function repeated(asked: ResourceToken, ask: () => Promise<Answer>): Promise<Answer> {
   for (let tries = 1; ; tries += 1) {
     try {
-      return await answered(coming, ask())
+      return await answered(asked, ask())
     } catch (error) {
       const ended = tries > 1 && codeOf(error) === FAILED_TRANSACTION
       if (!ended && !(error instanceof Overtaken)) throw error
       if (!ended && tries < MOST_TRIES) continue
-      const why = 'somebody else committed while the statement was under way'
+      const why = 'another transaction committed while the statement was under way'
       throw new ConflictError(
-        `'${coming.resource}'`,
+        `'${asked.resource}'`,
         ended ? 1 : tries,
         ended ? `${why}: roll back and begin the transaction again` : why,
       )
@@ -219,13 +224,13 @@ async function repeated(coming: Visit, ask: () => Promise<Answer>): Promise<Answ
 class Overtaken extends Error {}
 
 /** The server's refusal, in our words. Whatever else it says passes unchanged. */
-async function answered({ resource, token }: Visit, asked: Promise<Answer>): Promise<Answer> {
+async function answered({ resource, token }: ResourceToken, reply: Promise<Answer>): Promise<Answer> {
   try {
-    return await asked
+    return await reply
   } catch (error) {
     const [, why, number = ''] = (codeOf(error) === CAST && REFUSAL.exec((error as Error).message)) || []
     if (why === 'stale') throw new StaleTokenError(resource, token, BigInt(number))
-    if (why === 'newer') throw newer('postgres', resource)
+    if (why === 'newer') throw newerFormat('postgres', resource)
     if (why === 'overtaken') throw new Overtaken(resource)
     throw error
   }

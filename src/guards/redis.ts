@@ -2,14 +2,14 @@
  * `holdfast/guards/redis`: marks beside what is protected, and one script around the commands that read or write it:
  * the same number of round trips as without a guard.
  *
- *     const fence = guard({ client })
- *     const [balance] = await fence.touch(lease, [['GET', 'account:7']])     to read what will be written back
- *     await fence.fenced(lease, [['SET', 'account:7', '150']])               to write
+ *     const guarded = guard({ client })
+ *     const [balance] = await guarded.read(lease, [['GET', 'account:7']])     to read what will be written back
+ *     await guarded.write(lease, [['SET', 'account:7', '150']])                to write
  *
- * Redis runs a script alone, so nobody comes between the check and the commands. A command that fails ends the script,
+ * Redis runs a script alone, so nothing comes between the check and the commands. A command that fails ends the script,
  * and what came before it stays, as in every script of Redis.
  *
- * The marks are a hash at `hf1:fence:{resource}`, without expiry. In Cluster they are in the slot of the resource's
+ * The marks are a hash at `hf1:marks:{resource}`, without expiry. In Cluster they are in the slot of the resource's
  * name, and so must be what is protected: a resource `account:7` goes with the keys `account:7` and `{account:7}:log`.
  */
 
@@ -23,11 +23,11 @@ import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
 import { globEscape, RESERVED, suffixOf } from '../engines/redis/names.ts'
 import { fence } from '../engines/redis/scripts.ts'
-import { type Bearer, newer, visit } from './bearer.ts'
-import type { Mark, Touch } from './marks.ts'
+import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
+import type { Access, Mark } from './marks.ts'
 
 export type { RedisClient } from '../clients/redis/detect.ts'
-export type { Bearer } from './bearer.ts'
+export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface RedisGuardOptions {
@@ -45,14 +45,14 @@ export type Command = readonly [name: string, key: string, ...args: readonly (st
 export interface RedisGuard extends AsyncDisposable {
   /**
    * Read. Rejects with `StaleTokenError` if a higher token has written, and then nothing is done. Without commands:
-   * only say that you have looked.
+   * only say that you have read.
    */
-  touch(bearer: Bearer, commands?: readonly Command[], resource?: string): Promise<readonly unknown[]>
+  read(lease: LeaseLike, commands?: readonly Command[], resource?: string): Promise<readonly unknown[]>
   /**
    * Write, or read and write. Rejects with `StaleTokenError` if a higher token has read or written, and then nothing is
    * done.
    */
-  fenced(bearer: Bearer, commands: readonly Command[], resource?: string): Promise<readonly unknown[]>
+  write(lease: LeaseLike, commands: readonly Command[], resource?: string): Promise<readonly unknown[]>
   /** The marks of all resources whose name begins so, by name. */
   list(prefix?: string): Promise<readonly Mark[]>
   /**
@@ -63,7 +63,7 @@ export interface RedisGuard extends AsyncDisposable {
 
 /** Arguments of one script that Lua can unpack at once; Redis sets no lower bound. */
 const MOST_WORDS = 7000
-const PREFIX = `${RESERVED}fence`
+const PREFIX = `${RESERVED}marks`
 
 export function guard({ client }: RedisGuardOptions): RedisGuard {
   return guardOn(wireOf(client, systemClock))
@@ -73,7 +73,7 @@ export function guardOn(wire: RedisWire): RedisGuard {
   const caller = new Caller(wire, systemClock, undefined)
 
   async function call(
-    verb: Touch | 'reset',
+    verb: Access | 'reset',
     resource: string,
     token: bigint,
     commands: readonly Command[],
@@ -88,19 +88,19 @@ export function guardOn(wire: RedisWire): RedisGuard {
       (reply) => reply as readonly unknown[],
     )
     if (String(answer) === 'stale') throw new StaleTokenError(resource, token, BigInt(String(replies[0])))
-    if (String(answer) === 'newer') throw newer(ENGINE, resource)
+    if (String(answer) === 'newer') throw newerFormat(ENGINE, resource)
     return replies
   }
 
-  async function come(
-    touch: Touch,
-    bearer: Bearer,
+  async function checkMarks(
+    access: Access,
+    lease: LeaseLike,
     commands: readonly Command[],
     name?: string,
   ): Promise<readonly unknown[]> {
-    const { resource, token } = visit(bearer, touch, name)
+    const { resource, token } = resourceToken(lease, access, name)
     commands.forEach(checkCommand)
-    return await call(touch, resource, token, commands)
+    return await call(access, resource, token, commands)
   }
 
   async function marksAt(name: string): Promise<Mark | undefined> {
@@ -112,8 +112,8 @@ export function guardOn(wire: RedisWire): RedisGuard {
   }
 
   return {
-    touch: (bearer, commands = [], resource) => come('read', bearer, commands, resource),
-    fenced: (bearer, commands, resource) => come('write', bearer, commands, resource),
+    read: (lease, commands = [], resource) => checkMarks('read', lease, commands, resource),
+    write: (lease, commands, resource) => checkMarks('write', lease, commands, resource),
     list: async (prefix = '') => {
       const found = new Map<string, Mark>()
       if (!wire.ready) await caller.connected()
@@ -139,7 +139,7 @@ export function guardOn(wire: RedisWire): RedisGuard {
 
 /** The inverse of `suffixOf`: see engines/redis/names.ts. */
 function resourceAt(key: string): string | undefined {
-  const found = /^hf1:fence(?::\{(.*)\}|\/(.*)|\{[0-9a-z]+\}(.*))$/s.exec(key)
+  const found = /^hf1:marks(?::\{(.*)\}|\/(.*)|\{[0-9a-z]+\}(.*))$/s.exec(key)
   return found?.[1] ?? found?.[2] ?? found?.[3]
 }
 

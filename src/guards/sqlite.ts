@@ -1,29 +1,29 @@
 /**
  * `holdfast/guards/sqlite`: marks in a table of the database that is protected, raised and compared inside of the
- * caller's own transaction. One statement more, and no waiting that the transaction would not have had: whoever writes
- * to SQLite is alone.
+ * caller's own transaction. One statement more, and no waiting that the transaction would not have had, because SQLite
+ * has one writer at a time.
  *
- *     const fence = guard()
- *     fence.setup(database)                    once
+ *     const guarded = guard()
+ *     guarded.setup(database)                  once
  *
  *     database.exec('begin immediate')
- *     fence.touch(database, lease)             before reading what will be written back
- *     fence.write(database, lease)             before writing
+ *     guarded.read(database, lease)             before reading what will be written back
+ *     guarded.write(database, lease)           before writing
  *     database.exec('commit')
  *
  * A `StaleTokenError` out of either means: roll back.
  */
 import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 import { quoted, type Table, tableName } from '../transactions/statements.ts'
-import { type Bearer, newer, visit } from './bearer.ts'
-import { demand, FORMAT, type Mark, type Touch } from './marks.ts'
+import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
+import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
 export type { BroughtDatabase } from '../clients/sqlite/driver.ts'
-export type { Bearer } from './bearer.ts'
+export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface SqliteGuardOptions {
-  /** Where the marks are: `holdfast_fence` unless given. */
+  /** Where the marks are: `holdfast_marks` unless given. */
   readonly table?: Table
 }
 
@@ -35,9 +35,9 @@ export interface SqliteGuard {
   /** Make the table, if it is not there. */
   setup(database: BroughtDatabase): void
   /** Before reading. Throws `StaleTokenError` if a higher token has written. */
-  touch(database: BroughtDatabase, bearer: Bearer, resource?: string): void
+  read(database: BroughtDatabase, lease: LeaseLike, resource?: string): void
   /** Before writing. Throws `StaleTokenError` if a higher token has read or written. */
-  write(database: BroughtDatabase, bearer: Bearer, resource?: string): void
+  write(database: BroughtDatabase, lease: LeaseLike, resource?: string): void
   /** The marks of all resources whose name begins so, by name. */
   list(database: BroughtDatabase, prefix?: string): readonly Mark[]
   /**
@@ -59,9 +59,9 @@ const dialect = {
 const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
 
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
-  const table = tableName(dialect, options.table ?? 'holdfast_fence')
+  const table = tableName(dialect, options.table ?? MARKS_TABLE)
   const raise = `
-    insert into ${table} as fence (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)
+    insert into ${table} (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)
     on conflict (resource) do update set
       written = case when excluded.seen >= seen then max(written, excluded.written) else written end,
       seen = max(seen, excluded.seen)
@@ -69,17 +69,17 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
     returning ${COLUMNS}`
   const prepared = new WeakMap<BroughtDatabase, ReturnType<BroughtDatabase['prepare']>>()
 
-  function come(database: BroughtDatabase, touch: Touch, bearer: Bearer, name?: string): void {
-    const { resource, token } = visit(bearer, touch, name)
-    demandTransaction(database)
+  function checkMarks(database: BroughtDatabase, access: Access, lease: LeaseLike, name?: string): void {
+    const { resource, token } = resourceToken(lease, access, name)
+    checkTransaction(database)
     let statement = prepared.get(database)
     if (statement === undefined) {
       statement = database.prepare(raise)
       prepared.set(database, statement)
     }
-    const [row] = statement.all(resource, String(token), touch === 'write' ? String(token) : '0') as Stored[]
-    if (row === undefined) throw newer('sqlite', resource)
-    demand(resource, token, touch, { seen: BigInt(row.seen), written: BigInt(row.written) })
+    const [row] = statement.all(resource, String(token), access === 'write' ? String(token) : '0') as Stored[]
+    if (row === undefined) throw newerFormat('sqlite', resource)
+    checkToken(resource, token, access, { seen: BigInt(row.seen), written: BigInt(row.written) })
   }
 
   return {
@@ -90,8 +90,8 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
         ) strict, without rowid`,
       )
     },
-    touch: (database, bearer, resource) => come(database, 'read', bearer, resource),
-    write: (database, bearer, resource) => come(database, 'write', bearer, resource),
+    read: (database, lease, resource) => checkMarks(database, 'read', lease, resource),
+    write: (database, lease, resource) => checkMarks(database, 'write', lease, resource),
     list: (database, prefix = '') => {
       const listing = `select resource, ${COLUMNS} from ${table} where substr(resource, 1, length(?)) = ? order by resource`
       const rows = database.prepare(listing).all(prefix, prefix) as (Stored & { readonly resource: string })[]
@@ -110,7 +110,7 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
  * On its own, the comparison would be over before the write begins, which is the very gap that a guard is there to
  * close.
  */
-function demandTransaction(database: BroughtDatabase): void {
+function checkTransaction(database: BroughtDatabase): void {
   const { isTransaction, inTransaction } = database as { isTransaction?: boolean; inTransaction?: boolean }
   if (isTransaction ?? inTransaction ?? isInside(database)) return
   throw new TypeError(

@@ -17,8 +17,8 @@ export const backends = {
     const database = (await loadDriver()).open(file)
     database.exec('pragma journal_mode = wal; pragma busy_timeout = 10000')
     database.exec('create table if not exists number (key text primary key, value integer not null)')
-    const fence = sqliteGuard()
-    fence.setup(database)
+    const guarded = sqliteGuard()
+    guarded.setup(database)
     const inside = async (work) => {
       database.exec('begin immediate')
       try {
@@ -33,12 +33,12 @@ export const backends = {
     return {
       read: (key, lease) =>
         inside(() => {
-          if (lease) fence.touch(database, lease, key)
+          if (lease) guarded.read(database, lease, key)
           return database.prepare('select value from number where key = ?').all(key)[0]?.value ?? 0
         }),
       write: (key, value, lease) =>
         inside(() => {
-          if (lease) fence.write(database, lease, key)
+          if (lease) guarded.write(database, lease, key)
           database.prepare('insert or replace into number values (?, ?)').run(key, value)
         }),
       close: async () => database.close(),
@@ -49,7 +49,7 @@ export const backends = {
     const { default: pg } = await import('pg')
     const client = new pg.Client({ connectionString: url })
     await client.connect()
-    const fence = postgresGuard()
+    const guarded = postgresGuard()
     const inside = async (work) => {
       await client.query('BEGIN')
       try {
@@ -63,21 +63,21 @@ export const backends = {
     }
     return {
       setup: async () => {
-        await fence.setup(client)
+        await guarded.setup(client)
         await client.query('CREATE TABLE number (key text PRIMARY KEY, value int NOT NULL)')
       },
       read: (key, lease) =>
         inside(async () => {
-          if (lease) await fence.touch(client, lease, key)
+          if (lease) await guarded.read(client, lease, key)
           return (await client.query('SELECT value FROM number WHERE key = $1', [key])).rows[0]?.value ?? 0
         }),
       write: async (key, value, lease) => {
         const text = 'INSERT INTO number VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value'
         if (lease === undefined) return await client.query(text, [key, value])
         // Both ways, by turns.
-        if (value % 2 === 0) return await fence.fenced(client, lease, { text, values: [key, value] }, key)
+        if (value % 2 === 0) return await guarded.writeStatement(client, lease, { text, values: [key, value] }, key)
         return await inside(async () => {
-          await fence.write(client, lease, key)
+          await guarded.write(client, lease, key)
           await client.query(text, [key, value])
         })
       },
@@ -88,7 +88,7 @@ export const backends = {
   async mysql(url) {
     const { createConnection } = await import('mysql2/promise')
     const client = await createConnection(url)
-    const fence = mysqlGuard()
+    const guarded = mysqlGuard()
     const inside = async (work) => {
       await client.beginTransaction()
       try {
@@ -102,20 +102,20 @@ export const backends = {
     }
     return {
       setup: async () => {
-        await fence.setup(client)
+        await guarded.setup(client)
         await client.query('CREATE TABLE number (name varchar(20) PRIMARY KEY, value int NOT NULL) ENGINE = InnoDB')
         await client.query("INSERT INTO number VALUES ('bare', 0), ('guarded', 0)")
         // Rows that are there are locked without locking the gaps beside them.
-        await inside(() => fence.touch(client, { key: 'guarded', token: 0n, shared: false }))
+        await inside(() => guarded.read(client, { key: 'guarded', token: 0n, shared: false }))
       },
       read: (key, lease) =>
         inside(async () => {
-          if (lease) await fence.touch(client, lease, key)
+          if (lease) await guarded.read(client, lease, key)
           return (await client.query('SELECT value FROM number WHERE name = ?', [key]))[0][0].value
         }),
       write: (key, value, lease) =>
         inside(async () => {
-          if (lease) await fence.write(client, lease, key)
+          if (lease) await guarded.write(client, lease, key)
           await client.query('UPDATE number SET value = ? WHERE name = ?', [value, key])
         }),
       close: () => client.end(),
@@ -125,26 +125,28 @@ export const backends = {
   async redis(url) {
     const { Redis } = await import('ioredis')
     const client = new Redis(url)
-    const fence = redisGuard({ client })
+    const guarded = redisGuard({ client })
     return {
       read: async (key, lease) =>
-        Number(lease ? (await fence.touch(lease, [['GET', key]], key))[0] : await client.get(key)),
-      write: (key, value, lease) => (lease ? fence.fenced(lease, [['SET', key, value]], key) : client.set(key, value)),
+        Number(lease ? (await guarded.read(lease, [['GET', key]], key))[0] : await client.get(key)),
+      write: (key, value, lease) => (lease ? guarded.write(lease, [['SET', key, value]], key) : client.set(key, value)),
       close: async () => client.disconnect(),
     }
   },
 
   async files(folder) {
-    const fence = filesGuard({ folder })
+    const guarded = filesGuard({ folder })
     return {
       read: async (key, lease) =>
-        Number((lease ? await fence.read(lease, key) : await readFile(join(folder, key)).catch(() => undefined)) ?? 0),
+        Number(
+          (lease ? await guarded.read(lease, key) : await readFile(join(folder, key)).catch(() => undefined)) ?? 0,
+        ),
       write: async (key, value, lease) => {
-        if (lease) return await fence.write(lease, key, String(value))
+        if (lease) return await guarded.write(lease, key, String(value))
         await writeFile(join(folder, `${key}.${process.pid}`), String(value))
         await rename(join(folder, `${key}.${process.pid}`), join(folder, key))
       },
-      close: () => fence[Symbol.asyncDispose](),
+      close: () => guarded[Symbol.asyncDispose](),
     }
   },
 }

@@ -28,12 +28,12 @@ test('the example of files', async () => {
 test('the example of HTTP', async () => {
   const before = `${SQLITE_ACCOUNT}
 import { guard } from 'holdfast/guards/sqlite'
-const fence = guard()
-fence.setup(database)
-function store(bearer) {
+const guarded = guard()
+guarded.setup(database)
+function store(lease) {
   database.exec('begin immediate')
   try {
-    fence.write(database, bearer)
+    guarded.write(database, lease)
     database.exec('commit')
   } catch (error) {
     database.exec('rollback')
@@ -43,8 +43,8 @@ function store(bearer) {
 const listening = (server) => new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
 const urlOf = (server, key) => \`http://127.0.0.1:\${server.address().port}/\${key}\``
   const after = `
-assert.equal(fence.list(database)[0].resource, 'account:7')
-await assert.rejects(fencedFetch({ key: 'account:7', token: 0n, shared: false }, urlOf(server, 'account:7'), { method: 'PUT' }), { code: 'STALE_TOKEN' })
+assert.equal(guarded.list(database)[0].resource, 'account:7')
+await assert.rejects(guardedFetch({ key: 'account:7', token: 0n, shared: false }, urlOf(server, 'account:7'), { method: 'PUT' }), { code: 'STALE_TOKEN' })
 server.closeAllConnections()
 server.close()`
   await expectExample('http', before, after)

@@ -9,99 +9,101 @@ import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { type FilesGuard, guard } from '../../src/guards/files.ts'
 import { builtModule } from '../built.ts'
-import { bearer, expectRule } from './guards.rule.ts'
+import { expectRule, leaseLike } from './guards.rule.ts'
 
 let folder: string
-let fence: FilesGuard
+let guarded: FilesGuard
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'holdfast-files-'))
-  fence = guard({ folder })
+  guarded = guard({ folder })
 })
 
 afterEach(async () => {
-  await fence[Symbol.asyncDispose]()
+  await guarded[Symbol.asyncDispose]()
   rmSync(folder, { recursive: true, force: true })
 })
 
 test('decides as the pure rule does', async () => {
   await expectRule(
     {
-      come: async (touch, coming) => {
-        if (touch === 'read') await fence.read(coming, coming.key)
-        else await fence.write(coming, coming.key, 'x')
+      check: async (access, lease) => {
+        if (access === 'read') await guarded.read(lease, lease.key)
+        else await guarded.write(lease, lease.key, 'x')
       },
-      list: (prefix) => fence.list(prefix),
+      list: (prefix) => guarded.list(prefix),
     },
     6,
   )
 })
 
 test('a file is replaced as a whole, and a stale holder leaves it and nothing else behind', async () => {
-  expect(await fence.read(bearer(5n), 'daily.json')).toBeUndefined()
-  await fence.write(bearer(5n), 'daily.json', 'five')
-  await fence.write(bearer(6n), 'daily.json', Buffer.from('six'))
-  await expect(fence.write(bearer(5n), 'daily.json', 'late')).rejects.toMatchObject({
+  expect(await guarded.read(leaseLike(5n), 'daily.json')).toBeUndefined()
+  await guarded.write(leaseLike(5n), 'daily.json', 'five')
+  await guarded.write(leaseLike(6n), 'daily.json', Buffer.from('six'))
+  await expect(guarded.write(leaseLike(5n), 'daily.json', 'late')).rejects.toMatchObject({
     resource: 'daily.json',
     offered: 5n,
     seen: 6n,
   })
-  expect(String(await fence.read(bearer(6n), 'daily.json'))).toBe('six')
-  expect(readdirSync(folder).filter((name) => !name.startsWith('.holdfast-fence.db'))).toEqual(['daily.json'])
+  expect(String(await guarded.read(leaseLike(6n), 'daily.json'))).toBe('six')
+  expect(readdirSync(folder).filter((name) => !name.startsWith('.holdfast-marks.db'))).toEqual(['daily.json'])
 })
 
 test('a mark that was raised before its writer died keeps older ones out', async () => {
   // As if killed between the two transactions: the rename cannot succeed onto a folder that is not empty.
   mkdirSync(join(folder, 'b', 'c'), { recursive: true })
-  await expect(fence.write(bearer(6n), 'b', 'new')).rejects.toThrow()
-  await expect(fence.write(bearer(5n), 'b', 'late')).rejects.toThrow(StaleTokenError)
+  await expect(guarded.write(leaseLike(6n), 'b', 'new')).rejects.toThrow()
+  await expect(guarded.write(leaseLike(5n), 'b', 'late')).rejects.toThrow(StaleTokenError)
 })
 
 test('many writes at once through one guard take turns', async () => {
-  await Promise.all(Array.from({ length: 20 }, (_, index) => fence.write(bearer(5n), `many:${index % 4}`, `${index}`)))
+  await Promise.all(
+    Array.from({ length: 20 }, (_, index) => guarded.write(leaseLike(5n), `many:${index % 4}`, `${index}`)),
+  )
   expect(readdirSync(folder).filter((name) => name.startsWith('many'))).toHaveLength(4)
 })
 
 test('paths stay in the folder, each in one spelling', async () => {
   for (const path of ['../x', '/etc/x', './x', 'a/../x', 'x/', '', '.'])
-    await expect(fence.write(bearer(5n), path, '')).rejects.toThrow(RangeError)
+    await expect(guarded.write(leaseLike(5n), path, '')).rejects.toThrow(RangeError)
 })
 
 test('one file has one name: links in the folder are refused, and the folder itself may be behind one', async () => {
   mkdirSync(join(folder, 'real'))
   symlinkSync(join(folder, 'real'), join(folder, 'alias'))
-  await fence.write(bearer(6n), 'real/x', 'six')
-  await expect(fence.write(bearer(5n), 'alias/x', 'late')).rejects.toThrow('symbolic link')
+  await guarded.write(leaseLike(6n), 'real/x', 'six')
+  await expect(guarded.write(leaseLike(5n), 'alias/x', 'late')).rejects.toThrow('symbolic link')
   symlinkSync(join(folder, 'real', 'x'), join(folder, 'x'))
-  await expect(fence.read(bearer(6n), 'x')).rejects.toMatchObject({ code: 'ELOOP' })
+  await expect(guarded.read(leaseLike(6n), 'x')).rejects.toMatchObject({ code: 'ELOOP' })
   await using behind = guard({ folder: join(folder, 'alias') })
-  await behind.write(bearer(6n), 'y', 'six')
+  await behind.write(leaseLike(6n), 'y', 'six')
   await using straight = guard({ folder: join(folder, 'real') })
-  await expect(straight.write(bearer(5n), 'y', 'late')).rejects.toThrow(StaleTokenError)
+  await expect(straight.write(leaseLike(5n), 'y', 'late')).rejects.toThrow(StaleTokenError)
 })
 
 test('the marks themselves are no file to be read or replaced', async () => {
-  for (const path of ['.holdfast-fence.db', '.holdfast-fence.db-wal', '.holdfast-fence.db-shm']) {
-    await expect(fence.write(bearer(5n), path, '')).rejects.toThrow('where the marks are')
-    await expect(fence.read(bearer(5n), path)).rejects.toThrow('where the marks are')
+  for (const path of ['.holdfast-marks.db', '.holdfast-marks.db-wal', '.holdfast-marks.db-shm']) {
+    await expect(guarded.write(leaseLike(5n), path, '')).rejects.toThrow('where the marks are')
+    await expect(guarded.read(leaseLike(5n), path)).rejects.toThrow('where the marks are')
   }
 })
 
 test('what a folder does not have is undefined to a reader, and an error to a writer', async () => {
-  expect(await fence.read(bearer(5n), 'missing/x')).toBeUndefined()
-  await expect(fence.write(bearer(5n), 'missing/x', '')).rejects.toMatchObject({ code: 'ENOENT' })
+  expect(await guarded.read(leaseLike(5n), 'missing/x')).toBeUndefined()
+  await expect(guarded.write(leaseLike(5n), 'missing/x', '')).rejects.toMatchObject({ code: 'ENOENT' })
 })
 
 test.each(['before', 'after'] as const)(
   'a writer that is killed %s its rename leaves the file no newer than its mark',
   async (when) => {
-    await fence.write(bearer(5n), 'x', 'five')
+    await guarded.write(leaseLike(5n), 'x', 'five')
     expect(await killedWriter(folder, when)).toBe('SIGKILL')
     expect(readFileSync(join(folder, 'x'), 'utf8')).toBe(when === 'before' ? 'five' : 'six')
-    expect(await fence.list('x')).toEqual([{ resource: 'x', seen: 6n, written: 6n }])
-    await expect(fence.write(bearer(5n), 'x', 'late')).rejects.toThrow(StaleTokenError)
-    await fence.write(bearer(7n), 'x', 'seven')
-    expect(String(await fence.read(bearer(7n), 'x'))).toBe('seven')
+    expect(await guarded.list('x')).toEqual([{ resource: 'x', seen: 6n, written: 6n }])
+    await expect(guarded.write(leaseLike(5n), 'x', 'late')).rejects.toThrow(StaleTokenError)
+    await guarded.write(leaseLike(7n), 'x', 'seven')
+    expect(String(await guarded.read(leaseLike(7n), 'x'))).toBe('seven')
   },
 )
 
@@ -127,12 +129,12 @@ async function killedWriter(folder: string, when: 'before' | 'after'): Promise<u
 }
 
 test('two guards of one folder see the same marks; somebody who keeps the marks busy is an EngineError', async () => {
-  await using other = guard({ folder, patienceMs: 50 })
-  await fence.write(bearer(6n), 'x', 'six')
-  await expect(other.write(bearer(5n), 'x', 'five')).rejects.toThrow(StaleTokenError)
-  const database = (await loadDriver()).open(join(folder, '.holdfast-fence.db'))
+  await using other = guard({ folder, wait: 50 })
+  await guarded.write(leaseLike(6n), 'x', 'six')
+  await expect(other.write(leaseLike(5n), 'x', 'five')).rejects.toThrow(StaleTokenError)
+  const database = (await loadDriver()).open(join(folder, '.holdfast-marks.db'))
   database.exec('begin immediate')
-  await expect(other.write(bearer(7n), 'x', 'seven')).rejects.toThrow(EngineError)
+  await expect(other.write(leaseLike(7n), 'x', 'seven')).rejects.toThrow(EngineError)
   database.exec('rollback')
   database.close()
   expect(readFileSync(join(folder, 'x'), 'utf8')).toBe('six')

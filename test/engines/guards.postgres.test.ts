@@ -3,13 +3,13 @@ import { Client, Pool } from 'pg'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
 import { ConflictError, EngineError, StaleTokenError } from '../../src/core/errors.ts'
-import { type FencedStatement, guard } from '../../src/guards/postgres.ts'
+import { type GuardedStatement, guard } from '../../src/guards/postgres.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
-import { bearer, expectRule } from './guards.rule.ts'
+import { expectRule, leaseLike } from './guards.rule.ts'
 
 await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
-  const fence = guard()
+  const guarded = guard()
   let url: string
   let pool: Pool
   let client: Client
@@ -20,8 +20,8 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     pool = new Pool({ connectionString: url })
     client = new Client({ connectionString: url })
     await client.connect()
-    await fence.setup(pool)
-    await fence.setup(pool)
+    await guarded.setup(pool)
+    await guarded.setup(pool)
     await pool.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)')
     await pool.query('INSERT INTO account VALUES (7, 100)')
     return async () => {
@@ -49,18 +49,18 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
   test('decides as the pure rule does', async () => {
     await expectRule(
       {
-        come: (touch, coming) =>
-          inside(() => (touch === 'read' ? fence.touch(client, coming) : fence.write(client, coming))),
-        list: (prefix) => fence.list(pool, prefix),
+        check: (access, lease) =>
+          inside(() => (access === 'read' ? guarded.read(client, lease) : guarded.write(client, lease))),
+        list: (prefix) => guarded.list(pool, prefix),
       },
       25,
     )
   })
 
   test('the server refuses to commit after a stale token, even for a caller who does not look', async () => {
-    await inside(() => fence.write(client, bearer(9n, 'unawaited')))
+    await inside(() => guarded.write(client, leaseLike(9n, 'unawaited')))
     await client.query('BEGIN')
-    const ignored = fence.write(client, bearer(8n, 'unawaited')).catch((error: unknown) => error)
+    const ignored = guarded.write(client, leaseLike(8n, 'unawaited')).catch((error: unknown) => error)
     await expect(client.query('UPDATE account SET balance = 0')).rejects.toThrow('aborted')
     await client.query('COMMIT')
     expect(await ignored).toBeInstanceOf(StaleTokenError)
@@ -68,16 +68,16 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
   })
 
   test('outside of a transaction it refuses', async () => {
-    await expect(fence.write(client, bearer(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
-    await expect(fence.touch(pool, bearer(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
+    await expect(guarded.write(client, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
+    await expect(guarded.read(pool, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
   })
 
   test('whoever is replaced while waiting for the row is refused', async () => {
     const rival = await pool.connect()
     await rival.query('BEGIN')
-    await fence.touch(rival, bearer(6n, 'waited'))
+    await guarded.read(rival, leaseLike(6n, 'waited'))
     await client.query('BEGIN')
-    const late = expect(fence.write(client, bearer(5n, 'waited'))).rejects.toThrow(StaleTokenError)
+    const late = expect(guarded.write(client, leaseLike(5n, 'waited'))).rejects.toThrow(StaleTokenError)
     await rival.query('COMMIT')
     rival.release()
     await late
@@ -86,25 +86,25 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
 
   test('what is rolled back has not happened, mark and work alike; also to a savepoint', async () => {
     await client.query('BEGIN')
-    await fence.touch(client, bearer(6n, 'undone'))
+    await guarded.read(client, leaseLike(6n, 'undone'))
     await client.query('ROLLBACK')
-    await inside(() => fence.write(client, bearer(4n, 'undone')))
+    await inside(() => guarded.write(client, leaseLike(4n, 'undone')))
     await inside(async () => {
       await client.query('SAVEPOINT here')
-      await fence.write(client, bearer(6n, 'undone'))
+      await guarded.write(client, leaseLike(6n, 'undone'))
       await client.query('UPDATE account SET balance = 0')
       await client.query('ROLLBACK TO here')
     })
-    expect(await fence.list(pool, 'undone')).toEqual([{ resource: 'undone', seen: 4n, written: 4n }])
+    expect(await guarded.list(pool, 'undone')).toEqual([{ resource: 'undone', seen: 4n, written: 4n }])
     expect(await balance()).toBe(100)
   })
 
   test('a refusal undoes what was done since the savepoint before it', async () => {
-    await inside(() => fence.write(client, bearer(9n, 'nested')))
+    await inside(() => guarded.write(client, leaseLike(9n, 'nested')))
     await inside(async () => {
       await client.query('SAVEPOINT here')
       await client.query('UPDATE account SET balance = 0')
-      await expect(fence.write(client, bearer(8n, 'nested'))).rejects.toThrow(StaleTokenError)
+      await expect(guarded.write(client, leaseLike(8n, 'nested'))).rejects.toThrow(StaleTokenError)
       await client.query('ROLLBACK TO here')
     })
     expect(await balance()).toBe(100)
@@ -112,25 +112,25 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
 
   test('a client that cannot tell whether it is in a transaction is asked through the server', async () => {
     const silent = { query: (text: string, values?: unknown[]) => client.query(text, values) }
-    await expect(fence.write(silent, bearer(5n, 'silent'))).rejects.toThrow(/needs an open transaction/)
-    await inside(() => fence.write(silent, bearer(5n, 'silent')))
-    await expect(inside(() => fence.write(silent, bearer(4n, 'silent')))).rejects.toThrow(StaleTokenError)
+    await expect(guarded.write(silent, leaseLike(5n, 'silent'))).rejects.toThrow(/needs an open transaction/)
+    await inside(() => guarded.write(silent, leaseLike(5n, 'silent')))
+    await expect(inside(() => guarded.write(silent, leaseLike(4n, 'silent')))).rejects.toThrow(StaleTokenError)
   })
 
   describe('check and write as one statement', () => {
     test('writes, with values and a WITH of its own', async () => {
-      const written = await fence.fenced(pool, bearer(5n, 'one'), {
+      const written = await guarded.writeStatement(pool, leaseLike(5n, 'one'), {
         text: 'UPDATE account SET balance = balance + $1 RETURNING balance',
         values: [1],
       })
       expect(written).toMatchObject({ rows: [{ balance: 101 }], count: 1 })
       const text = 'WITH less AS (SELECT $1::int AS amount) UPDATE account SET balance = balance - amount FROM less'
-      await fence.fenced(client, bearer(6n, 'one'), { text, values: [1] })
+      await guarded.writeStatement(client, leaseLike(6n, 'one'), { text, values: [1] })
       expect(await balance()).toBe(100)
     })
 
     test('or does not, and nothing of it stays', async () => {
-      const stale = fence.fenced(pool, bearer(5n, 'one'), { text: 'UPDATE account SET balance = 0' })
+      const stale = guarded.writeStatement(pool, leaseLike(5n, 'one'), { text: 'UPDATE account SET balance = 0' })
       await expect(stale).rejects.toMatchObject({ name: 'StaleTokenError', resource: 'one', offered: 5n, seen: 6n })
       expect(await balance()).toBe(100)
     })
@@ -141,11 +141,11 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
      */
     async function copiedMeanwhile(
       key: string,
-      send: (statement: FencedStatement) => Promise<unknown>,
+      send: (statement: GuardedStatement) => Promise<unknown>,
     ): Promise<unknown> {
       const rival = await pool.connect()
       await rival.query('BEGIN')
-      await fence.write(rival, bearer(5n, key))
+      await guarded.write(rival, leaseLike(5n, key))
       await rival.query('UPDATE account SET balance = 150')
       const sent = send({ text: 'INSERT INTO copy SELECT $1, balance FROM account', values: [key] }).catch(
         (error: unknown) => error,
@@ -165,29 +165,31 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
 
     test('a statement that was overtaken is sent again, so that it reads what is; inside of a transaction it cannot be', async () => {
       await pool.query('CREATE TABLE copy (name text, balance int)')
-      await copiedMeanwhile('alone', (statement) => fence.fenced(pool, bearer(6n, 'alone'), statement))
+      await copiedMeanwhile('alone', (statement) => guarded.writeStatement(pool, leaseLike(6n, 'alone'), statement))
       const inTransaction = await copiedMeanwhile('inside', (statement) =>
-        inside(() => fence.fenced(client, bearer(6n, 'inside'), statement)),
+        inside(() => guarded.writeStatement(client, leaseLike(6n, 'inside'), statement)),
       )
       expect(inTransaction).toBeInstanceOf(ConflictError)
-      await copiedMeanwhile('touched', (statement) =>
+      await copiedMeanwhile('read before', (statement) =>
         inside(async () => {
-          await fence.touch(client, bearer(6n, 'touched'))
-          await fence.fenced(client, bearer(6n, 'touched'), statement)
+          await guarded.read(client, leaseLike(6n, 'read before'))
+          await guarded.writeStatement(client, leaseLike(6n, 'read before'), statement)
         }),
       )
       expect((await pool.query('SELECT * FROM copy ORDER BY name')).rows).toEqual([
         { name: 'alone', balance: 150 },
-        { name: 'touched', balance: 150 },
+        { name: 'read before', balance: 150 },
       ])
     })
 
     test('errors of the statement are its own', async () => {
-      await expect(fence.fenced(pool, bearer(7n, 'one'), { text: 'UPDATE nowhere SET a = 1' })).rejects.toMatchObject({
+      await expect(
+        guarded.writeStatement(pool, leaseLike(7n, 'one'), { text: 'UPDATE nowhere SET a = 1' }),
+      ).rejects.toMatchObject({
         code: '42P01',
       })
       await expect(
-        fence.fenced(pool, bearer(7n, 'one'), { text: "UPDATE account SET balance = 'x'::int" }),
+        guarded.writeStatement(pool, leaseLike(7n, 'one'), { text: "UPDATE account SET balance = 'x'::int" }),
       ).rejects.toMatchObject({
         code: '22P02',
       })
@@ -198,7 +200,7 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     const sql = postgres(url, { max: 2, onnotice: () => undefined })
     const write = (token: bigint, amount: number): Promise<unknown> =>
       sql.begin(async (tx) => {
-        const checked = fence.write(tx, bearer(token, 'together'))
+        const checked = guarded.write(tx, leaseLike(token, 'together'))
         const written = tx`UPDATE account SET balance = ${amount}`.execute()
         await checked
         await written
@@ -207,16 +209,16 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     // Once their statements are prepared, both are refused in one packet.
     for (let tries = 0; tries < 5; tries += 1) await expect(write(5n, 0)).rejects.toThrow(StaleTokenError)
     expect(await balance()).toBe(200)
-    await expect(fence.write(sql, bearer(7n, 'together'))).rejects.toThrow(/needs an open transaction/)
+    await expect(guarded.write(sql, leaseLike(7n, 'together'))).rejects.toThrow(/needs an open transaction/)
     await sql.end()
   })
 
   test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
-    await pool.query("INSERT INTO holdfast_fence VALUES ('future', 2, 1, 1)")
-    await expect(inside(() => fence.write(client, bearer(5n, 'future')))).rejects.toThrow(EngineError)
-    await inside(() => fence.write(client, bearer(5n, 'past')))
-    expect([await fence.reset(pool, 'past', 4n), await fence.reset(pool, 'past', 5n)]).toEqual([false, true])
-    expect(await fence.list(pool, 'past')).toEqual([])
+    await pool.query("INSERT INTO holdfast_marks VALUES ('future', 2, 1, 1)")
+    await expect(inside(() => guarded.write(client, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
+    await inside(() => guarded.write(client, leaseLike(5n, 'past')))
+    expect([await guarded.reset(pool, 'past', 4n), await guarded.reset(pool, 'past', 5n)]).toEqual([false, true])
+    expect(await guarded.list(pool, 'past')).toEqual([])
   })
 
   test('many may set it up at once', async () => {
@@ -230,7 +232,7 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
   test('the table may be in a schema, under any name', async () => {
     const other = guard({ table: ['public', 'odd "name'] })
     await other.setup(pool)
-    await inside(() => other.write(client, bearer(5n)))
+    await inside(() => other.write(client, leaseLike(5n)))
     expect(await other.list(pool)).toHaveLength(1)
   })
 })

@@ -16,7 +16,7 @@ import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
-import { bearer } from './guards.rule.ts'
+import { leaseLike } from './guards.rule.ts'
 
 /** Replies come so late that whatever a client sends without waiting for them is sent before. */
 const REPLY_DELAY_MS = 10
@@ -85,24 +85,24 @@ class CountedWire implements AsyncDisposable {
   }
 }
 
-const lease = bearer(17n, 'account')
+const lease = leaseLike(17n, 'account')
 
 await describeServer('a guard of PostgreSQL', findPostgres, (source) => {
-  test('costs no round trip with fenced(), none when sent together by postgres.js, and one by itself', async () => {
+  test('costs no round trip with writeStatement(), none when sent together by postgres.js, and one by itself', async () => {
     await using server = await PostgresServer.start(source)
     await using wire = await CountedWire.to(await server.database())
     const client = new Client({ connectionString: wire.url })
     await client.connect()
-    const fence = postgresGuard()
-    await fence.setup(client)
+    const guarded = postgresGuard()
+    await guarded.setup(client)
     await client.query('CREATE TABLE account (balance int NOT NULL)')
     await client.query('INSERT INTO account VALUES (0)')
     const statement = { text: 'UPDATE account SET balance = $1', values: [1] }
     expect(await wire.roundTrips(() => client.query(statement))).toBe(1)
-    expect(await wire.roundTrips(() => fence.fenced(client, lease, statement))).toBe(1)
-    const inside = async (guarded: boolean): Promise<void> => {
+    expect(await wire.roundTrips(() => guarded.writeStatement(client, lease, statement))).toBe(1)
+    const inside = async (checked: boolean): Promise<void> => {
       await client.query('BEGIN')
-      if (guarded) await fence.write(client, lease)
+      if (checked) await guarded.write(client, lease)
       await client.query(statement)
       await client.query('COMMIT')
     }
@@ -114,7 +114,7 @@ await describeServer('a guard of PostgreSQL', findPostgres, (source) => {
     const bare = await wire.roundTrips(() => sql.begin((tx) => tx`UPDATE account SET balance = ${1}`))
     const together = (): Promise<unknown> =>
       sql.begin(async (tx) => {
-        const checked = fence.write(tx, lease)
+        const checked = guarded.write(tx, lease)
         const written = tx`UPDATE account SET balance = ${1}`.execute()
         await checked
         await written
@@ -129,11 +129,11 @@ await describeServer('a guard of MariaDB', findMariadb, (source) => {
     await using server = await MariadbServer.start(source)
     await using wire = await CountedWire.to(server.url)
     const client = await createConnection(wire.url)
-    const fence = mysqlGuard()
-    await fence.setup(client)
+    const guarded = mysqlGuard()
+    await guarded.setup(client)
     await client.beginTransaction()
-    expect(await wire.roundTrips(() => fence.touch(client, lease))).toBe(1)
-    expect(await wire.roundTrips(() => fence.write(client, lease))).toBe(1)
+    expect(await wire.roundTrips(() => guarded.read(client, lease))).toBe(1)
+    expect(await wire.roundTrips(() => guarded.write(client, lease))).toBe(1)
     await client.rollback()
     await client.end()
   })
@@ -144,10 +144,10 @@ await describeServer('a guard of Redis', findRedis, (source) => {
     await using server = await RedisServer.start(source)
     await using wire = await CountedWire.to(server.url)
     const client = new Redis(wire.url)
-    const fence = redisGuard({ client })
+    const guarded = redisGuard({ client })
     expect(await wire.roundTrips(() => client.set('account', 1))).toBe(1)
-    expect(await wire.roundTrips(() => fence.fenced(lease, [['SET', 'account', 1]]))).toBe(1)
-    expect(await wire.roundTrips(() => fence.touch(lease, [['GET', 'account']]))).toBe(1)
+    expect(await wire.roundTrips(() => guarded.write(lease, [['SET', 'account', 1]]))).toBe(1)
+    expect(await wire.roundTrips(() => guarded.read(lease, [['GET', 'account']]))).toBe(1)
     client.disconnect()
   })
 })

@@ -2,37 +2,37 @@
 import fc from 'fast-check'
 import { expect } from 'vitest'
 import { StaleTokenError } from '../../src/core/errors.ts'
-import type { Bearer } from '../../src/guards/bearer.ts'
-import { type Mark, raised, type Touch, UNTOUCHED } from '../../src/guards/marks.ts'
+import type { LeaseLike } from '../../src/guards/lease-like.ts'
+import { type Access, type Mark, NO_MARKS, raiseMarks } from '../../src/guards/marks.ts'
 
-/** Somebody with that token. */
-export function bearer(token: bigint, key = 'order', shared = false): Bearer {
+/** A lease with that token. */
+export function leaseLike(token: bigint, key = 'order', shared = false): LeaseLike {
   return { key, token, shared }
 }
 
 export interface Guarded {
-  /** Touch that resource in a transaction of its own; rejects if it is refused. */
-  come(touch: Touch, bearer: Bearer): Promise<void>
+  /** Access that resource in a transaction of its own; rejects if it is refused. */
+  check(access: Access, lease: LeaseLike): Promise<void>
   list(prefix: string): Promise<readonly Mark[]>
 }
 
 let run = 0
 
-/** Random touches, each compared with the rule; resources are new for each run. */
+/** Random reads and writes, each compared with the rule; resources are new for each run. */
 export async function expectRule(guarded: Guarded, runs: number): Promise<void> {
   // Around a number beyond which a double skips some.
   const token = fc.oneof(fc.bigInt(1n, 9n), fc.bigInt(2n ** 53n, 2n ** 53n + 9n))
-  const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), token), { minLength: 1, maxLength: 12 })
-  const property = fc.asyncProperty(touches, async (all) => {
+  const accesses = fc.array(fc.tuple(fc.constantFrom<Access>('read', 'write'), token), { minLength: 1, maxLength: 12 })
+  const property = fc.asyncProperty(accesses, async (all) => {
     run += 1
     const resource = `run:${run}:%'"\\ä`
-    let marks = UNTOUCHED
-    for (const [touch, offered] of all) {
-      const least = touch === 'write' ? marks.seen : marks.written
-      const coming = guarded.come(touch, bearer(offered, resource))
-      if (offered >= least) await coming
-      else await expect(coming).rejects.toMatchObject({ name: 'StaleTokenError', resource, offered, seen: least })
-      marks = raised(marks, offered, touch)
+    let marks = NO_MARKS
+    for (const [access, offered] of all) {
+      const lowest = access === 'write' ? marks.seen : marks.written
+      const lease = guarded.check(access, leaseLike(offered, resource))
+      if (offered >= lowest) await lease
+      else await expect(lease).rejects.toMatchObject({ name: 'StaleTokenError', resource, offered, seen: lowest })
+      marks = raiseMarks(marks, offered, access)
     }
     expect(await guarded.list(resource)).toEqual([{ resource, ...marks }])
   })
@@ -42,15 +42,15 @@ export async function expectRule(guarded: Guarded, runs: number): Promise<void> 
 }
 
 /** What no token can make safe is refused with the reason, and leaves no mark. */
-async function expectReasons({ come, list }: Guarded): Promise<void> {
+async function expectReasons({ check, list }: Guarded): Promise<void> {
   run += 1
   const key = `run:${run}`
-  await expect(come('write', { key, token: 5n, shared: true })).rejects.toThrow(
+  await expect(check('write', { key, token: 5n, shared: true })).rejects.toThrow(
     /shared lease .* whose write is the later one/,
   )
-  for (const touch of ['read', 'write'] as const)
-    await expect(come(touch, { key, token: null, shared: false })).rejects.toThrow(/without a token .* no fencing/)
+  for (const access of ['read', 'write'] as const)
+    await expect(check(access, { key, token: null, shared: false })).rejects.toThrow(/without a token .* no fencing/)
   expect(await list(key)).toEqual([])
-  await come('read', { key, token: 5n, shared: true })
+  await check('read', { key, token: 5n, shared: true })
   expect(await list(key)).toEqual([{ resource: key, seen: 5n, written: 0n }])
 }

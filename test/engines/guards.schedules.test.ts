@@ -26,18 +26,18 @@ const HOLDERS = 3
 const LEVELS = ['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'] as const
 const RUNS = 60 * Number(process.env.HOLDFAST_ROUNDS ?? 1)
 /** What there is not where check and write are one step always. */
-const TWO_STEPS = ['touch, then write', 'write alone', 'write later', 'look before the touch'] as const
+const TWO_STEPS = ['guard the read, then the write', 'write alone', 'write later', 'read before the guard'] as const
 const nothing = async (): Promise<void> => undefined
 
 await describeServer('no schedule loses an update behind the guard of PostgreSQL', findPostgres, (source) => {
-  const fence = postgresGuard()
+  const guarded = postgresGuard()
   let connections: readonly PostgresConnection[]
 
   beforeAll(async () => {
     const server = await PostgresServer.start(source)
     const url = await server.database()
     connections = await Promise.all(Array.from({ length: HOLDERS + 1 }, () => server.connect(url)))
-    await fence.setup((connections[0] as PostgresConnection).client)
+    await guarded.setup((connections[0] as PostgresConnection).client)
     await connections[0]?.query('CREATE TABLE account (name text PRIMARY KEY, value int NOT NULL)')
     // A second, for each deadlock, is long.
     for (const connection of connections) await connection.query("SET deadlock_timeout = '10ms'")
@@ -51,21 +51,21 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
     const ask = async (text: string): Promise<void> => void (await client.query(text))
     return {
       begin: () => ask(`BEGIN ISOLATION LEVEL ${level}`),
-      touch: (bearer) => fence.touch(client, bearer),
-      write: (bearer) => fence.write(client, bearer),
+      guardRead: (lease) => guarded.read(client, lease),
+      guardWrite: (lease) => guarded.write(client, lease),
       read: async (account) =>
         (await client.query<{ value: number }>('SELECT value FROM account WHERE name = $1', [account])).rows[0]
           ?.value ?? Number.NaN,
-      set: async (account, value, bearer) => {
+      set: async (account, value, lease) => {
         const statement = { text: 'UPDATE account SET value = $1 WHERE name = $2', values: [value, account] }
-        if (bearer === undefined) await client.query(statement)
-        else await fence.fenced(client, bearer, statement)
+        if (lease === undefined) await client.query(statement)
+        else await guarded.writeStatement(client, lease, statement)
       },
       // With a read that goes by the begin of the statement, whatever the row has become when it is written.
-      add: async (account, bearer) => {
+      add: async (account, lease) => {
         const text = 'UPDATE account SET value = (SELECT value + 1 FROM account WHERE name = $1) WHERE name = $1'
-        if (bearer === undefined) await client.query(text, [account])
-        else await fence.fenced(client, bearer, { text, values: [account] })
+        if (lease === undefined) await client.query(text, [account])
+        else await guarded.writeStatement(client, lease, { text, values: [account] })
       },
       commit: () => ask('COMMIT'),
       rollback: () => ask('ROLLBACK'),
@@ -92,13 +92,13 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
 })
 
 await describeServer('no schedule loses an update behind the guard of MariaDB', findOwnMariadb, (source) => {
-  const fence = mysqlGuard()
+  const guarded = mysqlGuard()
   let connections: readonly Connection[]
 
   beforeAll(async () => {
     const server = await MariadbServer.start(source)
     connections = await Promise.all(Array.from({ length: HOLDERS + 1 }, () => server.connect()))
-    await fence.setup(connections[0] as Connection)
+    await guarded.setup(connections[0] as Connection)
     await connections[0]?.query(
       'CREATE TABLE account (name varchar(40) PRIMARY KEY, value int NOT NULL) ENGINE = InnoDB',
     )
@@ -111,16 +111,16 @@ await describeServer('no schedule loses an update behind the guard of MariaDB', 
   function sessionOn(client: Connection): Session {
     return {
       begin: () => client.beginTransaction(),
-      touch: (bearer) => fence.touch(client, bearer),
-      write: (bearer) => fence.write(client, bearer),
+      guardRead: (lease) => guarded.read(client, lease),
+      guardWrite: (lease) => guarded.write(client, lease),
       read: async (account) =>
         (await client.execute<RowDataPacket[]>('SELECT value FROM account WHERE name = ?', [account]))[0][0]
           ?.value as number,
-      set: async (account, value, bearer) => {
-        if (bearer !== undefined) await client.beginTransaction()
-        if (bearer !== undefined) await fence.write(client, bearer)
+      set: async (account, value, lease) => {
+        if (lease !== undefined) await client.beginTransaction()
+        if (lease !== undefined) await guarded.write(client, lease)
         await client.execute('UPDATE account SET value = ? WHERE name = ?', [value, account])
-        if (bearer !== undefined) await client.commit()
+        if (lease !== undefined) await client.commit()
       },
       commit: () => client.commit(),
       rollback: () => client.rollback(),
@@ -143,13 +143,13 @@ await describeServer('no schedule loses an update behind the guard of MariaDB', 
   }
 
   test.each(LEVELS)('at %s', async (level) => {
-    const except = level === 'REPEATABLE READ' ? (['look before the touch'] as const) : []
+    const except = level === 'REPEATABLE READ' ? (['read before the guard'] as const) : []
     await expectNothingLost(await stageAt(`SET SESSION TRANSACTION ISOLATION LEVEL ${level}`), RUNS, except)
   })
 
-  test('at REPEATABLE READ, whoever looks before the touch goes on seeing that: touch first', async () => {
+  test('at REPEATABLE READ, a transaction that reads before the guard goes on seeing that: ask the guard first', async () => {
     const stage = await stageAt('SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ')
-    expect(await schedulesLosing(stage, 'look before the touch', RUNS)).toBeGreaterThan(0)
+    expect(await schedulesLosing(stage, 'read before the guard', RUNS)).toBeGreaterThan(0)
   })
 })
 
@@ -157,16 +157,16 @@ await describeServer('no schedule loses an update behind the guard of Redis', fi
   test('with a script for each step', async () => {
     await using server = await RedisServer.start(source)
     const client = new Redis(server.url)
-    const fence = redisGuard({ client })
+    const guarded = redisGuard({ client })
     const session = (): Session => ({
       begin: nothing,
-      touch: async (bearer) => void (await fence.touch(bearer)),
-      write: nothing,
+      guardRead: async (lease) => void (await guarded.read(lease)),
+      guardWrite: nothing,
       read: async (account) => Number(await client.get(account)),
-      set: async (account, value, bearer) =>
-        void (bearer ? await fence.fenced(bearer, [['SET', account, value]]) : await client.set(account, value)),
-      add: async (account, bearer) =>
-        void (bearer ? await fence.fenced(bearer, [['INCR', account]]) : await client.incr(account)),
+      set: async (account, value, lease) =>
+        void (lease ? await guarded.write(lease, [['SET', account, value]]) : await client.set(account, value)),
+      add: async (account, lease) =>
+        void (lease ? await guarded.write(lease, [['INCR', account]]) : await client.incr(account)),
       commit: nothing,
       rollback: nothing,
     })
@@ -190,21 +190,21 @@ describe('no schedule loses an update behind the guard', () => {
     const [looker, ...players] = databases as [(typeof databases)[0], ...typeof databases]
     for (const database of databases) database.exec('pragma journal_mode = wal; pragma busy_timeout = 0')
     looker.exec('create table account (name text primary key, value integer not null)')
-    const fence = sqliteGuard()
-    fence.setup(looker)
+    const guarded = sqliteGuard()
+    guarded.setup(looker)
     const valueAt = (database: typeof looker, account: string): number =>
       (database.prepare('select value from account where name = ?').all(account) as { value: number }[])[0]?.value ??
       Number.NaN
     const sessionOn = (database: typeof looker): Session => ({
       begin: async () => void database.exec(begin),
-      touch: async (bearer) => fence.touch(database, bearer),
-      write: async (bearer) => fence.write(database, bearer),
+      guardRead: async (lease) => guarded.read(database, lease),
+      guardWrite: async (lease) => guarded.write(database, lease),
       read: async (account) => valueAt(database, account),
-      set: async (account, value, bearer) => {
-        if (bearer !== undefined) database.exec(begin)
-        if (bearer !== undefined) fence.write(database, bearer)
+      set: async (account, value, lease) => {
+        if (lease !== undefined) database.exec(begin)
+        if (lease !== undefined) guarded.write(database, lease)
         database.prepare('update account set value = ? where name = ?').run(value, account)
-        if (bearer !== undefined) database.exec('commit')
+        if (lease !== undefined) database.exec('commit')
       },
       commit: async () => void database.exec('commit'),
       rollback: async () => {
@@ -230,18 +230,18 @@ describe('no schedule loses an update behind the guard', () => {
 
   test('of files', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-schedules-'))
-    const fences = Array.from({ length: HOLDERS }, () => filesGuard({ folder }))
+    const guards = Array.from({ length: HOLDERS }, () => filesGuard({ folder }))
     const valueIn = async (account: string): Promise<number> => Number(await readFile(join(folder, account), 'utf8'))
     const set = async (account: string, value: number): Promise<void> =>
       await writeFile(join(folder, account), `${value}`)
     const stage: Stage = {
-      sessions: fences.map((fence) => ({
+      sessions: guards.map((guarded) => ({
         begin: nothing,
-        touch: async (bearer) => void (await fence.read(bearer, bearer.key)),
-        write: nothing,
+        guardRead: async (lease) => void (await guarded.read(lease, lease.key)),
+        guardWrite: nothing,
         read: valueIn,
-        set: (account, value, bearer) =>
-          bearer === undefined ? set(account, value) : fence.write(bearer, account, `${value}`),
+        set: (account, value, lease) =>
+          lease === undefined ? set(account, value) : guarded.write(lease, account, `${value}`),
         commit: nothing,
         rollback: nothing,
       })),
@@ -251,7 +251,7 @@ describe('no schedule loses an update behind the guard', () => {
       isConflict: () => false,
     }
     await expectNothingLost(stage, RUNS, TWO_STEPS)
-    for (const fence of fences) await fence[Symbol.asyncDispose]()
+    for (const guarded of guards) await guarded[Symbol.asyncDispose]()
     rmSync(folder, { recursive: true })
   })
 })

@@ -10,18 +10,18 @@ import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
 import { expect } from 'vitest'
 import { StaleTokenError } from '../../src/core/errors.ts'
-import type { Bearer } from '../../src/guards/bearer.ts'
+import type { LeaseLike } from '../../src/guards/lease-like.ts'
 
 /** One holder's connection. Where there are no transactions, begin and the like do nothing. */
 export interface Session {
   begin(): Promise<void>
-  touch(bearer: Bearer): Promise<void>
-  write(bearer: Bearer): Promise<void>
+  guardRead(lease: LeaseLike): Promise<void>
+  guardWrite(lease: LeaseLike): Promise<void>
   read(account: string): Promise<number>
-  /** `bearer` where check and write are one step. */
-  set(account: string, value: number, bearer?: Bearer): Promise<void>
+  /** `lease` where check and write are one step. */
+  set(account: string, value: number, lease?: LeaseLike): Promise<void>
   /** Read, write and check as one step, where that is possible. */
-  add?(account: string, bearer: Bearer | undefined): Promise<void>
+  add?(account: string, lease: LeaseLike | undefined): Promise<void>
   commit(): Promise<void>
   rollback(): Promise<void>
 }
@@ -38,46 +38,46 @@ export interface Stage {
 }
 
 type Play =
-  | 'touch, then write'
+  | 'guard the read, then the write'
   | 'write alone'
   | 'write later'
   | 'write later, at once'
-  | 'look before the touch'
+  | 'read before the guard'
   | 'all at once'
 type Step = () => Promise<void>
 
 interface Part {
   readonly session: Session
-  readonly bearer: Bearer
+  readonly lease: LeaseLike
   readonly guarded: boolean
 }
 
 /** The steps of a holder. Every one of them may be the last before a long pause. */
-function stepsOf(play: Play, { session, bearer, guarded }: Part): readonly Step[] {
-  const account = bearer.key
+function stepsOf(play: Play, { session, lease, guarded }: Part): readonly Step[] {
+  const account = lease.key
   let found = Number.NaN
   const begin = (): Promise<void> => session.begin()
   const commit = (): Promise<void> => session.commit()
-  const touch = async (): Promise<void> => (guarded ? await session.touch(bearer) : undefined)
-  const write = async (): Promise<void> => (guarded ? await session.write(bearer) : undefined)
+  const guardRead = async (): Promise<void> => (guarded ? await session.guardRead(lease) : undefined)
+  const guardWrite = async (): Promise<void> => (guarded ? await session.guardWrite(lease) : undefined)
   const read = async (): Promise<void> => {
     found = await session.read(account)
   }
   const set = (): Promise<void> => session.set(account, found + 1)
-  const setFenced = (): Promise<void> => session.set(account, found + 1, guarded ? bearer : undefined)
+  const setGuarded = (): Promise<void> => session.set(account, found + 1, guarded ? lease : undefined)
   switch (play) {
-    case 'touch, then write':
-      return [begin, touch, read, write, set, commit]
+    case 'guard the read, then the write':
+      return [begin, guardRead, read, guardWrite, set, commit]
     case 'write alone':
-      return [begin, write, read, set, commit]
+      return [begin, guardWrite, read, set, commit]
     case 'write later':
-      return [begin, touch, read, commit, begin, write, set, commit]
+      return [begin, guardRead, read, commit, begin, guardWrite, set, commit]
     case 'write later, at once':
-      return [begin, touch, read, commit, setFenced]
-    case 'look before the touch':
-      return [begin, read, touch, read, write, set, commit]
+      return [begin, guardRead, read, commit, setGuarded]
+    case 'read before the guard':
+      return [begin, read, guardRead, read, guardWrite, set, commit]
     case 'all at once':
-      return [async () => await session.add?.(account, guarded ? bearer : undefined)]
+      return [async () => await session.add?.(account, guarded ? lease : undefined)]
   }
 }
 
@@ -100,13 +100,13 @@ async function lostBy(stage: Stage, { plays, order, known, guarded }: Schedule):
   const [first] = stage.sessions as [Session]
   if (known) {
     await first.begin()
-    await first.touch({ key: account, token: 1n, shared: false })
+    await first.guardRead({ key: account, token: 1n, shared: false })
     await first.commit()
   }
   const actors = plays.map((play, index) => {
-    const bearer = { key: account, token: BigInt(index + 5), shared: false }
+    const lease = { key: account, token: BigInt(index + 5), shared: false }
     const session = stage.sessions[index] as Session
-    return new Actor(stage, session, stepsOf(play, { session, bearer, guarded }))
+    return new Actor(stage, session, stepsOf(play, { session, lease, guarded }))
   })
   const remaining = actors.flatMap((_, index) => Array.from({ length: LONGEST_PLAY }, () => index))
   for (const index of [...order, ...remaining]) {
@@ -172,11 +172,11 @@ class Actor {
 const LONGEST_PLAY = 8
 
 const ALL: readonly Play[] = [
-  'touch, then write',
+  'guard the read, then the write',
   'write alone',
   'write later',
   'write later, at once',
-  'look before the touch',
+  'read before the guard',
   'all at once',
 ]
 

@@ -1,6 +1,6 @@
 /**
  * Eight simulated processes that read, pause and write back, and are stopped again and again, for up to three ttls. The
- * fenced register decides by the rule of the guards (src/guards/marks.ts); beside it stands a bare one, to which the
+ * guarded register decides by the rule of the guards (src/guards/marks.ts); beside it stands a bare one, to which the
  * same processes bring the same steps. That the checks notice a broken rule is tried by the mutants: see
  * simulation/defects.ts.
  */
@@ -14,7 +14,7 @@ const climate = { processes: 8, workers: 1, keys: 1, strikes: Array.from({ lengt
 
 test('in the simulator, eight processes that are stopped past their ttl lose no update behind the rule, and lose some without', async () => {
   const simulator = fileURLToPath(builtModule('simulation/main.ts'))
-  // It ends with 1 if an update is lost at the fenced register, or anything else is not as it should be.
+  // It ends with 1 if an update is lost at the guarded register, or anything else is not as it should be.
   const { stdout } = await promisify(execFile)(process.execPath, [
     simulator,
     '--seeds',
@@ -26,5 +26,5 @@ test('in the simulator, eight processes that are stopped past their ttl lose no 
   const reached = (what: string): number =>
     Number(new RegExp(`${what} ([\\d,]+)`).exec(stdout)?.[1]?.replaceAll(',', ''))
   expect(reached('lostWithoutFence'), 'updates lost without a guard').toBeGreaterThan(0)
-  expect(reached('staleTouches'), 'touches refused').toBeGreaterThan(0)
+  expect(reached('staleTouches'), 'accesses refused').toBeGreaterThan(0)
 })

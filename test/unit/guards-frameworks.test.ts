@@ -23,21 +23,21 @@ const FRAMEWORKS: Readonly<Record<string, (door: Admission) => Promise<Framework
   'node:http': async (door) =>
     await listening(
       createServer((request, response) =>
-        door.node(request, response, () => response.end(String(door.bearer(request).token))),
+        door.node(request, response, () => response.end(String(door.lease(request).token))),
       ),
     ),
 
   Express: async (door) => {
     const app = express()
     app.use(door.node)
-    app.all('/accounts/7', (request, response) => void response.send(String(door.bearer(request).token)))
+    app.all('/accounts/7', (request, response) => void response.send(String(door.lease(request).token)))
     return await listening(createServer(app))
   },
 
   Fastify: async (door) => {
     const app = fastify()
     app.addHook('preHandler', door.fastify)
-    app.all('/accounts/7', async (request) => String(door.bearer(request).token))
+    app.all('/accounts/7', async (request) => String(door.lease(request).token))
     await app.listen({ host: '127.0.0.1', port: 0 })
     return {
       ask: asking((app.server.address() as AddressInfo).port),
@@ -48,7 +48,7 @@ const FRAMEWORKS: Readonly<Record<string, (door: Admission) => Promise<Framework
   Hono: async (door) => {
     const app = new Hono()
     app.use(door.hono)
-    app.all('/accounts/7', (context) => context.text(String(door.bearer(context).token)))
+    app.all('/accounts/7', (context) => context.text(String(door.lease(context).token)))
     const ask: Ask = async (method, token) =>
       await app.request('http://localhost/accounts/7', { method, headers: headersOf(token) })
     return { ask, [Symbol.asyncDispose]: async () => undefined }

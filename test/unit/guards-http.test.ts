@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Database, loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { LeaseLostError, StaleTokenError } from '../../src/core/errors.ts'
-import { admission, answer, fencedFetch, fencingHeaders } from '../../src/guards/http.ts'
+import { admission, answer, guardedFetch, guardHeaders } from '../../src/guards/http.ts'
 import { guard } from '../../src/guards/sqlite.ts'
 import { inMemory, TTL } from './world.ts'
 
@@ -21,7 +21,7 @@ const holder = (token: bigint, shared = false): { key: string; token: bigint; sh
 })
 
 describe('a server of node:http', () => {
-  const fence = guard()
+  const guarded = guard()
   let database: Database
   let server: Server
   let url: string
@@ -34,8 +34,8 @@ describe('a server of node:http', () => {
         if (request.url === '/free') return void response.end('free')
         database.exec('begin immediate')
         try {
-          if (request.method === 'GET') fence.touch(database, door.bearer(request))
-          else fence.write(database, door.bearer(request))
+          if (request.method === 'GET') guarded.read(database, door.lease(request))
+          else guarded.write(database, door.lease(request))
           database.exec('commit')
           response.end('done')
         } catch (error) {
@@ -59,7 +59,7 @@ describe('a server of node:http', () => {
 
   beforeEach(async () => {
     database = driver.open(':memory:')
-    fence.setup(database)
+    guarded.setup(database)
     await open()
   })
 
@@ -68,7 +68,7 @@ describe('a server of node:http', () => {
     database.close()
   })
 
-  const put = (token: bigint): Promise<Response> => fencedFetch(holder(token), url, { method: 'PUT', body: 'x' })
+  const put = (token: bigint): Promise<Response> => guardedFetch(holder(token), url, { method: 'PUT', body: 'x' })
 
   test('lets in whoever has not been replaced, and answers the others with 412 and both tokens', async () => {
     expect(await (await put(5n)).text()).toBe('done')
@@ -91,7 +91,7 @@ describe('a server of node:http', () => {
     await close()
     await open()
     await expect(put(5n)).rejects.toThrow(StaleTokenError)
-    expect(fence.list(database)).toEqual([{ resource: '/doc', seen: 6n, written: 6n }])
+    expect(guarded.list(database)).toEqual([{ resource: '/doc', seen: 6n, written: 6n }])
   })
 
   test('asks for a token, and for one that is a number', async () => {
@@ -103,8 +103,8 @@ describe('a server of node:http', () => {
   })
 
   test('lets a shared lease read, and refuses its writes on both sides', async () => {
-    expect((await fencedFetch(holder(5n, true), url)).status).toBe(200)
-    await expect(fencedFetch(holder(5n, true), url, { method: 'PUT' })).rejects.toThrow(/shared lease/)
+    expect((await guardedFetch(holder(5n, true), url)).status).toBe(200)
+    await expect(guardedFetch(holder(5n, true), url, { method: 'PUT' })).rejects.toThrow(/shared lease/)
     const response = await fetch(url, { method: 'PUT', headers: { 'Fencing-Token': '5;shared' } })
     expect([response.status, await response.json()]).toEqual([
       400,
@@ -117,8 +117,8 @@ test('a request ends with its lease', async () => {
   const { clock, locks } = inMemory()
   const lease = await locks.mutex('/doc').acquire()
   clock.stall(TTL)
-  await expect(fencedFetch(lease, 'http://127.0.0.1:9/', { method: 'PUT' })).rejects.toThrow(LeaseLostError)
-  expect(fencingHeaders(lease, 'PUT')).toEqual({ 'Fencing-Token': String(lease.token) })
+  await expect(guardedFetch(lease, 'http://127.0.0.1:9/', { method: 'PUT' })).rejects.toThrow(LeaseLostError)
+  expect(guardHeaders(lease, 'PUT')).toEqual({ 'Fencing-Token': String(lease.token) })
 })
 
 test('as middleware of Hono: what goes through goes on, what is refused is a Response', async () => {
@@ -133,11 +133,11 @@ test('as middleware of Hono: what goes through goes on, what is refused is a Res
   }
   const gone: unknown[] = []
   const first = context('6')
-  expect(await door.hono(first, async () => void gone.push(door.bearer(first)))).toBeUndefined()
+  expect(await door.hono(first, async () => void gone.push(door.lease(first)))).toBeUndefined()
   expect(gone).toEqual([{ key: '/doc', token: 6n, shared: false }])
   const refused = await door.hono(context('5'), async () => void gone.push('late'))
   expect([refused?.status, gone.length]).toEqual([412, 1])
-  expect(() => door.bearer(context('5'))).toThrow(TypeError)
+  expect(() => door.lease(context('5'))).toThrow(TypeError)
 })
 
 test('as hook of Fastify: a refused request is answered by its reply, and by nothing else', async () => {

@@ -2,17 +2,17 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { StaleTokenError } from '../../src/core/errors.ts'
-import { type Bearer, visit } from '../../src/guards/bearer.ts'
-import { demand, type Marks, raised, type Touch, UNTOUCHED } from '../../src/guards/marks.ts'
+import { type LeaseLike, resourceToken } from '../../src/guards/lease-like.ts'
+import { type Access, checkToken, type Marks, NO_MARKS, raiseMarks } from '../../src/guards/marks.ts'
 import { inMemory } from './world.ts'
 
-function marksAfter(...touches: readonly (readonly [Touch, bigint])[]): Marks {
-  return touches.reduce((marks, [touch, token]) => raised(marks, token, touch), UNTOUCHED)
+function marksAfter(...accesses: readonly (readonly [Access, bigint])[]): Marks {
+  return accesses.reduce((marks, [access, token]) => raiseMarks(marks, token, access), NO_MARKS)
 }
 
-function admits(marks: Marks, touch: Touch, token: bigint): boolean {
+function admits(marks: Marks, access: Access, token: bigint): boolean {
   try {
-    demand('it', token, touch, marks)
+    checkToken('it', token, access, marks)
     return true
   } catch (error) {
     expect(error).toBeInstanceOf(StaleTokenError)
@@ -38,18 +38,18 @@ describe('the marks', () => {
   })
 
   test('are told with both tokens', () => {
-    const refusal = (): void => demand('order', 3n, 'write', marksAfter(['read', 9n]))
+    const refusal = (): void => checkToken('order', 3n, 'write', marksAfter(['read', 9n]))
     expect(refusal).toThrow(expect.objectContaining({ resource: 'order', offered: 3n, seen: 9n }))
   })
 
-  test('never go back, and answer the same after a touch as before it', () => {
-    const touches = fc.array(fc.tuple(fc.constantFrom<Touch>('read', 'write'), fc.bigInt(0n, 9n)), { maxLength: 30 })
+  test('never go back, and answer the same after an access as before it', () => {
+    const accesses = fc.array(fc.tuple(fc.constantFrom<Access>('read', 'write'), fc.bigInt(0n, 9n)), { maxLength: 30 })
     fc.assert(
-      fc.property(touches, (all) => {
-        let marks = UNTOUCHED
-        for (const [touch, token] of all) {
-          const next = raised(marks, token, touch)
-          expect(admits(next, touch, token)).toBe(admits(marks, touch, token))
+      fc.property(accesses, (all) => {
+        let marks = NO_MARKS
+        for (const [access, token] of all) {
+          const next = raiseMarks(marks, token, access)
+          expect(admits(next, access, token)).toBe(admits(marks, access, token))
           expect(next.seen).toBeGreaterThanOrEqual(marks.seen)
           expect(next.written).toBeGreaterThanOrEqual(marks.written)
           expect(next.seen).toBeGreaterThanOrEqual(next.written)
@@ -64,33 +64,35 @@ describe('a guard refuses, with the reason,', () => {
   test('the write of a shared lease, and not its read', async () => {
     const { locks } = inMemory()
     const read = await locks.rw('doc').read.acquire()
-    expect(visit(read, 'read')).toEqual({ resource: 'doc', token: read.token })
-    expect(() => visit(read, 'write')).toThrow(/a write to 'doc' under a shared lease .* whose write is the later one/)
+    expect(resourceToken(read, 'read')).toEqual({ resource: 'doc', token: read.token })
+    expect(() => resourceToken(read, 'write')).toThrow(
+      /a write to 'doc' under a shared lease .* whose write is the later one/,
+    )
   })
 
   test('a lease without a token', () => {
-    expect(() => visit({ key: 'doc', token: null, shared: false }, 'read')).toThrow(
+    expect(() => resourceToken({ key: 'doc', token: null, shared: false }, 'read')).toThrow(
       /without a token .* engine has no fencing/,
     )
   })
 
   test('what is no lease, and tokens that no backend could store', () => {
-    expect(() => visit({ key: 'doc', token: 5n } as Bearer, 'read')).toThrow(TypeError)
-    expect(() => visit(undefined as unknown as Bearer, 'write')).toThrow(
+    expect(() => resourceToken({ key: 'doc', token: 5n } as LeaseLike, 'read')).toThrow(TypeError)
+    expect(() => resourceToken(undefined as unknown as LeaseLike, 'write')).toThrow(
       'a guard takes a lease, or { key, token, shared }; got undefined',
     )
-    expect(() => visit({ key: 'doc', token: 5 as unknown as bigint, shared: false }, 'read')).toThrow('bigint')
+    expect(() => resourceToken({ key: 'doc', token: 5 as unknown as bigint, shared: false }, 'read')).toThrow('bigint')
     for (const token of [-1n, 2n ** 63n - 1n])
-      expect(() => visit({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
-    expect(() => visit({ key: 'doc', token: 1n, shared: false }, 'read', '')).toThrow(RangeError)
+      expect(() => resourceToken({ key: 'doc', token, shared: false }, 'read')).toThrow(RangeError)
+    expect(() => resourceToken({ key: 'doc', token: 1n, shared: false }, 'read', '')).toThrow(RangeError)
   })
 
   test('a resource that is none of several keys; each of the keys has its own token', async () => {
     const { locks } = inMemory()
     const both = await locks.all([locks.mutex('a'), locks.mutex('b')]).acquire()
-    expect(visit(both, 'write', 'b').token).toBe(both.tokens.get('b'))
-    expect(() => visit(both, 'write', 'c')).toThrow(/'c' is none of them/)
-    expect(() => visit(both, 'write')).toThrow(TypeError)
+    expect(resourceToken(both, 'write', 'b').token).toBe(both.tokens.get('b'))
+    expect(() => resourceToken(both, 'write', 'c')).toThrow(/'c' is none of them/)
+    expect(() => resourceToken(both, 'write')).toThrow(TypeError)
   })
 })
 
@@ -102,12 +104,12 @@ function lostUpdates(seed: number, rule: 'none' | 'writes only' | 'both'): numbe
   const random = chance(seed)
   let value = 0
   let acknowledged = 0
-  let marks = UNTOUCHED
+  let marks = NO_MARKS
   const paused: { readonly token: bigint; readonly read: number }[] = []
-  const passes = (touch: Touch, token: bigint): boolean => {
-    if (rule === 'none' || (rule === 'writes only' && touch === 'read')) return true
-    const admitted = token >= (touch === 'write' ? marks.seen : marks.written)
-    marks = raised(marks, token, touch)
+  const passes = (access: Access, token: bigint): boolean => {
+    if (rule === 'none' || (rule === 'writes only' && access === 'read')) return true
+    const admitted = token >= (access === 'write' ? marks.seen : marks.written)
+    marks = raiseMarks(marks, token, access)
     return admitted
   }
   const write = ({ token, read }: (typeof paused)[number]): void => {
@@ -143,6 +145,6 @@ describe('of 200 random schedules of eight workers who read, pause and write bac
     Array.from({ length: 200 }, (_, seed) => lostUpdates(seed, rule)).filter((lost) => lost > 0).length
 
   test('none loses an update with both marks', () => expect(losing('both')).toBe(0))
-  test('some do if only writes are fenced', () => expect(losing('writes only')).toBeGreaterThan(0))
+  test('some do if only writes are guarded', () => expect(losing('writes only')).toBeGreaterThan(0))
   test('most do without a guard', () => expect(losing('none')).toBeGreaterThan(losing('writes only')))
 })

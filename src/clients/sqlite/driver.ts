@@ -160,3 +160,23 @@ async function importPrebuilt(): Promise<{ DatabaseSync: DatabaseClass } | { err
     return { error: error instanceof Error ? error : new Error(String(error)) }
   }
 }
+
+/** WAL, so that readers never block; no waiting inside SQLite, because that would block the event loop. */
+export function configure(database: BroughtDatabase, durability: 'normal' | 'full'): void {
+  database.exec('pragma busy_timeout = 0')
+  const [mode] = database.prepare('pragma journal_mode').all() as { journal_mode: string }[]
+  if (mode?.journal_mode !== 'wal') database.exec('pragma journal_mode = wal')
+  database.exec(`pragma synchronous = ${durability}`)
+  // A checkpoint waits for the disk, and all writers wait for it: four times rarer than SQLite would (16 MiB of log). A
+  // longer log is cut at its next reset.
+  database.exec('pragma wal_autocheckpoint = 4000')
+  database.exec('pragma journal_size_limit = 16777216')
+}
+
+export function rollback(database: BroughtDatabase): void {
+  try {
+    database.exec('rollback')
+  } catch {
+    // SQLite has rolled back by itself.
+  }
+}

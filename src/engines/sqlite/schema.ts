@@ -12,7 +12,7 @@
  * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of
  * the host's monotonic clock (host.ts).
  */
-import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
+import { type BroughtDatabase, rollback } from '../../clients/sqlite/driver.ts'
 import { refusal } from '../../clients/sqlite/errors.ts'
 
 /** Raised by any change that an older Holdfast would misread. */
@@ -90,18 +90,6 @@ export interface Host {
   readonly now: number
 }
 
-/** WAL, so that readers never block; no waiting inside SQLite, because that would block the event loop. */
-export function configure(database: BroughtDatabase, durability: 'normal' | 'full'): void {
-  database.exec('pragma busy_timeout = 0')
-  const [mode] = database.prepare('pragma journal_mode').all() as { journal_mode: string }[]
-  if (mode?.journal_mode !== 'wal') database.exec('pragma journal_mode = wal')
-  database.exec(`pragma synchronous = ${durability}`)
-  // A checkpoint waits for the disk, and so does everybody: four times rarer than SQLite would (16 MiB of log). A
-  // longer log is cut at its next reset.
-  database.exec('pragma wal_autocheckpoint = 4000')
-  database.exec('pragma journal_size_limit = 16777216')
-}
-
 /**
  * Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when somebody else does the
  * same: try again.
@@ -117,14 +105,6 @@ export function initialise(database: BroughtDatabase, file: string, host: Host):
   } catch (error) {
     rollback(database)
     throw error
-  }
-}
-
-export function rollback(database: BroughtDatabase): void {
-  try {
-    database.exec('rollback')
-  } catch {
-    // SQLite has rolled back by itself.
   }
 }
 

@@ -1,8 +1,8 @@
 /** The open file: its statements, its transactions, and whether it still is the file of that name. */
-import { type BroughtDatabase, type Database, refuseUnsafe } from '../../clients/sqlite/driver.ts'
+import { type BroughtDatabase, configure, type Database, refuseUnsafe, rollback } from '../../clients/sqlite/driver.ts'
 import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
 import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
-import { configure, type Host, initialise, rollback } from './schema.ts'
+import { type Host, initialise } from './schema.ts'
 import { prepare, type Statements } from './statements.ts'
 
 /** How often the name is compared with the open file. */

@@ -2,16 +2,16 @@
  * Admission: turn stale holders away at the door, before they cost anything.
  *
  * It remembers, in the memory of this process, the tokens it has seen, and answers 412 to lower ones. That is *not* a
- * fence: between the door and the storage behind it time passes, a second server has a memory of its own, and a restart
- * forgets. The fence is the guard at the storage. So what comes through the door carries its token on:
- * `admission.bearer(request)` is what the storage guard is given, and `admission.problem(error)` is how its refusal is
+ * guard: between the door and the storage behind it time passes, a second server has a memory of its own, and a restart
+ * forgets. The guard is at the storage. So what comes through the door carries its token on: `admission.lease(request)`
+ * is what the storage guard is given, and `admission.problem(error)` is how its refusal is
  * answered.
  *
  * It is typed by the few methods that `node:http`, Express, Fastify and Hono have.
  */
-import { type Bearer, visit } from '../bearer.ts'
-import { demand, type Marks, raised, type Touch, UNTOUCHED } from '../marks.ts'
-import { HEADER, type Problem, problemOf, read, unfit } from './header.ts'
+import { type LeaseLike, resourceToken } from '../lease-like.ts'
+import { type Access, checkToken, type Marks, NO_MARKS, raiseMarks } from '../marks.ts'
+import { HEADER, leaseOf, type Problem, problemOf, unfit } from './header.ts'
 
 /** What node:http, Express and Fastify have of a request. */
 export interface NodeRequest {
@@ -39,8 +39,8 @@ export interface HonoContext {
   readonly req: { readonly method: string; readonly url: string; header(name: string): string | undefined }
 }
 
-/** A request, whatever brought it. */
-export interface Arrival {
+/** What is known of a request in every framework. */
+export interface RequestLine {
   readonly method: string
   readonly url: string
 }
@@ -50,7 +50,7 @@ export interface AdmissionOptions {
    * What the request is about; the name that the storage guard uses too. Undefined: nothing that is protected, let it
    * through.
    */
-  resource(request: Arrival): string | undefined
+  resource(request: RequestLine): string | undefined
   /**
    * How many resources to remember: 10,000 unless given. Those not seen for longest are forgotten, which costs nothing
    * but work for the storage guard.
@@ -63,10 +63,13 @@ export interface Admission {
   node(request: NodeRequest, response: NodeResponse, next: () => void): void
   /** A `preHandler` hook of Fastify. */
   fastify(request: NodeRequest, reply: FastifyReply): Promise<unknown>
-  /** Middleware of Hono, and of whatever answers with a `Response`. */
+  /** Middleware of Hono, and of other frameworks that answer with a `Response`. */
   hono(context: HonoContext, next: () => Promise<void>): Promise<Response | undefined>
-  /** Who was let in with this request (of Hono: its context); give it to the storage guard. Throws if nobody was. */
-  bearer(request: object): Bearer
+  /**
+   * The lease of the client that was let in with this request (of Hono: its context); give it to the storage guard.
+   * Throws for a request that was not let in.
+   */
+  lease(request: object): LeaseLike
   /** What to answer when the storage guard has refused; undefined for any other error. */
   problem(error: unknown): Problem | undefined
 }
@@ -76,22 +79,22 @@ const PROBLEM_TYPE = 'application/problem+json'
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 
 export function admission(options: AdmissionOptions): Admission {
-  const marks = new Memory(options.remembered ?? 10_000)
-  const bearers = new WeakMap<object, Bearer>()
+  const marks = new RecentMarks(options.remembered ?? 10_000)
+  const leases = new WeakMap<object, LeaseLike>()
 
   /** The problem, or undefined if it may come in. */
-  function admit(request: object, { method, url }: Arrival, header: string | undefined): Problem | undefined {
+  function admit(request: object, { method, url }: RequestLine, header: string | undefined): Problem | undefined {
     const resource = options.resource({ method, url })
     if (resource === undefined) return undefined
-    const found = read(header, resource)
+    const found = leaseOf(header, resource)
     if ('status' in found) return found
-    const touch = SAFE.has(method) ? 'read' : 'write'
+    const access = SAFE.has(method) ? 'read' : 'write'
     try {
-      marks.come(found, touch)
+      marks.check(found, access)
     } catch (error) {
       return problemOf(error) ?? unfit(resource, error as Error)
     }
-    bearers.set(request, found)
+    leases.set(request, found)
     return undefined
   }
 
@@ -125,8 +128,8 @@ export function admission(options: AdmissionOptions): Admission {
       await next()
       return undefined
     },
-    bearer: (request) => {
-      const found = bearers.get(request)
+    lease: (request) => {
+      const found = leases.get(request)
       if (found === undefined) throw new TypeError('this request was not let in by this admission')
       return found
     },
@@ -147,7 +150,7 @@ export function responseOf(problem: Problem): Response {
 }
 
 /** Marks of the resources seen last. */
-class Memory {
+class RecentMarks {
   readonly #marks = new Map<string, Marks>()
   readonly #most: number
 
@@ -157,13 +160,13 @@ class Memory {
     this.#most = most
   }
 
-  come(bearer: Bearer, touch: Touch): void {
-    const { resource, token } = visit(bearer, touch)
-    const marks = this.#marks.get(resource) ?? UNTOUCHED
-    demand(resource, token, touch, marks)
+  check(lease: LeaseLike, access: Access): void {
+    const { resource, token } = resourceToken(lease, access)
+    const marks = this.#marks.get(resource) ?? NO_MARKS
+    checkToken(resource, token, access, marks)
     // A Map keeps the order of insertion: the first is the one not seen for longest.
     this.#marks.delete(resource)
-    this.#marks.set(resource, raised(marks, token, touch))
+    this.#marks.set(resource, raiseMarks(marks, token, access))
     if (this.#marks.size > this.#most) this.#marks.delete(this.#marks.keys().next().value as string)
   }
 }

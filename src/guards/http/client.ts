@@ -3,30 +3,31 @@
  * side says that the token is stale.
  */
 import { StaleTokenError } from '../../core/errors.ts'
-import { type Bearer, visit } from '../bearer.ts'
+import { type LeaseLike, resourceToken } from '../lease-like.ts'
 import { HEADER, headerOf, type Problem, STALE } from './header.ts'
-
-/** A lease has a signal; what is known of somebody else's has none. */
-export type Sender = Bearer & { readonly signal?: AbortSignal }
 
 /**
  * The header, for clients other than `fetch`: `{ 'Fencing-Token': '1794931660987001' }`. `method` decides whether it is
  * a write.
  */
-export function fencingHeaders(bearer: Bearer, method = 'GET'): Record<string, string> {
-  const touch = /^(?:GET|HEAD|OPTIONS|TRACE)$/i.test(method) ? 'read' : 'write'
-  const { token } = visit(bearer, touch)
-  return { [HEADER]: headerOf({ token, shared: bearer.shared }) }
+export function guardHeaders(lease: LeaseLike, method = 'GET'): Record<string, string> {
+  const access = /^(?:GET|HEAD|OPTIONS|TRACE)$/i.test(method) ? 'read' : 'write'
+  const { token } = resourceToken(lease, access)
+  return { [HEADER]: headerOf({ token, shared: lease.shared }) }
 }
 
 /**
  * `fetch` under a lease. Rejects with `StaleTokenError` if the answer is that the token is stale, and with
- * `LeaseLostError` if the lease is lost meanwhile.
+ * `LeaseLostError` if the lease is lost meanwhile (only a lease has a signal that tells; a `LeaseLike` may have none).
  */
-export async function fencedFetch(bearer: Sender, url: string | URL, init: RequestInit = {}): Promise<Response> {
+export async function guardedFetch(
+  lease: LeaseLike & { readonly signal?: AbortSignal },
+  url: string | URL,
+  init: RequestInit = {},
+): Promise<Response> {
   const headers = new Headers(init.headers)
-  for (const [name, value] of Object.entries(fencingHeaders(bearer, init.method))) headers.set(name, value)
-  const signals = [init.signal, bearer.signal].filter((signal) => signal !== undefined && signal !== null)
+  for (const [name, value] of Object.entries(guardHeaders(lease, init.method))) headers.set(name, value)
+  const signals = [init.signal, lease.signal].filter((signal) => signal !== undefined && signal !== null)
   const response = await fetch(url, {
     ...init,
     headers,

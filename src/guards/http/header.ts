@@ -5,7 +5,7 @@
  * A decimal number, because tokens do not fit into a double, nor into an integer of structured fields (RFC 9651).
  */
 import { StaleTokenError } from '../../core/errors.ts'
-import type { Bearer } from '../bearer.ts'
+import type { LeaseLike } from '../lease-like.ts'
 
 export const HEADER = 'Fencing-Token'
 
@@ -31,8 +31,8 @@ export function headerOf({ token, shared }: { readonly token: bigint; readonly s
   return shared ? `${token};shared` : String(token)
 }
 
-/** Who comes with that header, or what is wrong with it. */
-export function read(header: string | undefined, resource: string): Bearer | Problem {
+/** The lease that the header tells of, or what is wrong with the header. */
+export function leaseOf(header: string | undefined, resource: string): LeaseLike | Problem {
   if (header === undefined) {
     const detail = `send the token of your lease as '${HEADER}'`
     return { type: MISSING, title: 'a fencing token is required', status: 428, detail, resource }
@@ -60,7 +60,7 @@ export function problemOf(error: unknown): Problem | undefined {
   }
 }
 
-/** The write of a shared lease, and whatever else no token can make safe. */
+/** The write of a shared lease, and what else no token can make safe. */
 export function unfit(resource: string, error: Error): Problem {
   return { type: MALFORMED, title: 'the lease does not fit', status: 400, detail: error.message, resource }
 }

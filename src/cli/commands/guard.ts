@@ -1,11 +1,11 @@
 /**
- * `holdfast fence show [PREFIX]` and `holdfast fence reset RESOURCE --seen N`: what guards remember, and how to make
+ * `holdfast guard show [PREFIX]` and `holdfast guard reset RESOURCE --seen N`: what guards remember, and how to make
  * them forget.
  */
 import type { Mark } from '../../guards/marks.ts'
 import { type CommandSpec, didYouMean, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { askFences, isUntouched } from '../fences.ts'
+import { askMarks, hasNoMarks } from '../marks.ts'
 import { colours, print, printable, printJson, STDOUT, say, table } from '../output.ts'
 
 export const command: CommandSpec = {
@@ -13,16 +13,16 @@ export const command: CommandSpec = {
   takes: { least: 1, most: 2 },
   runs: false,
   options: {
-    seen: { takes: 'N', help: 'for reset: the mark, as `holdfast fence show` tells it; refused if it has moved on' },
-    table: { takes: 'NAME', help: 'where the marks are, if not in holdfast_fence' },
+    seen: { takes: 'N', help: 'for reset: the mark, as `holdfast guard show` tells it; refused if it has moved on' },
+    table: { takes: 'NAME', help: 'where the marks are, if not in holdfast_marks' },
   },
   examples: [
     [
-      'holdfast fence show --url postgres://db/shop',
+      'holdfast guard show --url postgres://db/shop',
       'every resource, with the highest token seen and the highest that wrote',
     ],
     [
-      'holdfast fence reset order:42 --seen 17',
+      'holdfast guard reset order:42 --seen 17',
       'forget it: only when the locks were begun anew with lower tokens, and no old holder is left',
     ],
   ],
@@ -30,14 +30,14 @@ export const command: CommandSpec = {
     const [verb = '', ...others] = input.rest
     if (verb === 'show') return show(input, others[0] ?? '')
     if (verb === 'reset') return reset(input, others[0])
-    throw new UsageError(`fence show or fence reset; got '${verb}'${didYouMean(verb, ['show', 'reset'])}`)
+    throw new UsageError(`guard show or guard reset; got '${verb}'${didYouMean(verb, ['show', 'reset'])}`)
   },
 }
 
 async function show(input: Input, prefix: string): Promise<number> {
   if (input.has('seen')) throw new UsageError('--seen is for reset')
-  const marks = await untouched(
-    askFences(input, (fences) => fences.list(prefix)),
+  const marks = await orWithoutMarks(
+    askMarks(input, (marks) => marks.list(prefix)),
     [],
   )
   if (input.json) printJson(STDOUT, input.command, { prefix, marks })
@@ -47,12 +47,12 @@ async function show(input: Input, prefix: string): Promise<number> {
 
 async function reset(input: Input, resource: string | undefined): Promise<number> {
   const text = input.value('seen')
-  if (resource === undefined) throw new UsageError('which one? holdfast fence reset RESOURCE --seen N')
-  if (text === undefined) throw new UsageError(`which mark? --seen N; holdfast fence show ${printable(resource)} tells`)
+  if (resource === undefined) throw new UsageError('which one? holdfast guard reset RESOURCE --seen N')
+  if (text === undefined) throw new UsageError(`which mark? --seen N; holdfast guard show ${printable(resource)} tells`)
   if (!/^\d+$/.test(text)) throw new UsageError(`--seen must be a whole number; got '${text}'`)
   const seen = BigInt(text)
-  const done = await untouched(
-    askFences(input, (fences) => fences.reset(resource, seen)),
+  const done = await orWithoutMarks(
+    askMarks(input, (marks) => marks.reset(resource, seen)),
     false,
   )
   if (input.json) printJson(STDOUT, input.command, { resource, seen, reset: done })
@@ -61,9 +61,9 @@ async function reset(input: Input, resource: string | undefined): Promise<number
   return done ? EXITS.ok.code : EXITS.no.code
 }
 
-async function untouched<Result>(asked: Promise<Result>, fallback: Result): Promise<Result> {
+async function orWithoutMarks<Result>(asked: Promise<Result>, fallback: Result): Promise<Result> {
   return await asked.catch((error: unknown) => {
-    if (isUntouched(error)) return fallback
+    if (hasNoMarks(error)) return fallback
     throw error
   })
 }

@@ -1,4 +1,4 @@
-/** `holdfast fence`: marks are shown and reset wherever guards keep them. */
+/** `holdfast guard`: marks are shown and reset wherever guards keep them. */
 
 import { Redis } from 'ioredis'
 import mysql from 'mysql2/promise'
@@ -21,51 +21,55 @@ beforeEach(() => {
 })
 afterEach(() => world[Symbol.asyncDispose]())
 
-const bearer = { key: 'order:42', token: 17n, shared: false }
+const lease = { key: 'order:42', token: 17n, shared: false }
 
-/** Where `order:42` was written with token 17, and nothing else was touched. */
+/** Where `order:42` was written with token 17, and no other resource has marks. */
 async function expectCommands(url: string): Promise<void> {
   const at = ['--url', url]
-  expect(await world.json('fence', 'show', ...at)).toEqual({
+  expect(await world.json('guard', 'show', ...at)).toEqual({
     holdfast: 1,
-    command: 'fence',
+    command: 'guard',
     prefix: '',
     marks: [{ resource: 'order:42', seen: '17', written: '17' }],
   })
-  expect((await world.run('fence', 'show', 'order:', ...at)).stdout).toBe(
+  expect((await world.run('guard', 'show', 'order:', ...at)).stdout).toBe(
     'SEEN  WRITTEN  RESOURCE\n17    17       order:42\n',
   )
-  expect(await world.run('fence', 'show', 'user:', ...at)).toMatchObject({ exit: 0, stdout: '' })
-  expect(await world.run('fence', 'reset', 'order:42', '--seen', '16', ...at)).toMatchObject({ exit: 1, stdout: '' })
-  expect((await world.run('fence', 'reset', 'order:42', '--seen', '17', ...at)).stdout).toMatch(/^forgot 'order:42'/)
-  expect(await world.json('fence', 'show', ...at)).toMatchObject({ marks: [] })
+  expect(await world.run('guard', 'show', 'user:', ...at)).toMatchObject({ exit: 0, stdout: '' })
+  expect(await world.run('guard', 'reset', 'order:42', '--seen', '16', ...at)).toMatchObject({ exit: 1, stdout: '' })
+  expect((await world.run('guard', 'reset', 'order:42', '--seen', '17', ...at)).stdout).toMatch(/^forgot 'order:42'/)
+  expect(await world.json('guard', 'show', ...at)).toMatchObject({ marks: [] })
 }
 
 test('of SQLite, where no guard has been, and where one has', async () => {
   const file = world.path('shop.db')
-  expect(await world.run('fence', 'show', '--url', `sqlite:${file}`)).toMatchObject({ exit: 0, stdout: '' })
+  expect(await world.run('guard', 'show', '--url', `sqlite:${file}`)).toMatchObject({ exit: 0, stdout: '' })
   const database = (await loadDriver()).open(file)
-  expect(await world.run('fence', 'show', '--url', `sqlite:${file}`)).toMatchObject({ exit: 0, stdout: '' })
-  const fence = sqliteGuard()
-  fence.setup(database)
+  expect(await world.run('guard', 'show', '--url', `sqlite:${file}`)).toMatchObject({ exit: 0, stdout: '' })
+  const guarded = sqliteGuard()
+  guarded.setup(database)
   database.exec('begin')
-  fence.write(database, bearer)
+  guarded.write(database, lease)
   database.exec('commit')
   await expectCommands(`sqlite:${file}`)
   database.close()
 })
 
 test('what is asked wrongly is explained', async () => {
-  expect(await world.run('fence', 'shwo')).toMatchObject({
+  expect(await world.run('guard', 'shwo')).toMatchObject({
     exit: 64,
     stderr: expect.stringContaining("did you mean 'show'?"),
   })
-  expect(await world.run('fence', 'reset', 'x')).toMatchObject({
+  expect(await world.run('fence', 'show')).toMatchObject({
+    exit: 64,
+    stderr: expect.stringContaining("'holdfast guard' now"),
+  })
+  expect(await world.run('guard', 'reset', 'x')).toMatchObject({
     exit: 64,
     stderr: expect.stringContaining('--seen N'),
   })
-  expect(await world.run('fence', 'show', '--url', 'memory:')).toMatchObject({ exit: 64 })
-  const down = await world.run('fence', 'show', '--url', 'postgres://me:secret@127.0.0.1:9/x')
+  expect(await world.run('guard', 'show', '--url', 'memory:')).toMatchObject({ exit: 64 })
+  const down = await world.run('guard', 'show', '--url', 'postgres://me:secret@127.0.0.1:9/x')
   expect(down).toMatchObject({ exit: 69, stderr: expect.stringContaining('ECONNREFUSED') })
   expect(down.stderr).not.toContain('secret')
 })
@@ -74,12 +78,12 @@ await describeServer('of PostgreSQL', findPostgres, (source) => {
   test('where no guard has been, and where one has', async () => {
     await using server = await PostgresServer.start(source)
     const url = await server.database()
-    expect(await world.run('fence', 'show', '--url', url)).toMatchObject({ exit: 0, stdout: '' })
+    expect(await world.run('guard', 'show', '--url', url)).toMatchObject({ exit: 0, stdout: '' })
     const client = new Client({ connectionString: url })
     await client.connect()
     await postgresGuard().setup(client)
     await client.query('BEGIN')
-    await postgresGuard().write(client, bearer)
+    await postgresGuard().write(client, lease)
     await client.query('COMMIT')
     await expectCommands(url)
     await client.end()
@@ -89,11 +93,11 @@ await describeServer('of PostgreSQL', findPostgres, (source) => {
 await describeServer('of MariaDB', findMariadb, (source) => {
   test('where no guard has been, and where one has', async () => {
     await using server = await MariadbServer.start(source)
-    expect(await world.run('fence', 'show', '--url', server.url)).toMatchObject({ exit: 0, stdout: '' })
+    expect(await world.run('guard', 'show', '--url', server.url)).toMatchObject({ exit: 0, stdout: '' })
     const client = await mysql.createConnection(server.url)
     await mysqlGuard().setup(client)
     await client.beginTransaction()
-    await mysqlGuard().write(client, bearer)
+    await mysqlGuard().write(client, lease)
     await client.commit()
     await expectCommands(server.url)
     await client.end()
@@ -103,9 +107,9 @@ await describeServer('of MariaDB', findMariadb, (source) => {
 await describeServer('of Redis', findRedis, (source) => {
   test('where no guard has been, and where one has', async () => {
     await using server = await RedisServer.start(source)
-    expect(await world.run('fence', 'show', '--url', server.url)).toMatchObject({ exit: 0, stdout: '' })
+    expect(await world.run('guard', 'show', '--url', server.url)).toMatchObject({ exit: 0, stdout: '' })
     const client = new Redis(server.url)
-    await redisGuard({ client }).fenced(bearer, [])
+    await redisGuard({ client }).write(lease, [])
     await expectCommands(server.url)
     client.disconnect()
   })

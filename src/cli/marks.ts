@@ -9,13 +9,14 @@ import type { Mark } from '../guards/marks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 
-export interface Fences {
+/** The marks behind one URL. */
+export interface MarksAtUrl {
   list(prefix: string): Promise<readonly Mark[]>
   reset(resource: string, seen: bigint): Promise<boolean>
   close(): Promise<void>
 }
 
-type Opener = (url: string, table: string | undefined) => Promise<Fences>
+type Opener = (url: string, table: string | undefined) => Promise<MarksAtUrl>
 
 const OPENERS: Readonly<Record<string, Opener>> = {
   sqlite: async (url, table) => {
@@ -23,13 +24,13 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     const { loadDriver } = await import('../clients/sqlite/driver.ts')
     const { guard } = await import('../guards/sqlite.ts')
     const { file } = openSqlite(url)
-    const fence = guard(table === undefined ? {} : { table })
+    const guarded = guard(table === undefined ? {} : { table })
     if (!existsSync(file)) return { list: async () => [], reset: async () => false, close: async () => undefined }
     const database = (await loadDriver()).open(file)
     database.exec('pragma busy_timeout = 5000')
     return {
-      list: async (prefix) => fence.list(database, prefix),
-      reset: async (resource, seen) => fence.reset(database, resource, seen),
+      list: async (prefix) => guarded.list(database, prefix),
+      reset: async (resource, seen) => guarded.reset(database, resource, seen),
       close: async () => void database.close(),
     }
   },
@@ -37,13 +38,13 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     const { default: pg } = await needed('pg', () => import('pg'))
     const { guard } = await import('../guards/postgres.ts')
     const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: CONNECT_LIMIT_MS })
-    // One that nobody listens to would end the process, with a stack trace.
+    // An error event without a listener would end the process, with a stack trace.
     client.on('error', () => undefined)
     await client.connect()
-    const fence = guard(table === undefined ? {} : { table })
+    const guarded = guard(table === undefined ? {} : { table })
     return {
-      list: (prefix) => fence.list(client, prefix),
-      reset: (resource, seen) => fence.reset(client, resource, seen),
+      list: (prefix) => guarded.list(client, prefix),
+      reset: (resource, seen) => guarded.reset(client, resource, seen),
       close: () => client.end(),
     }
   },
@@ -51,10 +52,10 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     const { createConnection } = await needed('mysql2', () => import('mysql2/promise'))
     const { guard } = await import('../guards/mysql.ts')
     const client = await createConnection({ uri: url, connectTimeout: CONNECT_LIMIT_MS })
-    const fence = guard(table === undefined ? {} : { table })
+    const guarded = guard(table === undefined ? {} : { table })
     return {
-      list: (prefix) => fence.list(client, prefix),
-      reset: (resource, seen) => fence.reset(client, resource, seen),
+      list: (prefix) => guarded.list(client, prefix),
+      reset: (resource, seen) => guarded.reset(client, resource, seen),
       close: () => client.end(),
     }
   },
@@ -62,11 +63,11 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     if (table !== undefined) throw new UsageError('--table: Redis has no tables')
     const { openWire } = await import('../engines/redis/open.ts')
     const { guardOn } = await import('../guards/redis.ts')
-    const fence = guardOn(await openWire(url))
+    const guarded = guardOn(await openWire(url))
     return {
-      list: (prefix) => fence.list(prefix),
-      reset: (resource, seen) => fence.reset(resource, seen),
-      close: async () => await fence[Symbol.asyncDispose](),
+      list: (prefix) => guarded.list(prefix),
+      reset: (resource, seen) => guarded.reset(resource, seen),
+      close: async () => await guarded[Symbol.asyncDispose](),
     }
   },
 }
@@ -81,18 +82,18 @@ const ALIKE: Readonly<Record<string, string>> = {
 }
 
 /** Open, ask, and close. What the client of a database throws is told with the URL. */
-export async function askFences<Result>(input: Input, ask: (fences: Fences) => Promise<Result>): Promise<Result> {
+export async function askMarks<Result>(input: Input, ask: (marks: MarksAtUrl) => Promise<Result>): Promise<Result> {
   const url = input.value('url') ?? defaultUrl()
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase() ?? ''
   const open = OPENERS[ALIKE[scheme] ?? scheme]
   if (open === undefined)
     throw new UsageError(`'${scheme}:' keeps no marks that can be asked for; known: ${Object.keys(OPENERS).join(', ')}`)
   try {
-    const fences = await open(url, input.value('table'))
+    const marks = await open(url, input.value('table'))
     try {
-      return await ask(fences)
+      return await ask(marks)
     } finally {
-      await fences.close()
+      await marks.close()
     }
   } catch (error) {
     if (error instanceof UsageError) throw error
@@ -107,8 +108,8 @@ function clientError(scheme: string, cause: unknown): EngineError {
   return new EngineError(scheme, message || code || String(cause), { outcome: 'not-applied', cause })
 }
 
-/** Whether it means that no guard has ever been there. */
-export function isUntouched(error: unknown): boolean {
+/** Whether the error means that no guard has ever been there. */
+export function hasNoMarks(error: unknown): boolean {
   const cause = error instanceof Unreachable ? (error.cause as EngineError).cause : error
   const { code, errno, message = '' } = (cause ?? {}) as { code?: unknown; errno?: unknown; message?: string }
   // undefined_table of PostgreSQL, ER_NO_SUCH_TABLE of MySQL; SQLite has only words for it.
