@@ -5,7 +5,7 @@
 import { Etcd3 } from 'etcd3'
 import { EtcdClient } from '../src/clients/etcd/client.ts'
 import { readText } from '../src/clients/etcd/messages.ts'
-import { Reader, Writer } from '../src/clients/etcd/proto.ts'
+import { ProtoReader, ProtoWriter } from '../src/clients/etcd/proto.ts'
 import type { Peer } from './ours.ts'
 
 const TTL_SECONDS = 600
@@ -44,21 +44,21 @@ export async function peers(port: number): Promise<{ readonly peers: readonly Pe
       const put = { key, value: '', lease }
       const owner = { key: `recipe/${caller}/`, end: `recipe/${caller}0`, oldestFirst: true, limit: 1 }
       const success = [{ put }, { range: owner }]
-      const { answers } = await client.txn({
+      const { responses } = await client.txn({
         compare: [absent],
         success,
         failure: [{ range: { key } }, { range: owner }],
       })
-      if (answers[1]?.range?.kvs[0]?.key !== key) throw new Error('somebody else has it')
+      if (responses[1]?.range?.kvs[0]?.key !== key) throw new Error('somebody else has it')
       await client.delete({ key })
     },
   }
   const service: Peer = {
     name: "the server's Lock service",
     async pair(caller) {
-      const question = new Writer().bytes(1, `service/${caller}`).number(2, lease)
-      const key = readText(new Reader(await client.call('/v3lockpb.Lock/Lock', question)), 2)
-      await client.call('/v3lockpb.Lock/Unlock', new Writer().bytes(1, key))
+      const question = new ProtoWriter().bytes(1, `service/${caller}`).number(2, lease)
+      const key = readText(new ProtoReader(await client.call('/v3lockpb.Lock/Lock', question)), 2)
+      await client.call('/v3lockpb.Lock/Unlock', new ProtoWriter().bytes(1, key))
     },
   }
   const library: Peer = {

@@ -5,8 +5,8 @@
 import { Redis } from 'ioredis'
 import pg from 'pg'
 import { EtcdClient } from '../src/clients/etcd/client.ts'
-import { parseUrl } from '../src/clients/etcd/url.ts'
-import { Watches } from '../src/clients/etcd/watches.ts'
+import { parseEtcdUrl } from '../src/clients/etcd/url.ts'
+import { WatchStream } from '../src/clients/etcd/watch-stream.ts'
 import { systemClock } from '../src/core/clock.ts'
 
 export interface Teller {
@@ -56,7 +56,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
   etcd: {
     name: 'bare watch event',
     async teller(url) {
-      const client = new EtcdClient({ endpoints: parseUrl(url).hosts })
+      const client = new EtcdClient({ endpoints: parseEtcdUrl(url).hosts })
       return {
         prepare: () => client.txn({ success: [{ put: { key: CHANNEL, value: 'x', lease: 0n } }] }),
         tell: () => client.txn({ success: [{ delete: { key: CHANNEL } }] }),
@@ -64,7 +64,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
       }
     },
     async listen(url, heard) {
-      const watches = new Watches(new EtcdClient({ endpoints: parseUrl(url).hosts }), systemClock)
+      const watches = new WatchStream(new EtcdClient({ endpoints: parseEtcdUrl(url).hosts }), systemClock)
       await new Promise<void>((created, refused) => {
         watches.add(
           { key: CHANNEL, fromRevision: 0n, deletesOnly: true },

@@ -1,7 +1,7 @@
 /** Connections to members that are frozen: they end when they are closed, not when the member thaws. */
 import { readFileSync } from 'node:fs'
 import { expect, onTestFinished, test } from 'vitest'
-import { Connection, type Tls } from '../../src/clients/etcd/connection.ts'
+import { EtcdConnection, type EtcdTls } from '../../src/clients/etcd/connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { Missing } from '../servers/programs.ts'
@@ -23,14 +23,14 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
     onTestFinished(() => server.process?.resume())
   }
 
-  async function secure(): Promise<{ readonly server: EtcdServer; readonly tls: Tls }> {
+  async function secure(): Promise<{ readonly server: EtcdServer; readonly tls: EtcdTls }> {
     const authority = await Authority.make()
     if (authority instanceof Missing) throw new Error(authority.reason)
     onTestFinished(() => authority[Symbol.dispose]())
     return { server: await start({ authority }), tls: { ca: readFileSync(authority.caFile) } }
   }
 
-  async function ends(connection: Connection): Promise<void> {
+  async function ends(connection: EtcdConnection): Promise<void> {
     const ended = connection.closed.then(() => 'closed')
     const late = new Promise((resolve) => setTimeout(() => resolve('open'), LIMIT_MS).unref())
     expect(await Promise.race([ended, late])).toBe('closed')
@@ -38,7 +38,7 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
 
   test.each(['close', 'retire'] as const)('%s ends one that was in use', async (way) => {
     const server = await start()
-    const connection = new Connection(server, undefined, systemClock)
+    const connection = new EtcdConnection(server, undefined, systemClock)
     await connection.ready
     freeze(server)
     connection[way]()
@@ -47,7 +47,7 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
 
   test('one that was retired, and is closed before the member has said goodbye, ends', async () => {
     const server = await start()
-    const connection = new Connection(server, undefined, systemClock)
+    const connection = new EtcdConnection(server, undefined, systemClock)
     await connection.ready
     connection.stream('/etcdserverpb.Watch/Watch', {}, { message: () => undefined, ended: () => undefined })
     freeze(server)
@@ -59,7 +59,7 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
 
   test.each(['close', 'retire'] as const)('%s ends one that was in use, with TLS', async (way) => {
     const { server, tls } = await secure()
-    const connection = new Connection(server, tls, systemClock)
+    const connection = new EtcdConnection(server, tls, systemClock)
     await connection.ready
     freeze(server)
     connection[way]()

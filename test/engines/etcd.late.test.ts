@@ -5,7 +5,7 @@
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
-import { RpcError, STATUS } from '../../src/clients/etcd/rpc-error.ts'
+import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
@@ -34,7 +34,7 @@ class Wayward extends EtcdClient {
     let lost: Question | undefined
     this.#fate = async (...question) => {
       lost = question
-      throw new RpcError(STATUS.deadlineExceeded, 'given up')
+      throw new RpcError(GRPC_STATUS.deadlineExceeded, 'given up')
     }
     return { arrive: () => super.call(...(lost as Question)) }
   }
@@ -43,7 +43,7 @@ class Wayward extends EtcdClient {
   loseNextReply(): void {
     this.#fate = async (...question) => {
       await super.call(...question)
-      throw new RpcError(STATUS.deadlineExceeded, 'given up')
+      throw new RpcError(GRPC_STATUS.deadlineExceeded, 'given up')
     }
   }
 

@@ -5,7 +5,7 @@
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
-import { RpcError, STATUS } from '../../src/clients/etcd/rpc-error.ts'
+import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
 import { EtcdLines } from '../../src/engines/etcd/engine.ts'
@@ -40,13 +40,13 @@ class Wayward extends EtcdClient {
   loseReply(service: string): void {
     this.#fates.set(service, async (send) => {
       await send()
-      throw new RpcError(STATUS.deadlineExceeded, 'given up')
+      throw new RpcError(GRPC_STATUS.deadlineExceeded, 'given up')
     })
   }
 
   lose(service: string): void {
     this.#fates.set(service, async () => {
-      throw new RpcError(STATUS.deadlineExceeded, 'given up')
+      throw new RpcError(GRPC_STATUS.deadlineExceeded, 'given up')
     })
   }
 

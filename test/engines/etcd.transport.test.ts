@@ -7,9 +7,9 @@ import { getEventListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient, type EtcdClientOptions } from '../../src/clients/etcd/client.ts'
-import type { Op, WatchEvent } from '../../src/clients/etcd/messages.ts'
-import { RpcError } from '../../src/clients/etcd/rpc-error.ts'
-import { Watches } from '../../src/clients/etcd/watches.ts'
+import { RpcError } from '../../src/clients/etcd/errors.ts'
+import type { RequestOp, WatchEvent } from '../../src/clients/etcd/messages.ts'
+import { WatchStream } from '../../src/clients/etcd/watch-stream.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { EtcdEnsemble } from '../servers/ensemble.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
@@ -46,7 +46,7 @@ function open(
   return client
 }
 
-const put = (key: string, value = 'x'): Op => ({ put: { key, value, lease: 0n } })
+const put = (key: string, value = 'x'): RequestOp => ({ put: { key, value, lease: 0n } })
 
 await describeServer('the transport of etcd', findOwnEtcd, (source) => {
   let server: EtcdServer
@@ -65,17 +65,17 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
   test('transactions inside transactions are decided one by one, and answered in order', async () => {
     const client = open([server])
     await client.txn({ success: [put('there')] })
-    const absent = (key: string): Op => ({
+    const absent = (key: string): RequestOp => ({
       txn: {
         compare: [{ key, target: 'create', result: 'equal', value: 0n }],
         success: [put(key), { range: { key } }],
         failure: [{ delete: { key } }],
       },
     })
-    const { answers, header } = await client.txn({ success: [absent('new'), absent('there')] })
-    expect(answers.map(({ txn }) => txn?.succeeded)).toEqual([true, false])
-    expect(answers[0]?.txn?.answers[1]?.range?.kvs[0]?.createRevision).toBe(header.revision)
-    expect(answers[1]?.txn?.answers[0]?.deletion?.count).toBe(1)
+    const { responses, header } = await client.txn({ success: [absent('new'), absent('there')] })
+    expect(responses.map(({ txn }) => txn?.succeeded)).toEqual([true, false])
+    expect(responses[0]?.txn?.responses[1]?.range?.kvs[0]?.createRevision).toBe(header.revision)
+    expect(responses[1]?.txn?.responses[0]?.deletion?.count).toBe(1)
   })
 
   test('answers of any size are read', async () => {
@@ -159,7 +159,7 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
       client: EtcdClient,
       fromRevision = 0n,
     ): { keys: string[]; ready: () => Promise<void>; compacted: () => boolean } {
-      const watches = new Watches(client, systemClock)
+      const watches = new WatchStream(client, systemClock)
       onTestFinished(() => watches.stop())
       const keys: string[] = []
       let [created, compacted] = [0, false]
@@ -233,7 +233,7 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
         const victim = which === 'leader' ? leader : follower
         const rest = ensemble.servers.filter((one) => one !== victim)
         const client = open([victim, ...rest])
-        const watches = new Watches(client, systemClock)
+        const watches = new WatchStream(client, systemClock)
         onTestFinished(() => watches.stop())
         const [changed, created, ended] = [vi.fn(), vi.fn(), vi.fn()]
         const watcher = { changed, created, compacted: ended, refused: ended }

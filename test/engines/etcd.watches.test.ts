@@ -6,9 +6,8 @@ import { createServer, type Http2Server, type ServerHttp2Stream } from 'node:htt
 import type { AddressInfo } from 'node:net'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
-import { Messages } from '../../src/clients/etcd/frames.ts'
-import { Reader, Writer } from '../../src/clients/etcd/proto.ts'
-import { type Watcher, Watches } from '../../src/clients/etcd/watches.ts'
+import { FrameReader, ProtoReader, ProtoWriter } from '../../src/clients/etcd/proto.ts'
+import { type WatchHandler, WatchStream } from '../../src/clients/etcd/watch-stream.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
 import { observe } from '../../src/engines/etcd/looking.ts'
@@ -78,8 +77,8 @@ class Peer {
       const number = this.streams
       stream.on('error', () => undefined)
       stream.respond({ 'content-type': 'application/grpc' }, { waitForTrailers: true })
-      const messages = new Messages((bytes) =>
-        this.#answer(stream, number, new Reader(bytes), (key) => refuses(key, number)),
+      const messages = new FrameReader((bytes) =>
+        this.#answer(stream, number, new ProtoReader(bytes), (key) => refuses(key, number)),
       )
       stream.on('data', (bytes: Buffer) => messages.take(bytes))
     })
@@ -98,7 +97,7 @@ class Peer {
     this.#newest?.destroy()
   }
 
-  #answer(stream: ServerHttp2Stream, number: number, request: Reader, refuses: (key: string) => boolean): void {
+  #answer(stream: ServerHttp2Stream, number: number, request: ProtoReader, refuses: (key: string) => boolean): void {
     if (!request.next() || request.field !== 1) return
     const creation = request.message()
     let [key, id] = ['', 0]
@@ -107,7 +106,7 @@ class Peer {
       else if (creation.field === 7) id = creation.number()
     }
     this.asked.push(`${key} on ${number}`)
-    const answer = new Writer().message(1, (header) => header.number(3, 7).number(4, 1))
+    const answer = new ProtoWriter().message(1, (header) => header.number(3, 7).number(4, 1))
     if (refuses(key)) answer.number(2, -1).flag(3, true).flag(4, true).text(6, 'etcdserver: permission denied')
     else answer.number(2, id).flag(3, true)
     const say = (): void => void stream.write(answer.framed())
@@ -119,7 +118,7 @@ class Peer {
 }
 
 /** What a watch is told, in order. */
-interface Told extends Watcher {
+interface Told extends WatchHandler {
   readonly told: string[]
 }
 
@@ -134,10 +133,12 @@ function watcher(): Told {
   }
 }
 
-async function watchesOn(refuses: (key: string, stream: number) => boolean): Promise<{ watches: Watches; peer: Peer }> {
+async function watchesOn(
+  refuses: (key: string, stream: number) => boolean,
+): Promise<{ watches: WatchStream; peer: Peer }> {
   const peer = await Peer.start(refuses)
   const client = new EtcdClient({ endpoints: [{ host: '127.0.0.1', port: peer.port }] })
-  const watches = new Watches(client, systemClock)
+  const watches = new WatchStream(client, systemClock)
   onTestFinished(() => {
     watches.stop()
     client.close()

@@ -4,15 +4,17 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
-import type { Compare, Op } from '../../src/clients/etcd/messages.ts'
+import type { Compare, RequestOp } from '../../src/clients/etcd/messages.ts'
 import { EtcdServer, findEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 
 /** Ours alone, since the server may be somebody else's. */
 const PREFIX = `holdfast-facts-${process.pid}/`
 const name = (key: string): string => PREFIX + key
-const put = (key: string, lease = 0n): Op => ({ put: { key: name(key), value: key, lease } })
-const range = (from: string, end: string): Op => ({ range: { key: name(from), end: name(end), oldestFirst: true } })
+const put = (key: string, lease = 0n): RequestOp => ({ put: { key: name(key), value: key, lease } })
+const range = (from: string, end: string): RequestOp => ({
+  range: { key: name(from), end: name(end), oldestFirst: true },
+})
 
 await describeServer('etcd', findEtcd, (source) => {
   let server: EtcdServer
@@ -29,13 +31,13 @@ await describeServer('etcd', findEtcd, (source) => {
   })
 
   test('a range after a put, in one transaction, sees it, with the revision of the transaction', async () => {
-    const { header, answers } = await client.txn({ success: [put('seen'), range('seen', 'seen~')] })
-    expect(answers[1]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([header.revision])
+    const { header, responses } = await client.txn({ success: [put('seen'), range('seen', 'seen~')] })
+    expect(responses[1]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([header.revision])
   })
 
   test('all that one transaction creates has one revision', async () => {
-    const { header, answers } = await client.txn({ success: [put('one/a'), put('one/b'), range('one/', 'one0')] })
-    expect(answers[2]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([
+    const { header, responses } = await client.txn({ success: [put('one/a'), put('one/b'), range('one/', 'one0')] })
+    expect(responses[2]?.range?.kvs.map(({ createRevision }) => createRevision)).toEqual([
       header.revision,
       header.revision,
     ])
@@ -72,15 +74,15 @@ await describeServer('etcd', findEtcd, (source) => {
 
   test('what is compared inside a transaction is compared before anything of it is done', async () => {
     const absent: Compare = { key: name('before'), target: 'create', result: 'equal', value: 0n }
-    const { answers } = await client.txn({
+    const { responses } = await client.txn({
       success: [
         { txn: { compare: [absent], success: [{ delete: { key: name('nothing') } }] } },
         { txn: { compare: [absent], success: [put('before')] } },
         { txn: { compare: [absent], success: [{ delete: { key: name('before') } }] } },
       ],
     })
-    expect(answers.map(({ txn }) => txn?.succeeded)).toEqual([true, true, true])
-    expect(answers[2]?.txn?.answers[0]?.deletion?.count).toBe(1)
+    expect(responses.map(({ txn }) => txn?.succeeded)).toEqual([true, true, true])
+    expect(responses[2]?.txn?.responses[0]?.deletion?.count).toBe(1)
   })
 
   test('a transaction that puts something under a lease that is gone does nothing at all', async () => {
@@ -95,15 +97,15 @@ await describeServer('etcd', findEtcd, (source) => {
   })
 
   test('a hundred transactions fit into one', async () => {
-    const inner = (index: number): Op => ({
+    const inner = (index: number): RequestOp => ({
       txn: {
         compare: [{ key: name(`fit/${index}`), target: 'create', result: 'equal', value: 0n }],
         success: [put(`fit/${index}`), range(`fit/${index}`, `fit/${index}~`), range(`fit/${index}`, `fit/${index}~`)],
         failure: [{ txn: { success: [put(`fit/${index}`)] } }],
       },
     })
-    const { answers } = await client.txn({ success: Array.from({ length: 100 }, (_, index) => inner(index)) })
-    expect(answers.every(({ txn }) => txn?.succeeded)).toBe(true)
+    const { responses } = await client.txn({ success: Array.from({ length: 100 }, (_, index) => inner(index)) })
+    expect(responses.every(({ txn }) => txn?.succeeded)).toBe(true)
   })
 
   test('a lease of one second is granted as two, and one that ends takes all its keys at once', async () => {

@@ -1,26 +1,33 @@
 /** What an etcd URL says, and that a wrong one is explained without its password. */
 import { describe, expect, test } from 'vitest'
-import { parseUrl } from '../../src/clients/etcd/url.ts'
+import { parseEtcdUrl } from '../../src/clients/etcd/url.ts'
 import { versionFinding } from '../../src/engines/etcd/diagnose.ts'
 import { etcd } from '../../src/engines/etcd/index.ts'
 import { Names } from '../../src/engines/etcd/names.ts'
 
 describe('an etcd URL', () => {
   test('names one member or several, with the usual port unless another is given', () => {
-    expect(parseUrl('etcd://h1')).toEqual({ hosts: [{ host: 'h1', port: 2379 }], tls: false })
-    expect(parseUrl('etcd://h1:1,h2,[::1]:3/').hosts).toEqual([
+    expect(parseEtcdUrl('etcd://h1')).toEqual({ hosts: [{ host: 'h1', port: 2379 }], tls: false })
+    expect(parseEtcdUrl('etcd://h1:1,h2,[::1]:3/').hosts).toEqual([
       { host: 'h1', port: 1 },
       { host: 'h2', port: 2379 },
       { host: '::1', port: 3 },
     ])
-    expect(parseUrl('etcd://').hosts).toEqual([{ host: '127.0.0.1', port: 2379 }])
+    expect(parseEtcdUrl('etcd://').hosts).toEqual([{ host: '127.0.0.1', port: 2379 }])
   })
 
   test('has a user, and options, percent-encoded', () => {
-    expect(parseUrl('etcd://a%40b:p%3Aw%2F@h?prefix=app%2F&tls=true').user).toEqual({ name: 'a@b', password: 'p:w/' })
-    expect(parseUrl('etcd://h?prefix=app%2F').prefix).toBe('app/')
-    expect(parseUrl('etcd://h?ca=ca.pem')).toMatchObject({ tls: true, ca: 'ca.pem' })
-    expect(parseUrl('etcd://h?tls=true&cert=c.pem&key=k.pem')).toMatchObject({ tls: true, cert: 'c.pem', key: 'k.pem' })
+    expect(parseEtcdUrl('etcd://a%40b:p%3Aw%2F@h?prefix=app%2F&tls=true').user).toEqual({
+      name: 'a@b',
+      password: 'p:w/',
+    })
+    expect(parseEtcdUrl('etcd://h?prefix=app%2F').prefix).toBe('app/')
+    expect(parseEtcdUrl('etcd://h?ca=ca.pem')).toMatchObject({ tls: true, ca: 'ca.pem' })
+    expect(parseEtcdUrl('etcd://h?tls=true&cert=c.pem&key=k.pem')).toMatchObject({
+      tls: true,
+      cert: 'c.pem',
+      key: 'k.pem',
+    })
   })
 
   test.each([
@@ -32,8 +39,8 @@ describe('an etcd URL', () => {
     ['etcd://user:se@cret@h1', /percent-encoded/],
     ['etcd://user:%zz@h1', /percent-encoded/],
   ])('%s is refused', (url, why) => {
-    expect(() => parseUrl(url)).toThrow(why)
-    expect(() => parseUrl(url)).not.toThrow(/cret/)
+    expect(() => parseEtcdUrl(url)).toThrow(why)
+    expect(() => parseEtcdUrl(url)).not.toThrow(/cret/)
   })
 
   test('what cannot be is refused when the engine is made', () => {

@@ -1,52 +1,54 @@
 /**
- * A client of etcd: the few calls that locks need, on whichever member answers.
+ * A client of etcd: the few calls that locks need, on any member that answers. Read it first in this folder; then
+ * members.ts, connection.ts and liveness.ts (which member, and whether it lives), messages.ts and proto.ts (what is sent
+ * and read), watch-stream.ts (what the server tells unasked), errors.ts (what a failure means).
  *
- * Every call has a limit. What a member refused, or could not be sent, goes to another one within it; what may have
- * been done is never sent again: the caller decides. A call asks for a member that knows a leader, so that one that is
- * cut off says so at once. With a user, a token is fetched when it is first needed and whenever it is rejected; a
- * rejected call has done nothing and is repeated.
+ * Every call has a time limit. Within it, a call that a member refused, or that could not be sent, goes to another
+ * member. A call that may have been applied is never sent again: its caller decides. A call asks for a member that knows
+ * a leader, so that a member that is cut off says so at once. With a user, a token is fetched when it is first needed
+ * and whenever the server rejects it. A call with a rejected token was not applied, and is sent again.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
-import type { Connection, Endpoint, RpcStream, StreamHandler, Tls } from './connection.ts'
-import { Endpoints } from './endpoints.ts'
+import type { EtcdConnection, EtcdEndpoint, EtcdTls, RpcStream, RpcStreamHandler } from './connection.ts'
+import { GRPC_STATUS, RpcError } from './errors.ts'
+import { EtcdMembers } from './members.ts'
 import {
-  type Deletion,
-  type DeletionAnswer,
-  type Header,
-  type Range,
-  type RangeAnswer,
-  readDeletion,
-  readPlain,
+  type DeleteRequest,
+  type DeleteResponse,
+  type RangeRequest,
+  type RangeResponse,
+  type ResponseHeader,
+  readDelete,
+  readNumbers,
   readRange,
   readText,
   readTxn,
-  type Txn,
-  type TxnAnswer,
-  writeDeletion,
+  type TxnRequest,
+  type TxnResponse,
+  writeDelete,
   writeRange,
   writeTxn,
 } from './messages.ts'
-import { Reader, Writer } from './proto.ts'
-import { RpcError, STATUS } from './rpc-error.ts'
+import { ProtoReader, ProtoWriter } from './proto.ts'
 
-export interface User {
+export interface EtcdUser {
   readonly name: string
   readonly password: string
 }
 
 export interface EtcdClientOptions {
-  readonly endpoints: readonly Endpoint[]
-  readonly user?: User
-  readonly tls?: Tls
+  readonly endpoints: readonly EtcdEndpoint[]
+  readonly user?: EtcdUser
+  readonly tls?: EtcdTls
   readonly clock?: Clock
 }
 
 export interface AuthorizedStream extends RpcStream {
-  /** The token that it was begun with may be too old: the next one is to have another. */
+  /** The token that this stream was begun with may be too old: begin the next stream with another token. */
   distrust(): void
 }
 
-export interface CallOptions {
+export interface EtcdCallOptions {
   readonly signal?: AbortSignal | undefined
 }
 
@@ -58,91 +60,95 @@ export interface LeaseTime {
 }
 
 /**
- * An election takes one to two seconds, and what was asked before it is over is answered by nobody: to ask again soon
- * after it is to go on soon.
+ * An election takes one to two seconds, and no member answers what was asked before it is over. So the limit is little
+ * longer: the caller can ask again soon after the election.
  */
 const CALL_LIMIT_MS = 2_500
 
 export class EtcdClient {
-  readonly #endpoints: Endpoints
+  readonly #members: EtcdMembers
   readonly #clock: Clock
-  readonly #user: User | undefined
+  readonly #user: EtcdUser | undefined
   #token: string | undefined
   #authenticating: Promise<void> | undefined
 
   constructor({ endpoints, user, tls, clock = systemClock }: EtcdClientOptions) {
-    this.#endpoints = new Endpoints(endpoints, tls, clock)
+    this.#members = new EtcdMembers(endpoints, tls, clock)
     this.#clock = clock
     this.#user = user
   }
 
   async connect(): Promise<void> {
-    await this.#endpoints.connect()
+    await this.#members.connect()
     await this.#authenticated()
   }
 
-  async txn(txn: Txn, options: CallOptions = {}): Promise<TxnAnswer> {
-    const writer = new Writer()
+  async txn(txn: TxnRequest, options: EtcdCallOptions = {}): Promise<TxnResponse> {
+    const writer = new ProtoWriter()
     writeTxn(writer, txn)
-    return readTxn(new Reader(await this.call('/etcdserverpb.KV/Txn', writer, options)))
+    return readTxn(new ProtoReader(await this.call('/etcdserverpb.KV/Txn', writer, options)))
   }
 
-  async range(range: Range, options: CallOptions = {}): Promise<RangeAnswer & { readonly header: Header }> {
-    const writer = new Writer()
+  async range(
+    range: RangeRequest,
+    options: EtcdCallOptions = {},
+  ): Promise<RangeResponse & { readonly header: ResponseHeader }> {
+    const writer = new ProtoWriter()
     writeRange(writer, range)
-    return readRange(new Reader(await this.call('/etcdserverpb.KV/Range', writer, options)))
+    return readRange(new ProtoReader(await this.call('/etcdserverpb.KV/Range', writer, options)))
   }
 
-  async delete(deletion: Deletion): Promise<DeletionAnswer> {
-    const writer = new Writer()
-    writeDeletion(writer, deletion)
-    return readDeletion(new Reader(await this.call('/etcdserverpb.KV/DeleteRange', writer)))
+  async delete(deletion: DeleteRequest): Promise<DeleteResponse> {
+    const writer = new ProtoWriter()
+    writeDelete(writer, deletion)
+    return readDelete(new ProtoReader(await this.call('/etcdserverpb.KV/DeleteRange', writer)))
   }
 
-  /** Seconds are what etcd counts leases in. It may grant more. */
+  /** Grant a lease. etcd counts leases in whole seconds, and may grant more than it was asked for. */
   async grant(
     seconds: number,
-    options: CallOptions = {},
+    options: EtcdCallOptions = {},
   ): Promise<{ readonly lease: bigint; readonly seconds: number }> {
-    const answer = await this.call('/etcdserverpb.Lease/LeaseGrant', new Writer().number(1, seconds), options)
-    const { numbers } = readPlain(new Reader(answer), [2, 3])
+    const answer = await this.call('/etcdserverpb.Lease/LeaseGrant', new ProtoWriter().number(1, seconds), options)
+    const { numbers } = readNumbers(new ProtoReader(answer), [2, 3])
     return { lease: numbers.get(2) ?? 0n, seconds: Number(numbers.get(3) ?? 0n) }
   }
 
   /**
-   * Keep a lease alive: how many seconds it has from now, 0 if there is none. The leader answers by itself: see
-   * class-lease.ts before believing it.
+   * Keep a lease alive. Answers how many seconds it has from now on; 0 if there is no such lease. A leader answers this
+   * without asking the other members: engines/etcd/class-leases.ts says when the answer can be believed.
    *
-   * etcd has a stream for this. One question on one stream is a call like others, with its limit and its fail-over.
+   * etcd has a stream for keep-alives. Here, one question on one stream is a call like others, with a time limit and
+   * fail-over.
    */
   async keepAlive(
     lease: bigint,
-    options: CallOptions = {},
-  ): Promise<{ readonly seconds: number; readonly header: Header }> {
-    const answer = await this.call('/etcdserverpb.Lease/LeaseKeepAlive', new Writer().number(1, lease), options)
-    const { header, numbers } = readPlain(new Reader(answer), [3])
+    options: EtcdCallOptions = {},
+  ): Promise<{ readonly seconds: number; readonly header: ResponseHeader }> {
+    const answer = await this.call('/etcdserverpb.Lease/LeaseKeepAlive', new ProtoWriter().number(1, lease), options)
+    const { header, numbers } = readNumbers(new ProtoReader(answer), [3])
     return { seconds: Number(numbers.get(3) ?? 0n), header }
   }
 
-  async timeOf(lease: bigint, options: CallOptions = {}): Promise<LeaseTime> {
-    const answer = await this.call('/etcdserverpb.Lease/LeaseTimeToLive', new Writer().number(1, lease), options)
-    const { numbers } = readPlain(new Reader(answer), [3, 4])
+  async timeOf(lease: bigint, options: EtcdCallOptions = {}): Promise<LeaseTime> {
+    const answer = await this.call('/etcdserverpb.Lease/LeaseTimeToLive', new ProtoWriter().number(1, lease), options)
+    const { numbers } = readNumbers(new ProtoReader(answer), [3, 4])
     return { leftSeconds: Number(numbers.get(3) ?? 0n), grantedSeconds: Number(numbers.get(4) ?? 0n) }
   }
 
   /** End a lease, and every key under it, in one step. */
   async revoke(lease: bigint): Promise<void> {
-    await this.call('/etcdserverpb.Lease/LeaseRevoke', new Writer().number(1, lease), {})
+    await this.call('/etcdserverpb.Lease/LeaseRevoke', new ProtoWriter().number(1, lease), {})
   }
 
   /** The version of the member that is asked. */
   async version(): Promise<string> {
-    return readText(new Reader(await this.call('/etcdserverpb.Maintenance/Status', new Writer(), {})), 2)
+    return readText(new ProtoReader(await this.call('/etcdserverpb.Maintenance/Status', new ProtoWriter(), {})), 2)
   }
 
-  /** A stream both ways, to whichever member answers. `ended` is also called if it could not be begun. */
-  async stream(path: string, handler: StreamHandler): Promise<AuthorizedStream> {
-    const connection = await this.#endpoints.connect()
+  /** A stream both ways, to any member that answers. Rejects if no member does. */
+  async stream(path: string, handler: RpcStreamHandler): Promise<AuthorizedStream> {
+    const connection = await this.#members.connect()
     await this.#authenticated()
     const token = this.#token
     const stream = connection.stream(path, this.#headers(), {
@@ -153,40 +159,40 @@ export class EtcdClient {
       },
     })
     const distrust = (): void => {
-      // Others may have fetched another one meanwhile.
+      // Another call may have fetched a new token meanwhile.
       if (this.#token === token) this.#token = undefined
     }
     return { ...stream, distrust }
   }
 
   close(): void {
-    this.#endpoints.close()
+    this.#members.close()
   }
 
-  /** Any call of one question and one answer. */
-  async call(path: string, writer: Writer, { signal }: CallOptions = {}): Promise<Buffer> {
+  /** Any call with one request and one response; `path` names the method of gRPC. */
+  async call(path: string, writer: ProtoWriter, { signal }: EtcdCallOptions = {}): Promise<Buffer> {
     const message = writer.framed()
     const giveUpAt = this.#clock.now() + CALL_LIMIT_MS
     for (let attempt = 1; ; attempt += 1) {
       if (this.#user !== undefined && this.#token === undefined) await this.#authenticated()
-      const connection = this.#endpoints.current ?? (await this.#endpoints.connect())
+      const connection = this.#members.current ?? (await this.#members.connect())
       const leftMs = giveUpAt - this.#clock.now()
-      if (leftMs <= 0) throw new RpcError(STATUS.deadlineExceeded, 'no connection in time', { refused: true })
+      if (leftMs <= 0) throw new RpcError(GRPC_STATUS.deadlineExceeded, 'no connection in time', { refused: true })
       try {
         return await connection.call(path, message, this.#headers(), leftMs, signal)
       } catch (error) {
         if (!(error instanceof RpcError)) throw error
         this.#learn(connection, error)
         const again = error.tokenRejected ? this.#user !== undefined : error.refused && error.elsewhere
-        if (!again || attempt > this.#endpoints.size || signal?.aborted === true || this.#clock.now() >= giveUpAt)
+        if (!again || attempt > this.#members.size || signal?.aborted === true || this.#clock.now() >= giveUpAt)
           throw error
       }
     }
   }
 
-  #learn(connection: Connection, error: RpcError): void {
+  #learn(connection: EtcdConnection, error: RpcError): void {
     if (error.tokenRejected) this.#token = undefined
-    else if (error.elsewhere) this.#endpoints.doubt(connection)
+    else if (error.elsewhere) this.#members.doubt(connection)
   }
 
   #headers(): Record<string, string> {
@@ -203,9 +209,9 @@ export class EtcdClient {
     return this.#authenticating
   }
 
-  async #authenticate({ name, password }: User): Promise<void> {
-    const connection = await this.#endpoints.connect()
-    const message = new Writer().text(1, name).text(2, password).framed()
+  async #authenticate({ name, password }: EtcdUser): Promise<void> {
+    const connection = await this.#members.connect()
+    const message = new ProtoWriter().text(1, name).text(2, password).framed()
     try {
       const answer = await connection.call(
         '/etcdserverpb.Auth/Authenticate',
@@ -213,13 +219,13 @@ export class EtcdClient {
         { hasleader: 'true' },
         CALL_LIMIT_MS,
       )
-      this.#token = readText(new Reader(answer), 2)
+      this.#token = readText(new ProtoReader(answer), 2)
     } catch (error) {
       if (!(error instanceof RpcError)) throw error
       this.#learn(connection, error)
-      // A server that asks nobody who they are: nothing to show it.
-      if (error.status === STATUS.failedPrecondition && error.message.includes('not enabled')) this.#token = ''
-      // Nothing of the call that wanted a token was sent.
+      // This server has no users: calls need no token.
+      if (error.status === GRPC_STATUS.failedPrecondition && error.message.includes('not enabled')) this.#token = ''
+      // The call that needed the token was not sent.
       else throw new RpcError(error.status, error.message, { refused: true, lasting: error.lasting, cause: error })
     }
   }

@@ -2,9 +2,10 @@
  * One connection to one member: gRPC over HTTP/2, as much of it as etcd needs
  * (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
  *
- * It is open when the member has said something (its settings): a frozen one still accepts connections, by its kernel.
- * While an answer is missing it is asked for a sign of life, and given up if there is none; so a call on it ends within
- * its own limit, and the next one goes elsewhere. It never keeps the process alive.
+ * It counts as open when the member has sent its settings. To be accepted is not enough: the kernel of a frozen member
+ * still accepts connections. While an answer is missing, liveness.ts pings the member and gives the connection up if
+ * it is dead. So a call ends within its own limit, and the next one goes to another member. A connection never keeps the
+ * process alive.
  */
 import {
   type ClientHttp2Session,
@@ -15,30 +16,30 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
-import { Messages } from './frames.ts'
-import { Pulse } from './pulse.ts'
-import { RpcError, STATUS } from './rpc-error.ts'
+import { GRPC_STATUS, RpcError } from './errors.ts'
+import { LivenessCheck } from './liveness.ts'
+import { FrameReader } from './proto.ts'
 
-export interface Tls {
+export interface EtcdTls {
   readonly ca?: string | Buffer
   /** A certificate of our own, and its key. */
   readonly cert?: string | Buffer
   readonly key?: string | Buffer
 }
 
-export interface Endpoint {
+export interface EtcdEndpoint {
   readonly host: string
   readonly port: number
 }
 
-/** How long the other side has to say goodbye: a frozen one does not. */
-const GOODBYE_MS = 1_000
+/** How long the server has to end the connection, too: a frozen one does not. */
+const CLOSE_LIMIT_MS = 1_000
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, NGHTTP2_CANCEL, NGHTTP2_REFUSED_STREAM } = constants
 
-export interface StreamHandler {
+export interface RpcStreamHandler {
   message(bytes: Buffer): void
-  /** It is over; there is always a reason, since we never end one that is listened to. */
+  /** The stream is over, and not because this process has closed it. */
   ended(error: RpcError): void
 }
 
@@ -47,11 +48,11 @@ export interface RpcStream {
   close(): void
 }
 
-export class Connection {
-  readonly endpoint: Endpoint
-  /** Resolves when the member has said something. */
+export class EtcdConnection {
+  readonly endpoint: EtcdEndpoint
+  /** Resolves when the member has sent its settings. */
   readonly ready: Promise<void>
-  /** Resolves when nothing of it is left. */
+  /** Resolves when the connection is closed, with its socket. */
   readonly closed: Promise<void>
   readonly #session: ClientHttp2Session
   readonly #clock: Clock
@@ -59,35 +60,35 @@ export class Connection {
   #calls = 0
   #open = false
   #retired = false
-  readonly #pulse: Pulse
+  readonly #liveness: LivenessCheck
   #failure: Error | undefined
   #socket: Socket | undefined
-  #goodbye: Timer | undefined
+  #closeTimer: Timer | undefined
 
-  constructor(endpoint: Endpoint, tls: Tls | undefined, clock: Clock) {
+  constructor(endpoint: EtcdEndpoint, tls: EtcdTls | undefined, clock: Clock) {
     this.endpoint = endpoint
     this.#clock = clock
     const { host, port } = endpoint
     const authority = `${host.includes(':') ? `[${host}]` : host}:${port}`
     this.#session = tls === undefined ? connect(`http://${authority}`) : connect(`https://${authority}`, { ...tls })
     this.#session.unref()
-    this.#pulse = new Pulse(clock, {
+    this.#liveness = new LivenessCheck(clock, {
       expects: () => (this.#calls > 0 ? 'calls' : this.#streams.size > 0 ? 'streams' : 'nothing'),
       ping: (pong) => void this.#session.ping((error) => error === null && pong()),
       dead: () => {
-        this.#failure ??= new Error('no sign of life')
+        this.#failure ??= new Error('the server does not answer a ping')
         this.#session.destroy(this.#failure)
       },
     })
     this.#session.on('error', (error) => this.#failed(error))
-    this.#session.on('goaway', () => this.#failed(new Error('the server says goodbye')))
+    this.#session.on('goaway', () => this.#failed(new Error('the server ends the connection')))
     this.closed = new Promise((resolve) => {
       this.#session.once('close', resolve)
       this.#session.once('connect', (_, socket) => {
         this.#socket = socket
-        // Small frames one after the other: none of them is to wait until the one before is acknowledged.
+        // Frames are small, and follow each other: none is to wait until the one before is acknowledged.
         socket.setNoDelay(true)
-        // A server that turns us down by an alert of TLS ends the socket, and Node's session does not say so.
+        // A server that refuses our certificate ends the socket by an alert of TLS. Node's session does not report it.
         socket.once('error', (error) => {
           this.#failure ??= error
           resolve()
@@ -101,21 +102,21 @@ export class Connection {
       })
       void this.closed.then(() => {
         this.#open = false
-        this.#pulse.stop()
-        this.#goodbye?.cancel()
+        this.#liveness.stop()
+        this.#closeTimer?.cancel()
         reject(this.#lost('not connected', true))
       })
     })
-    // Whoever does not wait for it is told by what it asks.
+    // A caller that does not wait for `ready` learns of the failure from its call.
     this.ready.catch(() => {})
   }
 
-  /** Whether something can be asked of it. */
+  /** Whether calls can be sent on it. */
   get usable(): boolean {
     return this.#open && !this.#retired && !this.#session.closed && !this.#session.destroyed
   }
 
-  /** One question, one answer. */
+  /** One request, one response. */
   call(
     path: string,
     message: Buffer,
@@ -125,11 +126,11 @@ export class Connection {
   ): Promise<Buffer> {
     return new Promise((resolve, reject) => {
       if (signal?.aborted)
-        return reject(new RpcError(STATUS.deadlineExceeded, 'given up before it was sent', { refused: true }))
+        return reject(new RpcError(GRPC_STATUS.deadlineExceeded, 'given up before it was sent', { refused: true }))
       const stream = this.#request(path, { ...headers, 'grpc-timeout': `${Math.ceil(limitMs)}m` })
       if (stream instanceof RpcError) return reject(stream)
       this.#calls += 1
-      if (this.#calls === 1) this.#pulse.begin()
+      if (this.#calls === 1) this.#liveness.begin()
       let answer: Buffer | undefined
       let over = false
       const settle = (error: RpcError | undefined): void => {
@@ -139,29 +140,30 @@ export class Connection {
         limit.cancel()
         signal?.removeEventListener('abort', abort)
         if (error !== undefined) reject(error)
-        else if (answer === undefined) reject(new RpcError(STATUS.unavailable, 'an answer without a message'))
+        else if (answer === undefined)
+          reject(new RpcError(GRPC_STATUS.unavailable, `${path}: the response of the server has no message`))
         else resolve(answer)
         this.#closeIfDone()
       }
       const giveUp = (why: string): void => {
-        settle(new RpcError(STATUS.deadlineExceeded, why))
+        settle(new RpcError(GRPC_STATUS.deadlineExceeded, why))
         stream.close(NGHTTP2_CANCEL)
       }
       const abort = (): void => giveUp('given up')
       const limit = this.#clock.timer(limitMs, () => giveUp(`no answer within ${Math.round(limitMs)} ms`))
       signal?.addEventListener('abort', abort)
-      const messages = new Messages((bytes) => {
+      const messages = new FrameReader((bytes) => {
         answer ??= bytes
       })
       this.#listen(stream, messages, settle)
       stream.end(message)
-      this.#pulse.watch()
+      this.#liveness.watch()
       return undefined
     })
   }
 
-  /** Messages both ways, until one side has enough. */
-  stream(path: string, headers: Readonly<Record<string, string>>, handler: StreamHandler): RpcStream {
+  /** Messages both ways, until one side ends the stream. */
+  stream(path: string, headers: Readonly<Record<string, string>>, handler: RpcStreamHandler): RpcStream {
     const stream = this.#request(path, headers)
     if (stream instanceof RpcError) throw stream
     this.#streams.add(stream)
@@ -170,11 +172,11 @@ export class Connection {
       this.#streams.delete(stream)
       if (over) return
       over = true
-      handler.ended(error ?? new RpcError(STATUS.unavailable, 'the server ended the stream'))
+      handler.ended(error ?? new RpcError(GRPC_STATUS.unavailable, 'the server ended the stream'))
       this.#closeIfDone()
     }
-    this.#listen(stream, new Messages((bytes) => handler.message(bytes)), end)
-    this.#pulse.watch()
+    this.#listen(stream, new FrameReader((bytes) => handler.message(bytes)), end)
+    this.#liveness.watch()
     return {
       send: (message) => void stream.write(message),
       close: () => {
@@ -184,7 +186,7 @@ export class Connection {
     }
   }
 
-  /** Nothing more is asked of it: streams end, calls may still be answered. */
+  /** Send no more calls on it. Its streams end; calls under way may still be answered. */
   retire(): void {
     if (this.#retired) return
     this.#retired = true
@@ -194,18 +196,18 @@ export class Connection {
 
   close(): void {
     this.#session.destroy()
-    this.#sayGoodbye()
+    this.#closeSoon()
   }
 
   #closeIfDone(): void {
     if (!this.#retired || this.#calls > 0 || this.#streams.size > 0) return
     this.#session.close()
-    this.#sayGoodbye()
+    this.#closeSoon()
   }
 
-  /** Node waits until the other side ends the connection, too; we do not. */
-  #sayGoodbye(): void {
-    this.#goodbye ??= this.#clock.timer(GOODBYE_MS, () => this.#socket?.destroy())
+  /** Node waits until the server ends the connection, too. We do not. */
+  #closeSoon(): void {
+    this.#closeTimer ??= this.#clock.timer(CLOSE_LIMIT_MS, () => this.#socket?.destroy())
   }
 
   #request(path: string, headers: Readonly<Record<string, string>>): ClientHttp2Stream | RpcError {
@@ -219,22 +221,22 @@ export class Connection {
         ...headers,
       })
     } catch (cause) {
-      return new RpcError(STATUS.unavailable, `not sent: ${(cause as Error).message}`, { refused: true, cause })
+      return new RpcError(GRPC_STATUS.unavailable, `not sent: ${(cause as Error).message}`, { refused: true, cause })
     }
   }
 
-  /** The status of gRPC is in the trailers, or, if there is nothing else, in the headers. */
-  #listen(stream: ClientHttp2Stream, messages: Messages, settle: (error: RpcError | undefined) => void): void {
+  /** The status of gRPC is in the trailers; in the headers, if the response has no message. */
+  #listen(stream: ClientHttp2Stream, messages: FrameReader, settle: (error: RpcError | undefined) => void): void {
     let status: IncomingHttpHeaders = {}
     let failure: Error | undefined
     const note = (headers: IncomingHttpHeaders): void => {
-      this.#pulse.answered()
+      this.#liveness.answered()
       if (headers['grpc-status'] !== undefined) status = headers
     }
     stream.on('response', note)
     stream.on('trailers', note)
     stream.on('data', (bytes: Buffer) => {
-      this.#pulse.answered()
+      this.#liveness.answered()
       messages.take(bytes)
     })
     stream.on('error', (error) => {
@@ -252,7 +254,7 @@ export class Connection {
     const cause = this.#failure
     const { host, port } = this.endpoint
     const why = cause === undefined || cause.message === what ? '' : `: ${cause.message}`
-    return new RpcError(STATUS.unavailable, `${host}:${port}: ${what}${why}`, {
+    return new RpcError(GRPC_STATUS.unavailable, `${host}:${port}: ${what}${why}`, {
       refused,
       lasting: isUntrusted(cause),
       cause,
@@ -265,14 +267,14 @@ export class Connection {
   }
 }
 
-/** Node's codes for certificates that do not convince: theirs us, or ours them. */
+/** Node's codes for a certificate that one side does not accept. */
 function isUntrusted(error: Error | undefined): boolean {
   return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_.*_ALERT_.*CERTIFICATE)/.test(
     String((error as NodeJS.ErrnoException | undefined)?.code),
   )
 }
 
-/** gRPC percent-encodes what is not plain. */
+/** gRPC percent-encodes messages of errors. */
 function decoded(message: string): string {
   try {
     return decodeURIComponent(message)

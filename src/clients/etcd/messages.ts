@@ -1,13 +1,13 @@
 /**
- * The messages of etcd that we send and read. Field numbers are those of etcd's rpc.proto and kv.proto
- * (https://github.com/etcd-io/etcd/blob/main/api/etcdserverpb/rpc.proto), which never change; whatever else an answer
- * has is passed over.
+ * The messages of etcd that we send and read, by the names of etcd's rpc.proto and kv.proto
+ * (https://github.com/etcd-io/etcd/blob/main/api/etcdserverpb/rpc.proto). Field numbers never change. Fields that we do
+ * not need are skipped.
  */
-import { type Reader, Writer } from './proto.ts'
+import { type ProtoReader, ProtoWriter } from './proto.ts'
 
-export interface Header {
+export interface ResponseHeader {
   readonly revision: bigint
-  /** Of the raft term: two answers with the same one were given under the same leader. */
+  /** The raft term: two responses with the same term were given under the same leader. */
   readonly term: bigint
 }
 
@@ -16,12 +16,12 @@ export interface KeyValue {
   readonly createRevision: bigint
   readonly modRevision: bigint
   readonly value: Buffer
-  /** 0: none. */
+  /** 0: it has no lease. */
   readonly lease: bigint
 }
 
 /** The keys from `key` up to, not including, `end`; without it, one key. */
-export interface Keys {
+export interface KeyRange {
   readonly key: string
   readonly end?: string
 }
@@ -31,66 +31,66 @@ const RESULTS = { equal: 0, greater: 1, less: 2 } as const
 /** The field in which a comparison has its value, by target. */
 const VALUES = { version: 4, create: 5, mod: 6, lease: 8 } as const
 
-/** True if it is so of every key named. A key that does not exist has 0 in everything. */
-export interface Compare extends Keys {
+/** True if it is true of every key in the range. A key that does not exist has 0 in everything. */
+export interface Compare extends KeyRange {
   readonly target: keyof typeof TARGETS
   readonly result: keyof typeof RESULTS
   readonly value: bigint
 }
 
-export interface Range extends Keys {
+export interface RangeRequest extends KeyRange {
   readonly limit?: number
-  /** In the order in which they were created; else in that of the keys. */
+  /** In the order in which the keys were created; else in the order of the keys. */
   readonly oldestFirst?: boolean
   readonly keysOnly?: boolean
 }
 
-export interface Put {
+export interface PutRequest {
   readonly key: string
   readonly lease: bigint
-  /** Without one, the key keeps what it has; then it has to exist. */
+  /** Without it, the key keeps its value, and has to exist. */
   readonly value?: string
 }
 
-export interface Deletion extends Keys {
+export interface DeleteRequest extends KeyRange {
   /** Answer with what was deleted. */
-  readonly telling?: boolean
+  readonly prevKv?: boolean
 }
 
-export type Op =
-  | { readonly range: Range }
-  | { readonly put: Put }
-  | { readonly delete: Deletion }
-  | { readonly txn: Txn }
+export type RequestOp =
+  | { readonly range: RangeRequest }
+  | { readonly put: PutRequest }
+  | { readonly delete: DeleteRequest }
+  | { readonly txn: TxnRequest }
 
-export interface Txn {
+export interface TxnRequest {
   readonly compare?: readonly Compare[]
-  readonly success: readonly Op[]
-  readonly failure?: readonly Op[]
+  readonly success: readonly RequestOp[]
+  readonly failure?: readonly RequestOp[]
 }
 
-export interface RangeAnswer {
+export interface RangeResponse {
   readonly kvs: readonly KeyValue[]
-  /** How many there are in all, also beyond the limit. */
+  /** How many keys the range has, also beyond the limit. */
   readonly count: number
 }
 
-export interface TxnAnswer {
-  readonly header: Header
+export interface TxnResponse {
+  readonly header: ResponseHeader
   readonly succeeded: boolean
-  readonly answers: readonly OpAnswer[]
+  readonly responses: readonly ResponseOp[]
 }
 
-export interface DeletionAnswer {
+export interface DeleteResponse {
   readonly count: number
-  /** What was deleted, if that was asked for. */
-  readonly before: readonly KeyValue[]
+  /** What was deleted, if `prevKv` asked for it. */
+  readonly prevKvs: readonly KeyValue[]
 }
 
-export interface OpAnswer {
-  readonly range?: RangeAnswer
-  readonly deletion?: DeletionAnswer
-  readonly txn?: TxnAnswer
+export interface ResponseOp {
+  readonly range?: RangeResponse
+  readonly deletion?: DeleteResponse
+  readonly txn?: TxnResponse
 }
 
 export interface WatchEvent {
@@ -98,67 +98,73 @@ export interface WatchEvent {
   readonly kv: KeyValue
 }
 
-export interface WatchAnswer {
-  readonly header: Header
+export interface WatchResponse {
+  readonly header: ResponseHeader
   readonly watch: number
   readonly created: boolean
   readonly canceled: boolean
-  /** Above 0: what was asked for has been compacted. */
+  /** Above 0: the revision that the watch was to go on from has been compacted. */
   readonly compactRevision: bigint
   readonly reason: string
   readonly events: readonly WatchEvent[]
 }
 
-export const NO_HEADER: Header = { revision: 0n, term: 0n }
+export const NO_HEADER: ResponseHeader = { revision: 0n, term: 0n }
 
 // ---- what is sent ----
 
-export function writeTxn(writer: Writer, txn: Txn): void {
+export function writeTxn(writer: ProtoWriter, txn: TxnRequest): void {
   for (const compare of txn.compare ?? []) writer.message(1, (inner) => writeCompare(inner, compare))
   for (const op of txn.success) writer.message(2, (inner) => writeOp(inner, op))
   for (const op of txn.failure ?? []) writer.message(3, (inner) => writeOp(inner, op))
 }
 
-function writeCompare(writer: Writer, { key, end, target, result, value }: Compare): void {
+function writeCompare(writer: ProtoWriter, { key, end, target, result, value }: Compare): void {
   writer.number(1, RESULTS[result]).number(2, TARGETS[target]).bytes(3, key).number(VALUES[target], value).text(64, end)
 }
 
-function writeOp(writer: Writer, op: Op): void {
+function writeOp(writer: ProtoWriter, op: RequestOp): void {
   if ('range' in op) writer.message(1, (inner) => writeRange(inner, op.range))
   else if ('put' in op) writer.message(2, (inner) => writePut(inner, op.put))
-  else if ('delete' in op) writer.message(3, (inner) => writeDeletion(inner, op.delete))
+  else if ('delete' in op) writer.message(3, (inner) => writeDelete(inner, op.delete))
   else writer.message(4, (inner) => writeTxn(inner, op.txn))
 }
 
 const ASCENDING = 1
 const BY_CREATION = 2
 
-export function writeRange(writer: Writer, { key, end, limit = 0, oldestFirst = false, keysOnly }: Range): void {
+export function writeRange(
+  writer: ProtoWriter,
+  { key, end, limit = 0, oldestFirst = false, keysOnly }: RangeRequest,
+): void {
   writer.bytes(1, key).text(2, end).number(3, limit)
   if (oldestFirst) writer.number(5, ASCENDING).number(6, BY_CREATION)
   writer.flag(8, keysOnly)
 }
 
-function writePut(writer: Writer, { key, value, lease }: Put): void {
+function writePut(writer: ProtoWriter, { key, value, lease }: PutRequest): void {
   writer.bytes(1, key).text(2, value).number(3, lease)
   writer.flag(5, value === undefined)
 }
 
-export function writeDeletion(writer: Writer, { key, end, telling }: Deletion): void {
-  writer.bytes(1, key).text(2, end).flag(3, telling)
+export function writeDelete(writer: ProtoWriter, { key, end, prevKv }: DeleteRequest): void {
+  writer.bytes(1, key).text(2, end).flag(3, prevKv)
 }
 
-export interface WatchCreation extends Keys {
+export interface WatchCreateRequest extends KeyRange {
+  /** The id that the events of this watch are to have. */
   readonly watch: number
+  /** 0: from now on. */
   readonly fromRevision: bigint
+  /** Leave out the events of puts. */
   readonly deletesOnly: boolean
 }
 
-/** The filter that leaves out puts is number 0 of a packed list. */
+/** A packed list of filters with one element: number 0 leaves out puts. */
 const NO_PUTS = Buffer.from([0])
 
-export function watchCreation({ key, end, watch, fromRevision, deletesOnly }: WatchCreation): Buffer {
-  const writer = new Writer().message(1, (inner) => {
+export function watchCreateRequest({ key, end, watch, fromRevision, deletesOnly }: WatchCreateRequest): Buffer {
+  const writer = new ProtoWriter().message(1, (inner) => {
     inner.bytes(1, key).text(2, end).number(3, fromRevision)
     if (deletesOnly) inner.bytes(5, NO_PUTS)
     inner.number(7, watch)
@@ -166,13 +172,13 @@ export function watchCreation({ key, end, watch, fromRevision, deletesOnly }: Wa
   return writer.framed()
 }
 
-export function watchCancelation(watch: number): Buffer {
-  return new Writer().message(2, (inner) => inner.number(1, watch)).framed()
+export function watchCancelRequest(watch: number): Buffer {
+  return new ProtoWriter().message(2, (inner) => inner.number(1, watch)).framed()
 }
 
 // ---- what is read ----
 
-export function readHeader(reader: Reader): Header {
+export function readHeader(reader: ProtoReader): ResponseHeader {
   let [revision, term] = [0n, 0n]
   while (reader.next()) {
     if (reader.field === 3) revision = reader.long()
@@ -183,7 +189,7 @@ export function readHeader(reader: Reader): Header {
 
 const EMPTY: Buffer = Buffer.alloc(0)
 
-function readKeyValue(reader: Reader): KeyValue {
+function readKeyValue(reader: ProtoReader): KeyValue {
   let [key, createRevision, modRevision, value, lease]: [string, bigint, bigint, Buffer, bigint] = [
     '',
     0n,
@@ -201,7 +207,7 @@ function readKeyValue(reader: Reader): KeyValue {
   return { key, createRevision, modRevision, value, lease }
 }
 
-export function readRange(reader: Reader): RangeAnswer & { readonly header: Header } {
+export function readRange(reader: ProtoReader): RangeResponse & { readonly header: ResponseHeader } {
   let header = NO_HEADER
   const kvs: KeyValue[] = []
   let count = 0
@@ -213,39 +219,39 @@ export function readRange(reader: Reader): RangeAnswer & { readonly header: Head
   return { header, kvs, count }
 }
 
-export function readTxn(reader: Reader): TxnAnswer {
+export function readTxn(reader: ProtoReader): TxnResponse {
   let header = NO_HEADER
   let succeeded = false
-  const answers: OpAnswer[] = []
+  const responses: ResponseOp[] = []
   while (reader.next()) {
     if (reader.field === 1) header = readHeader(reader.message())
     else if (reader.field === 2) succeeded = reader.number() === 1
-    else if (reader.field === 3) answers.push(readOp(reader.message()))
+    else if (reader.field === 3) responses.push(readOp(reader.message()))
   }
-  return { header, succeeded, answers }
+  return { header, succeeded, responses }
 }
 
-function readOp(reader: Reader): OpAnswer {
-  let answer: OpAnswer = {}
+function readOp(reader: ProtoReader): ResponseOp {
+  let answer: ResponseOp = {}
   while (reader.next()) {
     if (reader.field === 1) answer = { range: readRange(reader.message()) }
-    else if (reader.field === 3) answer = { deletion: readDeletion(reader.message()) }
+    else if (reader.field === 3) answer = { deletion: readDelete(reader.message()) }
     else if (reader.field === 4) answer = { txn: readTxn(reader.message()) }
   }
   return answer
 }
 
-export function readDeletion(reader: Reader): DeletionAnswer {
+export function readDelete(reader: ProtoReader): DeleteResponse {
   let count = 0
-  const before: KeyValue[] = []
+  const prevKvs: KeyValue[] = []
   while (reader.next()) {
     if (reader.field === 2) count = reader.number()
-    else if (reader.field === 3) before.push(readKeyValue(reader.message()))
+    else if (reader.field === 3) prevKvs.push(readKeyValue(reader.message()))
   }
-  return { count, before }
+  return { count, prevKvs }
 }
 
-export function readWatch(reader: Reader): WatchAnswer {
+export function readWatch(reader: ProtoReader): WatchResponse {
   let [header, watch, created, canceled, compactRevision, reason] = [NO_HEADER, 0, false, false, 0n, '']
   const events: WatchEvent[] = []
   while (reader.next()) {
@@ -262,7 +268,7 @@ export function readWatch(reader: Reader): WatchAnswer {
 
 const NO_KEY: KeyValue = { key: '', createRevision: 0n, modRevision: 0n, value: EMPTY, lease: 0n }
 
-function readEvent(reader: Reader): WatchEvent {
+function readEvent(reader: ProtoReader): WatchEvent {
   let [kind, kv]: ['put' | 'delete', KeyValue] = ['put', NO_KEY]
   while (reader.next()) {
     if (reader.field === 1) kind = reader.number() === 1 ? 'delete' : 'put'
@@ -271,14 +277,14 @@ function readEvent(reader: Reader): WatchEvent {
   return { kind, kv }
 }
 
-/** The fields of a short answer that are whole numbers, and the first text: leases, tokens, versions. */
-export interface Plain {
-  readonly header: Header
+/** A response that is a header and whole numbers, by their fields. */
+export interface NumbersResponse {
+  readonly header: ResponseHeader
   readonly numbers: ReadonlyMap<number, bigint>
 }
 
-/** An answer that is a header and whole numbers. */
-export function readPlain(reader: Reader, fields: readonly number[]): Plain {
+/** Read a header, and those of `fields` that are there. */
+export function readNumbers(reader: ProtoReader, fields: readonly number[]): NumbersResponse {
   let header = NO_HEADER
   const numbers = new Map<number, bigint>()
   while (reader.next()) {
@@ -288,8 +294,8 @@ export function readPlain(reader: Reader, fields: readonly number[]): Plain {
   return { header, numbers }
 }
 
-/** One text of an answer. */
-export function readText(reader: Reader, field: number): string {
+/** One text of a response. */
+export function readText(reader: ProtoReader, field: number): string {
   let text = ''
   while (reader.next()) if (reader.field === field) text = reader.text()
   return text

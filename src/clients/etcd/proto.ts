@@ -1,8 +1,7 @@
 /**
- * As much of Protocol Buffers as etcd's messages need: whole numbers, bytes, and messages inside messages, to
- * https://protobuf.dev/programming-guides/encoding/. What each field means is in messages.ts.
- *
- * A message that is written begins with the five bytes that gRPC puts before it, so that it goes out as it is.
+ * As much of Protocol Buffers as etcd's messages need: whole numbers, bytes, and messages inside messages
+ * (https://protobuf.dev/programming-guides/encoding/); and the frames of gRPC around them. What each field means is in
+ * messages.ts.
  */
 
 /** gRPC: one byte for compression, four for the length. */
@@ -13,11 +12,12 @@ const FIXED64 = 1
 const BYTES = 2
 const FIXED32 = 5
 
-export class Writer {
+/** Writes one message, and leaves room for the frame in front of it, so that nothing has to be copied. */
+export class ProtoWriter {
   #buffer: Buffer = Buffer.allocUnsafe(512)
   #at = FRAME_BYTES
 
-  /** A whole number; 0 is what is read when nothing is written, so nothing is. */
+  /** A whole number. 0 is not written: it is what a missing field means. */
   number(field: number, value: number | bigint): this {
     if (value === 0 || value === 0n) return this
     this.#reserve(20)
@@ -46,10 +46,10 @@ export class Writer {
   }
 
   /** A message inside this one, written by `write`. */
-  message(field: number, write: (inner: Writer) => void): this {
+  message(field: number, write: (inner: ProtoWriter) => void): this {
     this.#reserve(20)
     this.#varint((field << 3) | BYTES)
-    // Most are short: one byte is left for the length, and what is longer is moved along.
+    // Most messages are short: one byte is left for the length. A longer message is moved to make room for more.
     this.#at += 1
     const start = this.#at
     write(this)
@@ -65,7 +65,7 @@ export class Writer {
     return this
   }
 
-  /** The message, framed. */
+  /** The message in its frame. */
   framed(): Buffer {
     this.#buffer.writeUInt8(0, 0)
     this.#buffer.writeUInt32BE(this.#at - FRAME_BYTES, 1)
@@ -105,10 +105,10 @@ function varintBytes(value: number): number {
 }
 
 /**
- * Reads one message, field by field: `while (reader.next()) switch (reader.field) ...`; what is not asked for is passed
- * over.
+ * Reads one message, field by field: `while (reader.next()) switch (reader.field) ...`. A field that is not read is
+ * skipped.
  */
-export class Reader {
+export class ProtoReader {
   readonly #bytes: Buffer
   readonly #end: number
   #at: number
@@ -146,7 +146,7 @@ export class Reader {
       low += (byte & 127) * 2 ** bits
       bits += 7
       if (byte < 128) return BigInt(low)
-      // Seven of them are exact in a double; whatever is longer is not a revision of any server that runs today.
+      // Seven bytes, 49 bits, are exact in a double: more than the revisions of servers need today. Beyond, bigints.
       if (bits === 49) return this.#longer(BigInt(low), 49n)
     }
   }
@@ -161,9 +161,9 @@ export class Reader {
     return this.#bytes.toString('utf8', start, end)
   }
 
-  message(): Reader {
+  message(): ProtoReader {
     const [start, end] = this.#span()
-    return new Reader(this.#bytes, start, end)
+    return new ProtoReader(this.#bytes, start, end)
   }
 
   #longer(low: bigint, from: bigint): bigint {
@@ -180,7 +180,7 @@ export class Reader {
     this.#unread = false
     const length = this.#short()
     const start = this.#at
-    if (start + length > this.#end) throw new RangeError('a message that is cut short')
+    if (start + length > this.#end) throw new RangeError('a message of the server is cut short')
     this.#at = start + length
     return [start, this.#at]
   }
@@ -196,7 +196,7 @@ export class Reader {
   }
 
   #byte(): number {
-    if (this.#at >= this.#end) throw new RangeError('a message that is cut short')
+    if (this.#at >= this.#end) throw new RangeError('a message of the server is cut short')
     return this.#bytes[this.#at++] as number
   }
 
@@ -206,6 +206,41 @@ export class Reader {
     else if (this.#kind === BYTES) this.#span()
     else if (this.#kind === FIXED64) this.#at += 8
     else if (this.#kind === FIXED32) this.#at += 4
-    else throw new RangeError(`a field of kind ${this.#kind}, which no message of etcd has`)
+    else throw new RangeError(`a message of the server has a field of kind ${this.#kind}, which etcd does not use`)
+  }
+}
+
+/** Finds the messages that gRPC has framed in the bytes of a stream, in whatever pieces these come. */
+export class FrameReader {
+  readonly #each: (message: Buffer) => void
+  #rest: Buffer[] = []
+  #length = 0
+
+  constructor(each: (message: Buffer) => void) {
+    this.#each = each
+  }
+
+  take(bytes: Buffer): void {
+    this.#rest.push(bytes)
+    this.#length += bytes.length
+    // A long message comes in many pieces. They are joined once, when all are there.
+    if (this.#length < this.#wanted()) return
+    let whole = this.#rest.length === 1 ? (this.#rest[0] as Buffer) : Buffer.concat(this.#rest, this.#length)
+    while (whole.length >= FRAME_BYTES) {
+      const end = FRAME_BYTES + whole.readUInt32BE(1)
+      if (whole.length < end) break
+      this.#each(whole.subarray(FRAME_BYTES, end))
+      whole = whole.subarray(end)
+    }
+    this.#rest = whole.length === 0 ? [] : [whole]
+    this.#length = whole.length
+  }
+
+  /** How many bytes it takes to have the next message, as far as that is known. */
+  #wanted(): number {
+    const [first] = this.#rest
+    if (first === undefined || this.#length < FRAME_BYTES) return FRAME_BYTES
+    if (first.length < FRAME_BYTES) this.#rest = [Buffer.concat(this.#rest, this.#length)]
+    return FRAME_BYTES + (this.#rest[0] as Buffer).readUInt32BE(1)
   }
 }

@@ -4,15 +4,16 @@
  *     etcd://user:password@host1:2379,host2,host3
  *
  * with options as a query: `prefix`; `tls=true`; `ca`, a file with the certificate of the authority; `cert` and `key`,
- * files with a certificate of our own and its key. Not read by `URL`, to which a list of hosts is none. Messages say
- * what is wrong without the URL, which may hold a password.
+ * files with a certificate of our own and its key.
+ *
+ * Node's `URL` cannot read a list of hosts, so this file does. Its errors never quote the URL, which may hold a password.
  */
-import type { User } from './client.ts'
-import type { Endpoint } from './connection.ts'
+import type { EtcdUser } from './client.ts'
+import type { EtcdEndpoint } from './connection.ts'
 
-export interface Target {
-  readonly hosts: readonly Endpoint[]
-  readonly user?: User
+export interface EtcdUrl {
+  readonly hosts: readonly EtcdEndpoint[]
+  readonly user?: EtcdUser
   readonly tls: boolean
   readonly ca?: string
   readonly cert?: string
@@ -25,10 +26,10 @@ const OPTIONS = ['prefix', 'tls', 'ca', 'cert', 'key'] as const
 type Option = (typeof OPTIONS)[number]
 const PORT = 2379
 
-export function parseUrl(url: string): Target {
+export function parseEtcdUrl(url: string): EtcdUrl {
   const { user, hosts, query } = SHAPE.exec(url)?.groups ?? {}
   if (hosts === undefined) throw new TypeError('an etcd URL is etcd://user:password@host1:port,host2:port?option=value')
-  // What is left of an '@' is a secret, wherever it stands: it must not be quoted below.
+  // An '@' too many is part of a password that is not encoded. The errors below must not quote it as a host.
   if (url.split('@').length > (user === undefined ? 1 : 2)) throw unencoded()
   const { tls, ...options } = optionsIn(query)
   if (tls !== undefined && tls !== 'true' && tls !== 'false')
@@ -51,13 +52,13 @@ function decoded(text: string): string {
   }
 }
 
-function userIn(text: string): User {
+function userIn(text: string): EtcdUser {
   const colon = text.indexOf(':')
   if (colon < 1) throw new TypeError('a user in an etcd URL has a name and a password: etcd://user:password@host')
   return { name: decoded(text.slice(0, colon)), password: decoded(text.slice(colon + 1)) }
 }
 
-function hostsIn(text: string): readonly Endpoint[] {
+function hostsIn(text: string): readonly EtcdEndpoint[] {
   return (text === '' ? '127.0.0.1' : text).split(',').map((host) => {
     const found = /^(?<name>\[[^\]]+\]|[^:[\]]+)(?::(?<port>\d{1,5}))?$/.exec(host)?.groups
     if (found?.name === undefined) throw new TypeError(`a host in an etcd URL is host:port; got '${host}'`)

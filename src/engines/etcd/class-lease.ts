@@ -14,8 +14,8 @@
  * Not earlier: a lease is not revoked while anybody lives there, or may live there, or is about to.
  */
 
-import type { CallOptions, EtcdClient } from '../../clients/etcd/client.ts'
-import { RpcError, STATUS } from '../../clients/etcd/rpc-error.ts'
+import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
+import { GRPC_STATUS, RpcError } from '../../clients/etcd/errors.ts'
 import type { Clock } from '../../core/clock.ts'
 
 /** A keep-alive that was answered, and does not count yet. */
@@ -97,7 +97,7 @@ export class ClassLeases {
   }
 
   /** A lease for this ttl that was kept alive now. */
-  async renewed(ttlMs: number, options: CallOptions = {}): Promise<ClassLease> {
+  async renewed(ttlMs: number, options: EtcdCallOptions = {}): Promise<ClassLease> {
     const seconds = secondsOf(ttlMs)
     // One that has ended is in use no more, and others may have had the next one granted by the time we hear of it.
     for (let lease = this.#leases.get(seconds); lease !== undefined; lease = this.#leases.get(seconds)) {
@@ -107,7 +107,7 @@ export class ClassLeases {
   }
 
   /** Whether it lives. */
-  async keepAlive(lease: ClassLease, options: CallOptions = {}): Promise<boolean> {
+  async keepAlive(lease: ClassLease, options: EtcdCallOptions = {}): Promise<boolean> {
     const sentAt = this.#clock.now()
     const { seconds, header } = await this.#client.keepAlive(lease.id, options)
     if (seconds === 0) {
@@ -178,7 +178,9 @@ export class ClassLeases {
   /** One at a time, for whoever wants it: so it is nobody's to give up. */
   #grant(seconds: number): Promise<ClassLease> {
     if (this.#closed)
-      return Promise.reject(new RpcError(STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }))
+      return Promise.reject(
+        new RpcError(GRPC_STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }),
+      )
     const granting =
       this.#granting.get(seconds) ?? this.#grantNow(seconds).finally(() => this.#granting.delete(seconds))
     this.#granting.set(seconds, granting)

@@ -4,8 +4,8 @@
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
-import type { DeletionAnswer } from '../../clients/etcd/messages.ts'
-import { Watches } from '../../clients/etcd/watches.ts'
+import type { DeleteResponse } from '../../clients/etcd/messages.ts'
+import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
@@ -75,7 +75,7 @@ export class EtcdLines implements EtcdEngine {
   readonly #names: Names
   readonly #leases: ClassLeases
   readonly #entries: Entries
-  readonly #watches: Watches
+  readonly #watches: WatchStream
   readonly #observing: Observing
   readonly #lookout: Lookout
   readonly #seals: Seals
@@ -89,7 +89,7 @@ export class EtcdLines implements EtcdEngine {
     this.#names = names
     this.#leases = new ClassLeases(client, clock)
     this.#entries = new Entries(this.#leases, clock)
-    this.#watches = new Watches(client, clock)
+    this.#watches = new WatchStream(client, clock)
     this.#observing = { watches: this.#watches, names, clock }
     this.#lookout = new Lookout({
       client,
@@ -140,7 +140,7 @@ export class EtcdLines implements EtcdEngine {
       )
       const left: boolean[] = []
       for (const [index, { key, id }] of places.entries()) {
-        const [before] = deletions[index]?.before ?? []
+        const [before] = deletions[index]?.prevKvs ?? []
         left.push(before !== undefined || (await this.#leaveByAnotherName(key, id, names[index] === id)))
         // What did not live under our lease may have been sealed, and a seal is of no use without its entry.
         if (before !== undefined && before.lease !== known[index]?.lease.id)
@@ -163,12 +163,12 @@ export class EtcdLines implements EtcdEngine {
     return await this.#seals.takeOut(key, id)
   }
 
-  async #delete(entries: readonly string[]): Promise<readonly (DeletionAnswer | undefined)[]> {
+  async #delete(entries: readonly string[]): Promise<readonly (DeleteResponse | undefined)[]> {
     const [only] = entries
     // As a transaction it would cost a tenth more.
-    if (entries.length === 1 && only !== undefined) return [await this.#client.delete({ key: only, telling: true })]
-    const { answers } = await this.#client.txn({ success: entries.map((key) => ({ delete: { key, telling: true } })) })
-    return answers.map(({ deletion }) => deletion)
+    if (entries.length === 1 && only !== undefined) return [await this.#client.delete({ key: only, prevKv: true })]
+    const { responses } = await this.#client.txn({ success: entries.map((key) => ({ delete: { key, prevKv: true } })) })
+    return responses.map(({ deletion }) => deletion)
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {

@@ -12,7 +12,15 @@
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
-import type { Compare, Header, Keys, Op, Range, Txn, TxnAnswer } from '../../clients/etcd/messages.ts'
+import type {
+  Compare,
+  KeyRange,
+  RangeRequest,
+  RequestOp,
+  ResponseHeader,
+  TxnRequest,
+  TxnResponse,
+} from '../../clients/etcd/messages.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
@@ -45,7 +53,7 @@ export const LINE_BOUND = 1_000
 
 const isAbsent = (key: string): Compare => ({ key, target: 'create', result: 'equal', value: 0n })
 
-const nobodyIn = ({ key, end }: Required<Keys>): Compare => ({
+const nobodyIn = ({ key, end }: Required<KeyRange>): Compare => ({
   key,
   end,
   target: 'version',
@@ -61,7 +69,7 @@ interface Asked {
   readonly name: string
 }
 
-type Answered = { readonly answer: TxnAnswer; readonly header: Header }
+type Answered = { readonly answer: TxnResponse; readonly header: ResponseHeader }
 
 export class Entering {
   readonly #at: Workplace
@@ -158,7 +166,7 @@ export class Entering {
 
   /** Send transactions as one, and see what their coming back says about the leases they use. */
   async #send(
-    txns: readonly Txn[],
+    txns: readonly TxnRequest[],
     asked: readonly Asked[],
     used: readonly ClassLease[],
   ): Promise<readonly Answered[]> {
@@ -170,7 +178,7 @@ export class Entering {
       const { header } = answer
       for (const [index, lease] of used.entries()) lease.confirm(unconfirmed[index], header.term)
       if (txns.length === 1) return [{ answer, header }]
-      return answer.answers.map(({ txn }) => ({ answer: txn as TxnAnswer, header }))
+      return answer.responses.map(({ txn }) => ({ answer: txn as TxnResponse, header }))
     } catch (error) {
       // They may be there, or arrive late. Their owner asks again, or takes them out; until then, nobody keeps them
       // alive.
@@ -185,12 +193,12 @@ export class Entering {
     this.#at.leases.taint(lease)
   }
 
-  #asTxn(asked: Asked): Txn {
+  #asTxn(asked: Asked): TxnRequest {
     const { claim, name } = asked
     return claim.wait ? this.#entering(asked) : this.#trying(asked, name, nobodyIn(this.#at.names.line(claim.key)))
   }
 
-  #entering({ claim, lease, name }: Asked): Txn {
+  #entering({ claim, lease, name }: Asked): TxnRequest {
     const { names } = this.#at
     const [line, entry, unsealed] = [
       names.line(claim.key),
@@ -198,8 +206,11 @@ export class Entering {
       isAbsent(names.seal(claim.key, claim.id)),
     ]
     const value = written(claim)
-    const put = (key: string): Op => ({ put: { key, value, lease: lease.id } })
-    const behind: Txn = { compare: [isAbsent(entry), unsealed], success: [put(entry), { range: front(line, claim) }] }
+    const put = (key: string): RequestOp => ({ put: { key, value, lease: lease.id } })
+    const behind: TxnRequest = {
+      compare: [isAbsent(entry), unsealed],
+      success: [put(entry), { range: front(line, claim) }],
+    }
     return {
       compare: [nobodyIn(line), unsealed],
       success: [put(names.entry(claim.key, name))],
@@ -207,7 +218,7 @@ export class Entering {
     }
   }
 
-  #trying({ claim, lease }: Asked, name: string, unless: Compare): Txn {
+  #trying({ claim, lease }: Asked, name: string, unless: Compare): TxnRequest {
     const { names } = this.#at
     const [line, entry, seal] = [
       names.line(claim.key),
@@ -231,7 +242,7 @@ export class Entering {
     const { claim } = asked
     const { answer, header } = answered
     if (!claim.wait) return await this.#tried(asked, answered, startedAt)
-    const behind = answer.answers[0]?.txn
+    const behind = answer.responses[0]?.txn
     if (behind?.succeeded !== true) return await this.#at.renewOne(claim)
     const front = frontIn(behind, 1)
     if (twinOf(claim, front) === undefined) return await this.#entered(asked, front, header.revision, startedAt)
@@ -246,8 +257,8 @@ export class Entering {
     let { answer, header } = answered
     for (let attempt = 1; ; attempt += 1) {
       const front = frontIn(answer, 0)
-      const there = answer.answers[1]?.range?.count !== 0 || twinOf(claim, front) !== undefined
-      if (there || answer.answers[2]?.range?.count !== 0) return await this.#at.renewOne(claim)
+      const there = answer.responses[1]?.range?.count !== 0 || twinOf(claim, front) !== undefined
+      if (there || answer.responses[2]?.range?.count !== 0) return await this.#at.renewOne(claim)
       const room = front.count === front.seats.length && heldCount([...front.seats, claim]) > front.count
       if (!room || attempt > LOOKS) return { state: 'busy', ahead: front.count }
       const unchanged: Compare = {
@@ -295,7 +306,7 @@ export class Entering {
 }
 
 /** As much of the line as it takes to know whether it holds. */
-function front({ key, end }: Required<Keys>, { limit }: Claim): Range {
+function front({ key, end }: Required<KeyRange>, { limit }: Claim): RangeRequest {
   return { key, end, oldestFirst: true, limit: limit > LINE_BOUND ? 0 : Math.max(FRONT, limit) }
 }
 
@@ -320,6 +331,6 @@ function twinOf({ id }: Claim, { seats }: Front): Seat | undefined {
   return seats.find((seat) => seat.id === id && seat.name !== id)
 }
 
-function frontIn({ answers }: TxnAnswer, index: number): Front {
-  return frontOf(answers[index]?.range ?? { kvs: [], count: 0 })
+function frontIn({ responses }: TxnResponse, index: number): Front {
+  return frontOf(responses[index]?.range ?? { kvs: [], count: 0 })
 }

@@ -1,6 +1,6 @@
 /** What went wrong, as the core wants it. What gRPC and etcd mean by it is in transport/rpc-error.ts. */
 
-import { RpcError, STATUS } from '../../clients/etcd/rpc-error.ts'
+import { GRPC_STATUS, RpcError } from '../../clients/etcd/errors.ts'
 import { EngineError } from '../../core/errors.ts'
 
 export const ENGINE = 'etcd'
@@ -16,7 +16,7 @@ export function fault(error: unknown, { sent = true }: { readonly sent?: boolean
 
 /** Something was to be put under a lease that is no more. Nothing of the transaction was done. */
 export function isLeaseGone(error: unknown): boolean {
-  return error instanceof RpcError && error.status === STATUS.notFound && error.message.includes('lease')
+  return error instanceof RpcError && error.status === GRPC_STATUS.notFound && error.message.includes('lease')
 }
 
 /** What stands in one of our lines, and cannot be read. */

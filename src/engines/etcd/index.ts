@@ -5,8 +5,8 @@
  * class-lease.ts (what keeps it alive, and when that is believed), lookout.ts (how a waiter hears), engine.ts.
  */
 
-export type { User } from '../../clients/etcd/client.ts'
-export type { Endpoint, Tls } from '../../clients/etcd/connection.ts'
+export type { EtcdUser } from '../../clients/etcd/client.ts'
+export type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 export type { EtcdFinding } from './diagnose.ts'
 export type { EtcdEngine, Fence, HeldLease } from './engine.ts'
 export { openEtcd } from './open.ts'

@@ -1,7 +1,7 @@
 /** Looking at lines: who is in one, which ones there are, and word of a change for those who only watch. */
 
 import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
-import type { Watches } from '../../clients/etcd/watches.ts'
+import type { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
@@ -62,7 +62,7 @@ function summary(key: string, seats: Seat[]): LineSummary {
 }
 
 export interface Observing {
-  readonly watches: Watches
+  readonly watches: WatchStream
   readonly names: Names
   readonly clock: Clock
 }

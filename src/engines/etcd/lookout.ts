@@ -12,7 +12,7 @@
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { WatchEvent } from '../../clients/etcd/messages.ts'
-import type { Watches } from '../../clients/etcd/watches.ts'
+import type { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { News } from '../../core/engine.ts'
 import type { Mine } from './mine.ts'
 import type { Names } from './names.ts'
@@ -37,7 +37,7 @@ interface Waited {
 
 export interface LookoutSetup {
   readonly client: EtcdClient
-  readonly watches: Watches
+  readonly watches: WatchStream
   readonly names: Names
   readonly tell: (news: News) => void
   readonly now: () => number

@@ -11,7 +11,7 @@
  * In a key, `/` is written `%2F` and `%` is written `%25`, and nothing else is changed. So no line is a part of
  * another, lines whose keys begin alike stand together, and a person with etcdctl can read them.
  */
-import type { Keys } from '../../clients/etcd/messages.ts'
+import type { KeyRange } from '../../clients/etcd/messages.ts'
 
 /** The character after `/`: all that begins with `a/` comes before `a0`. */
 const AFTER_SLASH = '0'
@@ -37,13 +37,13 @@ export class Names {
   }
 
   /** Every entry of one line. */
-  line(key: string): Required<Keys> {
+  line(key: string): Required<KeyRange> {
     const line = this.#lines + encoded(key)
     return { key: `${line}/`, end: line + AFTER_SLASH }
   }
 
   /** Every entry of every line whose key begins so, and what comes after them. */
-  lines(prefix: string): Required<Keys> {
+  lines(prefix: string): Required<KeyRange> {
     return { key: this.#lines + encoded(prefix), end: this.#lines.slice(0, -1) + AFTER_SLASH }
   }
 

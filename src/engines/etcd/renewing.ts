@@ -8,8 +8,8 @@
  * given up and arrives late moves nothing.
  */
 
-import type { CallOptions } from '../../clients/etcd/client.ts'
-import { type Header, NO_HEADER, type Op } from '../../clients/etcd/messages.ts'
+import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
+import { NO_HEADER, type RequestOp, type ResponseHeader } from '../../clients/etcd/messages.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import type { ClassLease } from './class-lease.ts'
 import type { Workplace } from './entering.ts'
@@ -37,7 +37,7 @@ interface Sight {
 
 /** What was read, at one moment. */
 interface Reading {
-  readonly header: Header
+  readonly header: ResponseHeader
   readonly own: Map<string, Seat>
   readonly fronts: ReadonlyMap<string, Sight>
 }
@@ -53,7 +53,7 @@ export class Renewing {
     this.#seals = seals
   }
 
-  async renew(places: readonly Place[], options: CallOptions): Promise<readonly Standing[]> {
+  async renew(places: readonly Place[], options: EtcdCallOptions): Promise<readonly Standing[]> {
     const startedAt = this.#at.clock.now()
     // One keep-alive for all parts, unless one of them has to try again.
     const leaseFor = this.#keepingAlive(options)
@@ -66,7 +66,7 @@ export class Renewing {
     return (await Promise.all(parts)).flat()
   }
 
-  #keepingAlive(options: CallOptions): LeaseFor {
+  #keepingAlive(options: EtcdCallOptions): LeaseFor {
     const leases = new Map<number, Promise<ClassLease>>()
     return (ttlMs) => {
       const lease = leases.get(ttlMs) ?? this.#at.leases.renewed(ttlMs, options)
@@ -79,7 +79,7 @@ export class Renewing {
     places: readonly Place[],
     first: LeaseFor,
     startedAt: number,
-    options: CallOptions,
+    options: EtcdCallOptions,
   ): Promise<readonly Standing[]> {
     const { leases } = this.#at
     let leaseFor = first
@@ -112,7 +112,7 @@ export class Renewing {
     places: readonly Place[],
     renewed: readonly Renewed[],
     startedAt: number,
-    options: CallOptions,
+    options: EtcdCallOptions,
   ): Promise<readonly Standing[] | undefined> {
     const used = [...new Set(renewed.map(({ lease }) => lease))]
     const unconfirmed = used.map((lease) => lease.unconfirmed)
@@ -139,28 +139,28 @@ export class Renewing {
     return answers
   }
 
-  async #read(places: readonly Place[], options: CallOptions): Promise<Reading> {
+  async #read(places: readonly Place[], options: EtcdCallOptions): Promise<Reading> {
     const { names, entries, client } = this.#at
     const owns = [
       ...new Map(places.map(({ key, id }) => [id, { key, entry: names.entry(key, entries.get(id)?.name ?? id) }])),
     ]
     const lines = [...new Set(places.filter(({ id }) => entries.get(id)?.held !== true).map(({ key }) => key))]
-    const reads: Op[] = [
-      ...owns.map(([, { entry }]): Op => ({ range: { key: entry } })),
-      ...lines.map((key): Op => ({ range: { ...names.line(key), oldestFirst: true, limit: FRONT } })),
+    const reads: RequestOp[] = [
+      ...owns.map(([, { entry }]): RequestOp => ({ range: { key: entry } })),
+      ...lines.map((key): RequestOp => ({ range: { ...names.line(key), oldestFirst: true, limit: FRONT } })),
     ]
     if (reads.length === 0) return { header: NO_HEADER, own: new Map(), fronts: new Map() }
-    const { header, answers } = await client.txn({ success: reads }, options)
+    const { header, responses } = await client.txn({ success: reads }, options)
     const fronts = new Map<string, Sight>()
     for (const [index, key] of lines.entries()) {
-      const front = frontOf(answers[owns.length + index]?.range ?? { kvs: [], count: 0 })
+      const front = frontOf(responses[owns.length + index]?.range ?? { kvs: [], count: 0 })
       // Where all that was read holds, others who hold may stand behind it.
       const enough = front.held < front.seats.length || front.count === front.seats.length
       fronts.set(key, enough ? { front, revision: header.revision } : await this.#wholeLine(key, options))
     }
     const own = new Map<string, Seat>()
     for (const [index, [id, { key }]] of owns.entries()) {
-      const kv = answers[index]?.range?.kvs[0]
+      const kv = responses[index]?.range?.kvs[0]
       // Whoever entered an empty line stands in front, by a name that we may not know. Should it be there twice, after
       // two enters that were never answered, the older one counts.
       const ahead = fronts.get(key)?.front.seats.find((one) => one.id === id)
@@ -172,14 +172,14 @@ export class Renewing {
     return { header, own, fronts }
   }
 
-  async #wholeLine(key: string, options: CallOptions): Promise<Sight> {
+  async #wholeLine(key: string, options: EtcdCallOptions): Promise<Sight> {
     const answer = await this.#at.client.range({ ...this.#at.names.line(key), oldestFirst: true }, options)
     return { front: frontOf(answer), revision: answer.header.revision }
   }
 
   /** Those who live under another lease, unless they have changed since they were read, or are sealed. */
-  async #move(renewed: readonly Renewed[], { own }: Reading, options: CallOptions): Promise<void> {
-    const moves = new Map<string, { readonly to: ClassLease; readonly op: Op; readonly seat: Seat }>()
+  async #move(renewed: readonly Renewed[], { own }: Reading, options: EtcdCallOptions): Promise<void> {
+    const moves = new Map<string, { readonly to: ClassLease; readonly op: RequestOp; readonly seat: Seat }>()
     for (const { place, lease: to } of renewed) {
       const seat = own.get(place.id)
       if (seat === undefined || seat.lease === to.id) continue
@@ -191,19 +191,21 @@ export class Renewing {
         result: 'equal',
         value: 0n,
       } as const
-      const op: Op = { txn: { compare: [unchanged, unsealed], success: [{ put: { key: entry, lease: to.id } }] } }
+      const op: RequestOp = {
+        txn: { compare: [unchanged, unsealed], success: [{ put: { key: entry, lease: to.id } }] },
+      }
       moves.set(place.id, { to, op, seat })
     }
     if (moves.size === 0) return
     // From now on it may live there, whether we are told or not.
     for (const [id, { to }] of moves) to.tenants.add(id)
-    const { answers } = await this.#at.client.txn({ success: [...moves.values()].map(({ op }) => op) }, options)
+    const { responses } = await this.#at.client.txn({ success: [...moves.values()].map(({ op }) => op) }, options)
     for (const [index, [id, { to, seat }]] of [...moves].entries()) {
-      if (answers[index]?.txn?.succeeded === true) own.set(id, { ...seat, lease: to.id })
+      if (responses[index]?.txn?.succeeded === true) own.set(id, { ...seat, lease: to.id })
     }
   }
 
-  async #standing(renewed: Renewed, reading: Reading, startedAt: number, options: CallOptions): Promise<Standing> {
+  async #standing(renewed: Renewed, reading: Reading, startedAt: number, options: EtcdCallOptions): Promise<Standing> {
     const { place, lease } = renewed
     const { key, id, ttlMs } = place
     const { entries, lookout } = this.#at
@@ -244,7 +246,7 @@ export class Renewing {
     const givenUp = this.#at.entries.givenUp(lease)
     for (let from = 0; from < givenUp.length; from += PLACES_AT_ONCE) {
       const some = givenUp.slice(from, from + PLACES_AT_ONCE)
-      const deletions = some.map(({ key, name, token }): Op => {
+      const deletions = some.map(({ key, name, token }): RequestOp => {
         const entry = this.#at.names.entry(key, name)
         return {
           txn: {

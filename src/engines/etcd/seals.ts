@@ -6,7 +6,7 @@
  * so. `outlives`: its owner has left it to stand for a while without its process.
  */
 
-import type { CallOptions } from '../../clients/etcd/client.ts'
+import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import type { Compare } from '../../clients/etcd/messages.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
@@ -29,7 +29,7 @@ export class Seals {
   }
 
   /** Where an entry stands that does not live under a lease of ours, or not at all. */
-  async standing(place: Place, own: Seat | undefined, options: CallOptions): Promise<Standing> {
+  async standing(place: Place, own: Seat | undefined, options: EtcdCallOptions): Promise<Standing> {
     const kind = await this.#kindOf(place.key, place.id, options)
     if (kind === 'evicted') return EVICTED
     if (own === undefined) return GONE
@@ -39,7 +39,7 @@ export class Seals {
   }
 
   /** It lives as long as this lease does. */
-  async #under(lease: bigint, { key, id, ttlMs }: Place, options: CallOptions): Promise<Standing> {
+  async #under(lease: bigint, { key, id, ttlMs }: Place, options: EtcdCallOptions): Promise<Standing> {
     const front = await this.#at.client.range({ ...this.#at.names.line(key), oldestFirst: true }, options)
     const seats = front.kvs.map(seatOf)
     const place = seats.findIndex((seat) => seat.id === id)
@@ -52,7 +52,7 @@ export class Seals {
   }
 
   /** Let it stand for its ttl from now, without us. */
-  async outlive(place: Place, options: CallOptions): Promise<Standing> {
+  async outlive(place: Place, options: EtcdCallOptions): Promise<Standing> {
     const { client, names, entries } = this.#at
     const { key, id, ttlMs } = place
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
@@ -107,10 +107,16 @@ export class Seals {
   }
 
   /**
-   * Put the entry and its seal under a lease of their own: answers which. Undefined: the entry has changed since it was
+   * PutRequest the entry and its seal under a lease of their own: answers which. Undefined: the entry has changed since it was
    * read.
    */
-  async #seal(key: string, seat: Seat, kind: Kind, seconds: number, options: CallOptions): Promise<bigint | undefined> {
+  async #seal(
+    key: string,
+    seat: Seat,
+    kind: Kind,
+    seconds: number,
+    options: EtcdCallOptions,
+  ): Promise<bigint | undefined> {
     const { client, names } = this.#at
     const { lease } = await client.grant(seconds, options)
     const entry = names.entry(key, seat.name)
@@ -133,7 +139,7 @@ export class Seals {
     return succeeded
   }
 
-  async #kindOf(key: string, id: string, options: CallOptions): Promise<string | undefined> {
+  async #kindOf(key: string, id: string, options: EtcdCallOptions): Promise<string | undefined> {
     const { kvs } = await this.#at.client.range({ key: this.#at.names.seal(key, id) }, options)
     return kvs[0]?.value.toString()
   }

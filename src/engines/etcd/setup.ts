@@ -1,17 +1,17 @@
 /** The options, checked, and the engine they make. */
 
-import { EtcdClient, type User } from '../../clients/etcd/client.ts'
-import type { Endpoint, Tls } from '../../clients/etcd/connection.ts'
+import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'
+import type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type EtcdEngine, EtcdLines } from './engine.ts'
 
 export interface EtcdOptions {
   /** The members, or some of them: whichever answers is used. */
-  readonly endpoints: readonly Endpoint[]
+  readonly endpoints: readonly EtcdEndpoint[]
   /** Where users are known by name and password. */
-  readonly user?: User
+  readonly user?: EtcdUser
   /** With TLS: `{}` for what the system trusts, or the certificates to use. */
-  readonly tls?: Tls
+  readonly tls?: EtcdTls
   /** What comes before every key of ours; `holdfast/` unless given. */
   readonly prefix?: string
   /** For tests: where time comes from. */

@@ -3,7 +3,7 @@
  * its token, is the revision that created it.
  */
 
-import type { KeyValue, RangeAnswer } from '../../clients/etcd/messages.ts'
+import type { KeyValue, RangeResponse } from '../../clients/etcd/messages.ts'
 import type { Claim } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
 import { unreadable } from './errors.ts'
@@ -63,7 +63,7 @@ function parsed(key: string, value: Buffer): Record<string, unknown> {
 }
 
 /** From a range that came oldest first. */
-export function frontOf({ kvs, count }: RangeAnswer): Front {
+export function frontOf({ kvs, count }: RangeResponse): Front {
   const seats = kvs.map(seatOf)
   return { seats, held: heldCount(seats), count }
 }

@@ -1,60 +1,62 @@
 /**
- * Watches: one stream for all of them, made when the first one is wanted.
+ * All watches of a client, on one stream. The stream is made for the first watch.
  *
- * A stream that breaks is made anew, on whichever member answers, and every watch goes on from the revision it has come
- * to: nothing is missed, and nothing is told twice. Only where the server has compacted that revision away is the
- * watcher told that it has missed something.
+ * A stream that breaks is made anew, on any member that answers. Every watch then goes on from the revision that it has
+ * come to: no event is missed, and none is told twice. Only where the server has compacted that revision away is the
+ * handler told that it has missed something.
  *
- * A server with users answers a watch that it refuses as if it were created and canceled at once, and newer ones
- * without saying which: they answer in the order in which they were asked. It may be that the token of the stream is
- * too old, so it is asked again, on another stream and with another token, before the watcher is told.
+ * A server with users answers a watch that it refuses as if it were created and cancelled at once. Newer servers do not
+ * say which watch that is, but they answer in the order of the requests. The reason may be that the token of the stream
+ * is too old. So the watch is requested again, on another stream with another token, before its handler is told.
  */
 import { type Chance, type Clock, systemChance, type Timer } from '../../core/clock.ts'
 import type { AuthorizedStream, EtcdClient } from './client.ts'
-import { type Keys, readWatch, type WatchAnswer, type WatchEvent, watchCancelation, watchCreation } from './messages.ts'
-import { Reader } from './proto.ts'
-import { RpcError, STATUS } from './rpc-error.ts'
+import { GRPC_STATUS, RpcError } from './errors.ts'
+import {
+  readWatch,
+  type WatchCreateRequest,
+  type WatchEvent,
+  type WatchResponse,
+  watchCancelRequest,
+  watchCreateRequest,
+} from './messages.ts'
+import { ProtoReader } from './proto.ts'
 
-export interface WatchRequest extends Keys {
-  /** 0: from now on. */
-  readonly fromRevision: bigint
-  /** Only what is deleted. */
-  readonly deletesOnly: boolean
-}
+export type WatchRequest = Omit<WatchCreateRequest, 'watch'>
 
-export interface Watcher {
-  /** All that one revision changed comes at once. */
+export interface WatchHandler {
+  /** All changes of one revision come together. */
   changed(events: readonly WatchEvent[]): void
-  /** What was asked for is no longer known to the server, and the watch is over: look for yourself. */
+  /** The server has compacted away what this watch has missed, and the watch is over: read the keys. */
   compacted(): void
-  /** From this revision on nothing is missed. Once for each stream. */
+  /** From this revision on no event is missed. Called once for each stream. */
   created?(revision: bigint): void
-  /** The server does not let us, and the watch is over. */
+  /** The server refuses the watch, and it is over. */
   refused(error: RpcError): void
 }
 
 interface Watch extends WatchRequest {
-  readonly watcher: Watcher
+  readonly handler: WatchHandler
   fromRevision: bigint
   /** How often in a row it was refused. */
   refusals: number
 }
 
-/** A token that is new, and too old at once, is bad luck; to have it more often is to have no right. */
+/** A new token can be too old at once, by bad luck. After three refusals in a row the user has no right to watch. */
 const REFUSALS = 3
-/** What some servers put before a reason. */
+/** What some servers write before a reason. */
 const GRPC_WORDS = /^rpc error: code = \w+ desc = /
 const RETRY_FIRST_MS = 20
 const RETRY_LONGEST_MS = 1_000
 
-export class Watches {
+export class WatchStream {
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #chance: Chance
   readonly #watches = new Map<number, Watch>()
-  /** Those of which the server has not said yet whether they are created, in the order in which it was asked. */
-  #asked: number[] = []
-  /** Something was refused on this stream: when all of them are answered, there is to be another one. */
+  /** The watches that were requested on this stream and not answered yet, in order. */
+  #requested: number[] = []
+  /** The server refused a watch on this stream. When all its requests are answered, the next stream takes its place. */
   #distrusted = false
   #stream: AuthorizedStream | undefined
   #opening = false
@@ -69,22 +71,22 @@ export class Watches {
     this.#chance = chance
   }
 
-  /** How many there are. */
+  /** How many watches there are. */
   get size(): number {
     return this.#watches.size
   }
 
-  /** Begin. Answers how to end it. */
-  add(request: WatchRequest, watcher: Watcher): () => void {
+  /** Begin a watch. Returns the function that ends it. */
+  add(request: WatchRequest, handler: WatchHandler): () => void {
     this.#last += 1
     const id = this.#last
-    const watch = { ...request, watcher, refusals: 0 }
+    const watch = { ...request, handler, refusals: 0 }
     this.#watches.set(id, watch)
     if (this.#stream === undefined) this.#open()
-    // One that is about to be given up would refuse it, too: the next one creates it.
+    // A stream with a bad token would refuse this watch, too: the next stream creates it.
     else if (!this.#distrusted) this.#create(this.#stream, id, watch)
     return () => {
-      if (this.#watches.delete(id)) this.#stream?.send(watchCancelation(id))
+      if (this.#watches.delete(id)) this.#stream?.send(watchCancelRequest(id))
     }
   }
 
@@ -97,30 +99,32 @@ export class Watches {
   }
 
   #create(stream: AuthorizedStream, id: number, { key, end, fromRevision, deletesOnly }: Watch): void {
-    this.#asked.push(id)
-    stream.send(watchCreation({ key, ...(end === undefined ? {} : { end }), watch: id, fromRevision, deletesOnly }))
+    this.#requested.push(id)
+    stream.send(
+      watchCreateRequest({ key, ...(end === undefined ? {} : { end }), watch: id, fromRevision, deletesOnly }),
+    )
   }
 
   #open(): void {
     if (this.#opening || this.#retry !== undefined || this.#stopped) return
     this.#opening = true
-    let mine: AuthorizedStream | undefined
+    let opened: AuthorizedStream | undefined
     const begun = this.#client.stream('/etcdserverpb.Watch/Watch', {
       message: (bytes) => {
-        // What one has still to say that was given up is said again by the next one.
-        if (this.#stream === mine) this.#hear(readWatch(new Reader(bytes)))
+        // The server repeats on the next stream what it says late on one that was given up.
+        if (this.#stream === opened) this.#hear(readWatch(new ProtoReader(bytes)))
       },
       ended: () => {
-        if (this.#stream === mine) this.#broken()
+        if (this.#stream === opened) this.#broken()
       },
     })
     begun.then(
       (stream) => {
-        mine = stream
+        opened = stream
         this.#opening = false
         if (this.#stopped) return stream.close()
         this.#stream = stream
-        this.#asked = []
+        this.#requested = []
         this.#distrusted = false
         for (const [id, watch] of this.#watches) this.#create(stream, id, watch)
       },
@@ -142,27 +146,27 @@ export class Watches {
     })
   }
 
-  #hear(answer: WatchAnswer): void {
+  #hear(answer: WatchResponse): void {
     const id = answer.created ? this.#answered(answer.watch) : answer.watch
     const watch = this.#watches.get(id)
     if (watch !== undefined && answer.canceled) this.#canceled(id, watch, answer)
     else if (watch !== undefined) this.#goOn(watch, answer)
-    if (!this.#distrusted || this.#asked.length > 0) return
+    if (!this.#distrusted || this.#requested.length > 0) return
     this.#stream?.distrust()
     this.#stream?.close()
     this.#broken()
   }
 
-  /** Which one it is that was created, or refused: where no id is said, the one that was asked for first. */
+  /** The watch that was created or refused. Where the server names none, it is the one that was requested first. */
   #answered(said: number): number {
-    const place = said < 0 ? 0 : this.#asked.indexOf(said)
-    return place < 0 ? said : (this.#asked.splice(place, 1)[0] ?? said)
+    const place = said < 0 ? 0 : this.#requested.indexOf(said)
+    return place < 0 ? said : (this.#requested.splice(place, 1)[0] ?? said)
   }
 
-  #canceled(id: number, watch: Watch, { compactRevision, reason }: WatchAnswer): void {
+  #canceled(id: number, watch: Watch, { compactRevision, reason }: WatchResponse): void {
     if (compactRevision > 0n) {
       this.#watches.delete(id)
-      watch.watcher.compacted()
+      watch.handler.compacted()
       return
     }
     watch.refusals += 1
@@ -170,21 +174,21 @@ export class Watches {
     if (watch.refusals < REFUSALS) return
     this.#watches.delete(id)
     const why = reason.replace(GRPC_WORDS, '') || 'it does not say why'
-    watch.watcher.refused(new RpcError(STATUS.permissionDenied, `the server does not let us watch this: ${why}`))
+    watch.handler.refused(new RpcError(GRPC_STATUS.permissionDenied, `the server does not let us watch this: ${why}`))
   }
 
-  #goOn(watch: Watch, { created, events, header }: WatchAnswer): void {
+  #goOn(watch: Watch, { created, events, header }: WatchResponse): void {
     this.#failures = 0
     watch.refusals = 0
     if (created) {
       if (watch.fromRevision === 0n) watch.fromRevision = header.revision + 1n
-      watch.watcher.created?.(header.revision)
+      watch.handler.created?.(header.revision)
     }
-    // After a change of members, some may be told again.
+    // After a change of members the server may repeat events.
     const fresh = events.filter(({ kv }) => kv.modRevision >= watch.fromRevision)
     const last = fresh.at(-1)
     if (last === undefined) return
     watch.fromRevision = last.kv.modRevision + 1n
-    watch.watcher.changed(fresh)
+    watch.handler.changed(fresh)
   }
 }

@@ -1,33 +1,33 @@
 /** Whether a member of etcd lives: one that says nothing does not; one whose answer we had no time to read does. */
 import { expect, test, vi } from 'vitest'
-import { Pulse } from '../../src/clients/etcd/pulse.ts'
-import { RpcError, STATUS } from '../../src/clients/etcd/rpc-error.ts'
+import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
+import { LivenessCheck } from '../../src/clients/etcd/liveness.ts'
 import { fakeClock } from '../../src/testing.ts'
 
-function patient(): {
+function checked(): {
   readonly clock: ReturnType<typeof fakeClock>
   readonly dead: () => void
   readonly pongs: (() => void)[]
-  pulse: Pulse
+  liveness: LivenessCheck
 } {
   const clock = fakeClock()
   const dead = vi.fn()
   const pongs: (() => void)[] = []
-  const pulse = new Pulse(clock, { expects: () => 'calls', ping: (pong) => void pongs.push(pong), dead })
-  pulse.begin()
-  pulse.watch()
-  return { clock, dead, pongs, pulse }
+  const liveness = new LivenessCheck(clock, { expects: () => 'calls', ping: (pong) => void pongs.push(pong), dead })
+  liveness.begin()
+  liveness.watch()
+  return { clock, dead, pongs, liveness }
 }
 
 test('one that gives no sign of life is dead', async () => {
-  const { clock, dead, pongs } = patient()
+  const { clock, dead, pongs } = checked()
   await clock.advance(2_000)
   expect(pongs).toHaveLength(1)
   expect(dead).toHaveBeenCalledTimes(1)
 })
 
 test('one whose sign of life lay unread while we were busy is not', async () => {
-  const { clock, dead, pongs } = patient()
+  const { clock, dead, pongs } = checked()
   await clock.advance(500)
   expect(pongs).toHaveLength(1)
   clock.stall(2_000)
@@ -39,9 +39,9 @@ test('one whose sign of life lay unread while we were busy is not', async () => 
 })
 
 test('an answer is a sign of life', async () => {
-  const { clock, dead, pulse } = patient()
+  const { clock, dead, liveness } = checked()
   await clock.advance(500)
-  pulse.answered()
+  liveness.answered()
   await clock.advance(900)
   expect(dead).not.toHaveBeenCalled()
 })
@@ -53,22 +53,22 @@ test('what could not be stored for want of space may have been; what was too muc
 
 test('a token that is older than users and roles is not bad for good; to have no right, or no user, is', () => {
   for (const message of ['etcdserver: invalid auth token', 'etcdserver: revision of auth store is old']) {
-    expect(new RpcError(STATUS.unauthenticated, message)).toMatchObject({
+    expect(new RpcError(GRPC_STATUS.unauthenticated, message)).toMatchObject({
       lasting: false,
       tokenRejected: true,
       refused: true,
     })
-    expect(new RpcError(STATUS.invalidArgument, message)).toMatchObject({
+    expect(new RpcError(GRPC_STATUS.invalidArgument, message)).toMatchObject({
       lasting: false,
       tokenRejected: true,
       refused: true,
     })
   }
-  expect(new RpcError(STATUS.invalidArgument, 'etcdserver: user name is empty')).toMatchObject({
+  expect(new RpcError(GRPC_STATUS.invalidArgument, 'etcdserver: user name is empty')).toMatchObject({
     lasting: true,
     tokenRejected: true,
   })
-  expect(new RpcError(STATUS.permissionDenied, 'etcdserver: permission denied')).toMatchObject({
+  expect(new RpcError(GRPC_STATUS.permissionDenied, 'etcdserver: permission denied')).toMatchObject({
     lasting: true,
     tokenRejected: false,
   })

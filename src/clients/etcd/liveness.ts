@@ -1,52 +1,53 @@
 /**
- * Whether the other side lives. While something is expected of it and nothing is heard, it is asked for a sign of life,
- * and given up if there is none.
+ * Whether the server at the other end of a connection lives. While it has something to answer and says nothing, it is
+ * pinged. If it does not answer the ping either, it is taken for dead.
  *
- * One timer looks after all that is expected. It is left standing when an answer comes, for the next one, so that a
- * call costs no timer.
+ * One timer serves all calls of the connection. It is not cancelled when an answer comes: the next call uses it, too, so
+ * that a call costs no timer.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 
-/** With a call open and nothing heard for this long, ask for a sign of life. */
+/** With a call open and nothing heard for this long, ping. */
 const QUIET_MS = 400
-/** It has this long to give one. */
+/** How long the server has to answer a ping. */
 const PONG_MS = 600
-/** The same where only a stream is open. */
+/** As QUIET_MS, where only streams are open. */
 const IDLE_MS = 10_000
-/** etcd takes more than two pings within 5 s, without an answer of its own in between, for an attack. */
+/** etcd takes more than two pings within 5 s for an attack, unless it has answered something in between. */
 const PING_EVERY_MS = 6_000
 
-export interface Patient {
-  /** What it has still to answer. */
+/** The connection that is checked. */
+export interface LivenessPeer {
+  /** What the server has still to answer. */
   expects(): 'calls' | 'streams' | 'nothing'
-  /** Ask for a sign of life. */
+  /** Send a ping, and call `pong` when it is answered. */
   ping(pong: () => void): void
-  /** There was none. */
+  /** The ping was not answered. */
   dead(): void
 }
 
-export class Pulse {
+export class LivenessCheck {
   readonly #clock: Clock
-  readonly #patient: Patient
-  /** Since when nothing was heard that had to be. */
+  readonly #peer: LivenessPeer
+  /** Since when the server has something to answer, and nothing was heard of it. */
   #quietSince: number
-  /** When it last answered something, other than a ping. */
+  /** When it last answered something other than a ping. */
   #answeredAt = Number.NEGATIVE_INFINITY
   #pingedAt = Number.NEGATIVE_INFINITY
   #pinging = false
-  /** It has had its time, and is given one turn of ours more. */
+  /** The time for the ping is over, and the server has one more turn of the event loop. */
   #reminded = false
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
   #stopped = false
 
-  constructor(clock: Clock, patient: Patient) {
+  constructor(clock: Clock, peer: LivenessPeer) {
     this.#clock = clock
-    this.#patient = patient
+    this.#peer = peer
     this.#quietSince = clock.now()
   }
 
-  /** Something is expected, and nothing was before. */
+  /** The server has something to answer, and had nothing before. */
   begin(): void {
     this.#quietSince = this.#clock.now()
   }
@@ -57,7 +58,7 @@ export class Pulse {
     this.#pinging = false
   }
 
-  /** Look when the time has come. */
+  /** Set the timer, if it is not set for early enough. */
   watch(): void {
     const now = this.#clock.now()
     const at = this.#lookAt()
@@ -78,7 +79,7 @@ export class Pulse {
 
   #lookAt(): number {
     if (this.#pinging) return this.#pingedAt + PONG_MS
-    const expected = this.#patient.expects()
+    const expected = this.#peer.expects()
     if (expected === 'nothing') return Number.POSITIVE_INFINITY
     const at = this.#quietSince + (expected === 'calls' ? QUIET_MS : IDLE_MS)
     return this.#answeredAt > this.#pingedAt ? at : Math.max(at, this.#pingedAt + PING_EVERY_MS)
@@ -88,11 +89,11 @@ export class Pulse {
     const now = this.#clock.now()
     if (now >= this.#lookAt()) {
       if (this.#pinging && this.#reminded) {
-        this.#patient.dead()
+        this.#peer.dead()
         return
       }
       if (this.#pinging) {
-        // If it was us who stood still, its answer lies in the socket, and is read before the next timer.
+        // If this process stood still, the answer lies in the socket unread. It is read before the next timer fires.
         this.#reminded = true
         this.watch()
         return
@@ -106,7 +107,7 @@ export class Pulse {
     this.#pingedAt = now
     this.#pinging = true
     this.#reminded = false
-    this.#patient.ping(() => {
+    this.#peer.ping(() => {
       this.#pinging = false
       this.#quietSince = this.#clock.now()
     })

@@ -1,30 +1,31 @@
 /**
- * Several members, one connection: to whichever answers first.
+ * The members of a cluster, and the one connection that is in use: to the member that answers first.
  *
- * When it fails, or does not answer in time, the next member is tried, and while that keeps us waiting, the one after
- * it, all at once in the end: a frozen member and a black hole cost a moment, not a time-out.
+ * When that connection fails, or does not answer in time, the next member is tried. While it keeps us waiting, the one
+ * after it is tried as well, and in the end all of them at once. So a frozen member, or one that cannot be reached, costs
+ * a moment and not a whole time-out.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
-import { Connection, type Endpoint, type Tls } from './connection.ts'
-import { RpcError, STATUS } from './rpc-error.ts'
+import { EtcdConnection, type EtcdEndpoint, type EtcdTls } from './connection.ts'
+import { GRPC_STATUS, RpcError } from './errors.ts'
 
-/** How long one member is waited for before the next one is tried as well. */
+/** How long one member has to answer before the next one is tried as well. */
 const STAGGER_MS = 200
-/** How long all of them are waited for. */
+/** How long all of them together have to answer. */
 const CONNECT_LIMIT_MS = 5_000
 
-export class Endpoints {
-  readonly #endpoints: readonly Endpoint[]
-  readonly #tls: Tls | undefined
+export class EtcdMembers {
+  readonly #endpoints: readonly EtcdEndpoint[]
+  readonly #tls: EtcdTls | undefined
   readonly #clock: Clock
   #next = 0
-  #current: Connection | undefined
-  /** Also those of which nothing more is asked, while they still have something to answer. */
-  readonly #connections = new Set<Connection>()
-  #connecting: Promise<Connection> | undefined
+  #current: EtcdConnection | undefined
+  /** With those that are retired, as long as they have calls to answer. */
+  readonly #connections = new Set<EtcdConnection>()
+  #connecting: Promise<EtcdConnection> | undefined
   #closed = false
 
-  constructor(endpoints: readonly Endpoint[], tls: Tls | undefined, clock: Clock) {
+  constructor(endpoints: readonly EtcdEndpoint[], tls: EtcdTls | undefined, clock: Clock) {
     this.#endpoints = endpoints
     this.#tls = tls
     this.#clock = clock
@@ -34,13 +35,13 @@ export class Endpoints {
     return this.#endpoints.length
   }
 
-  /** The connection that is in use, if there is one; else see `connect`. */
-  get current(): Connection | undefined {
+  /** The connection that is in use, if there is one; `connect` makes one. */
+  get current(): EtcdConnection | undefined {
     return this.#current?.usable === true ? this.#current : undefined
   }
 
   /** Rejects when every member has refused, or none has answered in time. */
-  connect(): Promise<Connection> {
+  connect(): Promise<EtcdConnection> {
     if (this.current !== undefined) return Promise.resolve(this.current)
     if (this.#closed) return Promise.reject(closedError())
     this.#connecting ??= this.#race().finally(() => {
@@ -50,10 +51,10 @@ export class Endpoints {
   }
 
   /**
-   * It has not answered, or cannot: ask another member from now on. With one member there is nobody else; if it is
-   * dead, it is found out.
+   * This member has not answered, or cannot serve: ask another one from now on. With one member there is no other; if
+   * it is dead, its LivenessCheck finds out.
    */
-  doubt(connection: Connection): void {
+  doubt(connection: EtcdConnection): void {
     if (this.#endpoints.length === 1) return
     connection.retire()
     if (this.#current === connection) this.#current = undefined
@@ -64,9 +65,9 @@ export class Endpoints {
     for (const connection of this.#connections) connection.close()
   }
 
-  #race(): Promise<Connection> {
+  #race(): Promise<EtcdConnection> {
     return new Promise((resolve, reject) => {
-      const runners = new Set<Connection>()
+      const attempts = new Set<EtcdConnection>()
       const timers = new Set<Timer>()
       let [over, left, failure]: [boolean, number, unknown] = [false, this.#endpoints.length, undefined]
       const end = (): void => {
@@ -75,15 +76,17 @@ export class Endpoints {
       }
       const fail = (): void => {
         end()
-        for (const runner of runners) runner.close()
+        for (const attempt of attempts) attempt.close()
         reject(
           failure ??
-            new RpcError(STATUS.unavailable, `no member answers within ${CONNECT_LIMIT_MS} ms`, { refused: true }),
+            new RpcError(GRPC_STATUS.unavailable, `connect: no member answers within ${CONNECT_LIMIT_MS} ms`, {
+              refused: true,
+            }),
         )
       }
-      const win = (connection: Connection): void => {
+      const win = (connection: EtcdConnection): void => {
         end()
-        for (const runner of runners) if (runner !== connection) runner.close()
+        for (const attempt of attempts) if (attempt !== connection) attempt.close()
         if (this.#closed) connection.close()
         this.#current = connection
         resolve(connection)
@@ -92,9 +95,9 @@ export class Endpoints {
       const start = (): void => {
         if (over || started === this.#endpoints.length) return
         started += 1
-        const connection = new Connection(this.#endpoints[this.#next] as Endpoint, this.#tls, this.#clock)
+        const connection = new EtcdConnection(this.#endpoints[this.#next] as EtcdEndpoint, this.#tls, this.#clock)
         this.#next = (this.#next + 1) % this.#endpoints.length
-        runners.add(connection)
+        attempts.add(connection)
         this.#connections.add(connection)
         void connection.closed.then(() => this.#connections.delete(connection))
         connection.ready.then(
@@ -116,5 +119,5 @@ export class Endpoints {
 }
 
 function closedError(): RpcError {
-  return new RpcError(STATUS.unavailable, 'the client is closed', { refused: true, lasting: true })
+  return new RpcError(GRPC_STATUS.unavailable, 'the client is closed', { refused: true, lasting: true })
 }
