@@ -1,5 +1,5 @@
 /**
- * Makes the `scripts.ts` of the engines on Redis from the Lua files beside them: what is only for readers is taken out.
+ * Makes each `scripts.ts` from the Lua files beside it: what is only for readers is taken out.
  *
  * The scripts are source files with headers; what is published has them as text, so that nothing has to be found on a
  * disk at run time and bundlers need no settings. `npm run build` comes here first, and a test keeps the two equal.
@@ -9,48 +9,45 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/** By engine: what scripts include, the scripts, and which of them grant. */
-const ENGINES = {
-  redis: {
+/** By folder: what scripts include, the scripts, and which of them grant. */
+const FOLDERS = {
+  'src/engines/redis': {
     parts: ['keys', 'entry', 'line', 'place'],
-    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'fence'],
+    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch'],
     grants: ['enter', 'renew'],
   },
-  redlock: {
+  'src/engines/redlock': {
     parts: ['common'],
     scripts: ['ask', 'raise', 'mend', 'leave', 'retreat', 'look', 'evict'],
     grants: ['ask'],
+  },
+  'src/guards/redis': {
+    parts: [],
+    scripts: ['guarded'],
+    grants: [],
   },
 }
 
 const HEAD = `/** Made by scripts/lua.mjs from lua/*.lua. Read those: they say what is stored, and why. */
 
-export interface Script {
-  /** What EVALSHA calls it: the SHA-1 of the text. */
-  readonly sha: string
-  readonly text: string
-  /** Whether what it answers may be that somebody holds. */
-  readonly grants: boolean
-}
+import type { Script } from '../../clients/redis/script-caller.ts'
 `
 
-const folder = (engine) => join('src', 'engines', engine)
-
 /** The file as it should be. */
-export function generate(engine) {
-  const { parts, scripts } = ENGINES[engine]
-  const texts = parts.map((name) => `const ${name} =\n  ${JSON.stringify(code(engine, name).join('\n'))}\n`)
-  return [HEAD, ...texts, ...scripts.map((name) => declaration(engine, name))].join('\n')
+export function generate(folder) {
+  const { parts, scripts } = FOLDERS[folder]
+  const texts = parts.map((name) => `const ${name} =\n  ${JSON.stringify(code(folder, name).join('\n'))}\n`)
+  return [HEAD, ...texts, ...scripts.map((name) => declaration(folder, name))].join('\n')
 }
 
-function declaration(engine, name) {
+function declaration(folder, name) {
   const pieces = [[]]
-  for (const line of code(engine, name)) {
+  for (const line of code(folder, name)) {
     const [, included] = /^--#include (\w+)$/.exec(line) ?? []
     if (included === undefined) pieces.at(-1).push(line)
     else pieces.push(included, [])
   }
-  const whole = pieces.flatMap((piece) => (typeof piece === 'string' ? code(engine, piece) : piece)).join('\n')
+  const whole = pieces.flatMap((piece) => (typeof piece === 'string' ? code(folder, piece) : piece)).join('\n')
   const texts = pieces
     .filter((piece) => piece.length > 0)
     .map((piece) => (typeof piece === 'string' ? piece : JSON.stringify(piece.join('\n'))))
@@ -61,20 +58,20 @@ function declaration(engine, name) {
     '  text: [',
     ...texts.map((text) => `    ${text},`),
     `  ].join('\\n'),`,
-    `  grants: ${ENGINES[engine].grants.includes(name)},`,
+    `  grants: ${FOLDERS[folder].grants.includes(name)},`,
     '}',
     '',
   ].join('\n')
 }
 
 /** Without comments, empty lines and indentation. */
-function code(engine, name) {
-  const lines = readFileSync(join(folder(engine), 'lua', `${name}.lua`), 'utf8').split('\n')
+function code(folder, name) {
+  const lines = readFileSync(join(folder, 'lua', `${name}.lua`), 'utf8').split('\n')
   return lines
     .map((line) => line.trim())
     .filter((line) => line !== '' && (!line.startsWith('--') || line.startsWith('--#include')))
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  for (const engine of Object.keys(ENGINES)) writeFileSync(join(folder(engine), 'scripts.ts'), generate(engine))
+  for (const folder of Object.keys(FOLDERS)) writeFileSync(join(folder, 'scripts.ts'), generate(folder))
 }

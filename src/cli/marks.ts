@@ -4,6 +4,7 @@
  */
 import { existsSync } from 'node:fs'
 import { defaultUrl } from '../connect.ts'
+import { systemClock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
 import type { Mark } from '../guards/marks.ts'
 import { type Input, UsageError } from './args.ts'
@@ -61,9 +62,10 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   },
   redis: async (url, table) => {
     if (table !== undefined) throw new UsageError('--table: Redis has no tables')
-    const { openWire } = await import('../engines/redis/open.ts')
+    const { openWire } = await import('../clients/redis/connect.ts')
+    const { parseUrl } = await import('../clients/redis/url.ts')
     const { guardOn } = await import('../guards/redis.ts')
-    const guarded = guardOn(await openWire(url))
+    const guarded = guardOn(await openWire(parseUrl(url), systemClock))
     return {
       list: (prefix) => guarded.list(prefix),
       reset: (resource, seen) => guarded.reset(resource, seen),

@@ -14,17 +14,17 @@
  */
 
 import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
-import { ENGINE, fault } from '../clients/redis/errors.ts'
+import { asEngineError, ENGINE } from '../clients/redis/errors.ts'
+import { globEscape, nameOfSuffix, RESERVED, suffixOf } from '../clients/redis/names.ts'
 import { pages } from '../clients/redis/scan.ts'
-import { Caller } from '../clients/redis/script-caller.ts'
+import { ScriptCaller } from '../clients/redis/script-caller.ts'
 import type { RedisWire } from '../clients/redis/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
-import { globEscape, RESERVED, suffixOf } from '../engines/redis/names.ts'
-import { fence } from '../engines/redis/scripts.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import type { Access, Mark } from './marks.ts'
+import { guarded } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis/detect.ts'
 export type { LeaseLike } from './lease-like.ts'
@@ -70,7 +70,7 @@ export function guard({ client }: RedisGuardOptions): RedisGuard {
 }
 
 export function guardOn(wire: RedisWire): RedisGuard {
-  const caller = new Caller(wire, systemClock, undefined)
+  const caller = new ScriptCaller(wire, systemClock)
 
   async function call(
     verb: Access | 'reset',
@@ -82,7 +82,7 @@ export function guardOn(wire: RedisWire): RedisGuard {
     const words = ['', String(keys.length), ...keys, verb, String(token)]
     for (const [name, , ...args] of commands) words.push(String(args.length + 1), name, ...args.map(String))
     const [answer, ...replies] = await caller.call(
-      fence,
+      guarded,
       words,
       keys[0] as string,
       (reply) => reply as readonly unknown[],
@@ -125,7 +125,7 @@ export function guardOn(wire: RedisWire): RedisGuard {
           }
         }
       } catch (error) {
-        throw fault(error)
+        throw asEngineError(error)
       }
       return [...found.values()].sort((a, b) => (a.resource < b.resource ? -1 : 1))
     },
@@ -137,10 +137,8 @@ export function guardOn(wire: RedisWire): RedisGuard {
   }
 }
 
-/** The inverse of `suffixOf`: see engines/redis/names.ts. */
 function resourceAt(key: string): string | undefined {
-  const found = /^hf1:marks(?::\{(.*)\}|\/(.*)|\{[0-9a-z]+\}(.*))$/s.exec(key)
-  return found?.[1] ?? found?.[2] ?? found?.[3]
+  return key.startsWith(PREFIX) ? nameOfSuffix(key.slice(PREFIX.length)) : undefined
 }
 
 function checkCommand(command: Command): void {

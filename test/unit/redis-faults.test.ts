@@ -1,6 +1,6 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
 import { expect, test } from 'vitest'
-import { codeOf, fault, offline } from '../../src/clients/redis/errors.ts'
+import { asEngineError, codeOf, offline } from '../../src/clients/redis/errors.ts'
 import { Claims, renewArguments } from '../../src/engines/redis/requests.ts'
 
 const glide = (text: string): string => `An error was signalled by the server: - ${text}`
@@ -34,7 +34,7 @@ test.each([
 ])('%s', (message, code, outcome, transient) => {
   const error = new Error(message)
   expect(codeOf(error)).toBe(code)
-  expect(fault(error)).toMatchObject({ outcome, transient, cause: error })
+  expect(asEngineError(error)).toMatchObject({ outcome, transient, cause: error })
   expect(offline(error)).toMatchObject({ outcome: 'not-applied', transient })
 })
 

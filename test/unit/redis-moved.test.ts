@@ -3,12 +3,12 @@
  * the client heard last.
  */
 import { expect, test } from 'vitest'
-import { fault } from '../../src/clients/redis/errors.ts'
-import type { Caller } from '../../src/clients/redis/script-caller.ts'
+import { asEngineError } from '../../src/clients/redis/errors.ts'
+import { RedisNames } from '../../src/clients/redis/names.ts'
+import type { Script, ScriptCaller } from '../../src/clients/redis/script-caller.ts'
 import { Calls } from '../../src/engines/redis/calls.ts'
-import { Names } from '../../src/engines/redis/names.ts'
 import { Standings } from '../../src/engines/redis/replies.ts'
-import { alone, type Script } from '../../src/engines/redis/scripts.ts'
+import { alone } from '../../src/engines/redis/scripts.ts'
 
 /** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
 function callsWhile(error: string): Calls {
@@ -19,13 +19,17 @@ function callsWhile(error: string): Calls {
       _key: string,
       read: (reply: unknown) => unknown,
     ): Promise<unknown> => {
-      if (script !== alone) throw fault(new Error(error))
+      if (script !== alone) throw asEngineError(new Error(error))
       return read('7')
     },
   }
-  const names = new Names({ cluster: true, keyPrefix: '' }, 'lock:')
-  const standings = new Standings((key) => names.K(key), { waits: () => {}, waitsNot: () => {}, endless: () => {} })
-  return new Calls({ caller: caller as unknown as Caller, names, standings, client: 'c' })
+  const names = new RedisNames({ cluster: true, keyPrefix: '' }, 'lock:')
+  const standings = new Standings((key) => names.serverKey(key), {
+    waits: () => {},
+    waitsNot: () => {},
+    endless: () => {},
+  })
+  return new Calls({ caller: caller as unknown as ScriptCaller, names, standings, client: 'c' })
 }
 
 const redirections = (last: string): string => `Too many Cluster redirections. Last error: ReplyError: ${last}`

@@ -1,17 +1,11 @@
 /**
- * Names in Redis: every line has names of its own, all in the slot of its K. The hash is checked against values that
+ * RedisNames in Redis: every line has names of its own, all in the slot of its K. The hash is checked against values that
  * Redis itself gives (CLUSTER KEYSLOT).
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import {
-  counterKey,
-  entriesPatterns,
-  lineOfEntries,
-  siblings,
-  slotOf,
-  tagOfSlot,
-} from '../../src/engines/redis/names.ts'
+import { slotOf, tagOfSlot } from '../../src/clients/redis/names.ts'
+import { counterKey, entriesPatterns, lineOfEntries, siblings } from '../../src/engines/redis/names.ts'
 
 const CLUSTER = { cluster: true, keyPrefix: '' }
 

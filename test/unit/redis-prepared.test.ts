@@ -1,7 +1,7 @@
 /** What we put into the form of the protocol is what ioredis would have written. */
 import { Command } from 'ioredis'
 import { expect, test } from 'vitest'
-import { loadPrepare, textOf } from '../../src/clients/redis/prepared.ts'
+import { loadPrepare, textOf } from '../../src/clients/redis/connect.ts'
 
 const CALLS = [
   ['f'.repeat(40), '0'],

@@ -57,7 +57,7 @@ export function codeOf(error: unknown): string | undefined {
 }
 
 /** What the client threw, as the core wants it. */
-export function fault(error: unknown): EngineError {
+export function asEngineError(error: unknown): EngineError {
   if (error instanceof EngineError) return error
   const code = codeOf(error)
   const message = error instanceof Error ? error.message : String(error)
@@ -69,23 +69,4 @@ export function fault(error: unknown): EngineError {
 export function offline(trouble: Error | undefined): EngineError {
   const message = trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause: trouble })
-}
-
-/** Nobody could tell a lock of that name from what we keep beside our locks. */
-export function reserved(K: string): EngineError {
-  const message = `'${K}' begins like the names of Holdfast's own keys: use a prefix (the usual one is 'lock:'), or another key`
-  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
-}
-
-/** What is at K is not a lock that we, or anybody, could wait for. */
-export function unusable(K: string, kind: string, detail: string): EngineError {
-  const lasting = { outcome: 'not-applied', transient: false } as const
-  if (kind === 'type') return new EngineError(ENGINE, `'${K}' is a ${detail}, not a lock; use another prefix`, lasting)
-  if (kind === 'version')
-    return new EngineError(ENGINE, `'${K}' was written by a newer Holdfast (format ${detail}), or is no lock`, lasting)
-  return new EngineError(
-    ENGINE,
-    `'${K}' is a ${detail} without expiry that somebody else has set: nobody could wait for its end`,
-    lasting,
-  )
 }

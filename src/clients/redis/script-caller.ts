@@ -7,18 +7,25 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { EngineError } from '../../core/errors.ts'
-import type { Confirmation } from '../../engines/redis/durability.ts'
-import type { Script } from '../../engines/redis/scripts.ts'
-import { codeOf, fault, offline } from './errors.ts'
+import { asEngineError, codeOf, offline } from './errors.ts'
 import type { RedisWire } from './wire.ts'
 
 /** How long a call waits for a connection, at most: long enough for a first one, and for most blips. */
 const PATIENCE_MS = 1000
 
-export class Caller {
+/** A Lua script, as the `scripts.ts` that are made of Lua files have it. */
+export interface Script {
+  /** What EVALSHA calls it: the SHA-1 of the text. */
+  readonly sha: string
+  readonly text: string
+  /** Its answer can say that an entry holds. Where replicas have to confirm that, they are asked after this script. */
+  readonly grants: boolean
+}
+
+export class ScriptCaller {
   readonly #wire: RedisWire
   readonly #clock: Clock
-  readonly #confirmation: Confirmation | undefined
+  readonly #confirm: (() => Promise<void>) | undefined
   readonly #waiting = new Set<() => void>()
   /**
    * Called when the server does not know a script, which is therefore sent a second time: after what was sent
@@ -26,10 +33,13 @@ export class Caller {
    */
   onResend: () => void = () => undefined
 
-  constructor(wire: RedisWire, clock: Clock, confirmation: Confirmation | undefined) {
+  /**
+   * `confirm` is called right behind each script that grants: what the script answers counts when `confirm` resolves.
+   */
+  constructor(wire: RedisWire, clock: Clock, confirm?: () => Promise<void>) {
     this.#wire = wire
     this.#clock = clock
-    this.#confirmation = confirmation
+    this.#confirm = confirm
     wire.onChange = () => {
       for (const look of [...this.#waiting]) look()
     }
@@ -37,8 +47,7 @@ export class Caller {
 
   /**
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of
-   * the keys. Resolves with what `read` makes of the reply; where replicas are asked, not before they have confirmed
-   * what was granted. A caller with little time says how long to wait for a connection. Rejects with an `EngineError`.
+   * the keys. Resolves with what `read` makes of the reply; where replicas have to confirm, when they have. A caller with little time says how long to wait for a connection. Rejects with an `EngineError`.
    */
   call<Answer>(
     script: Script,
@@ -82,7 +91,7 @@ export class Caller {
         silence?.answered()
         this.#again(error, script, words, '').then(
           (reply) => hear(reply),
-          (second: unknown) => hear(undefined, fault(second)),
+          (second: unknown) => hear(undefined, asEngineError(second)),
         )
       },
     )
@@ -97,8 +106,8 @@ export class Caller {
 
   #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: readonly string[], key: string): Promise<unknown> {
     const reply = this.#wire.send(command, words, key)
-    if (this.#confirmation === undefined || !grants) return reply
-    return afterBoth(reply, this.#confirmation.asked())
+    if (this.#confirm === undefined || !grants) return reply
+    return afterBoth(reply, this.#confirm())
   }
 
   /** Resolves when there is a connection. */
@@ -135,5 +144,5 @@ async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Pro
 }
 
 function rethrow(error: unknown): never {
-  throw fault(error)
+  throw asEngineError(error)
 }

@@ -28,19 +28,34 @@ export interface Target {
 }
 
 const SHAPE =
-  /^(?<scheme>redis|rediss|redis-sentinel|redis-cluster|redis-nodes):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
+  /^(?<scheme>[a-z][a-z0-9-]*):\/\/(?:(?<user>[^@/?#]*)@)?(?<hosts>[^/?#]*)(?:\/(?<path>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
+/** What a scheme says of its hosts. */
+export interface Scheme {
+  readonly kind: Target['kind']
+  readonly tls?: boolean
+  /** Each host is a server of its own, and there may be several of them. */
+  readonly several?: boolean
+}
+
+const SCHEMES: Readonly<Record<string, Scheme>> = {
+  redis: { kind: 'server' },
+  rediss: { kind: 'server', tls: true },
+  'redis-sentinel': { kind: 'sentinel' },
+  'redis-cluster': { kind: 'cluster' },
+}
 const OPTIONS = ['prefix', 'replicas', 'tls', 'ca', 'sentinelPassword'] as const
 const REDIS_PORT = 6379
 const SENTINEL_PORT = 26379
 
-export function parseUrl(url: string): Target {
-  const { scheme: written, user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
-  if (written === undefined || hosts === undefined)
+/** `schemes`, for an engine that has one of its own. */
+export function parseUrl(url: string, schemes: Readonly<Record<string, Scheme>> = SCHEMES): Target {
+  const { scheme: written = '', user, hosts, path = '', query } = SHAPE.exec(url)?.groups ?? {}
+  const scheme = new Map(Object.entries(schemes)).get(written.toLowerCase())
+  if (scheme === undefined || hosts === undefined)
     throw new TypeError('a redis URL is redis://user:password@host:port/database?option=value')
   // What is left of an '@' is a secret, wherever it stands: it must not be quoted below.
   if (url.split('@').length > (user === undefined ? 1 : 2)) throw unencoded()
-  const scheme = written.toLowerCase()
-  const kind = scheme.endsWith('-sentinel') ? 'sentinel' : scheme.endsWith('-cluster') ? 'cluster' : 'server'
+  const { kind } = scheme
   const { tls, replicas, ...options } = optionsIn(query)
   const target = {
     kind,
@@ -48,10 +63,9 @@ export function parseUrl(url: string): Target {
     ...credentials(user),
     ...options,
     ...(replicas === undefined ? {} : { replicas: Number(replicas) }),
-    tls: scheme === 'rediss' || yes('tls', tls),
+    tls: scheme.tls === true || yes('tls', tls),
   } as const
-  // The servers of a Redlock (../redlock/open.ts): several, each by itself.
-  if (scheme !== 'redis-nodes' && kind === 'server' && target.hosts.length > 1)
+  if (scheme.several !== true && kind === 'server' && target.hosts.length > 1)
     throw new TypeError('redis:// has one host; for several, redis-cluster:// or redis-sentinel://')
   if (kind !== 'sentinel') return { ...target, db: databaseIn(path, kind) }
   const [name = '', db = ''] = path.split('/')

@@ -4,14 +4,15 @@
  * repeated.
  */
 
-import { codeOf, reserved } from '../../clients/redis/errors.ts'
-import type { Caller } from '../../clients/redis/script-caller.ts'
+import { codeOf } from '../../clients/redis/errors.ts'
+import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
+import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import { counterKey, type Names } from './names.ts'
+import { counterKey, keyList } from './names.ts'
 import { departures, type Inspected, inspected, type Standings } from './replies.ts'
 import { Claims, renewArguments, stayOf } from './requests.ts'
-import { alone, enter, evict, inspect, leave, renew, type Script, watch } from './scripts.ts'
+import { alone, enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 
 export type Departing = Pick<Place, 'key' | 'id'>
 type Item = Departing & { readonly ttlMs?: number }
@@ -20,16 +21,16 @@ type Item = Departing & { readonly ttlMs?: number }
 const NOBODY = '-'
 
 export interface CallsSetup {
-  readonly caller: Caller
-  readonly names: Names
+  readonly caller: ScriptCaller
+  readonly names: RedisNames
   readonly standings: Standings
   /** What scripts call us: the name of our channel. */
   readonly client: string
 }
 
 export class Calls {
-  readonly #caller: Caller
-  readonly #names: Names
+  readonly #caller: ScriptCaller
+  readonly #names: RedisNames
   readonly #standings: Standings
   readonly #client: string
   readonly #claims: Claims
@@ -46,7 +47,7 @@ export class Calls {
     if (this.#names.together) return this.#enter(claims)
     return this.#inParts(claims, {
       call: (some, slot) => this.#enter(some, slot),
-      refused: ({ key }) => failed(reserved(this.#names.K(key))),
+      refused: ({ key }) => failed(reservedKey(this.#names.serverKey(key))),
       failed,
     })
   }
@@ -74,8 +75,10 @@ export class Calls {
   }
 
   async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
-    if (this.#names.refuses(key)) throw reserved(this.#names.K(key))
-    return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) => inspected(reply, this.#names.K(key)))
+    if (this.#names.refuses(key)) throw reservedKey(this.#names.serverKey(key))
+    return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) =>
+      inspected(reply, this.#names.serverKey(key)),
+    )
   }
 
   /** Watch the lines of these keys, for so long; 0: no longer. Resolves with whether we were watching each. */
@@ -84,7 +87,7 @@ export class Calls {
     return this.#inParts(lines, {
       call: (some) => this.#call(watch, some, [this.#client, String(ttlMs)], (reply) => departures(reply, some.length)),
       refused: ({ key }) => {
-        throw reserved(this.#names.K(key))
+        throw reservedKey(this.#names.serverKey(key))
       },
     })
   }
@@ -125,8 +128,8 @@ export class Calls {
   }
 
   #callAlone(key: string, id: string, ttl: string): Promise<string> {
-    const K = this.#names.sent(key)
-    return this.#caller.call(alone, ['', '1', K, id, ttl], K, String)
+    const declared = this.#names.declaredKey(key)
+    return this.#caller.call(alone, ['', '1', declared, id, ttl], declared, String)
   }
 
   // ---- calling ----
@@ -139,8 +142,8 @@ export class Calls {
     counter?: string,
   ): Promise<Answer> {
     const words = counter === undefined ? ['', '0'] : ['', '1', counter]
-    const Ks = this.#names.list(items, words)
-    words.push(Ks, idsOf(items), String(items.length), ...args)
+    const list = keyList(this.#names, items, words)
+    words.push(list, idsOf(items), String(items.length), ...args)
     // A lease that is soon over is not helped by what comes too late.
     return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
   }

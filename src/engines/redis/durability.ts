@@ -8,11 +8,11 @@
  * resource should check. Fewer than a majority would not even do that, and are refused.
  */
 
-import { ENGINE, fault } from '../../clients/redis/errors.ts'
+import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
+import { majority } from '../../clients/redis/server-findings.ts'
 import { ConnectionLost, type RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
-import { majority } from './diagnose.ts'
 
 export interface Durability {
   /**
@@ -61,7 +61,7 @@ export class Confirmation {
     const counting = stale ? this.#count(connection) : undefined
     const waiting = this.#wire.send('WAIT', [String(this.replicas), String(this.#timeoutMs)])
     return this.#confirmed(connection, Promise.all([waiting, counting])).catch((error: unknown) => {
-      throw fault(error)
+      throw asEngineError(error)
     })
   }
 

@@ -5,19 +5,19 @@
  * What a line is, and every decision about it, is in lua/.
  */
 
-import { ENGINE, fault } from '../../clients/redis/errors.ts'
-import { linesIn } from '../../clients/redis/scan.ts'
-import { Caller } from '../../clients/redis/script-caller.ts'
+import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
+import { RESERVED, RedisNames } from '../../clients/redis/names.ts'
+import { ScriptCaller } from '../../clients/redis/script-caller.ts'
+import { serverFindings } from '../../clients/redis/server-findings.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { Calls, type Departing } from './calls.ts'
-import { diagnose, type RedisFinding } from './diagnose.ts'
 import { Confirmation, type Durability } from './durability.ts'
+import { linesIn } from './listing.ts'
 import { readMessages } from './messages.ts'
-import { Names, RESERVED } from './names.ts'
 import { LINE_BOUND, Standings } from './replies.ts'
 import { Warnings } from './warnings.ts'
 import { Watches } from './watches.ts'
@@ -51,7 +51,7 @@ export interface EngineSetup {
 /** An engine on Redis. */
 export interface RedisEngine extends Engine {
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
-  diagnose(): Promise<readonly RedisFinding[]>
+  diagnose(): Promise<readonly Finding[]>
 }
 
 export class RedisLines implements RedisEngine {
@@ -60,8 +60,8 @@ export class RedisLines implements RedisEngine {
   readonly #wire: RedisWire
   readonly #clock: Clock
   readonly #client: string
-  readonly #names: Names
-  readonly #caller: Caller
+  readonly #names: RedisNames
+  readonly #caller: ScriptCaller
   readonly #calls: Calls
   readonly #rechecks: RecheckTimer
   readonly #confirmation: Confirmation | undefined
@@ -76,15 +76,16 @@ export class RedisLines implements RedisEngine {
     this.#wire = wire
     this.#clock = clock
     this.#client = client
-    this.#names = new Names(wire, prefix)
+    this.#names = new RedisNames(wire, prefix)
     this.#rechecks = new RecheckTimer(
       clock,
       () => this.#news === undefined || wire.listen === undefined,
       (key, id) => this.#listener?.({ key, id }),
     )
-    this.#confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
-    this.#caller = new Caller(wire, clock, this.#confirmation)
-    const standings = new Standings((key) => this.#names.K(key), {
+    const confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
+    this.#confirmation = confirmation
+    this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.asked()))
+    const standings = new Standings((key) => this.#names.serverKey(key), {
       waits: (recheck) => this.#rechecks.schedule(recheck),
       waitsNot: (id) => this.#rechecks.forget(id),
       endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
@@ -123,8 +124,8 @@ export class RedisLines implements RedisEngine {
 
   async *list(prefix: string): AsyncIterable<LineSummary> {
     await this.#caller.connected()
-    for await (const page of linesIn(this.#wire, this.#names.K(prefix))) {
-      const keys = page.map((K) => this.#names.keyOf(K))
+    for await (const page of linesIn(this.#wire, this.#names.serverKey(prefix))) {
+      const keys = page.map((serverKey) => this.#names.userKey(serverKey))
       const lines = await Promise.all(keys.map((key) => this.#calls.inspect(key, 'count')))
       for (const [index, { held, waiting }] of lines.entries()) {
         if (held + waiting > 0) yield { key: keys[index] as string, held, waiting }
@@ -150,7 +151,7 @@ export class RedisLines implements RedisEngine {
     return await this.#watches.add(key, listener)
   }
 
-  async diagnose(): Promise<readonly RedisFinding[]> {
+  async diagnose(): Promise<readonly Finding[]> {
     await this.#caller.connected()
     return await this.#diagnose({ thorough: true })
   }
@@ -168,7 +169,7 @@ export class RedisLines implements RedisEngine {
   #opened(): Promise<void> {
     this.#opening ??= this.#open().catch((error: unknown) => {
       this.#opening = undefined
-      throw fault(error)
+      throw asEngineError(error)
     })
     return this.#opening
   }
@@ -180,7 +181,7 @@ export class RedisLines implements RedisEngine {
       changed: (key: string) => this.#watches.ring(key),
     }
     const news = new NewsChannel(this.#clock, {
-      message: (text) => readMessages(text, (K) => this.#names.keyOf(K), reader),
+      message: (text) => readMessages(text, (K) => this.#names.userKey(K), reader),
       gap: () => this.#heard({ gap: true }),
     })
     if (this.#wire.listen !== undefined) await news.open(this.#wire.listen, RESERVED + this.#client)
@@ -205,10 +206,10 @@ export class RedisLines implements RedisEngine {
     for (const finding of findings) if (finding.status !== 'ok') this.#warnings.tell(finding)
   }
 
-  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly RedisFinding[]> {
-    return diagnose({
+  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly Finding[]> {
+    return serverFindings({
       wire: this.#wire,
-      prefix: this.#names.K(''),
+      prefix: this.#names.serverKey(''),
       replicas: this.#confirmation?.replicas ?? 0,
       thorough,
     })

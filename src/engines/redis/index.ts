@@ -10,7 +10,6 @@ import type { RedisEngine } from './engine.ts'
 import { type CommonOptions, engineOn } from './setup.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
-export type { RedisFinding } from './diagnose.ts'
 export type { Durability } from './durability.ts'
 export type { RedisEngine } from './engine.ts'
 export { openRedis } from './open.ts'

@@ -1,10 +1,11 @@
 /** What the scripts answer, in the words of the contract. The letters are explained in lua/place.lua. */
 
-import { ENGINE, unusable } from '../../clients/redis/errors.ts'
+import { ENGINE } from '../../clients/redis/errors.ts'
 import type { Claim, LineEntry, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
+import { unusable } from './errors.ts'
 
 /** As in lua/enter.lua. */
 export const LINE_BOUND = 10_000

@@ -1,12 +1,6 @@
 /** Made by scripts/lua.mjs from lua/*.lua. Read those: they say what is stored, and why. */
 
-export interface Script {
-  /** What EVALSHA calls it: the SHA-1 of the text. */
-  readonly sha: string
-  readonly text: string
-  /** Whether what it answers may be that somebody holds. */
-  readonly grants: boolean
-}
+import type { Script } from '../../clients/redis/script-caller.ts'
 
 const keys =
   "local function digits(n)\nreturn string.format('%d%09d', n / 1e9, n % 1e9)\nend\nlocal Ks, ids, count, clustered = {}, {}, tonumber(ARGV[3]), ARGV[1] == ''\nlocal n = 0\nfor id in string.gmatch(ARGV[2], '%S+') do\nn = n + 1\nids[n] = id\nend\nn = 0\nfor K in string.gmatch(ARGV[1], '[^%z]+') do\nn = n + 1\nKs[n] = K\nend\nif clustered then for i = 1, count do Ks[i] = KEYS[#KEYS + 4 * (i - count) - 3] end end\nlocal function entries_of(i)\nreturn clustered and KEYS[#KEYS + 4 * (i - count) - 2] or 'hf1:entries:{' .. Ks[i] .. '}'\nend"
@@ -104,14 +98,6 @@ export const watch: Script = {
     entry,
     line,
     "local codes = {}\nfor i = 1, count do\nlocal line = open(i)\nlocal watchers = line.watchers or {}\ncodes[i] = watchers[who] and '1' or '0'\nwatchers[who] = ttl > 0 and now + ttl or nil\nline.watchers, line.rewatched = watchers, true\nif ttl > 0 then line.exists, line.longest = true, math.max(line.longest, ttl) end\nend\nfinish()\nreturn table.concat(codes)",
-  ].join('\n'),
-  grants: false,
-}
-
-export const fence: Script = {
-  sha: 'fbff7ff7d68b368e2e3c1b61991208b3af67576c',
-  text: [
-    "local touch, token = ARGV[1], ARGV[2]\nlocal function lower(a, b)\nif #a ~= #b then return #a < #b end\nreturn a < b\nend\nlocal marks = redis.call('HMGET', KEYS[1], 'format', 'seen', 'written')\nlocal seen, written = marks[2] or '0', marks[3] or '0'\nif touch == 'reset' then\nif marks[2] ~= token then return { 'ok', 0 } end\nreturn { 'ok', redis.call('DEL', KEYS[1]) }\nend\nif marks[1] and marks[1] ~= '1' then return { 'newer' } end\nlocal least = touch == 'write' and seen or written\nif lower(token, least) then return { 'stale', least } end\nif lower(seen, token) then seen = token end\nif touch == 'write' then written = token end\nif seen ~= marks[2] or written ~= marks[3] then\nredis.call('HSET', KEYS[1], 'format', '1', 'seen', seen, 'written', written)\nend\nlocal replies = { 'ok' }\nlocal at = 3\nfor index = 2, #KEYS do\nlocal words = tonumber(ARGV[at])\nreplies[index] = redis.call(ARGV[at + 1], KEYS[index], unpack(ARGV, at + 2, at + words))\nat = at + words + 1\nend\nreturn replies",
   ].join('\n'),
   grants: false,
 }

@@ -1,10 +1,10 @@
 /** The options that do not depend on how the client was had, checked, and the engine they make. */
 
+import { checkPrefix } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import type { Durability } from './durability.ts'
 import { type RedisEngine, RedisLines } from './engine.ts'
-import { RESERVED } from './names.ts'
 
 export interface CommonOptions {
   /**
@@ -25,9 +25,6 @@ const DEFAULT_PREFIX = 'lock:'
 
 export function engineOn(makeWire: (clock: Clock) => RedisWire, options: CommonOptions): RedisEngine {
   const { prefix = DEFAULT_PREFIX, clock = systemClock, durability } = options
-  if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
-    throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
-  }
-  if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
+  checkPrefix(prefix)
   return new RedisLines({ wire: makeWire(clock), prefix, clock, client: systemChance.id(), durability })
 }

@@ -3,7 +3,7 @@
  */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import { channels, publish } from '../../core/diagnostics.ts'
-import type { RedisFinding } from './diagnose.ts'
+import type { Finding } from '../../core/engine.ts'
 
 export class Warnings {
   readonly #known = new Set<string>()
@@ -13,7 +13,7 @@ export class Warnings {
     return channels.warning.hasSubscribers
   }
 
-  tell({ name, finding, todo }: Pick<RedisFinding, 'name' | 'finding' | 'todo'>): void {
+  tell({ name, finding, todo }: Pick<Finding, 'name' | 'finding' | 'todo'>): void {
     if (!this.heard || this.#known.has(name)) return
     this.#known.add(name)
     publish.warning({ engine: ENGINE, name, message: todo === undefined ? finding : `${finding}: ${todo}` })

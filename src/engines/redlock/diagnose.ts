@@ -2,24 +2,17 @@
  * What about these servers could break the promises: too few of them, counters that a crash takes back, clocks that are
  * apart, and whatever a single Redis may suffer from.
  */
+import { serverFindings } from '../../clients/redis/server-findings.ts'
 import type { Clock } from '../../core/clock.ts'
-import { diagnose as diagnoseOne, type RedisFinding } from '../redis/diagnose.ts'
+import type { Finding } from '../../core/engine.ts'
 import type { ServerNode } from './server.ts'
 import { majorityOf } from './verdict.ts'
-
-export interface RedlockFinding {
-  readonly name: 'servers' | 'counters' | 'clocks' | 'version' | 'eviction' | 'replicas' | 'strangers'
-  readonly status: 'ok' | 'warn' | 'fail'
-  readonly finding: string
-  /** What to do about it. */
-  readonly todo?: string
-}
 
 /** Clocks that are kept in step differ by less. */
 const APART_MS = 1000
 const RANK = { ok: 0, warn: 1, fail: 2 } as const
 
-export async function diagnose(nodes: readonly ServerNode[], clock: Clock): Promise<readonly RedlockFinding[]> {
+export async function diagnose(nodes: readonly ServerNode[], clock: Clock): Promise<readonly Finding[]> {
   const present = nodes.filter(({ ready }) => ready)
   const findings = await Promise.all(present.map(examine))
   return [
@@ -30,7 +23,7 @@ export async function diagnose(nodes: readonly ServerNode[], clock: Clock): Prom
   ]
 }
 
-function servers(present: number, all: number): RedlockFinding {
+function servers(present: number, all: number): Finding {
   const spare = present - majorityOf(all)
   const finding = `${present} of ${all} answer`
   if (spare < 0) return { name: 'servers', status: 'fail', finding, todo: 'a majority has to be there' }
@@ -47,7 +40,7 @@ async function isDurable({ wire }: ServerNode): Promise<boolean> {
   return JSON.stringify(reply instanceof Map ? [...reply] : (reply ?? '')).includes('always')
 }
 
-function counters(durable: readonly boolean[]): RedlockFinding {
+function counters(durable: readonly boolean[]): Finding {
   const name = 'counters'
   const weak = durable.filter((one) => !one).length
   if (weak === 0) return { name, status: 'ok', finding: 'every server writes its counters to disk before it answers' }
@@ -64,7 +57,7 @@ async function aheadMs({ wire }: ServerNode, clock: Clock): Promise<number> {
   return Number(seconds) * 1000 + Number(micros) / 1000 - (sentAt + clock.now()) / 2
 }
 
-function clocks(ahead: readonly number[]): RedlockFinding {
+function clocks(ahead: readonly number[]): Finding {
   const apartMs = Math.max(...ahead) - Math.min(...ahead)
   const finding = `the clocks of the servers are ${apartMs < 1 ? 'together' : `${Math.round(apartMs)} ms apart`}`
   if (apartMs <= APART_MS) return { name: 'clocks', status: 'ok', finding }
@@ -72,25 +65,25 @@ function clocks(ahead: readonly number[]): RedlockFinding {
   return { name: 'clocks', status: 'warn', finding, todo }
 }
 
-async function examine({ wire, names }: ServerNode): Promise<readonly RedlockFinding[]> {
-  const findings = await diagnoseOne({ wire, prefix: names.K(''), replicas: 0, thorough: true })
+async function examine({ wire, names }: ServerNode): Promise<readonly Finding[]> {
+  const findings = await serverFindings({ wire, prefix: names.serverKey(''), replicas: 0, thorough: true })
   return findings.flatMap(adapted)
 }
 
 /** Of what is said of a single server, what matters here. */
-function adapted(found: RedisFinding): readonly RedlockFinding[] {
+function adapted(found: Finding): readonly Finding[] {
   const { name } = found
   if (name === 'persistence') return []
   if (name === 'replicas' && found.status !== 'ok') {
     const finding = 'a server has replicas: one that is promoted instead of it may not know the last locks'
     return [{ name, status: 'warn', finding, todo: 'no fail-over for the servers of a Redlock: the others stand in' }]
   }
-  return [{ ...found, name }]
+  return [found]
 }
 
 /** Of several servers, what is worst. */
-function worst(findings: readonly RedlockFinding[]): readonly RedlockFinding[] {
-  const found = new Map<string, RedlockFinding>()
+function worst(findings: readonly Finding[]): readonly Finding[] {
+  const found = new Map<string, Finding>()
   for (const finding of findings) {
     const known = found.get(finding.name)
     if (known === undefined || RANK[finding.status] > RANK[known.status]) found.set(finding.name, finding)

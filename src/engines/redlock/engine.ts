@@ -2,15 +2,14 @@
  * The engine: the majority (majority.ts) on Redis servers (server.ts), with hints for those who wait.
  */
 
-import { reserved } from '../../clients/redis/errors.ts'
+import { RESERVED, RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { ListenConnection } from '../../clients/shared/listen.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import { Names, RESERVED } from '../redis/names.ts'
-import { diagnose, type RedlockFinding } from './diagnose.ts'
+import { diagnose } from './diagnose.ts'
 import { enough } from './enough.ts'
 import { ENGINE, LINE_BOUND, unanswered } from './errors.ts'
 import { Hints } from './hints.ts'
@@ -54,7 +53,7 @@ export interface RedlockEngine extends Engine {
   /**
    * What about these servers could break the promises. Looks through all keys for those of strangers that never end.
    */
-  diagnose(): Promise<readonly RedlockFinding[]>
+  diagnose(): Promise<readonly Finding[]>
 }
 
 export class RedlockLines implements RedlockEngine {
@@ -87,7 +86,7 @@ export class RedlockLines implements RedlockEngine {
     this.#channel = RESERVED + client
     const wordings = new Map<string, Wording>()
     this.#nodes = wires.map((wire) => {
-      const wording = wordings.get(wire.keyPrefix) ?? new Wording(new Names(wire, prefix), client)
+      const wording = wordings.get(wire.keyPrefix) ?? new Wording(new RedisNames(wire, prefix), client)
       wordings.set(wire.keyPrefix, wording)
       return new ServerNode(wire, clock, prefix, client, wording)
     })
@@ -160,7 +159,7 @@ export class RedlockLines implements RedlockEngine {
     }
   }
 
-  async diagnose(): Promise<readonly RedlockFinding[]> {
+  async diagnose(): Promise<readonly Finding[]> {
     await this.#reachable()
     return await diagnose(this.#nodes, this.#clock)
   }
@@ -222,7 +221,7 @@ export class RedlockLines implements RedlockEngine {
     // Closed meanwhile: nobody would close it.
     if (wire.listen === undefined || this.#closed) return []
     const opening = wire.listen(this.#channel, {
-      message: (message) => this.#hints.heard(index, message, (K) => names.keyOf(K)),
+      message: (message) => this.#hints.heard(index, message, (K) => names.userKey(K)),
       gap: () => this.#listener?.({ gap: true }),
     })
     opening.then(
@@ -255,7 +254,7 @@ export class RedlockLines implements RedlockEngine {
     const rest = claims.filter(({ key }) => !this.#refuses(key))
     const standings = (rest.length === 0 ? [] : await this.enter(rest)).values()
     return claims.map(({ key }): Standing => {
-      if (this.#refuses(key)) return { state: 'failed', error: reserved(this.#prefix + key) }
+      if (this.#refuses(key)) return { state: 'failed', error: reservedKey(this.#prefix + key) }
       return standings.next().value as Standing
     })
   }

@@ -12,7 +12,6 @@ import type { RedlockEngine } from './engine.ts'
 import { engineOn, type RedlockCommonOptions } from './setup.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
-export type { RedlockFinding } from './diagnose.ts'
 export type { RedlockEngine } from './engine.ts'
 export { openRedlock } from './open.ts'
 export type { RedlockCommonOptions } from './setup.ts'

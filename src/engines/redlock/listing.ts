@@ -1,7 +1,7 @@
 /** Finding lines: on every server that can be asked, since one that was away may have missed some. */
 
+import { globEscape } from '../../clients/redis/names.ts'
 import { pages } from '../../clients/redis/scan.ts'
-import { globEscape } from '../redis/names.ts'
 import type { ServerNode } from './server.ts'
 
 const QUEUE = 'hf1:redlock:queue:{'
@@ -12,17 +12,17 @@ export async function* keysIn(nodes: readonly ServerNode[], prefix: string): Asy
   const seen = new Set<string>()
   const fresh = (key: string): boolean => key.startsWith(prefix) && !seen.has(key) && seen.add(key) !== undefined
   for (const { wire, names } of nodes.filter(({ ready }) => ready)) {
-    const begin = names.K(prefix)
+    const begin = names.serverKey(prefix)
     for (const server of await wire.servers()) {
       for await (const queues of pages(server, `${globEscape(QUEUE + begin)}*`, 'zset')) {
-        yield queues.map((queue) => names.keyOf(queue.slice(QUEUE.length, -1))).filter(fresh)
+        yield queues.map((queue) => names.userKey(queue.slice(QUEUE.length, -1))).filter(fresh)
       }
       for await (const Ks of pages(server, `${globEscape(begin)}*`, 'string')) {
         const values = await Promise.all(
           Ks.map((K) => wire.send('GETRANGE', [K.slice(wire.keyPrefix.length), '0', '4'])),
         )
         yield Ks.filter((_, index) => values[index] === OURS)
-          .map((K) => names.keyOf(K))
+          .map((K) => names.userKey(K))
           .filter(fresh)
       }
     }

@@ -7,19 +7,20 @@
  * User, password and database are those of all servers.
  */
 import type { Redis } from 'ioredis'
-import { makeClient } from '../../clients/redis/connect.ts'
+import { loadEvalsha, makeClient } from '../../clients/redis/connect.ts'
 import { IoredisWire } from '../../clients/redis/ioredis.ts'
-import { loadEvalsha } from '../../clients/redis/prepared.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { RedlockEngine } from './engine.ts'
 import { checkCount, engineOn, type RedlockCommonOptions } from './setup.ts'
 
+const SCHEMES = { redlock: { kind: 'server', several: true } } as const
+
 /** The engine behind a URL. It connects by itself, and closes its connections when it is closed. */
 export async function openRedlock(url: string, options: RedlockCommonOptions = {}): Promise<RedlockEngine> {
   const { url: plain, timeoutMs } = withoutTimeout(url)
-  const { hosts, ...target } = parseUrl(plain.replace(/^redlock:/i, 'redis-nodes:'))
+  const { hosts, ...target } = parseUrl(plain, SCHEMES)
   checkCount(hosts.length)
   if (new Set(hosts.map(({ host, port }) => `${host}:${port}`)).size < hosts.length)
     throw new RangeError('a redlock URL names different servers; one of them is there twice')

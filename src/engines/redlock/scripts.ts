@@ -1,12 +1,6 @@
 /** Made by scripts/lua.mjs from lua/*.lua. Read those: they say what is stored, and why. */
 
-export interface Script {
-  /** What EVALSHA calls it: the SHA-1 of the text. */
-  readonly sha: string
-  readonly text: string
-  /** Whether what it answers may be that somebody holds. */
-  readonly grants: boolean
-}
+import type { Script } from '../../clients/redis/script-caller.ts'
 
 const common =
   "local call = redis.call\nlocal function digits(n)\nreturn string.format('%.0f', n)\nend\nlocal clock\nlocal function now()\nif not clock then\nlocal time = call('TIME')\nclock = time[1] * 1000 + math.floor(time[2] / 1000)\nend\nreturn clock\nend\nlocal function counted_to(group)\nlocal count = call('HGET', 'hf1:counters', group)\nif count then return count end\nlocal time = call('TIME')\nlocal seed = time[1] .. string.format('%06d', time[2])\ncall('HSET', 'hf1:counters', group, seed)\nreturn seed\nend\nlocal function mine(value, id)\nif not value or string.sub(value, 1, #id + 6) ~= 'hfr1:' .. id .. ':' then return nil end\nreturn string.match(value, '^(%d+) (%d+) (%a) (%d+) (.*)$', #id + 7)\nend\nlocal function value_of(id, number, attempt, flag, ttl, rest)\nreturn 'hfr1:' .. id .. ':' .. number .. ' ' .. attempt .. ' ' .. flag .. ' ' .. ttl .. ' ' .. rest\nend\nlocal function queue_of(K)\nreturn 'hf1:redlock:queue:{' .. K .. '}'\nend\nlocal function waiters_of(K)\nreturn 'hf1:redlock:waiters:{' .. K .. '}'\nend\nlocal function unregister(K, id)\nif call('ZREM', queue_of(K), id) == 0 then return false end\ncall('HDEL', waiters_of(K), id)\nreturn true\nend\nlocal function first(K)\nwhile true do\nlocal id = call('ZRANGE', queue_of(K), 0, 0)[1]\nif not id then return nil end\nlocal record = call('HGET', waiters_of(K), id)\nlocal expiry = record and string.match(record, '^%d+')\nif expiry and tonumber(expiry) > now() then return id, record end\nunregister(K, id)\nend\nend\nlocal function register(K, id, ttl, client, holder, front)\nlocal queue, waiters = queue_of(K), waiters_of(K)\ncall('HSET', waiters, id, digits(now() + ttl) .. ' ' .. ttl .. ' ' .. client .. ' ' .. holder)\nif not call('ZSCORE', queue, id) then\nlocal end_of_line = front and 0 or -1\nlocal at = call('ZRANGE', queue, end_of_line, end_of_line, 'WITHSCORES')[2]\ncall('ZADD', queue, digits(at and (front and at - 1 or math.max(at + 1, now())) or now()), id)\nend\nif call('PTTL', queue) < tonumber(ttl) then\ncall('PEXPIRE', queue, 2 * ttl)\ncall('PEXPIRE', waiters, 2 * ttl)\nend\nend\nlocal function hint(K, by)\nlocal id, record = first(K)\nif id and id ~= by then call('PUBLISH', 'hf1:' .. string.match(record, '^%d+ %d+ (%S*)'), id .. ' ' .. K) end\nend"

@@ -5,13 +5,13 @@
  * heap up calls for a server that does not answer.
  */
 
-import { Caller } from '../../clients/redis/script-caller.ts'
+import { RedisNames } from '../../clients/redis/names.ts'
+import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import { Names } from '../redis/names.ts'
 import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from './node.ts'
 import { answersIn, numbersIn, wereIn } from './replies.ts'
-import { ask, evict, leave, look, mend, raise, retreat, type Script } from './scripts.ts'
+import { ask, evict, leave, look, mend, raise, retreat } from './scripts.ts'
 import { groupOf, Wording } from './wording.ts'
 
 /** More calls than this are unanswered only where nobody answers. */
@@ -20,10 +20,10 @@ const SCRIPTS = [ask, raise, mend, leave, retreat, look, evict]
 
 export class ServerNode implements Node {
   readonly wire: RedisWire
-  readonly names: Names
+  readonly names: RedisNames
   /** Called when the server can be asked again. */
   returned: () => void = () => undefined
-  readonly #caller: Caller
+  readonly #caller: ScriptCaller
   readonly #client: string
   readonly #wording: Wording
   #calls = 0
@@ -34,10 +34,10 @@ export class ServerNode implements Node {
   /** `wording` may be that of another server whose keys have the same names. */
   constructor(wire: RedisWire, clock: Clock, prefix: string, client: string, wording?: Wording) {
     this.wire = wire
-    this.names = new Names(wire, prefix)
+    this.names = new RedisNames(wire, prefix)
     this.#wording = wording ?? new Wording(this.names, client)
     this.#client = client
-    this.#caller = new Caller(wire, clock, undefined)
+    this.#caller = new ScriptCaller(wire, clock)
     this.#caller.onResend = () => {
       this.#disordered = true
     }
@@ -69,14 +69,14 @@ export class ServerNode implements Node {
   }
 
   raise(raises: readonly Raise[], hear: Hear<readonly number[]>): void {
-    const args = raises.flatMap(({ key, id, to }) => [this.names.K(key), id, String(to), this.#group(key)])
+    const args = raises.flatMap(({ key, id, to }) => [this.names.serverKey(key), id, String(to), this.#group(key)])
     this.#call(raise, ['', '0', ...args], (reply) => numbersIn(reply, raises.length), hear)
   }
 
   mend(mends: readonly Mend[], hear: Hear<unknown>): void {
     const args = mends.flatMap(({ key, id, attempt, token, seen, notAfterMs, ttlMs, outlives, holder }) => [
       ...[
-        this.names.K(key),
+        this.names.serverKey(key),
         id,
         String(attempt),
         this.#group(key),
@@ -107,11 +107,11 @@ export class ServerNode implements Node {
 
   /** What lua/look.lua answers. */
   look(key: string): Promise<unknown> {
-    return this.#caller.call(look, ['', '0', this.names.K(key)], '', (reply) => reply)
+    return this.#caller.call(look, ['', '0', this.names.serverKey(key)], '', (reply) => reply)
   }
 
   evict(key: string, id: string, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#caller.call(evict, ['', '0', this.names.K(key), id, how], '', (reply) => Number(reply) === 1)
+    return this.#caller.call(evict, ['', '0', this.names.serverKey(key), id, how], '', (reply) => Number(reply) === 1)
   }
 
   /** Whether it has come, or come back. */
@@ -132,13 +132,19 @@ export class ServerNode implements Node {
 
   #retreat(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
     const args = departures.flatMap(({ key, id, upTo, stays }) => [
-      ...[this.names.K(key), id, String(upTo), stays === undefined ? '' : String(stays.ttlMs), stays?.holder ?? ''],
+      ...[
+        this.names.serverKey(key),
+        id,
+        String(upTo),
+        stays === undefined ? '' : String(stays.ttlMs),
+        stays?.holder ?? '',
+      ],
     ])
     this.#call(retreat, ['', '0', this.#client, ...args], (reply) => wereIn(reply, departures.length), hear)
   }
 
   #group(key: string): string {
-    return groupOf(this.names.K(key))
+    return groupOf(this.names.serverKey(key))
   }
 
   #inHalves<Item, Reply>(

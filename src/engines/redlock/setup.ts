@@ -1,8 +1,8 @@
 /** The options that do not depend on how the clients were had, checked, and the engine they make. */
 
+import { checkPrefix } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
-import { RESERVED } from '../redis/names.ts'
 import { type RedlockEngine, RedlockLines } from './engine.ts'
 
 export interface RedlockCommonOptions {
@@ -37,10 +37,7 @@ export function engineOn(
 ): RedlockEngine {
   const { prefix = DEFAULT_PREFIX, timeoutMs = DEFAULT_TIMEOUT_MS, clock = systemClock } = options
   checkCount(count)
-  if (typeof prefix !== 'string' || prefix.includes('\0') || !prefix.isWellFormed()) {
-    throw new TypeError(`prefix must be a string of well-formed Unicode without NUL; got ${JSON.stringify(prefix)}`)
-  }
-  if (prefix.startsWith(RESERVED)) throw new RangeError(`prefix must not begin with '${RESERVED}': our own keys do`)
+  checkPrefix(prefix)
   if (!Number.isInteger(timeoutMs) || timeoutMs < 1)
     throw new RangeError(`timeoutMs must be a whole number, 1 or more; got ${timeoutMs}`)
   const wires = makeWires(clock)

@@ -2,7 +2,7 @@
  * Batches as the scripts want them: a place for the name of the script, no keys, and the arguments. What goes to all
  * servers at once is put into words once: several servers whose keys have the same names share a wording.
  */
-import { type Names, slotOf } from '../redis/names.ts'
+import { type RedisNames, slotOf } from '../../clients/redis/names.ts'
 import type { Departure, Question } from './node.ts'
 
 /** The numbers of classes are characters, from '!' (1) to '~' (94). */
@@ -25,13 +25,13 @@ export function groupOf(K: string): string {
 }
 
 export class Wording {
-  readonly #names: Names
+  readonly #names: RedisNames
   readonly #client: string
   #asked: { readonly questions: readonly Question[]; readonly words: string[] | undefined } | undefined
   #left: { readonly departures: readonly Departure[]; readonly words: string[] } | undefined
 
   /** `client` is the name of our channel. */
-  constructor(names: Names, client: string) {
+  constructor(names: RedisNames, client: string) {
     this.#names = names
     this.#client = client
   }
@@ -48,7 +48,7 @@ export class Wording {
     let Ks = ''
     let ids = ''
     for (const { key, id } of departures) {
-      Ks += `${this.#names.K(key)}\0`
+      Ks += `${this.#names.serverKey(key)}\0`
       ids += `${id} `
     }
     this.#left = { departures, words: ['', '0', Ks, ids, String(departures.length)] }
@@ -61,7 +61,7 @@ export class Wording {
     let classOf = ''
     const classes: Question[] = []
     for (const question of questions) {
-      const K = this.#names.K(question.key)
+      const K = this.#names.serverKey(question.key)
       Ks += `${K}\0`
       items += `${question.id} ${question.attempt} ${groupOf(K)} `
       let found = classes.findIndex((known) => alike(known, question))

@@ -1,42 +1,36 @@
 /**
- * What about a Redis could break its promises: an eviction policy that drops locks, no persistence, replicas that
- * nobody waits for, keys of strangers that never end. For `holdfast doctor`, and for whoever listens to warnings.
+ * What about a Redis could break the promises of locks on it: an eviction policy that drops locks, no persistence,
+ * replicas that are not waited for, keys of strangers that never end.
  */
 
-import { pages } from '../../clients/redis/scan.ts'
-import type { RedisWire, Server } from '../../clients/redis/wire.ts'
+import type { Finding } from '../../core/engine.ts'
 import { globEscape } from './names.ts'
-
-export interface RedisFinding {
-  readonly name: 'version' | 'eviction' | 'persistence' | 'replicas' | 'strangers'
-  readonly status: 'ok' | 'warn' | 'fail'
-  readonly finding: string
-  /** What to do about it. */
-  readonly todo?: string
-}
+import { pages } from './scan.ts'
+import type { RedisWire, Server } from './wire.ts'
 
 const LEAST_VERSION = [6, 2] as const
 /** How many keys of strangers are named. */
 const NAMED = 5
 
-export interface Question {
+export interface ServerQuestion {
   readonly wire: RedisWire
-  /** What our K begin with, as the server sees it. */
+  /** What our server keys begin with. */
   readonly prefix: string
-  /** How many replicas are waited for. */
+  /** How many replicas confirm every grant. */
   readonly replicas: number
   /** Look for strangers' keys: that goes through all keys. */
   readonly thorough: boolean
 }
 
-export async function diagnose(question: Question): Promise<readonly RedisFinding[]> {
+/** Findings are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. */
+export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
   const servers = await question.wire.servers()
-  const findings: RedisFinding[] = []
+  const findings: Finding[] = []
   for (const server of servers) findings.push(...(await examine(server, question)))
   return worstOfEach(findings)
 }
 
-async function examine(server: Server, { prefix, replicas, thorough }: Question): Promise<readonly RedisFinding[]> {
+async function examine(server: Server, { prefix, replicas, thorough }: ServerQuestion): Promise<readonly Finding[]> {
   const info = String(await server.send('INFO', []))
   const field = (name: string): string => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1] ?? ''
   const found = [version(field), eviction(field), await persistence(server, field), replication(field, replicas)]
@@ -45,7 +39,7 @@ async function examine(server: Server, { prefix, replicas, thorough }: Question)
 
 type Field = (name: string) => string
 
-function version(field: Field): RedisFinding {
+function version(field: Field): Finding {
   const name = 'version'
   const product = field('valkey_version') === '' ? 'Redis' : 'Valkey'
   const text = field('valkey_version') || field('redis_version')
@@ -60,7 +54,7 @@ function version(field: Field): RedisFinding {
   }
 }
 
-function eviction(field: Field): RedisFinding {
+function eviction(field: Field): Finding {
   const [name, policy] = ['eviction', field('maxmemory_policy')] as const
   if (field('maxmemory') === '0') return { name, status: 'ok', finding: 'no limit of memory is set' }
   if (policy === 'noeviction') return { name, status: 'ok', finding: policy }
@@ -73,7 +67,7 @@ function eviction(field: Field): RedisFinding {
   }
 }
 
-async function persistence(server: Server, field: Field): Promise<RedisFinding> {
+async function persistence(server: Server, field: Field): Promise<Finding> {
   const name = 'persistence'
   if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
   // Not everybody may ask for the configuration.
@@ -99,7 +93,7 @@ function settingIn(reply: unknown, name: string): string {
   return candidates.find((candidate) => typeof candidate === 'string') ?? ''
 }
 
-function replication(field: Field, waitedFor: number): RedisFinding {
+function replication(field: Field, waitedFor: number): Finding {
   const [name, connected] = ['replicas', Number(field('connected_slaves'))] as const
   if (connected === 0) return { name, status: 'ok', finding: 'none' }
   const least = majority(connected)
@@ -114,7 +108,7 @@ export function majority(replicas: number): number {
   return Math.floor((replicas + 1) / 2)
 }
 
-async function strangers(server: Server, prefix: string): Promise<RedisFinding> {
+async function strangers(server: Server, prefix: string): Promise<Finding> {
   const endless: string[] = []
   let more = 0
   for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
@@ -132,9 +126,9 @@ async function strangers(server: Server, prefix: string): Promise<RedisFinding> 
 }
 
 /** Of several servers, what is worst. */
-function worstOfEach(findings: readonly RedisFinding[]): readonly RedisFinding[] {
+function worstOfEach(findings: readonly Finding[]): readonly Finding[] {
   const rank = { ok: 0, warn: 1, fail: 2 }
-  const worst = new Map<string, RedisFinding>()
+  const worst = new Map<string, Finding>()
   for (const finding of findings) {
     const known = worst.get(finding.name)
     if (known === undefined || rank[finding.status] > rank[known.status]) worst.set(finding.name, finding)
