@@ -9,7 +9,7 @@ import { createLocks, type Locks, type LocksOptions } from './locks.ts'
 type Opener = (url: string) => Promise<Engine>
 
 const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
-const postgres: Opener = async (url) => (await import('./engines/postgres/open.ts')).openPostgres(url)
+const postgres: Opener = async (url) => (await import('./engines/postgres/index.ts')).openPostgres(url)
 const mysql: Opener = async (url) => (await import('./engines/mysql/open.ts')).openMysql(url)
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */

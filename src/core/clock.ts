@@ -128,6 +128,14 @@ export const systemClock: Clock = {
   stayAlive,
 }
 
+/**
+ * The wall clock of this host, in milliseconds since 1970: only to be compared with a server's clock, and shown to
+ * people. Nothing is decided by it.
+ */
+export function wallClockMs(): number {
+  return Date.now()
+}
+
 const ID_BYTES = 16
 const pool = Buffer.alloc(ID_BYTES * 256)
 let used = pool.length

@@ -18,14 +18,15 @@
  */
 
 import { advisoryKey } from '../clients/postgres/advisory-key.ts'
-import { type Answer, askerOf, codeOf, dialect, type TransactionClient } from '../clients/postgres/transaction.ts'
+import { SQLSTATE, sqlStateOf } from '../clients/postgres/errors.ts'
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
+import { type Answer, askerOf, dialect, type PostgresTransactionClient } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, type ResourceToken, resourceToken } from './lease-like.ts'
 import { type Access, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
-export type { PgClient, PostgresJsSql, TransactionClient } from '../clients/postgres/transaction.ts'
+export type { PgTransactionClient, PostgresJsSql, PostgresTransactionClient } from '../transactions/postgres/client.ts'
 export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
@@ -48,17 +49,17 @@ export interface PostgresGuard {
   /** What `setup` makes, for a migration. */
   readonly schema: string
   /** Make the table, if it is not there. */
-  setup(client: TransactionClient): Promise<void>
+  setup(client: PostgresTransactionClient): Promise<void>
   /**
    * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
    * then.
    */
-  read(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
+  read(client: PostgresTransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
    * roll back then.
    */
-  write(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
+  write(client: PostgresTransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Write and check as one statement, inside of a transaction or without one. Rejects with `StaleTokenError`, and then
    * nothing is written. A statement that another transaction's commit has overtaken may have read old data: it is
@@ -66,24 +67,21 @@ export interface PostgresGuard {
    * begin again.
    */
   writeStatement(
-    client: TransactionClient,
+    client: PostgresTransactionClient,
     lease: LeaseLike,
     statement: GuardedStatement,
     resource?: string,
   ): Promise<Answer>
   /** The marks of all resources whose name begins so, by name. */
-  list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
+  list(client: PostgresTransactionClient, prefix?: string): Promise<readonly Mark[]>
   /**
    * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
    */
-  reset(client: TransactionClient, resource: string, seen: bigint): Promise<boolean>
+  reset(client: PostgresTransactionClient, resource: string, seen: bigint): Promise<boolean>
 }
 
-/** invalid_text_representation, and what we have put there. */
-const CAST = '22P02'
+/** What a failed cast says, with what we have put there. */
 const REFUSAL = /holdfast (stale|newer|overtaken) (\d+)/
-/** in_failed_sql_transaction */
-const FAILED_TRANSACTION = '25P02'
 const MOST_TRIES = 10
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
@@ -128,7 +126,12 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
             THEN ('holdfast overtaken ' || marks.seen)::bigint`,
     )
 
-  async function checkMarks(client: TransactionClient, access: Access, lease: LeaseLike, name?: string): Promise<void> {
+  async function checkMarks(
+    client: PostgresTransactionClient,
+    access: Access,
+    lease: LeaseLike,
+    name?: string,
+  ): Promise<void> {
     const asked = resourceToken(lease, access, name)
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
     const tells = tellsTransaction(client)
@@ -179,14 +182,14 @@ interface Telling {
  * Whether the client says by itself if it is in a transaction: newer versions of pg do, and postgres.js by the methods
  * it has there.
  */
-function tellsTransaction(client: TransactionClient): boolean {
+function tellsTransaction(client: PostgresTransactionClient): boolean {
   return 'unsafe' in client || typeof (client as Partial<Telling>).getTransactionStatus === 'function'
 }
 
 /**
  * Asked when the guard's statement is answered, because a BEGIN that was sent right before is answered only then, too.
  */
-function isInside(client: TransactionClient): boolean {
+function isInside(client: PostgresTransactionClient): boolean {
   if ('unsafe' in client) return 'savepoint' in client
   return (client as unknown as Telling).getTransactionStatus() !== 'I'
 }
@@ -195,10 +198,9 @@ function isInside(client: TransactionClient): boolean {
  * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders no other
  * transaction, and is refused outside of one.
  */
-async function checkTransaction(client: TransactionClient, table: string): Promise<void> {
+async function checkTransaction(client: PostgresTransactionClient, table: string): Promise<void> {
   await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
-    // no_active_sql_transaction
-    throw codeOf(error) === '25P01' ? notInTransaction('a guard', OPEN_ONE) : error
+    throw sqlStateOf(error) === SQLSTATE.noActiveTransaction ? notInTransaction('a guard', OPEN_ONE) : error
   })
 }
 
@@ -208,7 +210,7 @@ async function repeated(asked: ResourceToken, ask: () => Promise<Answer>): Promi
     try {
       return await answered(asked, ask())
     } catch (error) {
-      const ended = tries > 1 && codeOf(error) === FAILED_TRANSACTION
+      const ended = tries > 1 && sqlStateOf(error) === SQLSTATE.failedTransaction
       if (!ended && !(error instanceof Overtaken)) throw error
       if (!ended && tries < MOST_TRIES) continue
       const why = 'another transaction committed while the statement was under way'
@@ -228,7 +230,8 @@ async function answered({ resource, token }: ResourceToken, reply: Promise<Answe
   try {
     return await reply
   } catch (error) {
-    const [, why, number = ''] = (codeOf(error) === CAST && REFUSAL.exec((error as Error).message)) || []
+    const [, why, number = ''] =
+      (sqlStateOf(error) === SQLSTATE.invalidText && REFUSAL.exec((error as Error).message)) || []
     if (why === 'stale') throw new StaleTokenError(resource, token, BigInt(number))
     if (why === 'newer') throw newerFormat('postgres', resource)
     if (why === 'overtaken') throw new Overtaken(resource)

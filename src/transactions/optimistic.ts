@@ -3,7 +3,7 @@
  * where two seldom meet: nothing is held while the caller thinks, not even a connection.
  *
  * The tries are bounded, and between them passes a random time that grows, so that those who collided do not collide
- * again. Reading and writing are the caller's, or those of a table (table.ts).
+ * again. Reading and writing are the caller's, or those of a table (optimistic-row.ts).
  */
 
 import { type Chance, type Clock, systemChance, systemClock } from '../core/clock.ts'

@@ -55,12 +55,12 @@ export type RowLockResult<Row> =
 export type LockFailure = Extract<RowLockResult<never>, { readonly state: 'busy' | 'conflict' }>
 
 /** How to wait, checked: what to say to the server. */
-export type Patience =
+export type RowWait =
   | { readonly how: 'asSet' | 'nowait' | 'skipLocked' }
   | { readonly how: 'within'; readonly waitMs: number }
 
 /** No time at all is `nowait`: for both servers a time-out of 0 means something else. */
-export function patienceOf(wait: RowLockOptions['wait']): Patience {
+export function rowWaitOf(wait: RowLockOptions['wait']): RowWait {
   if (wait === undefined) return { how: 'asSet' }
   if (wait === 'nowait' || wait === 'skipLocked') return { how: wait }
   const waitMs = parseDuration(wait, 'wait')

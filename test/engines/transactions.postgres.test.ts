@@ -7,7 +7,7 @@ import postgres from 'postgres'
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
 import { ConflictError } from '../../src/core/errors.ts'
-import { optimistic, rowLock, type TransactionClient, xactLock } from '../../src/transactions/postgres.ts'
+import { optimistic, type PostgresTransactionClient, rowLock, xactLock } from '../../src/transactions/postgres.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -59,7 +59,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
 
   /** A transaction of the caller's, by each client. It is committed: what went wrong inside must not have spoilt it. */
   const clients: Readonly<
-    Record<string, <Result>(work: (client: TransactionClient) => Promise<Result>) => Promise<Result>>
+    Record<string, <Result>(work: (client: PostgresTransactionClient) => Promise<Result>) => Promise<Result>>
   > = {
     pg: async (work) => {
       await using connection = await server.connect(database)
@@ -72,7 +72,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       (await sql.begin(async (transaction) => ({ result: await work(transaction) }))).result,
   }
 
-  const ask = async (client: TransactionClient, text: string): Promise<unknown> =>
+  const ask = async (client: PostgresTransactionClient, text: string): Promise<unknown> =>
     'unsafe' in client
       ? Object.values((await client.unsafe(text))[0] as object)[0]
       : Object.values((await client.query(text)).rows[0] as object)[0]
@@ -231,7 +231,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   test('outside of a transaction a lock is refused, with what to do about it', async () => {
     const row = { table: 'tickets', where: { id: 1 } }
     const wanting = { name: 'TypeError', message: expect.stringContaining('needs an open transaction') as string }
-    for (const client of [looker.client, pool as TransactionClient, sql]) {
+    for (const client of [looker.client, pool as PostgresTransactionClient, sql]) {
       await expect(rowLock(client, row)).rejects.toMatchObject(wanting)
       await expect(xactLock(client, 'x')).rejects.toMatchObject(wanting)
     }
@@ -253,7 +253,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
   })
 
   test('what is no client is refused', async () => {
-    await expect(rowLock({} as TransactionClient, { table: 't', where: { id: 1 } })).rejects.toThrow(TypeError)
+    await expect(rowLock({} as PostgresTransactionClient, { table: 't', where: { id: 1 } })).rejects.toThrow(TypeError)
     await expect(xactLock(looker.client, 'x', { wait: 'skipLocked' as '1s' })).rejects.toThrow(TypeError)
   })
 
@@ -268,7 +268,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       for (const guard of [{ version: 'version' }, { compare: ['left'] }]) {
         await rival.query('UPDATE tickets SET "left" = 10 WHERE id = 1')
         const options = {
-          client: client() as TransactionClient,
+          client: client() as PostgresTransactionClient,
           table: 'tickets',
           where: { id: 1 },
           change: less,

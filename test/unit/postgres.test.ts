@@ -2,14 +2,13 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { fault } from '../../src/clients/postgres/errors.ts'
-import { split } from '../../src/clients/postgres/url.ts'
+import { splitUrl } from '../../src/clients/postgres/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { redactUrl } from '../../src/connect.ts'
+import { departuresOf, newsIn, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
+import { asEngineError } from '../../src/engines/postgres/errors.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
 import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
-import { newsIn, replyOf } from '../../src/engines/postgres/replies.ts'
-import { texts } from '../../src/engines/postgres/requests.ts'
 
 const FOLDER = 'src/engines/postgres/sql'
 
@@ -60,11 +59,11 @@ describe('names and URLs', () => {
   })
 
   test('a URL is given to pg without what is ours', () => {
-    expect(split('postgres://u:p@h/db?schema=a&sslmode=require&name=b')).toEqual({
+    expect(splitUrl('postgres://u:p@h/db?schema=a&sslmode=require&name=b')).toEqual({
       url: 'postgres://u:p@h/db?sslmode=require',
       options: { schema: 'a', name: 'b' },
     })
-    expect(split('postgres://h/db')).toEqual({ url: 'postgres://h/db', options: {} })
+    expect(splitUrl('postgres://h/db')).toEqual({ url: 'postgres://h/db', options: {} })
     expect(migrationFor('postgres://?schema=a&name=b')).toContain('"a"."b_line"')
   })
 
@@ -82,7 +81,7 @@ describe('what is sent and what comes back', () => {
     )
   })
 
-  test('a letter that makes no sense is nothing, an answer that makes none is an error', () => {
+  test('a message that cannot be read is ignored; an answer that cannot be read is an error that names the call', () => {
     for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]'])
       expect(newsIn(payload)).toBeUndefined()
     expect(newsIn('["a","b","7",5.5]')).toEqual({
@@ -91,7 +90,14 @@ describe('what is sent and what comes back', () => {
       standing: { state: 'held', token: 7n, heldForMs: 5.5 },
     })
     expect(newsIn('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
-    expect(() => replyOf(7)).toThrow(/makes no sense/)
+    const ignore = (): void => undefined
+    expect(() => replyOf('take', 7)).toThrow('postgres: take: the answer is a number instead of a text')
+    expect(() => replyOf('take', '1\n{')).toThrow('take: the answer is not a JSON array')
+    expect(() => standingsOf('enter', '7 8', [], ignore)).toThrow('enter: the answer has 2 entries instead of 0')
+    expect(() => standingsOf('renew', 'z', [{ key: 'a', id: 'b', ttlMs: 1 }], ignore)).toThrow(
+      'renew: the answer has an',
+    )
+    expect(() => departuresOf('leave', '3', 1)).toThrow('leave: the answer has an unknown code: "3"')
   })
 
   test.each([
@@ -109,11 +115,11 @@ describe('what is sent and what comes back', () => {
     ['EPIPE', 'unknown', true],
     ['SELF_SIGNED_CERT_IN_CHAIN', 'unknown', false],
   ])('an error %s: %s, worth another try: %s', (code, outcome, transient) => {
-    expect(fault(Object.assign(new Error('said'), { code }))).toMatchObject({ outcome, transient })
+    expect(asEngineError(Object.assign(new Error('said'), { code }))).toMatchObject({ outcome, transient })
   })
 
   test('what was never sent was surely not applied', () => {
-    expect(fault(new NotSent(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })))).toMatchObject({
+    expect(asEngineError(new NotSent(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })))).toMatchObject({
       outcome: 'not-applied',
       transient: true,
       message: 'postgres: not connected: refused',

@@ -1,7 +1,7 @@
 /** Statements from the caller's names and values: quoted, bound, and refused where they would mean something else. */
 import { describe, expect, test } from 'vitest'
 import { dialect as mysql } from '../../src/clients/mysql/transaction.ts'
-import { dialect as postgres } from '../../src/clients/postgres/transaction.ts'
+import { dialect as postgres } from '../../src/transactions/postgres/client.ts'
 import { describeRow, select, update } from '../../src/transactions/statements.ts'
 
 describe('a statement', () => {

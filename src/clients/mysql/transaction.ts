@@ -5,8 +5,9 @@
  * Values go through `execute`, as parameters that the server binds. `query` would write them into the text itself,
  * where an object becomes SQL, and where a quote escapes in the mode NO_BACKSLASH_ESCAPES.
  */
+
+import type { Row } from '../../transactions/optimistic-row.ts'
 import { type Dialect, quoted, type Statement } from '../../transactions/statements.ts'
-import type { Row } from '../../transactions/table.ts'
 
 /** mysql2/promise: Connection, PoolConnection; Pool too where no transaction is needed. */
 export interface TransactionClient {

@@ -1,11 +1,10 @@
-/** Clients that we make ourselves: of pg, loaded when it is asked for, and told not to wait for ever. */
+/** From a URL to clients that we make ourselves: of pg, loaded when it is asked for, and told not to wait for ever. */
 
 import type { Pool } from 'pg'
 import { loadPackage } from '../shared/drivers.ts'
-import { ENGINE } from './errors.ts'
 import type { OwnPgClient } from './pg-client.ts'
 
-/** Three verbs are under way at once at most, with one or two to spare for calls that a stuck row holds up. */
+/** Three verbs are under way at once at most, with one or two to spare for calls that a locked row holds up. */
 const MOST_CONNECTIONS = 5
 const CONNECT_LIMIT_MS = 5000
 const IDLE_MS = 30_000
@@ -35,7 +34,31 @@ export async function clientAt(url: string): Promise<OwnPgClient> {
   return new Client({ ...CONNECTION, connectionString: url }) as OwnPgClient
 }
 
-async function loadPg(): Promise<Pick<typeof import('pg'), 'Client' | 'Pool'>> {
-  const { default: pg } = await loadPackage(ENGINE, 'pg', () => import('pg'))
+/** `scheme`: that of the URL for which it is needed, as the error says if it is not installed. */
+export async function loadPg(scheme = 'postgres'): Promise<Pick<typeof import('pg'), 'Client' | 'Pool'>> {
+  const { default: pg } = await loadPackage(scheme, 'pg', () => import('pg'))
   return pg
+}
+
+/** What a URL says besides what pg takes; see `openPostgres`. */
+export interface PostgresUrlOptions {
+  readonly schema?: string
+  readonly name?: string
+  readonly listenUrl?: string
+}
+
+const OURS = ['schema', 'name', 'listenUrl'] as const
+
+/** The options of ours that a URL has, and the URL without them. */
+export function splitUrl(url: string): { readonly url: string; readonly options: PostgresUrlOptions } {
+  const [address = '', query] = url.split(/\?(.*)/s)
+  const parameters = new URLSearchParams(query)
+  const options: Record<string, string> = {}
+  for (const name of OURS) {
+    const value = parameters.get(name)
+    if (value !== null) options[name] = value
+    parameters.delete(name)
+  }
+  const rest = parameters.toString()
+  return { url: rest === '' ? address : `${address}?${rest}`, options }
 }

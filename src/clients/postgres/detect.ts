@@ -1,13 +1,9 @@
-/**
- * Which client was brought? Told by its methods: names of classes do not survive bundlers and second copies of a
- * package.
- */
+/** Which client did the user bring? Told by its methods. */
 
 import type { CallLimits } from '../shared/call-limits.ts'
 import { hasMethods } from '../shared/drivers.ts'
-import type { PgClient } from './pg-client.ts'
+import { type PgClient, PgClientWire } from './pg-client.ts'
 import { type PgPool, PgPoolWire } from './pg-pool.ts'
-import { PgClientWire } from './pg-single.ts'
 import { type PostgresJs, PostgresJsWire } from './postgres-js.ts'
 import type { PostgresWire } from './wire.ts'
 

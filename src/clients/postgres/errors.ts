@@ -1,68 +1,57 @@
 /**
- * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
- *
- * An error that the server answers with has a code of five characters
- * (https://www.postgresql.org/docs/current/errcodes-appendix.html), and nearly always means that the transaction was
- * rolled back. An error of the client (a lost connection, our own deadline) has none, and then nobody knows what the
- * server did, unless nothing had been sent.
+ * The codes that PostgreSQL answers errors with, each five characters
+ * (https://www.postgresql.org/docs/current/errcodes-appendix.html), and how an error of the server is told from an error
+ * of the client. All codes that Holdfast knows by name are here; what an engine makes of them is in its own errors.ts.
  */
 
-import { type CallOutcome, EngineError } from '../../core/errors.ts'
-import { NotSent } from '../shared/driver-errors.ts'
+export const SQLSTATE = {
+  undefinedPreparedStatement: '26000',
+  duplicatePreparedStatement: '42P05',
+  noActiveTransaction: '25P01',
+  failedTransaction: '25P02',
+  readOnlyTransaction: '25006',
+  serializationFailure: '40001',
+  deadlockDetected: '40P01',
+  lockNotAvailable: '55P03',
+  insufficientPrivilege: '42501',
+  undefinedFunction: '42883',
+  undefinedTable: '42P01',
+  invalidSchemaName: '3F000',
+  invalidText: '22P02',
+} as const
 
-export const ENGINE = 'postgres'
-
-/** As we raise them in sql/. */
-const STRICT_ISOLATION = 'HF001'
-const NEWER_FORMAT = 'HF002'
-const OTHER_ENCODING = 'HF003'
-
-export const LOCKED = '55P03'
-
-/** Functions, tables or the schema are not there. */
-const MISSING = new Set(['42883', '42P01', '3F000'])
-
-const ADVICE: Readonly<Record<string, string>> = {
-  [LOCKED]: 'somebody has locked a row of ours and does not let go of it',
-  [STRICT_ISOLATION]: "give Holdfast connections whose default_transaction_isolation is 'read committed'",
-  [NEWER_FORMAT]: 'a newer Holdfast made these tables: update this one',
-  [OTHER_ENCODING]: 'Holdfast needs a database in UTF8',
-  25006: 'this is a replica, or a server that refuses writes: connect to the primary',
-  42501: 'this user may not: let somebody who may run what `holdfast migrate --print` prints, with its GRANTs',
-}
-
-/** Time does not mend it: wrong names, passwords and permissions. */
+/** Time does not mend it: wrong names, passwords, permissions and values, and what Holdfast itself raises (`HF...`). */
 const LASTING = /^(?:HF|28|3D|42|22|0A)/
-/** The server, or our connection to it, came to an end; the transaction may have been over by then. */
+/** The server, or the connection to it, came to an end; the transaction may have been over by then. */
 const DOUBTFUL = /^(?:08|57P|58|XX|F0)/
-/** Node's codes for certificates that do not convince, and a host that nobody knows. */
+/** Node's codes for certificates that do not convince. */
 const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
+/** The server ends the connection after these. */
+const ENDING = /^(?:57P|08)/
 
-/** The code of an error that the server answered with; undefined for an error of the client. */
-export function codeOf(error: unknown): string | undefined {
+/** The code of an error that the server answered with; undefined for an error of the client, such as ECONNRESET. */
+export function sqlStateOf(error: unknown): string | undefined {
   const { code } = (error ?? {}) as { code?: unknown }
   return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !/^E[A-Z]+$/.test(code) ? code : undefined
 }
 
-export function isMissing(error: unknown): boolean {
-  return MISSING.has(codeOf(error) ?? '')
+/** Whether the server refused, and goes on listening on the same connection. */
+export function isRefusal(error: Error): boolean {
+  const { severity } = error as { severity?: unknown }
+  const code = sqlStateOf(error)
+  return code !== undefined && severity !== undefined && !ENDING.test(code)
 }
 
-export function isLocked(error: unknown): boolean {
-  return error instanceof EngineError && codeOf(error.cause) === LOCKED
+/** Whether trying again cannot help, whenever it is done. */
+export function isLasting(error: unknown): boolean {
+  const code = sqlStateOf(error)
+  return code === undefined
+    ? UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
+    : LASTING.test(code)
 }
 
-/** What the client threw, as the core wants it. `known`: what is known of the outcome, whatever the error says. */
-export function fault(error: unknown, known?: CallOutcome): EngineError {
-  if (error instanceof EngineError) return error
-  const said = error instanceof NotSent ? error.cause : error
-  const code = codeOf(said)
-  const message = said instanceof Error ? said.message : String(said)
-  const advice = code === undefined ? undefined : ADVICE[code]
-  const sent = !(error instanceof NotSent)
-  const outcome = sent && (code === undefined || DOUBTFUL.test(code)) ? 'unknown' : 'not-applied'
-  const lasting =
-    code === undefined ? UNTRUSTED.test(String((said as NodeJS.ErrnoException)?.code)) : LASTING.test(code)
-  const full = `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`
-  return new EngineError(ENGINE, full, { outcome: known ?? outcome, transient: !lasting, cause: said })
+/** Whether the server may have applied what it was asked, although it failed. */
+export function isDoubtful(error: unknown): boolean {
+  const code = sqlStateOf(error)
+  return code === undefined || DOUBTFUL.test(code)
 }

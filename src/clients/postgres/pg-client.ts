@@ -1,5 +1,14 @@
-/** What we use of a client of pg, how statements are spelt for it, and how we end one that does not answer. */
+/**
+ * A Client of pg (node-postgres): what we use of it, how statements are spelt for it, how we end one that does not
+ * answer, and a wire on a single one.
+ */
 import { createHash } from 'node:crypto'
+import type { CallLimits } from '../shared/call-limits.ts'
+import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
+import { neverCrash } from '../shared/drivers.ts'
+import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { SQLSTATE, sqlStateOf } from './errors.ts'
+import type { PostgresCallLimits, PostgresWire } from './wire.ts'
 
 /** Answers as the server writes them, whatever a user has told pg to make of them. */
 interface RawTypes {
@@ -8,7 +17,7 @@ interface RawTypes {
 
 const RAW: RawTypes = { getTypeParser: () => (value) => value }
 
-export interface Query {
+export interface PgQuery {
   /** Under a name, a statement is prepared once for each connection. */
   readonly name?: string
   readonly text: string
@@ -17,11 +26,11 @@ export interface Query {
   readonly types: RawTypes
 }
 
-export type Answered = (error: Error | null, result: { rows: unknown[][] }) => void
+export type PgAnswered = (error: Error | null, result: { rows: unknown[][] }) => void
 
 /** What we use of a `Client` of pg. */
 export interface PgClient {
-  query(query: Query, answered: Answered): void
+  query(query: PgQuery, answered: PgAnswered): void
   query(text: string): Promise<unknown>
   on(event: 'error', listener: (error: Error) => void): unknown
   on(event: 'notification', listener: (message: { channel: string; payload?: string | undefined }) => void): unknown
@@ -42,22 +51,21 @@ export interface OwnPgClient extends PgClient {
  * Statements under names, as long as that works.
  *
  * A pooler that gives a connection for one transaction only gives another one for the next: there a name is unknown, or
- * taken by somebody else. The server says so before it does anything, and from then on we do without. (The name is made
+ * taken by another client. The server says so before it does anything, and from then on we do without. (The name is made
  * of the text, so whatever has our name is our statement.)
  */
-export class Statements {
+export class NamedStatements {
   readonly #names = new Map<string, string>()
   #named = true
 
-  query(text: string, values: readonly string[]): Query {
+  query(text: string, values: readonly string[]): PgQuery {
     const query = { text, values: values as string[], rowMode: 'array', types: RAW } as const
     return this.#named ? { name: this.#nameOf(text), ...query } : query
   }
 
   /** Whether the same should be tried again, without a name. */
-  refused(error: Error, query: Query): boolean {
-    const { code } = error as { code?: string }
-    if (query.name === undefined || (code !== UNKNOWN_NAME && code !== TAKEN_NAME)) return false
+  refused(error: Error, query: PgQuery): boolean {
+    if (query.name === undefined || !NAME_REFUSED.has(sqlStateOf(error) ?? '')) return false
     this.#named = false
     return true
   }
@@ -71,14 +79,10 @@ export class Statements {
   }
 }
 
-const UNKNOWN_NAME = '26000'
-const TAKEN_NAME = '42P05'
-
-/** An error that the server answered with, and after which it goes on listening. */
-export function isFromServer(error: Error): boolean {
-  const { code, severity } = error as { code?: unknown; severity?: unknown }
-  return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && severity !== undefined && !/^57P|^08/.test(code)
-}
+const NAME_REFUSED: ReadonlySet<string> = new Set([
+  SQLSTATE.undefinedPreparedStatement,
+  SQLSTATE.duplicatePreparedStatement,
+])
 
 /**
  * Without goodbye: a server that does not answer would not hear it either, and the socket would stay open until it
@@ -87,4 +91,63 @@ export function isFromServer(error: Error): boolean {
 export function cut(client: object): void {
   const { connection } = client as { connection?: { stream?: { destroy?(): void } } }
   connection?.stream?.destroy?.()
+}
+
+/**
+ * A single Client for everything: pg sends what it is given one after the other, and listens meanwhile. If it breaks,
+ * all is over: only its owner can make it anew.
+ */
+export class PgClientWire implements PostgresWire {
+  readonly name = 'pg'
+  readonly #client: PgClient
+  readonly #limits: CallLimits
+  readonly #statements = new NamedStatements()
+
+  constructor(client: PgClient, limits: CallLimits) {
+    this.#client = client
+    this.#limits = limits
+    neverCrash(client)
+  }
+
+  ask(text: string, values: readonly string[], limits: PostgresCallLimits): Promise<unknown> {
+    return this.#within(
+      new Promise((resolve, reject) => this.#send(this.#statements.query(text, values), resolve, reject)),
+      limits,
+    )
+  }
+
+  run(text: string, limits: PostgresCallLimits): Promise<unknown> {
+    return this.#within(this.#client.query(text), limits)
+  }
+
+  readonly listen = async (channel: string, listener: ChannelListener): Promise<ListenConnection> => {
+    const client = this.#client
+    const hear = (message: { channel: string; payload?: string | undefined }): void => {
+      if (message.channel === channel) listener.message(message.payload ?? '')
+    }
+    client.on('notification', hear)
+    await client.query(`LISTEN "${channel}"`)
+    return {
+      restart: () => undefined,
+      close: async () => {
+        client.removeListener('notification', hear)
+        await client.query(`UNLISTEN "${channel}"`).catch(() => undefined)
+      },
+    }
+  }
+
+  async close(): Promise<void> {}
+
+  #send(query: PgQuery, resolve: (value: unknown) => void, reject: (error: Error) => void): void {
+    this.#client.query(query, (error, result) => {
+      if (!error) resolve(result.rows[0]?.[0])
+      else if (this.#statements.refused(error, query))
+        this.#send(this.#statements.query(query.text, query.values), resolve, reject)
+      else reject(error.message.includes('not queryable') ? new NotSent(error) : error)
+    })
+  }
+
+  #within(answer: Promise<unknown>, { connectMs, answerMs }: PostgresCallLimits): Promise<unknown> {
+    return this.#limits.within(answer, connectMs + answerMs, () => new NoAnswer())
+  }
 }

@@ -1,6 +1,7 @@
 /**
  * A connection of pg that only listens. When it breaks it is made anew, again and again, less and less often; `gap` is
- * told when it is lost, and when it stands again: whoever looks again after a gap must not look too early.
+ * told when it is lost, and once more when it stands again: a waiter that looks again after the first gap could look too
+ * early.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -14,10 +15,10 @@ const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 2000
 
 /** How to have one more client. */
-export type MakeListener = () => OwnPgClient | Promise<OwnPgClient>
+export type MakePgClient = () => OwnPgClient | Promise<OwnPgClient>
 
 export class PgListenConnection implements ListenConnection {
-  readonly #make: MakeListener
+  readonly #make: MakePgClient
   readonly #clock: Clock
   readonly #channel: string
   readonly #listener: ChannelListener
@@ -28,17 +29,17 @@ export class PgListenConnection implements ListenConnection {
 
   /** Rejects if the first connection cannot be had. */
   static async open(
-    make: MakeListener,
+    make: MakePgClient,
     clock: Clock,
     channel: string,
     listener: ChannelListener,
   ): Promise<PgListenConnection> {
-    const ear = new PgListenConnection(make, clock, channel, listener)
-    await ear.#connect()
-    return ear
+    const connection = new PgListenConnection(make, clock, channel, listener)
+    await connection.#connect()
+    return connection
   }
 
-  private constructor(make: MakeListener, clock: Clock, channel: string, listener: ChannelListener) {
+  private constructor(make: MakePgClient, clock: Clock, channel: string, listener: ChannelListener) {
     this.#make = make
     this.#clock = clock
     this.#channel = channel

@@ -2,15 +2,16 @@
  * A Pool of pg (node-postgres).
  *
  * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back:
- * whatever was sent on it may still be executed, and nobody should wait behind that. For listening, the pool is asked
+ * what was sent on it may still be executed, and no other call should wait behind that. For listening, the pool is asked
  * how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
  */
 import type { CallLimit, CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
-import { cut, isFromServer, type OwnPgClient, type PgClient, type Query, Statements } from './pg-client.ts'
+import { isRefusal } from './errors.ts'
+import { cut, NamedStatements, type OwnPgClient, type PgClient, type PgQuery } from './pg-client.ts'
 import { PgListenConnection } from './pg-listen.ts'
-import type { Limits, PostgresWire } from './wire.ts'
+import type { PostgresCallLimits, PostgresWire } from './wire.ts'
 
 interface PooledPgClient extends PgClient {
   /** With `true` it is not used again. */
@@ -31,7 +32,7 @@ export class PgPoolWire implements PostgresWire {
   readonly #pool: PgPool
   readonly #limits: CallLimits
   readonly #close: () => Promise<void>
-  readonly #statements = new Statements()
+  readonly #statements = new NamedStatements()
 
   /** `close`: what to do with the pool at the end. */
   constructor(pool: PgPool, limits: CallLimits, close: () => Promise<void> = async () => {}) {
@@ -45,11 +46,11 @@ export class PgPoolWire implements PostgresWire {
     neverCrash(pool)
   }
 
-  ask(text: string, values: readonly string[], limits: Limits): Promise<unknown> {
+  ask(text: string, values: readonly string[], limits: PostgresCallLimits): Promise<unknown> {
     return this.#call(this.#statements.query(text, values), limits)
   }
 
-  run(text: string, limits: Limits): Promise<unknown> {
+  run(text: string, limits: PostgresCallLimits): Promise<unknown> {
     return this.#call(text, limits)
   }
 
@@ -57,9 +58,9 @@ export class PgPoolWire implements PostgresWire {
     await this.#close()
   }
 
-  #call(query: Query | string, limits: Limits): Promise<unknown> {
+  #call(query: PgQuery | string, limits: PostgresCallLimits): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const call = new Call(this.#limits, this.#statements, query, limits, resolve, reject)
+      const call = new PooledCall(this.#limits, this.#statements, query, limits, resolve, reject)
       // Not as a promise: a connection can break in the very turn in which it is had, and pg then looks for a listener
       // at once.
       this.#pool.connect(call.connected)
@@ -68,10 +69,10 @@ export class PgPoolWire implements PostgresWire {
 }
 
 /** One statement on its way: until there is a connection, and then until it is answered. */
-class Call {
+class PooledCall {
   readonly #limit: CallLimit
-  readonly #statements: Statements
-  readonly #query: Query | string
+  readonly #statements: NamedStatements
+  readonly #query: PgQuery | string
   readonly #answerMs: number
   readonly #resolve: (value: unknown) => void
   readonly #reject: (error: Error) => void
@@ -80,9 +81,9 @@ class Call {
 
   constructor(
     callLimits: CallLimits,
-    statements: Statements,
-    query: Query | string,
-    limits: Limits,
+    statements: NamedStatements,
+    query: PgQuery | string,
+    limits: PostgresCallLimits,
     resolve: (value: unknown) => void,
     reject: (error: Error) => void,
   ) {
@@ -115,7 +116,7 @@ class Call {
     this.#end(this.#client === undefined ? new NotSent(new Error('no connection was free in time')) : new NoAnswer())
   }
 
-  #send(client: PooledPgClient, query: Query | string): void {
+  #send(client: PooledPgClient, query: PgQuery | string): void {
     if (typeof query === 'string') {
       client.query(query).then(
         () => this.#end(),
@@ -136,7 +137,7 @@ class Call {
     this.#ended = true
     this.#limit.cancel()
     // The server said no, and is there. After anything else, the connection is not to be trusted.
-    const healthy = error === undefined || isFromServer(error)
+    const healthy = error === undefined || isRefusal(error)
     this.#client?.release(!healthy)
     if (error === undefined) this.#resolve(value)
     else this.#reject(error)

@@ -8,17 +8,17 @@
 import type { CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import type { Limits, PostgresWire } from './wire.ts'
+import type { PostgresCallLimits, PostgresWire } from './wire.ts'
 
 /** What we use of a query of postgres.js. */
-interface Query extends PromiseLike<unknown> {
+interface PostgresJsQuery extends PromiseLike<unknown> {
   cancel(): unknown
   raw(): PromiseLike<unknown>
 }
 
 /** What we use of a `Sql` of postgres.js. */
 export interface PostgresJs {
-  unsafe(text: string, values?: string[]): Query
+  unsafe(text: string, values?: string[]): PostgresJsQuery
   listen(
     channel: string,
     heard: (payload: string) => void,
@@ -37,25 +37,25 @@ export class PostgresJsWire implements PostgresWire {
     this.#limits = limits
   }
 
-  async ask(text: string, values: readonly string[], limits: Limits): Promise<unknown> {
+  async ask(text: string, values: readonly string[], limits: PostgresCallLimits): Promise<unknown> {
     const rows = await this.#send(this.#sql.unsafe(text, values as string[]), limits)
     const value = (rows as (Buffer | null)[][])[0]?.[0]
     return value?.toString()
   }
 
-  run(text: string, limits: Limits): Promise<unknown> {
+  run(text: string, limits: PostgresCallLimits): Promise<unknown> {
     return this.#send(this.#sql.unsafe(text), limits)
   }
 
   readonly listen = async (channel: string, listener: ChannelListener): Promise<ListenConnection> => {
-    const ear = new PostgresJsListenConnection(this.#sql, channel, listener)
-    await ear.open()
-    return ear
+    const connection = new PostgresJsListenConnection(this.#sql, channel, listener)
+    await connection.open()
+    return connection
   }
 
   async close(): Promise<void> {}
 
-  async #send(query: Query, { connectMs, answerMs }: Limits): Promise<unknown> {
+  async #send(query: PostgresJsQuery, { connectMs, answerMs }: PostgresCallLimits): Promise<unknown> {
     // As the server writes them, whatever a user has told postgres.js to make of them.
     const rows = Promise.resolve(query.raw())
     rows.catch(() => undefined)
@@ -73,7 +73,7 @@ export class PostgresJsWire implements PostgresWire {
  * Whether it had not been sent: `state` is the connection it went to. A cancel of one that was sent would be a
  * connection more to a server that does not answer.
  */
-function takenBack(query: Query): boolean {
+function takenBack(query: PostgresJsQuery): boolean {
   if ((query as { state?: unknown }).state) return false
   query.cancel()
   return true
@@ -87,8 +87,8 @@ function notConnected(error: unknown): boolean {
 }
 
 /**
- * postgres.js listens on a connection of its own, and makes it anew; but if that fails once, it forgets who listened.
- * Then we begin again.
+ * postgres.js listens on a connection of its own, and makes it anew; but if that fails once, it forgets that we
+ * listened. Then we begin again.
  */
 class PostgresJsListenConnection implements ListenConnection {
   readonly #sql: PostgresJs

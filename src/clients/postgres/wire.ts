@@ -7,7 +7,7 @@
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 
 /** How long one statement may take. */
-export interface Limits {
+export interface PostgresCallLimits {
   /** Until there is a connection for it. */
   readonly connectMs: number
   /** From then on until it is answered. */
@@ -20,9 +20,9 @@ export interface PostgresWire {
   /**
    * The one value that a statement answers. Rejects with the client's own error; with `NotSent` if nothing was sent.
    */
-  ask(text: string, values: readonly string[], limits: Limits): Promise<unknown>
+  ask(text: string, values: readonly string[], limits: PostgresCallLimits): Promise<unknown>
   /** Several statements in one message, without parameters. */
-  run(text: string, limits: Limits): Promise<unknown>
+  run(text: string, limits: PostgresCallLimits): Promise<unknown>
   /** Listen to a channel, on one connection that stays. Undefined: this client cannot. */
   readonly listen?: ((channel: string, listener: ChannelListener) => Promise<ListenConnection>) | undefined
   /** Let go of the client: close it if it is ours. */

@@ -1,27 +1,27 @@
-/** What `holdfast doctor` wants to know of a server: facts that decide what locks on it are worth. */
+/**
+ * What `holdfast doctor` says of a PostgreSQL server: which one it is, whether it keeps what it says, and whether waiters
+ * can be woken.
+ */
 
-import { fault } from '../../clients/postgres/errors.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
-import type { Clock } from '../../core/clock.ts'
+import { type Clock, wallClockMs } from '../../core/clock.ts'
+import type { Finding } from '../../core/engine.ts'
+import { asEngineError } from './errors.ts'
 
-export interface Diagnosis {
-  /** As the server says it: `15.14 (Debian ...)`. */
-  readonly version: string
-  /** The same as a number: 150014. */
-  readonly versionNumber: number
-  /** It follows another server, and refuses writes. */
-  readonly replica: boolean
-  /** Settings that decide what survives a crash. */
-  readonly fsync: boolean
-  readonly fullPageWrites: boolean
-  readonly synchronousCommit: string
-  readonly isolation: string
-  readonly encoding: string
-  readonly connections: { readonly used: number; readonly most: number }
-  /** How far the server's clock is ahead of ours, as far as one question can tell. */
-  readonly clockAheadMs: number
-  /** Whether a notification arrives. Undefined: this engine does not listen, or the server does not let it. */
-  readonly hears: boolean | undefined
+/** The oldest version that knows everything we ask of it. */
+const LEAST_VERSION = 120_000
+/** Of the connections that a server takes, in use. */
+const TIGHT = 0.9
+const LIMIT_MS = 5000
+/** A notification takes a millisecond; one that takes this long does not come. */
+const ARRIVAL_MS = 1000
+
+export interface ExaminedServer {
+  readonly wire: PostgresWire
+  readonly listen: PostgresWire['listen']
+  readonly clock: Clock
+  /** A channel that no other process has. */
+  readonly channel: string
 }
 
 const FACTS = `SELECT json_build_object(
@@ -33,61 +33,117 @@ const FACTS = `SELECT json_build_object(
   'synchronousCommit', current_setting('synchronous_commit'),
   'isolation', current_setting('default_transaction_isolation'),
   'encoding', current_setting('server_encoding'),
-  'connections', json_build_object('used', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-    'most', current_setting('max_connections')::int),
+  'used', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  'most', current_setting('max_connections')::int,
   'nowMs', extract(epoch FROM clock_timestamp()) * 1000)::text`
 
-const LIMIT_MS = 5000
-/** A notification takes a millisecond; one that takes this long does not come. */
-const POST_MS = 1000
-
-export interface Examined {
-  readonly wire: PostgresWire
-  readonly listen: PostgresWire['listen']
-  readonly clock: Clock
-  /** A channel that nobody else has. */
-  readonly channel: string
-  /** The wall clock, now. */
-  readonly wallMs: () => number
+interface ServerFacts {
+  /** As the server says it: `15.14 (Debian ...)`. */
+  readonly version: string
+  /** The same as a number: 150014. */
+  readonly versionNumber: number
+  /** It follows another server, and refuses writes. */
+  readonly replica: boolean
+  readonly fsync: boolean
+  readonly fullPageWrites: boolean
+  readonly synchronousCommit: string
+  readonly isolation: string
+  readonly encoding: string
+  /** Connections in use, and how many the server takes. */
+  readonly used: number
+  readonly most: number
+  readonly nowMs: number
 }
 
-export async function diagnose(examined: Examined): Promise<Diagnosis> {
-  const { wallMs } = examined
+export async function diagnose(examined: ExaminedServer): Promise<readonly Finding[]> {
   try {
-    const askedAt = wallMs()
-    const { nowMs, ...facts } = JSON.parse(String(await ask(examined, FACTS))) as Omit<
-      Diagnosis,
-      'clockAheadMs' | 'hears'
-    > & {
-      nowMs: number
-    }
-    const clockAheadMs = nowMs - (askedAt + wallMs()) / 2
-    // A replica refuses to listen, too.
-    return { ...facts, clockAheadMs, hears: facts.replica ? undefined : await hears(examined) }
+    const askedAt = wallClockMs()
+    const facts = JSON.parse(String(await ask(examined, FACTS))) as ServerFacts
+    const clockAheadMs = facts.nowMs - (askedAt + wallClockMs()) / 2
+    return [
+      server(facts),
+      durability(facts),
+      database(facts),
+      clockSkew(clockAheadMs),
+      connections(facts),
+      // A replica refuses to listen, too.
+      ...(facts.replica ? [] : await listening(examined)),
+    ]
   } catch (error) {
-    throw fault(error)
+    throw asEngineError(error)
   }
 }
 
-function ask({ wire }: Examined, text: string, ...values: readonly string[]): Promise<unknown> {
+function ask({ wire }: ExaminedServer, text: string, ...values: readonly string[]): Promise<unknown> {
   return wire.ask(text, values, { connectMs: LIMIT_MS, answerMs: LIMIT_MS })
 }
 
-async function hears(examined: Examined): Promise<boolean | undefined> {
-  const { listen, channel, clock } = examined
-  if (listen === undefined) return undefined
-  let arrived: (message: boolean) => void = () => undefined
-  const answer = new Promise<boolean>((resolve) => {
-    arrived = resolve
+function server({ version, versionNumber, replica }: ServerFacts): Finding {
+  const found = { name: 'postgresql', finding: `PostgreSQL ${version}, ${replica ? 'a replica' : 'a primary'}` }
+  if (replica) return { ...found, status: 'fail', todo: 'a replica refuses writes: name the primary in the URL' }
+  if (versionNumber >= LEAST_VERSION) return { ...found, status: 'ok' }
+  return { ...found, status: 'fail', todo: `use PostgreSQL ${LEAST_VERSION / 10_000} or newer` }
+}
+
+function durability({ fsync, fullPageWrites, synchronousCommit }: ServerFacts): Finding {
+  const name = 'durability'
+  const off = [...(fsync ? [] : ['fsync']), ...(fullPageWrites ? [] : ['full_page_writes'])]
+  if (off.length > 0) {
+    const todo =
+      'a crash of the machine can lose or damage locks that are held: turn it on, unless the data is for tests'
+    return { name, status: 'warn', finding: `${off.join(' and ')} off`, todo }
+  }
+  const ours = synchronousCommit === 'off' ? ' (Holdfast waits for the disk all the same)' : ''
+  return { name, status: 'ok', finding: `fsync on, synchronous_commit ${synchronousCommit}${ours}` }
+}
+
+function database({ isolation, encoding }: ServerFacts): Finding {
+  const found = { name: 'database', finding: `encoded in ${encoding}, transactions are ${isolation}` }
+  if (isolation === 'read committed' && encoding === 'UTF8') return { ...found, status: 'ok' }
+  return {
+    ...found,
+    status: 'fail',
+    todo: "Holdfast needs UTF8, and connections whose default_transaction_isolation is 'read committed'",
+  }
+}
+
+function clockSkew(aheadMs: number): Finding {
+  const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
+  const finding = `the server's clock is ${difference}; leases go by the server's alone`
+  return { name: 'clock skew', status: 'ok', finding }
+}
+
+function connections({ used, most }: ServerFacts): Finding {
+  const found = { name: 'connections', finding: `${used} of ${most} in use` }
+  if (used < most * TIGHT) return { ...found, status: 'ok' }
+  return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections, or use a pooler' }
+}
+
+/** Nothing, where this engine does not listen. */
+async function listening(examined: ExaminedServer): Promise<readonly Finding[]> {
+  const { listen } = examined
+  if (listen === undefined) return []
+  if (await hears(examined, listen)) return [{ name: 'listening', status: 'ok', finding: 'notifications arrive' }]
+  const finding = 'no notification arrives: is there a pooler in between?'
+  const todo = 'waiters poll. Behind a pooler in transaction mode, give listenUrl: the URL of the server itself'
+  return [{ name: 'listening', status: 'warn', finding, todo }]
+}
+
+/** Whether a notification that this process sends to itself arrives. */
+async function hears(examined: ExaminedServer, listen: NonNullable<PostgresWire['listen']>): Promise<boolean> {
+  const { channel, clock } = examined
+  let answer: (arrived: boolean) => void = () => undefined
+  const answered = new Promise<boolean>((resolve) => {
+    answer = resolve
   })
-  const ear = await listen(channel, { message: () => arrived(true), gap: () => undefined })
+  const connection = await listen(channel, { message: () => answer(true), gap: () => undefined })
   try {
     await ask(examined, 'SELECT pg_notify($1::text, $2::text)::text', channel, '')
-    const limit = clock.timer(POST_MS, () => arrived(false))
-    const heard = await answer
+    const limit = clock.timer(ARRIVAL_MS, () => answer(false))
+    const arrived = await answered
     limit.cancel()
-    return heard
+    return arrived
   } finally {
-    await ear.close()
+    await connection.close()
   }
 }

@@ -5,21 +5,35 @@
  * eye on, and empty rows cleared away.
  */
 
-import { ENGINE, fault } from '../../clients/postgres/errors.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { RowCleanup } from '../shared/row-cleanup.ts'
-import { Caller, type Verb } from './caller.ts'
-import { type Diagnosis, diagnose } from './diagnose.ts'
-import { HandOvers } from './handovers.ts'
-import type { Names } from './names.ts'
-import { departuresOf, keysOf, LINE_BOUND, lineOf, newsIn, pageOf, type Reply, standingsOf } from './replies.ts'
-import { enterArguments, leaveArguments, renewArguments, takeArguments, texts } from './requests.ts'
-import { aroundStuck } from './stuck.ts'
+import {
+  type Departure,
+  departuresOf,
+  enterArguments,
+  keysOf,
+  LINE_BOUND,
+  leaveArguments,
+  lineOf,
+  newsIn,
+  pageOf,
+  type Reply,
+  renewArguments,
+  standingsOf,
+  takeArguments,
+  texts,
+} from './codec.ts'
+import { diagnose } from './diagnose.ts'
+import { asEngineError, ENGINE } from './errors.ts'
+import { PostgresCaller, type PostgresFunction } from './function-calls.ts'
+import { aroundLockedRows } from './locked-rows.ts'
+import type { PostgresNames } from './names.ts'
+import { UnsyncedLeaves } from './unsynced-leaves.ts'
 
 /** A key that this process left this long ago is not about to be used again. */
 const COLD_MS = 1000
@@ -36,27 +50,27 @@ const traits: Traits = {
   batchLimit: 500,
   takesSignal: false,
   tokensSurvive:
-    'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or dropped tables they go on from the ' +
-    "server's clock, which must not be behind",
+    'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or ' +
+    "dropped tables they go on from the server's clock, which must not be behind",
   survives:
-    'the death of any client, and a crash of the server; a fail-over loses locks if the promoted replica has not got the last commits (synchronous replication prevents that)',
+    'the death of any client, and a crash of the server; a fail-over loses locks if the promoted replica has not got ' +
+    'the last commits (synchronous replication prevents that)',
 }
 
-export interface EngineSetup {
+export interface PostgresEngineSetup {
   readonly wire: PostgresWire
   readonly listen: PostgresWire['listen']
-  readonly names: Names
+  readonly names: PostgresNames
   readonly clock: Clock
-  /** The name of our channel, without its beginning. */
-  readonly client: string
+  /** Unique to this engine object: the name of its channel, without its beginning. */
+  readonly engineId: string
 }
 
 type Item = Pick<Place, 'key' | 'id'>
 
-/** How long a call waits for a row that somebody has locked; ours are locked for the time of a commit. */
-const PATIENCE_MS = 1000
-const PATIENCE = String(PATIENCE_MS)
-const LEAST_PATIENCE_MS = 20
+/** How long a call waits for a row that another transaction has locked; ours lock one for the time of a commit. */
+const ROW_WAIT_MS = 1000
+const LEAST_ROW_WAIT_MS = 20
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 /** How long clearing away may take at the end. */
@@ -68,30 +82,30 @@ export class PostgresEngine implements Engine {
   readonly #wire: PostgresWire
   readonly #listen: PostgresWire['listen']
   readonly #clock: Clock
-  /** '' while we do not listen: nobody need write to us. */
-  #client = ''
-  readonly #channel: string
-  readonly #caller: Caller
+  readonly #engineId: string
+  /** What our calls say of where we listen: our `engineId`, or '' while we do not, so that no message is sent to us. */
+  #listensAs = ''
+  readonly #caller: PostgresCaller
   readonly #rechecks: RecheckTimer
   readonly #cleanup: RowCleanup
-  readonly #handOvers: HandOvers
+  readonly #unsynced: UnsyncedLeaves
   #news: NewsChannel | undefined
   #listener: ((news: News) => void) | undefined
   /** A call came to an unknown end, and none has been answered since. */
   #troubled = false
 
-  constructor({ wire, listen, names, clock, client }: EngineSetup) {
+  constructor({ wire, listen, names, clock, engineId }: PostgresEngineSetup) {
     this.#wire = wire
     this.#listen = listen
     this.#clock = clock
-    this.#channel = client
-    this.#caller = new Caller(wire, names)
+    this.#engineId = engineId
+    this.#caller = new PostgresCaller(wire, names)
     this.#rechecks = new RecheckTimer(
       clock,
       () => this.#news?.deaf !== false,
       (key, id) => this.#listener?.({ key, id }),
     )
-    this.#handOvers = new HandOvers(clock)
+    this.#unsynced = new UnsyncedLeaves(clock)
     this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
   }
 
@@ -100,38 +114,42 @@ export class PostgresEngine implements Engine {
     this.#cleanup.entered(claims)
     const [first] = claims
     if (first !== undefined && claims.length === 1) return this.#take(first, claims)
-    return aroundStuck(claims, { call: (some) => this.#enter(some), stuck: this.#stuck, refused })
+    return aroundLockedRows(claims, { call: (some) => this.#enter(some), lockedKeys: this.#lockedKeys, refused })
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    return aroundStuck(places, { call: (some) => this.#renew(some), stuck: this.#stuck, refused })
+    return aroundLockedRows(places, { call: (some) => this.#renew(some), lockedKeys: this.#lockedKeys, refused })
   }
 
   leave(places: readonly Item[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
-    const several = { call: (some: readonly Item[]) => this.#leave(some), stuck: this.#stuck, refused: undefined }
-    const leaving = first !== undefined && places.length === 1 ? this.#free(first) : aroundStuck(places, several)
+    const several = {
+      call: (some: readonly Item[]) => this.#leave(some),
+      lockedKeys: this.#lockedKeys,
+      refused: undefined,
+    }
+    const leaving = first !== undefined && places.length === 1 ? this.#free(first) : aroundLockedRows(places, several)
     return leaving.then((left) => {
-      for (const [index, place] of places.entries()) if (left[index] === '2') this.#handOvers.add(place)
+      for (const [index, place] of places.entries()) if (left[index] === 'unsynced') this.#unsynced.add(place)
       for (const { key } of places) this.#cleanup.left(key, 'free')
       this.#cleanup.work()
-      return left.map((code) => code !== '0')
+      return left.map((departure) => departure !== 'absent')
     })
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    const values = [key, String(token), how === 'now' ? 't' : 'f', this.#client, PATIENCE]
+    const values = [key, String(token), how === 'now' ? 't' : 'f', this.#listensAs, String(ROW_WAIT_MS)]
     return (await this.#call('evict', values)) === '1'
   }
 
   async inspect(key: string): Promise<Line> {
-    return lineOf(key, await this.#call('inspect', [key, this.#client]))
+    return lineOf(key, await this.#call('inspect', [key, this.#listensAs]))
   }
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let [from, after] = [prefix, 'f']; ; after = 't') {
-      const lines = pageOf(await this.#call('list', [from, after, String(PAGE), this.#client]))
+      const lines = pageOf(await this.#call('list', [from, after, String(PAGE), this.#listensAs]))
       for (const line of lines) {
         if (!line.key.startsWith(prefix)) return
         if (line.held + line.waiting > 0) yield line
@@ -152,15 +170,10 @@ export class PostgresEngine implements Engine {
     }
   }
 
-  /** Facts about the server, for `holdfast doctor`. `wallMs`: the wall clock of this host, now. */
-  diagnose(wallMs: () => number): Promise<Diagnosis> {
-    return diagnose({
-      wire: this.#wire,
-      listen: this.#listen,
-      clock: this.#clock,
-      channel: `holdfast_doctor_${this.#channel}`,
-      wallMs,
-    })
+  /** What could break the promises of locks on this server. */
+  diagnose(): Promise<readonly Finding[]> {
+    const channel = `holdfast_doctor_${this.#engineId}`
+    return diagnose({ wire: this.#wire, listen: this.#listen, clock: this.#clock, channel })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -175,18 +188,18 @@ export class PostgresEngine implements Engine {
       gap: () => this.#hear({ gap: true }),
     })
     try {
-      await news.open(listen, `holdfast_${this.#channel}`)
+      await news.open(listen, `holdfast_${this.#engineId}`)
     } catch (error) {
-      throw fault(error)
+      throw asEngineError(error)
     }
     await this.#news?.[Symbol.asyncDispose]()
     this.#news = news
-    this.#client = this.#channel
+    this.#listensAs = this.#engineId
   }
 
   async #unsubscribe(): Promise<void> {
     this.#listener = undefined
-    this.#client = ''
+    this.#listensAs = ''
     this.#rechecks.stop()
     await this.#news?.[Symbol.asyncDispose]()
     this.#news = undefined
@@ -195,51 +208,52 @@ export class PostgresEngine implements Engine {
   // ---- calling ----
 
   #take(claim: Claim, claims: readonly Claim[]): Promise<readonly Standing[]> {
-    const values = takeArguments(claim, this.#client, patienceFor(claims, 4))
-    return this.#call('take', values, claim.ttlMs).then((text) => this.#standings(text, claims))
+    const values = takeArguments(claim, this.#listensAs, rowWaitMs(claims, 4))
+    return this.#call('take', values, claim.ttlMs).then((text) => this.#standings('take', text, claims))
   }
 
   async #enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    const values = enterArguments(claims, this.#client, patienceFor(claims, 4))
-    return this.#standings(await this.#call('enter', values, usefulMs(claims)), claims)
+    const values = enterArguments(claims, this.#listensAs, rowWaitMs(claims, 4))
+    return this.#standings('enter', await this.#call('enter', values, usefulMs(claims)), claims)
   }
 
   async #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
     const text = await this.#call(
       'renew',
-      renewArguments(places, this.#client, patienceFor(places, 12)),
+      renewArguments(places, this.#listensAs, rowWaitMs(places, 12)),
       usefulMs(places),
     )
-    const standings = this.#standings(text, places)
+    const standings = this.#standings('renew', text, places)
     if (standings.some(({ state }) => state === 'waiting')) this.#news?.expect(sentAt)
     return standings
   }
 
-  #leave(places: readonly Item[]): Promise<readonly string[]> {
-    return this.#call('leave', leaveArguments(places, this.#client, PATIENCE_MS)).then((text) =>
-      departuresOf(text, places.length),
+  #leave(places: readonly Item[]): Promise<readonly Departure[]> {
+    const values = leaveArguments(places, this.#listensAs, ROW_WAIT_MS)
+    return this.#call('leave', values).then((text) => departuresOf('leave', text, places.length))
+  }
+
+  #free({ key, id }: Item): Promise<readonly Departure[]> {
+    return this.#call('free', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
+      departuresOf('free', text, 1),
     )
   }
 
-  #free({ key, id }: Item): Promise<readonly string[]> {
-    return this.#call('free', [key, id, this.#client, PATIENCE]).then((text) => departuresOf(text, 1))
-  }
-
-  #standings(text: string, items: readonly Place[]): readonly Standing[] {
-    const standings = standingsOf(text, items, (recheck) => this.#rechecks.schedule(recheck))
+  #standings(call: PostgresFunction, text: string, items: readonly Place[]): readonly Standing[] {
+    const standings = standingsOf(call, text, items, (recheck) => this.#rechecks.schedule(recheck))
     for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#rechecks.forget(id)
     return standings
   }
 
   /** What it answers; the news that come with it are heard. */
-  #call(verb: Verb, values: readonly string[], limitMs?: number): Promise<string> {
-    return this.#caller.call(verb, values, limitMs).then(this.#answered, this.#failed)
+  #call(name: PostgresFunction, values: readonly string[], limitMs?: number): Promise<string> {
+    return this.#caller.call(name, values, limitMs).then(this.#answered, this.#failed)
   }
 
   readonly #answered = ({ text, news }: Reply): string => {
     if (this.#troubled) this.#afterTrouble()
-    // Later, as from a server: never from inside somebody else's call.
+    // Later, as from a server: never from inside the call of another waiter.
     for (const one of news) queueMicrotask(() => this.#hear(one))
     return text
   }
@@ -252,10 +266,10 @@ export class PostgresEngine implements Engine {
   /** The server is there again, and may have crashed. */
   #afterTrouble(): void {
     this.#troubled = false
-    const places = this.#handOvers.take()
+    const places = this.#unsynced.take()
     if (places.length === 0) return
     this.#leave(places).catch(() => {
-      for (const place of places) this.#handOvers.add(place)
+      for (const place of places) this.#unsynced.add(place)
     })
   }
 
@@ -272,10 +286,10 @@ export class PostgresEngine implements Engine {
 
   async #clear(keys: readonly string[], sweep: boolean): Promise<void> {
     if (keys.length > 0) await this.#call('tidy', [texts(keys)], FINISH_MS)
-    if (sweep) await this.#call('sweep', [this.#client], FINISH_MS)
+    if (sweep) await this.#call('sweep', [this.#listensAs], FINISH_MS)
   }
 
-  readonly #stuck = async (items: readonly Item[]): Promise<ReadonlySet<string>> =>
+  readonly #lockedKeys = async (items: readonly Item[]): Promise<ReadonlySet<string>> =>
     new Set(keysOf(await this.#call('stuck', [texts(items.map(({ key }) => key))])))
 }
 
@@ -284,10 +298,10 @@ function refused(error: EngineError): Standing {
 }
 
 /** A lease that is soon over is not helped by what comes too late. */
-function patienceFor(items: readonly { readonly ttlMs: number }[], part: number): number {
-  let shortest = PATIENCE_MS * part
+function rowWaitMs(items: readonly { readonly ttlMs: number }[], part: number): number {
+  let shortest = ROW_WAIT_MS * part
   for (const { ttlMs } of items) shortest = Math.min(shortest, ttlMs)
-  return Math.max(LEAST_PATIENCE_MS, Math.ceil(shortest / part))
+  return Math.max(LEAST_ROW_WAIT_MS, Math.ceil(shortest / part))
 }
 
 /** How long an answer is of use. What is to outlive its process may be short without being urgent. */

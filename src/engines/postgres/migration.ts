@@ -7,12 +7,12 @@
  * version of the functions, which have their version in their names: older and newer processes work side by side.
  */
 
-import { split } from '../../clients/postgres/url.ts'
-import { checkNames, DEFAULT_NAMES, type Names, renamed } from './names.ts'
+import { splitUrl } from '../../clients/postgres/connect.ts'
+import { checkNames, DEFAULT_NAMES, type PostgresNames, renamed } from './names.ts'
 import { sources } from './sources.ts'
 
 /** For people and for psql. It can be run again. */
-export function migration(names: Names): string {
+export function migration(names: PostgresNames): string {
   const { schema, name } = names
   return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The user of your application then needs:
 --
@@ -27,7 +27,7 @@ COMMIT;
 
 /** The text for the tables that a URL means. */
 export function migrationFor(url: string): string {
-  const { schema, name } = { ...DEFAULT_NAMES, ...split(url).options }
+  const { schema, name } = { ...DEFAULT_NAMES, ...splitUrl(url).options }
   return migration(checkNames({ schema, name }))
 }
 
@@ -35,7 +35,7 @@ export function migrationFor(url: string): string {
  * The same for us: one statement after the other in one message, which is one transaction; all of it or nothing, and
  * nothing if it is there.
  */
-export function firstUse(names: Names): string {
+export function firstUse(names: PostgresNames): string {
   const there = renamed(
     `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
       AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regproc('public.holdfast_enter_1') IS NOT NULL`,
@@ -56,12 +56,12 @@ END $holdfast$;`
 }
 
 /** CREATE SCHEMA asks for a permission that most users have not, also where there is nothing to create. */
-function schemaOf({ schema }: Names): string {
+function schemaOf({ schema }: PostgresNames): string {
   return `DO $$ BEGIN IF to_regnamespace('"${schema}"') IS NULL THEN CREATE SCHEMA "${schema}"; END IF; END $$;`
 }
 
 /** A number for the names, so that those who make other tables need not wait. FNV-1a, of which 52 bits are plenty. */
-function turnOf({ schema, name }: Names): bigint {
+function turnOf({ schema, name }: PostgresNames): bigint {
   let hash = 0xcbf29ce484222325n
   for (const byte of Buffer.from(`holdfast ${schema}.${name}`))
     hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n)

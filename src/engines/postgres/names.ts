@@ -1,18 +1,18 @@
 /** What our tables and functions are called, and where they are. */
 
-export interface Names {
+export interface PostgresNames {
   /** The schema they are in. */
   readonly schema: string
   /** What their names begin with. */
   readonly name: string
 }
 
-export const DEFAULT_NAMES: Names = { schema: 'public', name: 'holdfast' }
+export const DEFAULT_NAMES: PostgresNames = { schema: 'public', name: 'holdfast' }
 
 /** PostgreSQL cuts names after 63 bytes, silently; the longest of our endings has 14. */
 const LONGEST = 48
 
-export function checkNames({ schema, name }: Names): Names {
+export function checkNames({ schema, name }: PostgresNames): PostgresNames {
   for (const [option, value] of Object.entries({ schema, name })) {
     if (typeof value === 'string' && /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) && value.length <= LONGEST) continue
     throw new TypeError(
@@ -23,7 +23,7 @@ export function checkNames({ schema, name }: Names): Names {
 }
 
 /** SQL as in sql/, where everything of ours is `public.holdfast_...`, under the names that were chosen. */
-export function renamed(sql: string, { schema, name }: Names): string {
+export function renamed(sql: string, { schema, name }: PostgresNames): string {
   if (schema === DEFAULT_NAMES.schema && name === DEFAULT_NAMES.name) return sql
   return sql
     .replaceAll(/\bpublic\.holdfast_(\w+)/g, `"${schema}"."${name}_$1"`)
@@ -34,7 +34,7 @@ export function renamed(sql: string, { schema, name }: Names): string {
  * A call of one of our functions. Every parameter goes as a text: what a client makes of other types is its own
  * business, and its user's.
  */
-export function callOf(verb: string, types: readonly string[], names: Names): string {
+export function callOf(verb: string, types: readonly string[], names: PostgresNames): string {
   const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
   return renamed(`SELECT public.holdfast_${verb}_1(${parameters.join(', ')})`, names)
 }

@@ -2,7 +2,7 @@
 
 import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../../clients/mysql/transaction.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
-import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
+import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '../optimistic-row.ts'
 
 /**
  * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
@@ -22,7 +22,7 @@ export async function optimistic(
   return await changeRow(rowsBy(options.client), options)
 }
 
-function rowsBy(client: TransactionClient): Rows {
+function rowsBy(client: TransactionClient): RowAccess {
   return {
     dialect,
     read: (statement) => rowsOf(client, statement),

@@ -13,18 +13,18 @@ import {
   rowsOf,
   type TransactionClient,
 } from '../../clients/mysql/transaction.ts'
+import type { Row } from '../optimistic-row.ts'
 import {
   checkMode,
   found,
   type LockFailure,
   notInTransaction,
-  type Patience,
-  patienceOf,
   type RowLockOptions,
   type RowLockResult,
+  type RowWait,
+  rowWaitOf,
 } from '../row-lock.ts'
 import { type Statement, select } from '../statements.ts'
-import type { Row } from '../table.ts'
 import { inTurn } from '../turns.ts'
 
 const FAILURES: Readonly<Record<number, LockFailure>> = {
@@ -49,17 +49,17 @@ export async function rowLock<Columns extends object = Row>(
   options: RowLockOptions,
 ): Promise<RowLockResult<Columns>> {
   checkClient(client)
-  const patience = patienceOf(options.wait)
+  const rowWait = rowWaitOf(options.wait)
   const mode = checkMode(options.mode)
   // Refuse a wrong question before anything is sent.
   select(dialect, options)
   return await inTurn(client, async () => {
     const lock = mode === 'update' ? 'FOR UPDATE' : await shareMode(client)
-    const statement = select(dialect, options, lock + SUFFIX[patience.how])
+    const statement = select(dialect, options, lock + SUFFIX[rowWait.how])
     try {
       return found(
-        (await within(client, patience, () =>
-          lockedBy(client, statement, lock, options, patience),
+        (await within(client, rowWait, () =>
+          lockedBy(client, statement, lock, options, rowWait),
         )) as readonly Columns[],
       )
     } catch (error) {
@@ -73,10 +73,10 @@ async function lockedBy(
   statement: Statement,
   lock: string,
   options: RowLockOptions,
-  patience: Patience,
+  rowWait: RowWait,
 ): Promise<readonly Row[]> {
   const rows = await rowsOf(client, statement)
-  if (rows.length > 0 || patience.how !== 'skipLocked') return rows
+  if (rows.length > 0 || rowWait.how !== 'skipLocked') return rows
   // All were passed over, or there is none. Whoever lets go in between leaves the row to us.
   return await rowsOf(client, select(dialect, options, `${lock} NOWAIT`))
 }
@@ -87,14 +87,14 @@ async function lockedBy(
  */
 async function within<Result>(
   client: TransactionClient,
-  patience: Patience,
+  rowWait: RowWait,
   work: () => Promise<Result>,
 ): Promise<Result> {
-  if (patience.how !== 'within') {
+  if (rowWait.how !== 'within') {
     await demandTransaction(client, 'DO 0')
     return await work()
   }
-  const seconds = Math.ceil(patience.waitMs / 1000)
+  const seconds = Math.ceil(rowWait.waitMs / 1000)
   try {
     await demandTransaction(
       client,

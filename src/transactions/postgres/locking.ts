@@ -3,34 +3,33 @@
  * that are answers.
  */
 
-import { type Ask, behindSavepoint, codeOf, type TransactionClient } from '../../clients/postgres/transaction.ts'
-import type { LockFailure, Patience } from '../row-lock.ts'
+import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
+import type { LockFailure, RowWait } from '../row-lock.ts'
 import { inTurn } from '../turns.ts'
+import { type Ask, behindSavepoint, type PostgresTransactionClient } from './client.ts'
 
-/** Each is one line of the manual's appendix "PostgreSQL Error Codes". */
 const FAILURES: Readonly<Record<string, LockFailure>> = {
-  // lock_not_available: NOWAIT, or lock_timeout
-  '55P03': { state: 'busy' },
-  // deadlock_detected
-  '40P01': { state: 'conflict', why: 'deadlock' },
-  // serialization_failure, at REPEATABLE READ or SERIALIZABLE
-  '40001': { state: 'conflict', why: 'snapshot' },
+  // NOWAIT, or lock_timeout
+  [SQLSTATE.lockNotAvailable]: { state: 'busy' },
+  [SQLSTATE.deadlockDetected]: { state: 'conflict', why: 'deadlock' },
+  // At REPEATABLE READ or SERIALIZABLE.
+  [SQLSTATE.serializationFailure]: { state: 'conflict', why: 'snapshot' },
 }
 
 /** What `work` answers, or why the lock was not to be had. `work` asks for locks and does nothing else. */
 export async function locking<Result>(
-  client: TransactionClient,
+  client: PostgresTransactionClient,
   what: string,
-  patience: Patience,
+  rowWait: RowWait,
   work: (ask: Ask) => Promise<Result>,
 ): Promise<Result | LockFailure> {
   return await inTurn(client, async () => {
     try {
       return await behindSavepoint(client, what, (ask) =>
-        patience.how === 'within' ? within(patience.waitMs, ask, work) : work(ask),
+        rowWait.how === 'within' ? within(rowWait.waitMs, ask, work) : work(ask),
       )
     } catch (error) {
-      const failure = FAILURES[String(codeOf(error))]
+      const failure = FAILURES[sqlStateOf(error) ?? '']
       if (failure === undefined) throw error
       return failure
     }

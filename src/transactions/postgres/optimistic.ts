@@ -1,28 +1,29 @@
 /** Optimistic changes on PostgreSQL. */
 
-import { type Ask, askerOf, codeOf, dialect, type TransactionClient } from '../../clients/postgres/transaction.ts'
+import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
-import { changeRow, type OptimisticRowOptions, type Row, type Rows } from '../table.ts'
+import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '../optimistic-row.ts'
+import { type Ask, askerOf, dialect, type PostgresTransactionClient } from './client.ts'
 
 /**
  * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
  * write.
  */
 export function optimistic<Columns extends object = Row>(
-  options: OptimisticRowOptions<TransactionClient, Columns>,
+  options: OptimisticRowOptions<PostgresTransactionClient, Columns>,
 ): Promise<OptimisticResult<Columns>>
 export function optimistic<Before, After = Before>(
   options: OptimisticOptions<Before, After>,
 ): Promise<OptimisticResult<Before, After>>
 export async function optimistic(
-  options: OptimisticRowOptions<TransactionClient> | OptimisticOptions<unknown>,
+  options: OptimisticRowOptions<PostgresTransactionClient> | OptimisticOptions<unknown>,
 ): Promise<OptimisticResult<unknown>> {
   return 'write' in options
     ? await tryOptimistically(options)
     : await changeRow(rowsOf(askerOf(options.client)), options)
 }
 
-function rowsOf(ask: Ask): Rows {
+function rowsOf(ask: Ask): RowAccess {
   return {
     dialect,
     read: async ({ text, values }) => (await ask(text, values)).rows,
@@ -30,9 +31,8 @@ function rowsOf(ask: Ask): Rows {
       try {
         return (await ask(text, values)).count > 0 ? 'written' : 'missed'
       } catch (error) {
-        // serialization_failure: the row was changed after our snapshot. A statement on its own gets a new one; a
-        // transaction is aborted.
-        if (codeOf(error) !== '40001') throw error
+        // The row was changed after our snapshot. A statement on its own gets a new one; a transaction is aborted.
+        if (sqlStateOf(error) !== SQLSTATE.serializationFailure) throw error
         return await ask('SELECT 1').then(
           () => 'missed' as const,
           () => 'stale' as const,

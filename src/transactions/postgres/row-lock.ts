@@ -1,9 +1,9 @@
 /** `SELECT ... FOR UPDATE` in the caller's transaction. */
 
-import { dialect, type TransactionClient } from '../../clients/postgres/transaction.ts'
-import { checkMode, found, patienceOf, type RowLockOptions, type RowLockResult } from '../row-lock.ts'
+import type { Row } from '../optimistic-row.ts'
+import { checkMode, found, type RowLockOptions, type RowLockResult, rowWaitOf } from '../row-lock.ts'
 import { select } from '../statements.ts'
-import type { Row } from '../table.ts'
+import { dialect, type PostgresTransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
@@ -13,15 +13,15 @@ const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LO
  * `BEGIN`, or the `sql` inside of `sql.begin()`.
  */
 export async function rowLock<Columns extends object = Row>(
-  client: TransactionClient,
+  client: PostgresTransactionClient,
   options: RowLockOptions,
 ): Promise<RowLockResult<Columns>> {
-  const patience = patienceOf(options.wait)
+  const rowWait = rowWaitOf(options.wait)
   const lock = checkMode(options.mode) === 'share' ? 'FOR SHARE' : 'FOR UPDATE'
-  const statement = select(dialect, options, lock + SUFFIX[patience.how])
-  return await locking(client, 'rowLock', patience, async (ask) => {
+  const statement = select(dialect, options, lock + SUFFIX[rowWait.how])
+  return await locking(client, 'rowLock', rowWait, async (ask) => {
     const { rows } = await ask(statement.text, statement.values)
-    if (rows.length > 0 || patience.how !== 'skipLocked') return found(rows as readonly Columns[])
+    if (rows.length > 0 || rowWait.how !== 'skipLocked') return found(rows as readonly Columns[])
     // All were passed over, or there is none. Whoever lets go in between leaves the row to us.
     const again = select(dialect, options, `${lock} NOWAIT`)
     return found((await ask(again.text, again.values)).rows as readonly Columns[])

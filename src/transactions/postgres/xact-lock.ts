@@ -4,10 +4,10 @@
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
-import type { TransactionClient } from '../../clients/postgres/transaction.ts'
 import type { Duration } from '../../core/duration.ts'
 import { checkKey } from '../../core/keys.ts'
-import { type LockFailure, patienceOf } from '../row-lock.ts'
+import { type LockFailure, rowWaitOf } from '../row-lock.ts'
+import type { PostgresTransactionClient } from './client.ts'
 import { locking } from './locking.ts'
 
 export interface XactLockOptions {
@@ -27,16 +27,16 @@ export type XactLockResult = { readonly state: 'locked' } | LockFailure
  * of the same name, both ways.
  */
 export async function xactLock(
-  client: TransactionClient,
+  client: PostgresTransactionClient,
   name: string,
   options: XactLockOptions = {},
 ): Promise<XactLockResult> {
   const { shared = false, wait } = options
   checkKey(name)
-  const patience = patienceOf(wait)
-  if (patience.how === 'skipLocked') throw new TypeError(`wait must be 'nowait' or a duration; got 'skipLocked'`)
-  const verb = `pg_${patience.how === 'nowait' ? 'try_' : ''}advisory_xact_lock${shared ? '_shared' : ''}`
-  return await locking<XactLockResult>(client, 'xactLock', patience, async (ask) => {
+  const rowWait = rowWaitOf(wait)
+  if (rowWait.how === 'skipLocked') throw new TypeError(`wait must be 'nowait' or a duration; got 'skipLocked'`)
+  const verb = `pg_${rowWait.how === 'nowait' ? 'try_' : ''}advisory_xact_lock${shared ? '_shared' : ''}`
+  return await locking<XactLockResult>(client, 'xactLock', rowWait, async (ask) => {
     const { rows } = await ask(`SELECT ${verb}($1::bigint) AS won`, [String(advisoryKey(name))])
     return rows[0]?.won === false ? { state: 'busy' } : { state: 'locked' }
   })

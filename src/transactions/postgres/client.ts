@@ -6,12 +6,13 @@
  * A failed statement aborts a transaction of PostgreSQL. So whatever may fail runs behind a savepoint, and is undone to
  * it; the locks it took are given back with it.
  */
-import { notInTransaction } from '../../transactions/row-lock.ts'
-import { type Dialect, quoted } from '../../transactions/statements.ts'
-import type { Row } from '../../transactions/table.ts'
+import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
+import type { Row } from '../optimistic-row.ts'
+import { notInTransaction } from '../row-lock.ts'
+import { type Dialect, quoted } from '../statements.ts'
 
 /** pg: Client, PoolClient; Pool too where no transaction is needed. */
-export interface PgClient {
+export interface PgTransactionClient {
   query(
     text: string,
     values?: unknown[],
@@ -27,7 +28,7 @@ export interface PostgresJsSql {
   ): PromiseLike<readonly unknown[] & { readonly count: number }>
 }
 
-export type TransactionClient = PgClient | PostgresJsSql
+export type PostgresTransactionClient = PgTransactionClient | PostgresJsSql
 
 export interface Answer {
   readonly rows: readonly Row[]
@@ -50,7 +51,7 @@ export const dialect: Dialect = {
   takes: (value) => typeof value !== 'function' && typeof value !== 'symbol',
 }
 
-export function askerOf(client: TransactionClient): Ask {
+export function askerOf(client: PostgresTransactionClient): Ask {
   if (isPostgresJs(client)) {
     return async (text, values = [], fixed) => {
       const rows = await client.unsafe(text, [...values] as never[], { prepare: fixed === 'fixed' })
@@ -70,7 +71,7 @@ export function askerOf(client: TransactionClient): Ask {
  * caller's call in the refusal.
  */
 export async function behindSavepoint<Result>(
-  client: TransactionClient,
+  client: PostgresTransactionClient,
   what: string,
   work: (ask: Ask) => Promise<Result>,
 ): Promise<Result> {
@@ -90,8 +91,8 @@ async function behindOwnSavepoint<Result>(
   try {
     await ask('SAVEPOINT holdfast')
   } catch (error) {
-    // no_active_sql_transaction
-    throw codeOf(error) === '25P01' ? notInTransaction(what, "Send 'BEGIN' on this client first.") : error
+    if (sqlStateOf(error) !== SQLSTATE.noActiveTransaction) throw error
+    throw notInTransaction(what, "Send 'BEGIN' on this client first.")
   }
   let result: Result
   try {
@@ -110,11 +111,6 @@ async function goBack(ask: Ask): Promise<void> {
   await ask('RELEASE SAVEPOINT holdfast')
 }
 
-/** SQLSTATE. */
-export function codeOf(error: unknown): unknown {
-  return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
-}
-
-function isPostgresJs(client: TransactionClient): client is PostgresJsSql {
+function isPostgresJs(client: PostgresTransactionClient): client is PostgresJsSql {
   return typeof (client as Partial<PostgresJsSql> | undefined)?.unsafe === 'function'
 }

@@ -39,19 +39,19 @@ export interface OptimisticRowOptions<Client, Columns extends object = Row> exte
 export type WriteOutcome = 'written' | 'missed' | 'missedInside' | 'stale'
 
 /** What a database does for this. */
-export interface Rows {
+export interface RowAccess {
   readonly dialect: Dialect
   read(statement: Statement): Promise<readonly Row[]>
   write(statement: Statement): Promise<WriteOutcome>
 }
 
 export async function changeRow<Columns extends object>(
-  rows: Rows,
+  rows: RowAccess,
   options: OptimisticRowOptions<unknown, Columns>,
 ): Promise<OptimisticResult<Columns>> {
   const { table, where, change } = options
   const target = describeRow(table, where)
-  const guard = guardOf(options.version, options.compare)
+  const condition = conditionOf(options.version, options.compare)
   let tries = 0
   let missedInside: Where | undefined
 
@@ -68,17 +68,17 @@ export async function changeRow<Columns extends object>(
     async read() {
       const [row, another] = await rows.read(select(rows.dialect, { table, where, limit: 2 }))
       if (another !== undefined) throw new RangeError(`${target} is more than one row: where must name a unique key`)
-      if (row !== undefined && missedInside !== undefined && isDeepStrictEqual(guard.expected(row), missedInside))
+      if (row !== undefined && missedInside !== undefined && isDeepStrictEqual(condition.expected(row), missedInside))
         throw stale()
       return row as Columns | undefined
     },
     async change(before) {
       const changes = await change(before)
-      return changes === undefined ? undefined : guard.raised(changes as Where, before as Row)
+      return changes === undefined ? undefined : condition.raised(changes as Where, before as Row)
     },
     async write(changes, before) {
       tries += 1
-      const expected = guard.expected(before as Row)
+      const expected = condition.expected(before as Row)
       const outcome = await rows.write(update(rows.dialect, table, changes, where, expected))
       if (outcome === 'stale') throw stale()
       missedInside = outcome === 'missedInside' ? expected : undefined
@@ -89,14 +89,14 @@ export async function changeRow<Columns extends object>(
 }
 
 /** What keeps a write from overwriting another. */
-interface Guard {
+interface WriteCondition {
   /** What the row must still have. */
   expected(row: Row): Where
   /** What to set, the version included. */
   raised(changes: Where, row: Row): Where
 }
 
-function guardOf(version: string | undefined, compare: readonly string[] | undefined): Guard {
+function conditionOf(version: string | undefined, compare: readonly string[] | undefined): WriteCondition {
   if (version !== undefined && compare === undefined) {
     return {
       expected: (row) => ({ [version]: present(row, version) }),

@@ -1,21 +1,21 @@
 /**
- * What was handed over a moment ago.
+ * Leaves that the server may not have written to its disk yet.
  *
- * A release that hands over does not wait for the server's disk (see sql/leave.sql). If the server then crashes, it
- * comes back with the line as it was before, and with an entry in front that nobody uses. Nobody is let in who should
- * not be; but those who wait would wait until it has expired. So whoever left, and has lost its connection since,
- * leaves once more.
+ * A release that hands off to a waiter does not wait for the server's disk (see sql/leave.sql). If the server then
+ * crashes, it comes back with the line as it was before: with the entry of the holder that left in front. No entry is
+ * let in that should not be, but the waiters would wait until that entry has expired. So after this process has lost
+ * its connection it leaves these lines once more.
  */
 import type { Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
 
 type Item = Pick<Place, 'key' | 'id'>
 
-/** A server writes what it has within a second; that it is gone may take longer to notice. */
+/** A server writes what it has within a second; to notice that it has crashed may take longer. */
 const REMEMBERED_MS = 60_000
 const MOST = 1000
 
-export class HandOvers {
+export class UnsyncedLeaves {
   readonly #clock: Clock
   /** In the order of time. */
   readonly #recent = new Map<string, { readonly place: Item; readonly at: number }>()

@@ -1,0 +1,219 @@
+/**
+ * Requests and replies: batches as the functions want them, and what the functions answer in the words of the contract.
+ *
+ * A batch is one array for each property, in PostgreSQL's own spelling. We write it ourselves, since clients differ in
+ * how they write arrays, and users may have changed it. The letters of the answers are explained in sql/enter.sql.
+ *
+ * `listensAs`: under which name this process hears of its entries; '' if it does not listen.
+ */
+
+import type { Claim, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
+import type { Recheck } from '../shared/recheck-timer.ts'
+import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
+import { unexpectedAnswer } from './errors.ts'
+
+/** As in sql/enter.sql. */
+export const LINE_BOUND = 10_000
+
+type Item = Pick<Place, 'key' | 'id'>
+
+// ---- requests ----
+
+/** A key with a blank, a quote, a backslash or the word NULL is only itself between quotes. */
+export function texts(values: readonly string[]): string {
+  let array = '{'
+  for (const value of values) {
+    if (array.length > 1) array += ','
+    array += `"${/["\\]/.test(value) ? value.replaceAll(/["\\]/g, '\\$&') : value}"`
+  }
+  return `${array}}`
+}
+
+function numbers(values: readonly number[]): string {
+  return `{${values.join(',')}}`
+}
+
+function booleans(values: readonly boolean[]): string {
+  return `{${values.map((value) => (value ? 't' : 'f')).join(',')}}`
+}
+
+/** For `enter`, of several claims. */
+export function enterArguments(claims: readonly Claim[], listensAs: string, rowWaitMs: number): string[] {
+  return [
+    texts(claims.map(({ key }) => key)),
+    texts(claims.map(({ id }) => id)),
+    texts(claims.map(holderOf)),
+    numbers(claims.map(({ weight }) => weight)),
+    numbers(claims.map(({ limit }) => limit)),
+    numbers(claims.map(({ ttlMs }) => ttlMs)),
+    booleans(claims.map(({ wait }) => wait)),
+    numbers(occurrences(claims)),
+    listensAs,
+    String(rowWaitMs),
+  ]
+}
+
+/** For `take`, of one claim. */
+export function takeArguments(claim: Claim, listensAs: string, rowWaitMs: number): string[] {
+  const { key, id, weight, limit, ttlMs, wait } = claim
+  return [
+    key,
+    id,
+    holderOf(claim),
+    String(weight),
+    String(limit),
+    String(ttlMs),
+    wait ? 't' : 'f',
+    listensAs,
+    String(rowWaitMs),
+  ]
+}
+
+export function renewArguments(places: readonly Place[], listensAs: string, rowWaitMs: number): string[] {
+  const [keys, ids] = namesOf(places)
+  return [
+    keys,
+    ids,
+    numbers(places.map(({ ttlMs }) => ttlMs)),
+    booleans(places.map(({ outlives }) => outlives === true)),
+    listensAs,
+    String(rowWaitMs),
+  ]
+}
+
+export function leaveArguments(places: readonly Item[], listensAs: string, rowWaitMs: number): string[] {
+  return [...namesOf(places), listensAs, String(rowWaitMs)]
+}
+
+function namesOf(places: readonly Item[]): [string, string] {
+  return [texts(places.map(({ key }) => key)), texts(places.map(({ id }) => id))]
+}
+
+/** The server takes no NUL in a text, and a holder's name decides nothing. */
+function holderOf({ holder }: Claim): string {
+  return holder.includes('\0') ? holder.replaceAll('\0', '') : holder
+}
+
+/** How often each claim's key came before it: one statement can touch a row only once. */
+function occurrences(claims: readonly Claim[]): number[] {
+  const seen = new Map<string, number>()
+  return claims.map(({ key }) => {
+    const before = seen.get(key) ?? 0
+    seen.set(key, before + 1)
+    return before
+  })
+}
+
+// ---- replies ----
+
+/** An answer, and the news for this process that came with it. */
+export interface Reply {
+  readonly text: string
+  readonly news: readonly News[]
+}
+
+/** News follow the answer after a line break. `call` is the function that answered. */
+export function replyOf(call: string, value: unknown): Reply {
+  if (typeof value !== 'string') throw unexpectedAnswer(call, `the answer is a ${typeof value} instead of a text`)
+  const end = value.indexOf('\n')
+  if (end < 0) return { text: value, news: [] }
+  return { text: value.slice(0, end), news: arrayOf(call, value.slice(end + 1)).map((row) => newsOf(call, row)) }
+}
+
+/** A message that came by notification. Any client may send one to the channel: what cannot be read is ignored. */
+export function newsIn(payload: string): News | undefined {
+  try {
+    return newsOf('notify', JSON.parse(payload))
+  } catch {
+    return undefined
+  }
+}
+
+/** Where each of `items` stands. `schedule` is told of those that wait. */
+export function standingsOf(
+  call: string,
+  text: string,
+  items: readonly Place[],
+  schedule: (recheck: Recheck) => void,
+): Standing[] {
+  const codes = text.split(' ')
+  if (codes.length !== items.length) throw wrongCount(call, codes.length, items.length)
+  return items.map((item, index) => standingOf(call, codes[index] as string, item, schedule))
+}
+
+const DIGIT_9 = 57
+
+function standingOf(call: string, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+  if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
+  const [letter, ahead = '', recheckMs] = code.split(':')
+  if (isWaiting(letter)) return waitingStanding(letter, place, ahead, Number(recheckMs), schedule)
+  const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
+  if (settled === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(code)}`)
+  return settled
+}
+
+/** What became of one place that was to be left. `unsynced`: left, and the server has not waited for its disk. */
+export type Departure = 'left' | 'unsynced' | 'absent'
+
+const DEPARTURES: Readonly<Record<string, Departure>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
+
+/** The answer to `leave` and `free`. */
+export function departuresOf(call: string, text: string, count: number): Departure[] {
+  if (text.length !== count) throw wrongCount(call, text.length, count)
+  return text.split('').map((digit) => {
+    const departure = DEPARTURES[digit]
+    if (departure === undefined)
+      throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
+    return departure
+  })
+}
+
+type EntryRow = readonly [string, string, boolean, string, number, number, number, number, number, number | null]
+
+/** The answer to `inspect`. */
+export function lineOf(key: string, text: string): Line {
+  const entries = (arrayOf('inspect', text) as readonly EntryRow[]).map(
+    ([id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs]): LineEntry => ({
+      ...{ id, holder, state: holds ? 'held' : 'waiting', token: BigInt(token), weight, limit, ttlMs, remainingMs },
+      // The clock may have been set back since.
+      ageMs: Math.max(ageMs, 0),
+      heldMs: heldMs === null ? null : Math.max(heldMs, 0),
+    }),
+  )
+  return { key, entries }
+}
+
+/** The answer to `list`. */
+export function pageOf(text: string): LineSummary[] {
+  const rows = arrayOf('list', text) as readonly [string, number, number][]
+  return rows.map(([key, held, waiting]) => ({ key, held, waiting }))
+}
+
+/** The answer to `stuck`. */
+export function keysOf(text: string): string[] {
+  return arrayOf('stuck', text).map(String)
+}
+
+function arrayOf(call: string, text: string): readonly unknown[] {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    value = undefined
+  }
+  if (Array.isArray(value)) return value
+  throw unexpectedAnswer(call, `the answer is not a JSON array: ${JSON.stringify(text)}`)
+}
+
+/** Key, id, token (null for one that was evicted), and for how long it is held (ms). */
+function newsOf(call: string, message: unknown): News {
+  const [key, id, token, heldForMs] = message as readonly unknown[]
+  if (typeof key !== 'string' || typeof id !== 'string' || (token !== null && typeof token !== 'string'))
+    throw unexpectedAnswer(call, `news that cannot be read: ${JSON.stringify(message)}`)
+  if (token === null) return { key, id, standing: { state: 'gone', why: 'evicted' } }
+  return { key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } }
+}
+
+function wrongCount(call: string, count: number, expected: number): Error {
+  return unexpectedAnswer(call, `the answer has ${count} entries instead of ${expected}`)
+}

@@ -1,0 +1,65 @@
+/**
+ * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
+ *
+ * An error that the server answers with nearly always means that the transaction was rolled back. After an error of the
+ * client (a lost connection, our own deadline) it is not known what the server did, unless nothing had been sent.
+ */
+
+import { isDoubtful, isLasting, SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
+import { NotSent } from '../../clients/shared/driver-errors.ts'
+import { type CallOutcome, EngineError } from '../../core/errors.ts'
+
+export const ENGINE = 'postgres'
+
+/** As they are raised in sql/. */
+const STRICT_ISOLATION = 'HF001'
+const NEWER_FORMAT = 'HF002'
+const OTHER_ENCODING = 'HF003'
+
+/** Functions, tables or the schema are not there. */
+const MISSING: ReadonlySet<string> = new Set([
+  SQLSTATE.undefinedFunction,
+  SQLSTATE.undefinedTable,
+  SQLSTATE.invalidSchemaName,
+])
+
+const ADVICE: Readonly<Record<string, string>> = {
+  [SQLSTATE.lockNotAvailable]: 'another transaction has locked a row of Holdfast and does not let go of it',
+  [STRICT_ISOLATION]: "give Holdfast connections whose default_transaction_isolation is 'read committed'",
+  [NEWER_FORMAT]: 'a newer Holdfast made these tables: update this one',
+  [OTHER_ENCODING]: 'Holdfast needs a database in UTF8',
+  [SQLSTATE.readOnlyTransaction]: 'this is a replica, or a server that refuses writes: connect to the primary',
+  [SQLSTATE.insufficientPrivilege]:
+    'this user may not: let a user who may run what `holdfast migrate --print` prints, with its GRANTs',
+}
+
+export function isMissing(error: unknown): boolean {
+  return MISSING.has(sqlStateOf(error) ?? '')
+}
+
+/** Whether a call failed because a row was locked for longer than it waits. */
+export function isRowLocked(error: unknown): boolean {
+  return error instanceof EngineError && sqlStateOf(error.cause) === SQLSTATE.lockNotAvailable
+}
+
+/** What the client threw, as the core wants it. `known`: what is known of the outcome, whatever the error says. */
+export function asEngineError(error: unknown, known?: CallOutcome): EngineError {
+  if (error instanceof EngineError) return error
+  const cause = error instanceof NotSent ? error.cause : error
+  const message = cause instanceof Error ? cause.message : String(cause)
+  const advice = ADVICE[sqlStateOf(cause) ?? '']
+  const sent = !(error instanceof NotSent)
+  return new EngineError(
+    ENGINE,
+    `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`,
+    { outcome: known ?? (sent && isDoubtful(cause) ? 'unknown' : 'not-applied'), transient: !isLasting(cause), cause },
+  )
+}
+
+/**
+ * The answer to `call` is none that our functions give. Whatever gave it (a proxy, another function under our name),
+ * what it did is not known.
+ */
+export function unexpectedAnswer(call: string, problem: string): EngineError {
+  return new EngineError(ENGINE, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
+}
