@@ -10,7 +10,7 @@ type Opener = (url: string) => Promise<Engine>
 
 const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
 const postgres: Opener = async (url) => (await import('./engines/postgres/index.ts')).openPostgres(url)
-const mysql: Opener = async (url) => (await import('./engines/mysql/open.ts')).openMysql(url)
+const mysql: Opener = async (url) => (await import('./engines/mysql/index.ts')).openMysql(url)
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {

@@ -16,13 +16,13 @@
  * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: ask
  * the guard before you read.
  */
-import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../clients/mysql/transaction.ts'
+import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from '../transactions/mysql/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
-export type { TransactionClient } from '../clients/mysql/transaction.ts'
+export type { MysqlTransactionClient } from '../transactions/mysql/client.ts'
 export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
@@ -38,23 +38,23 @@ export interface MysqlGuard {
   /** What `setup` does, for a migration. */
   readonly schema: string
   /** Make the table, if it is not there. It ends a transaction, as every definition does on MySQL. */
-  setup(client: TransactionClient): Promise<void>
+  setup(client: MysqlTransactionClient): Promise<void>
   /**
    * Before reading, inside of your transaction. Rejects with `StaleTokenError` if a higher token has written; roll back
    * then.
    */
-  read(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
+  read(client: MysqlTransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Before writing, inside of your transaction. Rejects with `StaleTokenError` if a higher token has read or written;
    * roll back then.
    */
-  write(client: TransactionClient, lease: LeaseLike, resource?: string): Promise<void>
+  write(client: MysqlTransactionClient, lease: LeaseLike, resource?: string): Promise<void>
   /** The marks of all resources whose name begins so, by name. */
-  list(client: TransactionClient, prefix?: string): Promise<readonly Mark[]>
+  list(client: MysqlTransactionClient, prefix?: string): Promise<readonly Mark[]>
   /**
    * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
    */
-  reset(client: TransactionClient, resource: string, seen: bigint): Promise<boolean>
+  reset(client: MysqlTransactionClient, resource: string, seen: bigint): Promise<boolean>
 }
 
 /** Higher than any token, and what a row of a newer format answers. */
@@ -62,8 +62,8 @@ const NEWER = 2n ** 63n - 1n
 
 /**
  * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what
- * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at
- * lowestToken `seen` before it has raised it if and only if it is afterwards.
+ * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at least
+ * `seen` before it has raised it if and only if it is afterwards.
  */
 export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
   const table = tableName(dialect, options.table ?? MARKS_TABLE)
@@ -81,7 +81,12 @@ export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
       written = IF(format > ${FORMAT} OR VALUES(seen) < seen, written, VALUES(seen)) + 0 * ${answer('seen')}`,
   }
 
-  async function checkMarks(client: TransactionClient, access: Access, lease: LeaseLike, name?: string): Promise<void> {
+  async function checkMarks(
+    client: MysqlTransactionClient,
+    access: Access,
+    lease: LeaseLike,
+    name?: string,
+  ): Promise<void> {
     checkClient(client)
     const { resource, token } = resourceToken(lease, access, name)
     const values = [Buffer.from(resource), String(token), access === 'write' ? String(token) : '0']
@@ -93,7 +98,7 @@ export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
   }
 
   /** The mark in question, for a client that lost digits of it. The row is locked by us: it is still the same. */
-  async function exactly(client: TransactionClient, resource: string, access: Access): Promise<bigint> {
+  async function exactly(client: MysqlTransactionClient, resource: string, access: Access): Promise<bigint> {
     const mark = access === 'write' ? 'seen' : 'written'
     const text = `SELECT CAST(IF(format > ${FORMAT}, ${NEWER}, ${mark}) AS CHAR) AS mark FROM ${table} WHERE resource = ? FOR UPDATE`
     const [row] = await rowsOf(client, { text, values: [Buffer.from(resource)] })

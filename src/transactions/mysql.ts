@@ -2,7 +2,7 @@
  * Locks inside of the caller's own transaction on MySQL and MariaDB: the door. `holdfast/mysql` exports it again.
  * docs/transactions.md says when to use which.
  */
-export type { TransactionClient } from '../clients/mysql/transaction.ts'
+export type { MysqlTransactionClient } from './mysql/client.ts'
 export { optimistic } from './mysql/optimistic.ts'
 export { rowLock } from './mysql/row-lock.ts'
 export type { OptimisticOptions, OptimisticResult, RetryOptions } from './optimistic.ts'

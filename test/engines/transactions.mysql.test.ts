@@ -5,7 +5,7 @@
 import { type Connection, createPool, type Pool, type RowDataPacket } from 'mysql2/promise'
 import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { ConflictError } from '../../src/core/errors.ts'
-import { optimistic, rowLock, type TransactionClient } from '../../src/transactions/mysql.ts'
+import { type MysqlTransactionClient, optimistic, rowLock } from '../../src/transactions/mysql.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -195,7 +195,7 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     await mine.query("set sql_mode = concat(@@sql_mode, ',NO_BACKSLASH_ESCAPES')")
     expect(await rowLock(mine, { table: 'tickets', where: { note: "' or 1 = 1 -- " } })).toEqual({ state: 'missing' })
     await mine.query('set sql_mode = default')
-    await expect(rowLock({} as TransactionClient, row(1))).rejects.toThrow(TypeError)
+    await expect(rowLock({} as MysqlTransactionClient, row(1))).rejects.toThrow(TypeError)
   })
 
   test('other errors of the server come through as they are', async () => {

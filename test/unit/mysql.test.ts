@@ -2,16 +2,22 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { fault } from '../../src/clients/mysql/errors.ts'
 import { parseUrl } from '../../src/clients/mysql/url.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
+import { type CallWay, callParts, splitBatch } from '../../src/engines/mysql/batch-parts.ts'
+import { codesOf, packClaims, packIds, packPlaces, replyOf } from '../../src/engines/mysql/codec.ts'
+import { asEngineError } from '../../src/engines/mysql/errors.ts'
 import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
 import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
-import { parted, together, type Way } from '../../src/engines/mysql/parts.ts'
-import { codesOf, replyOf } from '../../src/engines/mysql/replies.ts'
-import { packClaims, packIds, packPlaces } from '../../src/engines/mysql/requests.ts'
-import { freeAllStatement, makeAllStatement, takeAllStatement } from '../../src/engines/mysql/several.ts'
-import { freeStatement, makeStatement, renewStatement, takeStatement } from '../../src/engines/mysql/single.ts'
+import {
+  freeAllStatement,
+  freeStatement,
+  makeAllStatement,
+  makeStatement,
+  renewStatement,
+  takeAllStatement,
+  takeStatement,
+} from '../../src/engines/mysql/plain-statements.ts'
 
 const FOLDER = 'src/engines/mysql/sql'
 const NAMES = { database: undefined, name: 'holdfast' }
@@ -136,12 +142,12 @@ describe('what is sent and what comes back', () => {
   })
 
   test('a batch is parted by how its lines can be asked for; lines that are named twice, and the few, go by the procedure', () => {
-    const parts = (keys: string, wayOf: (key: string) => Way): string[] =>
-      parted(
+    const parts = (keys: string, wayOf: (key: string) => CallWay): string[] =>
+      splitBatch(
         keys.split('').map((key) => ({ key })),
         ({ key }) => wayOf(key),
       ).map(({ way, items, at }) => `${way} ${items.map(({ key }) => key).join('')} ${at.join('')}`)
-    const upperTake = (key: string): Way => (key < 'a' ? 'take' : 'make')
+    const upperTake = (key: string): CallWay => (key < 'a' ? 'take' : 'make')
     expect(parts('A', upperTake)).toEqual(['take A 0'])
     expect(parts('AB', upperTake)).toEqual(['take AB 01'])
     expect(parts('aAbBcC', upperTake)).toEqual(['make abc 024', 'take ABC 135'])
@@ -150,14 +156,14 @@ describe('what is sent and what comes back', () => {
     expect(parts('aa', upperTake)).toEqual(['call aa 01'])
   })
 
-  test('the answers of parts are in the order of the batch; if one part fails, nobody knows what became of it', async () => {
-    const parts = parted(
+  test('the answers of parts are in the order of the batch; if one part fails, what became of it is not known', async () => {
+    const parts = splitBatch(
       'aAbBcC'.split('').map((key) => ({ key })),
       ({ key }) => (key < 'a' ? 'take' : 'make'),
     )
-    expect(await together(parts, async ({ items }) => items.map(({ key }) => key))).toEqual('aAbBcC'.split(''))
-    const failing = together(parts, async ({ way }) => {
-      if (way === 'take') throw fault(Object.assign(new Error('said'), { errno: 1213, sqlState: '40001' }))
+    expect(await callParts(parts, async ({ items }) => items.map(({ key }) => key))).toEqual('aAbBcC'.split(''))
+    const failing = callParts(parts, async ({ way }) => {
+      if (way === 'take') throw asEngineError(Object.assign(new Error('said'), { errno: 1213, sqlState: '40001' }))
       return ['', '', '']
     })
     await expect(failing).rejects.toMatchObject({ outcome: 'unknown', message: 'mysql: said' })
@@ -174,7 +180,7 @@ describe('what is sent and what comes back', () => {
     }
   })
 
-  test('nobody’s text is anything but hexadecimal in a statement', () => {
+  test('no text of a user is anything but hexadecimal in a statement', () => {
     const hostile = `x'); DROP TABLE users; -- "\\ é`
     const claims = [claim(hostile, '0f', hostile), claim('a', '0f', hostile)]
     const [first] = claims as [ReturnType<typeof claim>]
@@ -192,12 +198,12 @@ describe('what is sent and what comes back', () => {
   })
 
   test('an answer is one code for each, or rows of them', () => {
-    expect(codesOf('1 0 l ', [], [2, 0, 1])).toEqual(['0', 'l', '1'])
-    expect(codesOf('rows', [[['8'], ['9']]], [1, 0])).toEqual(['9', '8'])
-    expect(() => codesOf('1 0 ', [], [0])).toThrow(/makes no sense/)
-    expect(() => replyOf([])).toThrow(/makes no sense/)
+    expect(codesOf('leave', '1 0 l ', [], [2, 0, 1])).toEqual(['0', 'l', '1'])
+    expect(codesOf('renew', 'rows', [[['8'], ['9']]], [1, 0])).toEqual(['9', '8'])
+    expect(() => codesOf('leave', '1 0 ', [], [0])).toThrow(/leave: .* has 2 entries instead of 1/)
+    expect(() => replyOf('enter', [])).toThrow(/enter: .* two texts/)
     const news = '6B6579 0F 17 2500;6B6579 0E  0;'
-    expect(replyOf([[['', news]]]).news).toEqual([
+    expect(replyOf('leave', [[['', news]]]).news).toEqual([
       { key: 'key', id: '0f', standing: { state: 'held', token: 17n, heldForMs: 2.5 } },
       { key: 'key', id: '0e', standing: { state: 'gone', why: 'evicted' } },
     ])
@@ -216,18 +222,21 @@ describe('what is sent and what comes back', () => {
     [1053, 'unknown', true],
     [1180, 'unknown', true],
   ])('an error %i: %s, worth another try: %s', (errno, outcome, transient) => {
-    expect(fault(Object.assign(new Error('said'), { errno, sqlState: 'HY000' }))).toMatchObject({ outcome, transient })
+    expect(asEngineError(Object.assign(new Error('said'), { errno, sqlState: 'HY000' }))).toMatchObject({
+      outcome,
+      transient,
+    })
   })
 
   test('an error of the client tells nothing of the server, unless nothing was sent', () => {
     const lost = Object.assign(new Error('lost'), { code: 'PROTOCOL_CONNECTION_LOST', errno: -104 })
-    expect(fault(lost)).toMatchObject({ outcome: 'unknown', transient: true })
-    expect(fault(new NotSent(lost))).toMatchObject({
+    expect(asEngineError(lost)).toMatchObject({ outcome: 'unknown', transient: true })
+    expect(asEngineError(new NotSent(lost))).toMatchObject({
       outcome: 'not-applied',
       transient: true,
       message: 'mysql: not connected: lost',
     })
-    expect(fault(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({
+    expect(asEngineError(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({
       outcome: 'unknown',
       transient: false,
     })

@@ -1,6 +1,6 @@
 /** Statements from the caller's names and values: quoted, bound, and refused where they would mean something else. */
 import { describe, expect, test } from 'vitest'
-import { dialect as mysql } from '../../src/clients/mysql/transaction.ts'
+import { dialect as mysql } from '../../src/transactions/mysql/client.ts'
 import { dialect as postgres } from '../../src/transactions/postgres/client.ts'
 import { describeRow, select, update } from '../../src/transactions/statements.ts'
 

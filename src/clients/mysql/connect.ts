@@ -1,16 +1,9 @@
 /** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
 
 import { loadPackage } from '../shared/drivers.ts'
-import { ENGINE } from './errors.ts'
-import {
-  cut,
-  type Mysql2Connection,
-  type Mysql2Pool,
-  Mysql2PoolWire,
-  ownConnection,
-  type PooledMysql2Connection,
-} from './mysql2.ts'
-import type { Target } from './url.ts'
+import { cut, Mysql2PoolWire, ownConnection } from './mysql2.ts'
+import type { Mysql2Connection, Mysql2Pool, PooledMysql2Connection } from './mysql2-client.ts'
+import type { MysqlTarget } from './url.ts'
 import type { MysqlWire } from './wire.ts'
 
 /** Three verbs are under way at once at most, with one or two to spare for calls that a stuck row holds up. */
@@ -31,7 +24,7 @@ const WAY = [
 ] as const
 
 /** Our own pool. Its connections keep the process alive only while they are asked something. */
-export async function poolAt(target: Target): Promise<Mysql2PoolWire> {
+export async function poolAt(target: MysqlTarget): Promise<Mysql2PoolWire> {
   const { createPool } = await loadMysql2()
   const way = { ...CONNECTION, ...target }
   const pool = createPool({ ...way, connectionLimit: MOST_CONNECTIONS })
@@ -111,5 +104,5 @@ function keepAlive(connection: Mysql2Connection, wanted: boolean): void {
 }
 
 async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'createConnection' | 'createPool'>> {
-  return await loadPackage(ENGINE, 'mysql2', () => import('mysql2/promise'))
+  return await loadPackage('mysql', 'mysql2', () => import('mysql2/promise'))
 }

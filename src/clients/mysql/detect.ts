@@ -4,7 +4,8 @@
  */
 import { hasMethods } from '../shared/drivers.ts'
 import { connectLike } from './connect.ts'
-import { type Mysql2Connection, Mysql2ConnectionWire, type Mysql2Pool, Mysql2PoolWire } from './mysql2.ts'
+import { Mysql2ConnectionWire, Mysql2PoolWire } from './mysql2.ts'
+import type { Mysql2Connection, Mysql2Pool } from './mysql2-client.ts'
 import type { MysqlWire } from './wire.ts'
 
 /** A client that you bring: a pool or a connection of mysql2; of `mysql2/promise`, or of `mysql2` with callbacks. */

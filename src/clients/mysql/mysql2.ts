@@ -11,38 +11,17 @@
 
 import type { CallDeadline } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
-import { isLocked, isRefused, isRolledBack, isUnprepared } from './errors.ts'
-import { bareConnection, barePool } from './underneath.ts'
-import type { MysqlWire, OwnConnection, Rows, Statement, Told } from './wire.ts'
-
-type TypeCast = (field: unknown, next: () => unknown) => unknown
-
-/** How we ask. */
-export interface Question {
-  sql: string
-  rowsAsArray: true
-  typeCast: TypeCast
-  nestTables: false
-}
-
-/** What we use of a `Connection` of mysql2 with promises. */
-export interface Mysql2Connection {
-  query(question: Question): Promise<[unknown, unknown]>
-  /** Without it, nothing is prepared. */
-  execute?(statement: { sql: string; values: string[] }): Promise<[unknown, unknown]>
-  on(event: 'error', listener: (error: Error) => void): unknown
-}
-
-/** What we use of a connection that came from a `Pool`. */
-export interface PooledMysql2Connection extends Mysql2Connection {
-  release(): void
-  destroy(): void
-}
-
-/** What we use of a `Pool` of mysql2 with promises. */
-export interface Mysql2Pool {
-  getConnection(): Promise<PooledMysql2Connection>
-}
+import { ERRNO, errnoOf, isRolledBack, isUnprepared } from './errors.ts'
+import {
+  bareConnection,
+  barePool,
+  type Mysql2Connection,
+  type Mysql2Pool,
+  type Mysql2Question,
+  type Mysql2TypeCast,
+  type PooledMysql2Connection,
+} from './mysql2-client.ts'
+import type { MysqlStatement, MysqlWire, OwnMysqlConnection, ResultRows, StatementResult } from './wire.ts'
 
 export class Mysql2PoolWire implements MysqlWire {
   readonly connect: MysqlWire['connect']
@@ -56,15 +35,15 @@ export class Mysql2PoolWire implements MysqlWire {
     this.#close = close
   }
 
-  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]> {
+  ask(sql: string, deadline: CallDeadline): Promise<readonly ResultRows[]> {
     return this.#borrow((connection) => deadline.race(asked(connection, sql), () => new NoAnswer()), deadline)
   }
 
-  tell(statement: Statement, deadline: CallDeadline): Promise<Told> {
-    return this.#borrow((connection) => deadline.race(told(connection, statement), () => new NoAnswer()), deadline)
+  change(statement: MysqlStatement, deadline: CallDeadline): Promise<StatementResult> {
+    return this.#borrow((connection) => deadline.race(changedBy(connection, statement), () => new NoAnswer()), deadline)
   }
 
-  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
+  async run(work: (ask: (sql: string) => Promise<ResultRows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
     await this.#borrow((connection) => deadline.race(work(oneSet(connection)), () => new NoAnswer()), deadline)
   }
 
@@ -119,15 +98,15 @@ export class Mysql2ConnectionWire implements MysqlWire {
     connection.on('error', () => undefined)
   }
 
-  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]> {
+  ask(sql: string, deadline: CallDeadline): Promise<readonly ResultRows[]> {
     return this.#inTurn(() => asked(this.#connection, sql), deadline)
   }
 
-  tell(statement: Statement, deadline: CallDeadline): Promise<Told> {
-    return this.#inTurn(() => told(this.#connection, statement), deadline)
+  change(statement: MysqlStatement, deadline: CallDeadline): Promise<StatementResult> {
+    return this.#inTurn(() => changedBy(this.#connection, statement), deadline)
   }
 
-  async run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
+  async run(work: (ask: (sql: string) => Promise<ResultRows>) => Promise<void>, deadline: CallDeadline): Promise<void> {
     await this.#inTurn(() => work(oneSet(this.#connection)), deadline)
   }
 
@@ -160,7 +139,7 @@ function noop(): void {}
 /** A connection that mysql2 has made for us alone. What it is asked fails when it ends: mysql2 itself forgets it. */
 export function ownConnection(
   connection: Mysql2Connection & { destroy(): void; on(event: 'end', listener: () => void): unknown },
-): OwnConnection {
+): OwnMysqlConnection {
   const ask = oneSet(connection)
   const ends = new Set<(reason: Error) => void>()
   const end = (): void => {
@@ -173,7 +152,7 @@ export function ownConnection(
     async ask(sql) {
       let ended: (reason: Error) => void = () => {}
       try {
-        return await new Promise<Rows>((resolve, reject) => {
+        return await new Promise<ResultRows>((resolve, reject) => {
           ended = reject
           ends.add(ended)
           ask(sql).then(resolve, reject)
@@ -199,7 +178,7 @@ export function cut(connection: { destroy(): void }): void {
   stream?.destroy?.()
 }
 
-function oneSet(connection: Mysql2Connection): (sql: string) => Promise<Rows> {
+function oneSet(connection: Mysql2Connection): (sql: string) => Promise<ResultRows> {
   return async (sql) => (await asked(connection, sql))[0] ?? []
 }
 
@@ -210,9 +189,11 @@ const IN_TRANSACTION = 1
  * On a connection without autocommit a statement leaves its transaction open, and what it did, or has locked, would be
  * nobody's.
  */
-async function told(connection: Mysql2Connection, statement: Statement): Promise<Told> {
-  const [answer] = await said(connection, statement).catch(async (error: unknown) => {
-    if (isLocked(error) || isRefused(error)) await connection.query(question('ROLLBACK AND NO CHAIN NO RELEASE'))
+async function changedBy(connection: Mysql2Connection, statement: MysqlStatement): Promise<StatementResult> {
+  const [answer] = await sent(connection, statement).catch(async (error: unknown) => {
+    const errno = errnoOf(error)
+    if (errno === ERRNO.lockWaitTimeout || errno === ERRNO.subqueryRows)
+      await connection.query(question('ROLLBACK AND NO CHAIN NO RELEASE'))
     throw error
   })
   const { insertId, affectedRows, serverStatus } = answer as {
@@ -222,14 +203,14 @@ async function told(connection: Mysql2Connection, statement: Statement): Promise
   }
   if (((serverStatus ?? IN_TRANSACTION) & IN_TRANSACTION) !== 0)
     await connection.query(question('COMMIT AND NO CHAIN NO RELEASE'))
-  return { number: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
+  return { lastInsertId: BigInt(insertId ?? 0), changed: affectedRows ?? 0 }
 }
 
 /**
  * Prepared, if it has values: then the server does not have to read it each time. A server that has too many of those,
  * or cannot use ours any more, gets the text.
  */
-async function said(connection: Mysql2Connection, { sql, values }: Statement): Promise<[unknown, unknown]> {
+async function sent(connection: Mysql2Connection, { sql, values }: MysqlStatement): Promise<[unknown, unknown]> {
   if (values.length === 0) return await connection.query(question(sql))
   try {
     if (connection.execute !== undefined) return await connection.execute({ sql, values })
@@ -244,16 +225,16 @@ async function said(connection: Mysql2Connection, { sql, values }: Statement): P
 const PLACEHOLDER = /\?(?=(?:[^`]*`[^`]*`)*[^`]*$)/
 
 /** Only another function takes the place of one that the user has given to the client. */
-const asItIs: TypeCast = (_field, next) => next()
+const asItIs: Mysql2TypeCast = (_field, next) => next()
 
-function question(sql: string): Question {
+function question(sql: string): Mysql2Question {
   return { sql, rowsAsArray: true, typeCast: asItIs, nestTables: false }
 }
 
-/** Rows of one SELECT, or the sets of a CALL, with what the server says at the end. */
-async function asked(connection: Mysql2Connection, sql: string): Promise<readonly Rows[]> {
+/** ResultRows of one SELECT, or the sets of a CALL, with what the server says at the end. */
+async function asked(connection: Mysql2Connection, sql: string): Promise<readonly ResultRows[]> {
   const [answer] = await connection.query(question(sql))
   if (!Array.isArray(answer)) return []
-  if (!sql.startsWith('CALL')) return [answer as Rows]
-  return answer.filter((set) => Array.isArray(set)) as Rows[]
+  if (!sql.startsWith('CALL')) return [answer as ResultRows]
+  return answer.filter((set) => Array.isArray(set)) as ResultRows[]
 }

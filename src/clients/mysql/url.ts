@@ -3,15 +3,14 @@
  *
  *     mysql://user:password@host:3306/database
  *
- * or `mariadb://`, with options as a query: `name` (see setup.ts); `tls=true`; `ca`, a file with the certificate of the
+ * or `mariadb://`, with options as a query: `name` (see engines/mysql/index.ts); `tls=true`; `ca`, a file with the certificate of the
  * authority; `socket`, a path instead of host and port. Messages say what is wrong without the URL, which may hold a
  * password.
  */
 import { readFileSync } from 'node:fs'
-import type { CommonOptions } from '../../engines/mysql/setup.ts'
 
 /** As mysql2 wants it. */
-export interface Target {
+export interface MysqlTarget {
   readonly host: string
   readonly port: number
   readonly user: string
@@ -21,12 +20,18 @@ export interface Target {
   readonly ssl?: { readonly ca?: Buffer }
 }
 
+/** What a URL says of our tables. */
+export interface MysqlUrlOptions {
+  /** What their names begin with. */
+  readonly name?: string
+}
+
 const SHAPE =
   /^(?:mysql|mariadb):\/\/(?:(?<user>[^@/?#]*)@)?(?<host>\[[^\]]+\]|[^:/?#]*)(?::(?<port>\d{1,5}))?(?:\/(?<database>[^?#]*))?(?:\?(?<query>[^#]*))?$/i
 const OPTIONS = ['name', 'tls', 'ca', 'socket'] as const
 const PORT = 3306
 
-export function parseUrl(url: string): { readonly target: Target; readonly options: CommonOptions } {
+export function parseUrl(url: string): { readonly target: MysqlTarget; readonly options: MysqlUrlOptions } {
   const { user = '', host = '', port, database = '', query } = SHAPE.exec(url)?.groups ?? {}
   if (!SHAPE.test(url)) throw new TypeError('a mysql URL is mysql://user:password@host:port/database?option=value')
   if (database === '') throw new TypeError('a mysql URL names the database: mysql://user:password@host:port/database')
@@ -46,8 +51,8 @@ export function parseUrl(url: string): { readonly target: Target; readonly optio
   return { target, options: optionsOf(url) }
 }
 
-/** What a URL says of our tables, also if it names no server. */
-export function optionsOf(url: string): CommonOptions {
+/** Also if the URL names no server. */
+export function optionsOf(url: string): MysqlUrlOptions {
   const { name } = optionsIn(/\?([^#]*)/.exec(url)?.[1])
   return name === undefined ? {} : { name }
 }

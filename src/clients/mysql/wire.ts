@@ -6,40 +6,40 @@
  */
 import type { CallDeadline } from '../shared/call-limits.ts'
 
-/** Rows, each an array of values. */
-export type Rows = readonly (readonly unknown[])[]
+/** ResultRows, each an array of values. */
+export type ResultRows = readonly (readonly unknown[])[]
 
 /** A statement that changes something. */
-export interface Statement {
+export interface MysqlStatement {
   readonly sql: string
   /** What its placeholders stand for: digits, decimal or hexadecimal. */
   readonly values: string[]
 }
 
 /** What became of a statement. */
-export interface Told {
+export interface StatementResult {
   /** Its LAST_INSERT_ID; 0 if it did not set it. */
-  readonly number: bigint
+  readonly lastInsertId: bigint
   /** How many rows it changed. */
   readonly changed: number
 }
 
 export interface MysqlWire {
   /** The result sets of one statement. Rejects with the client's own error; with `NotSent` if nothing was sent. */
-  ask(sql: string, deadline: CallDeadline): Promise<readonly Rows[]>
+  ask(sql: string, deadline: CallDeadline): Promise<readonly ResultRows[]>
   /** One statement that changes something, by itself. */
-  tell(statement: Statement, deadline: CallDeadline): Promise<Told>
+  change(statement: MysqlStatement, deadline: CallDeadline): Promise<StatementResult>
   /** Several statements, one after the other, on one connection. */
-  run(work: (ask: (sql: string) => Promise<Rows>) => Promise<void>, deadline: CallDeadline): Promise<void>
+  run(work: (ask: (sql: string) => Promise<ResultRows>) => Promise<void>, deadline: CallDeadline): Promise<void>
   /** One more connection, outside of any pool, to listen on. Undefined: this client does not tell how. */
-  readonly connect: (() => Promise<OwnConnection>) | undefined
+  readonly connect: (() => Promise<OwnMysqlConnection>) | undefined
   /** Let go of the client: close it if it is ours. */
   close(): Promise<void>
 }
 
 /** A connection of our own. */
-export interface OwnConnection {
-  ask(sql: string): Promise<Rows>
+export interface OwnMysqlConnection {
+  ask(sql: string): Promise<ResultRows>
   /** Called once, when it has come to its end, however that was. */
   onEnd(ended: () => void): void
   /** End it, without waiting for anything. */

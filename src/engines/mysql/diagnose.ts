@@ -1,75 +1,59 @@
-/** What `holdfast doctor` wants to know of a server: facts that decide what locks on it are worth. */
+/**
+ * What `holdfast doctor` says of a MariaDB or MySQL server: which one it is, whether it keeps what it says, and whether
+ * waiters can be woken.
+ */
 
-import { fault } from '../../clients/mysql/errors.ts'
-import type { MysqlWire, Rows } from '../../clients/mysql/wire.ts'
+import type { MysqlWire, ResultRows } from '../../clients/mysql/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
-import type { Clock } from '../../core/clock.ts'
-import { Ear } from './ear.ts'
-import { type Names, renamed } from './names.ts'
+import { type Clock, wallClockMs } from '../../core/clock.ts'
+import type { Finding } from '../../core/engine.ts'
+import { asEngineError } from './errors.ts'
+import { MysqlListener } from './listen.ts'
+import { type MysqlNames, renamed } from './names.ts'
 
-export interface Diagnosis {
-  /** As the server says it: `10.11.14-MariaDB-0+deb12u2`. */
-  readonly version: string
-  readonly mariadb: boolean
-  /** The same as a number: 101114. */
-  readonly versionNumber: number
-  /** It refuses writes, as replicas do. */
-  readonly readOnly: boolean
-  /** `innodb_flush_log_at_trx_commit`: 1 is what a crash of the machine does no harm to. */
-  readonly flushing: number
-  /** `binlog_format`, if there is such a log. */
-  readonly log: string | undefined
-  readonly connections: { readonly used: number; readonly most: number }
-  /** How far the server's clock is ahead of ours, as far as one question can tell. */
-  readonly clockAheadMs: number
-  /** Whether a listener can be woken. Undefined: this engine does not listen. */
-  readonly hears: boolean | undefined
-}
-
-const FACTS = `SELECT VERSION(), @@read_only, @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format, @@max_connections,
-  CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)`
-const CONNECTIONS = `SHOW GLOBAL STATUS LIKE 'Threads_connected'`
-
+/** The oldest versions that know everything we ask of them: SKIP LOCKED. */
+const LEAST_MARIADB = 100_600
+const LEAST_MYSQL = 80_001
+/** Of the connections that a server takes, in use. */
+const TIGHT = 0.9
 const LIMIT_MS = 5000
-/** To be woken takes a millisecond; if it takes this long, nobody is. */
+/** To be woken takes a millisecond; a listener that takes this long is not woken. */
 const WAKE_MS = 1000
-const LOOK_EVERY_MS = 20
+const WAKE_EVERY_MS = 20
 
-export interface Examined {
+export interface ExaminedMysql {
   readonly wire: MysqlWire
   readonly listens: boolean
-  readonly names: Names
+  readonly names: MysqlNames
   readonly clock: Clock
-  /** A client's name that nobody else has. */
-  readonly client: string
-  /** The wall clock, now. */
-  readonly wallMs: () => number
+  /** The id of an engine that is made for this examination alone. */
+  readonly engineId: string
 }
 
-export async function diagnose(examined: Examined): Promise<Diagnosis> {
-  const { wallMs } = examined
+const FACTS = `SELECT VERSION(), @@read_only, @@innodb_flush_log_at_trx_commit, @@log_bin, @@binlog_format,
+  @@max_connections, CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)`
+const CONNECTIONS = `SHOW GLOBAL STATUS LIKE 'Threads_connected'`
+
+export async function diagnose(examined: ExaminedMysql): Promise<readonly Finding[]> {
   try {
-    const askedAt = wallMs()
-    const [[version, readOnly, flushing, hasLog, log, most, nowUs] = []] = await ask(examined, FACTS)
-    const clockAheadMs = Number(nowUs) / 1000 - (askedAt + wallMs()) / 2
+    const askedAt = wallClockMs()
+    const [[version, readOnly, flushing, hasLog, logFormat, most, nowUs] = []] = await ask(examined, FACTS)
+    const clockAheadMs = Number(nowUs) / 1000 - (askedAt + wallClockMs()) / 2
     const [[, used] = []] = await ask(examined, CONNECTIONS)
-    return {
-      version: String(version),
-      mariadb: /mariadb/i.test(String(version)),
-      versionNumber: numberOf(String(version)),
-      readOnly: Number(readOnly) !== 0,
-      flushing: Number(flushing),
-      log: Number(hasLog) === 0 ? undefined : String(log),
-      connections: { used: Number(used), most: Number(most) },
-      clockAheadMs,
-      hears: await hears(examined),
-    }
+    return [
+      server(String(version), Number(readOnly) !== 0),
+      durability(Number(flushing)),
+      ...(Number(hasLog) === 0 ? [] : [binaryLog(String(logFormat))]),
+      clockSkew(clockAheadMs),
+      connections(Number(used), Number(most)),
+      ...(await listening(examined)),
+    ]
   } catch (error) {
-    throw fault(error)
+    throw asEngineError(error)
   }
 }
 
-async function ask({ wire, clock }: Examined, sql: string): Promise<Rows> {
+async function ask({ wire, clock }: ExaminedMysql, sql: string): Promise<ResultRows> {
   const deadline = new CallLimits(clock).deadline(LIMIT_MS)
   try {
     return (await wire.ask(sql, deadline))[0] ?? []
@@ -78,30 +62,85 @@ async function ask({ wire, clock }: Examined, sql: string): Promise<Rows> {
   }
 }
 
-/** Some servers put `5.5.5-` before their version, for very old replicas. */
+/** `version` as the server says it: `10.11.14-MariaDB-0+deb12u2`. */
+function server(version: string, readOnly: boolean): Finding {
+  const mariadb = /mariadb/i.test(version)
+  const found = {
+    name: 'server',
+    finding: `${mariadb ? 'MariaDB' : 'MySQL'} ${version}${readOnly ? ', read-only' : ''}`,
+  }
+  if (readOnly)
+    return { ...found, status: 'fail', todo: 'read_only is on, as on a replica: name the primary in the URL' }
+  if (numberOf(version) < (mariadb ? LEAST_MARIADB : LEAST_MYSQL))
+    return { ...found, status: 'fail', todo: 'use MariaDB 10.6 or MySQL 8, or newer' }
+  if (mariadb) return { ...found, status: 'ok' }
+  const todo = 'Holdfast is tested on MariaDB; on MySQL it keeps to what the manual says, and is not tested'
+  return { ...found, status: 'warn', todo }
+}
+
+/** 101114 for `10.11.14`. Some servers put `5.5.5-` before their version, for very old replicas. */
 function numberOf(version: string): number {
   const [, major, minor, patch] = /^(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)/.exec(version) ?? []
   return Number(major) * 10_000 + Number(minor) * 100 + Number(patch)
 }
 
-/** Whether the connection that sleeps under our name wakes when it is told to. */
-async function hears(examined: Examined): Promise<boolean | undefined> {
-  const { wire, listens, names, clock, client } = examined
-  const { connect } = wire
-  if (!listens || connect === undefined) return undefined
-  const wake = (): Promise<Rows> => ask(examined, renamed(`CALL \`holdfast_wake\`('${client}')`, names))
-  const ear = new Ear({ connect, clock, names, client, make: async () => undefined, wake, news: () => undefined })
-  await ear.open()
+/** `flushing`: innodb_flush_log_at_trx_commit. With 1, a crash of the machine loses no commit. */
+function durability(flushing: number): Finding {
+  const found = { name: 'durability', finding: `innodb_flush_log_at_trx_commit is ${flushing}` }
+  if (flushing === 1) return { ...found, status: 'ok' }
+  const todo =
+    'a crash of the machine can lose the last second, and with it locks that are held: set it to 1, unless the data ' +
+    'is for tests'
+  return { ...found, status: 'warn', todo }
+}
+
+function binaryLog(format: string): Finding {
+  const found = { name: 'binary log', finding: `binlog_format is ${format}` }
+  if (format !== 'STATEMENT') return { ...found, status: 'ok' }
+  const todo = 'transactions that are READ COMMITTED cannot be logged so: set it to ROW or MIXED'
+  return { ...found, status: 'fail', todo }
+}
+
+function clockSkew(aheadMs: number): Finding {
+  const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
+  const finding = `the server's clock is ${difference}; leases go by the server's alone`
+  return { name: 'clock skew', status: 'ok', finding }
+}
+
+function connections(used: number, most: number): Finding {
+  const found = { name: 'connections', finding: `${used} of ${most} in use` }
+  if (used < most * TIGHT) return { ...found, status: 'ok' }
+  return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections' }
+}
+
+/** Nothing, where this engine does not listen. */
+async function listening(examined: ExaminedMysql): Promise<readonly Finding[]> {
+  const { connect } = examined.wire
+  if (!examined.listens || connect === undefined) return []
+  const name = 'listening'
+  if (await isWoken(examined, connect))
+    return [{ name, status: 'ok', finding: 'a connection that sleeps can be woken' }]
+  const todo = 'waiters poll. Is there a proxy in between, or does another user of the database wake them?'
+  return [{ name, status: 'warn', finding: 'a connection that sleeps is not woken', todo }]
+}
+
+/** Whether a connection that sleeps under a name of its own wakes when it is told to. */
+async function isWoken(examined: ExaminedMysql, connect: NonNullable<MysqlWire['connect']>): Promise<boolean> {
+  const { names, clock, engineId } = examined
+  const wake = (): Promise<ResultRows> => ask(examined, renamed(`CALL \`holdfast_wake\`('${engineId}')`, names))
+  const make = async (): Promise<void> => undefined
+  const listener = new MysqlListener({ connect, clock, names, engineId, make, wake, news: () => undefined })
+  await listener.open()
   try {
     const until = clock.now() + WAKE_MS
-    while (ear.wakes === 0 && clock.now() < until) {
+    while (listener.wakes === 0 && clock.now() < until) {
       await wake()
       await new Promise<void>((resolve) => {
-        clock.timer(LOOK_EVERY_MS, resolve)
+        clock.timer(WAKE_EVERY_MS, resolve)
       })
     }
-    return ear.wakes > 0
+    return listener.wakes > 0
   } finally {
-    ear.close()
+    listener.close()
   }
 }

@@ -1,27 +1,41 @@
 /**
- * The engine: the verbs of the contract, each one call of a procedure for a whole batch.
+ * The engine: the verbs of the contract, each one call for a whole batch.
  *
  * What a line is, and every decision about it, is in sql/. Here batches are packed, answers unpacked, waiters kept an
  * eye on, and empty rows cleared away.
  */
 
-import { doubtful, ENGINE, fault } from '../../clients/mysql/errors.ts'
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { type Memory, RowCleanup } from '../shared/row-cleanup.ts'
-import { Asking } from './asking.ts'
-import { Caller, type CallOptions } from './caller.ts'
-import { type Diagnosis, diagnose } from './diagnose.ts'
-import { Ear } from './ear.ts'
-import type { Names } from './names.ts'
-import { parted, together, type Way } from './parts.ts'
-import { ALONE, departureOf, keysOf, LINE_BOUND, lineOf, pageOf, standingOf, unhex } from './replies.ts'
-import { areAlike, hex, packKeys } from './requests.ts'
+import { type CallWay, callParts, splitBatch } from './batch-parts.ts'
+import {
+  areAlike,
+  departureOf,
+  hex,
+  keysOf,
+  LEFT_EMPTY,
+  LINE_BOUND,
+  lineOf,
+  packKeys,
+  pageOf,
+  standingOf,
+  unhex,
+} from './codec.ts'
+import { diagnose } from './diagnose.ts'
+import { asDoubtful, asEngineError, ENGINE } from './errors.ts'
+import { MysqlListener } from './listen.ts'
+import { MysqlCaller, type MysqlCallOptions } from './mysql-caller.ts'
+import type { MysqlNames } from './names.ts'
+import { ProcedureCalls } from './procedure-calls.ts'
 
-/** A key that this process left this long ago is not about to be used again; the server removes whatever is free (see sql/tidy.sql). */
+/**
+ * A key that this process left this long ago is not about to be used again. Of such lines, the server removes those
+ * that are free: see sql/tidy.sql.
+ */
 const COLD_MS = 3000
 
 const traits: Traits = {
@@ -37,76 +51,71 @@ const traits: Traits = {
   splitFrom: 32,
   takesSignal: true,
   tokensSurvive:
-    'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or dropped tables they go on from the ' +
-    "server's clock, which must not be behind",
+    'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or ' +
+    "dropped tables they go on from the server's clock, which must not be behind",
   survives:
-    'the death of any client, and with innodb_flush_log_at_trx_commit = 1, the default, a crash of the server; a fail-over loses locks if the promoted replica has not got the ' +
-    'last commits',
+    'the death of any client, and with innodb_flush_log_at_trx_commit = 1, the default, a crash of the server; a ' +
+    'fail-over loses locks if the promoted replica has not got the last commits',
 }
 
-export interface EngineSetup {
+export interface MysqlEngineSetup {
   readonly wire: MysqlWire
   /** Whether to have a connection that listens. */
   readonly listens: boolean
-  readonly names: Names
+  readonly names: MysqlNames
   readonly clock: Clock
-  /** Our name in the tables. */
-  readonly client: string
+  /** What the tables call this engine object. */
+  readonly engineId: string
 }
 
 type Item = Pick<Place, 'key' | 'id'>
 
 /** How many lines of a listing are read at once. */
 const PAGE = 500
-/** How many lines are looked at when the dead are looked after. */
+/** How many lines are looked at when rows of dead processes are looked for. */
 const SWEEP = 5000
-/** How long each part of the end may take. */
+/** How long each step of closing the engine may take. */
 const FINISH_MS = 1000
 
 /** An engine on MariaDB or MySQL. */
-export interface MysqlEngine extends Engine {
-  /** What this server is, and what it promises. `wallMs` is the wall clock of this host. */
-  diagnose(wallMs: () => number): Promise<Diagnosis>
-}
-
-export class MysqlLines implements MysqlEngine {
+export class MysqlEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
   readonly #wire: MysqlWire
   readonly #clock: Clock
-  readonly #names: Names
+  readonly #names: MysqlNames
   readonly #listens: boolean
-  /** As an argument. */
-  readonly #me: string
-  readonly #client: string
-  readonly #caller: Caller
-  readonly #asking: Asking
+  readonly #engineId: string
+  /** The same as an argument of a procedure. */
+  readonly #engineIdArgument: string
+  readonly #caller: MysqlCaller
+  readonly #calls: ProcedureCalls
   readonly #rechecks: RecheckTimer
   readonly #cleanup: RowCleanup
   /**
-   * Entries of ours that have waited: their lines are crowds, for as long as they are there. And whether they still do,
-   * as far as we have heard.
+   * Entries of this engine that have waited: their lines are crowds, for as long as they are there. And whether they
+   * still wait, as far as this process has heard.
    */
   readonly #crowded = new Map<string, 'waiting' | 'held'>()
-  #ear: Ear | undefined
+  #news: MysqlListener | undefined
   #listener: ((news: News) => void) | undefined
-  /** How often somebody has subscribed. */
+  /** How often the core has subscribed. */
   #subscriptions = 0
   /** Where the last sweep ended. */
   #sweptTo = ''
 
-  constructor({ wire, listens, names, clock, client }: EngineSetup) {
+  constructor({ wire, listens, names, clock, engineId }: MysqlEngineSetup) {
     this.#wire = wire
     this.#listens = listens
     this.#clock = clock
     this.#names = names
-    this.#client = client
-    this.#me = `x'${client}'`
-    this.#caller = new Caller(wire, clock, names, () => this.#ear?.makeRoom())
-    this.#asking = new Asking(this.#caller, client, (news) => this.#hear(news))
+    this.#engineId = engineId
+    this.#engineIdArgument = `x'${engineId}'`
+    this.#caller = new MysqlCaller(wire, clock, names, () => this.#news?.makeRoom())
+    this.#calls = new ProcedureCalls(this.#caller, engineId, (news) => this.#hear(news))
     this.#rechecks = new RecheckTimer(
       clock,
-      () => this.#ear?.deaf !== false,
+      () => this.#news?.deaf !== false,
       (key, id) => this.#listener?.({ key, id }),
     )
     this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
@@ -114,61 +123,68 @@ export class MysqlLines implements MysqlEngine {
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = claims
-    const parts = parted(claims, (claim) =>
+    const parts = splitBatch(claims, (claim) =>
       areAlike(claim, first as Claim) ? wayIn(this.#cleanup.memoryOf(claim.key)) : 'call',
     )
     this.#cleanup.entered(claims)
     return this.#standings(
+      'enter',
       claims,
-      await together(parts, ({ items, way }) => this.#asking.enter(items, way, { signal })),
+      await callParts(parts, ({ items, way }) => this.#calls.enter(items, way, { signal })),
     )
   }
 
   async renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = places
     const way = places.length === 1 && !this.#crowded.has((first as Place).id) ? 'alone' : 'call'
-    return this.#standings(places, await this.#asking.renew(places, way, { signal }))
+    return this.#standings('renew', places, await this.#calls.renew(places, way, { signal }))
   }
 
   async leave(places: readonly Item[]): Promise<readonly boolean[]> {
-    const parts = parted(places, ({ id }) => (this.#crowded.has(id) ? 'call' : 'alone'))
+    const parts = splitBatch(places, ({ id }) => (this.#crowded.has(id) ? 'call' : 'alone'))
     for (const { id } of places) {
       this.#rechecks.forget(id)
       this.#crowded.delete(id)
     }
-    const codes = await together(parts, ({ items, way }) => this.#asking.leave(items, way))
+    const codes = await callParts(parts, ({ items, way }) => this.#calls.leave(items, way))
     for (const [index, place] of places.entries())
-      this.#cleanup.left(place.key, codes[index] === ALONE ? 'free' : 'crowd')
+      this.#cleanup.left(place.key, codes[index] === LEFT_EMPTY ? 'free' : 'crowd')
     this.#cleanup.work()
     try {
       return places.map((place, index) => departureOf(codes[index] as string, place))
     } catch (error) {
-      // One line is locked, and there is no answer for one alone: the others have left all the same.
-      throw places.length > 1 ? doubtful(error) : error
+      // One line is locked, and the contract has no answer for one item alone: the others have left all the same.
+      throw places.length > 1 ? asDoubtful(error) : error
     }
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
     return (
-      (await this.#asking.call('evict', [`x'${hex(key)}'`, String(token), String(how === 'now'), this.#me])).text ===
-      '1'
+      (
+        await this.#calls.call('evict', [
+          `x'${hex(key)}'`,
+          String(token),
+          String(how === 'now'),
+          this.#engineIdArgument,
+        ])
+      ).text === '1'
     )
   }
 
   async inspect(key: string): Promise<Line> {
-    const { sets, text } = await this.#asking.call('inspect', [`x'${hex(key)}'`, this.#me])
+    const { sets, text } = await this.#calls.call('inspect', [`x'${hex(key)}'`, this.#engineIdArgument])
     if (text === 'free') this.#cleanup.left(key, 'free')
     return lineOf(key, sets[0] ?? [])
   }
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let [from, after] = [hex(prefix), 'FALSE']; ; after = 'TRUE') {
-      const { sets, text } = await this.#asking.call('list', [
+      const { sets, text } = await this.#calls.call('list', [
         `x'${from}'`,
         after,
         endOf(prefix),
         String(PAGE),
-        this.#me,
+        this.#engineIdArgument,
       ])
       yield* pageOf(sets[0] ?? [])
       if (text === '') return
@@ -179,17 +195,17 @@ export class MysqlLines implements MysqlEngine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#subscriptions += 1
     const turn = this.#subscriptions
-    // Two would take the name from each other again and again.
-    this.#ear?.close()
-    this.#ear = undefined
-    const ear = await this.#listen()
-    // Somebody who found this too slow has subscribed again.
+    // Two connections would take the name from each other again and again.
+    this.#news?.close()
+    this.#news = undefined
+    const connection = await this.#listen()
+    // The core found this too slow, and has subscribed again.
     if (turn !== this.#subscriptions) {
-      ear?.close()
+      connection?.close()
       return { [Symbol.asyncDispose]: async () => undefined }
     }
     this.#listener = listener
-    this.#ear = ear
+    this.#news = connection
     return {
       [Symbol.asyncDispose]: async () => {
         if (this.#listener === listener) await this.#unsubscribe()
@@ -197,15 +213,14 @@ export class MysqlLines implements MysqlEngine {
     }
   }
 
-  async diagnose(wallMs: () => number): Promise<Diagnosis> {
-    const client = systemChance.id()
+  /** What this server is, and what locks on it are worth. */
+  async diagnose(): Promise<readonly Finding[]> {
     return await diagnose({
       wire: this.#wire,
       listens: this.#listens,
       names: this.#names,
       clock: this.#clock,
-      client,
-      wallMs,
+      engineId: systemChance.id(),
     })
   }
 
@@ -215,23 +230,23 @@ export class MysqlLines implements MysqlEngine {
     await fallbackAfter(this.#clock, FINISH_MS, this.#wire.close(), undefined)
   }
 
-  async #listen(): Promise<Ear | undefined> {
+  async #listen(): Promise<MysqlListener | undefined> {
     const { connect } = this.#wire
     if (!this.#listens || connect === undefined) return undefined
-    const ear = new Ear({
+    const listener = new MysqlListener({
       connect,
       clock: this.#clock,
       names: this.#names,
-      client: this.#client,
+      engineId: this.#engineId,
       make: () => this.#caller.make(),
-      wake: () => this.#caller.call('wake', [`'${this.#client}'`]),
+      wake: () => this.#caller.call('wake', [`'${this.#engineId}'`]),
       news: (news) => this.#hear(news),
     })
     try {
-      await ear.open()
-      return ear
+      await listener.open()
+      return listener
     } catch (error) {
-      throw fault(error, 'not-applied')
+      throw asEngineError(error, 'not-applied')
     }
   }
 
@@ -239,19 +254,19 @@ export class MysqlLines implements MysqlEngine {
     this.#subscriptions += 1
     this.#listener = undefined
     this.#rechecks.stop()
-    const ear = this.#ear
-    this.#ear = undefined
-    if (ear === undefined || !ear.close()) return
-    // In its sleep the server looks only every few seconds whether anybody is there, and until then has one connection
-    // less.
-    await this.#caller.call('wake', [`'${this.#client}'`], { limitMs: FINISH_MS }).catch(() => undefined)
+    const connection = this.#news
+    this.#news = undefined
+    if (connection === undefined || !connection.close()) return
+    // In its sleep the server looks only every few seconds whether the connection has ended, and until then has one
+    // connection less.
+    await this.#caller.call('wake', [`'${this.#engineId}'`], { limitMs: FINISH_MS }).catch(() => undefined)
   }
 
   // ---- calling ----
 
-  #standings(items: readonly Place[], codes: readonly string[]): readonly Standing[] {
+  #standings(call: string, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
     return items.map((item, index) => {
-      const standing = standingOf(codes[index] as string, item, (recheck) => this.#rechecks.schedule(recheck))
+      const standing = standingOf(call, codes[index] as string, item, (recheck) => this.#rechecks.schedule(recheck))
       if (standing.state === 'waiting') this.#crowded.set(item.id, 'waiting')
       else this.#forget(item.id, standing)
       return standing
@@ -266,14 +281,17 @@ export class MysqlLines implements MysqlEngine {
     this.#listener?.(news)
   }
 
-  /** It does not wait, or not any more. Nobody had told us so: then somebody may have tried to. */
+  /**
+   * This entry does not wait, or not any more. If it holds, and no news had said so, another process may have tried in
+   * vain to wake us.
+   */
   #forget(id: string, standing: Standing | undefined): void {
     this.#rechecks.forget(id)
     const before = this.#crowded.get(id)
     if (before === undefined) return
     if (standing?.state === 'gone') this.#crowded.delete(id)
     else this.#crowded.set(id, 'held')
-    if (before === 'waiting' && standing?.state === 'held') this.#ear?.check()
+    if (before === 'waiting' && standing?.state === 'held') this.#news?.check()
   }
 
   // ---- clearing away ----
@@ -281,12 +299,12 @@ export class MysqlLines implements MysqlEngine {
   async #clear(keys: readonly string[], sweep: boolean): Promise<void> {
     const limited = { limitMs: FINISH_MS }
     for (let at = 0; at < keys.length; at += PAGE)
-      await this.#asking.call('tidy', [packKeys(keys.slice(at, at + PAGE)), this.#me], limited)
+      await this.#calls.call('tidy', [packKeys(keys.slice(at, at + PAGE)), this.#engineIdArgument], limited)
     if (sweep) await this.#sweep(limited)
   }
 
-  /** Some of the lines that processes have left behind which died, each time the next ones. */
-  async #sweep(limited: CallOptions): Promise<void> {
+  /** Some of the lines that dead processes have left behind, each time the next ones. */
+  async #sweep(limited: MysqlCallOptions): Promise<void> {
     const [rows = [], [[last = null] = []] = []] = await this.#caller.call(
       'due',
       [`x'${hex(this.#sweptTo)}'`, String(SWEEP)],
@@ -297,8 +315,8 @@ export class MysqlLines implements MysqlEngine {
   }
 }
 
-/** A line that we have left free has a row; one that we do not remember is likely to have none. */
-function wayIn(memory: Memory | undefined): Way {
+/** A line that this process has left free has a row; one that it does not remember is likely to have none. */
+function wayIn(memory: Memory | undefined): CallWay {
   if (memory === undefined) return 'make'
   return memory === 'free' ? 'take' : 'call'
 }

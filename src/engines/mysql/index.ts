@@ -2,23 +2,46 @@
  * `holdfast/mysql`: locks on the MariaDB or MySQL you already run, without a connection for each of them; and locks
  * inside of your own transactions, which are in ../../transactions/.
  *
- * Read in this order: sql/tables.sql (what is stored), sql/enter.sql, renew.sql, leave.sql and line.sql (what is
- * decided), engine.ts (how it is asked), ear.ts and ../rechecks.ts (how a waiter hears), wires/ (your client).
+ * Read in this order:
+ *
+ *     sql/tables.sql                                 what is stored
+ *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
+ *     engine.ts                                      the verbs
+ *     batch-parts.ts, plain-statements.ts            what is done without a procedure
+ *     procedure-calls.ts, codec.ts, mysql-caller.ts  how a call is written, sent and read
+ *     listen.ts, ../shared/recheck-timer.ts          how a waiter hears that it holds
+ *     ../../clients/mysql/                           your client
+ *     names.ts, migration.ts, errors.ts, diagnose.ts names of tables, making them, failures, and `holdfast doctor`
  */
 
-import { databaseOf } from '../../clients/mysql/connect.ts'
+import { databaseOf, poolAt } from '../../clients/mysql/connect.ts'
 import { type MysqlClient, wireOf } from '../../clients/mysql/detect.ts'
-import type { MysqlEngine } from './engine.ts'
-import { type CommonOptions, engineOn } from './setup.ts'
+import { parseUrl } from '../../clients/mysql/url.ts'
+import type { MysqlWire } from '../../clients/mysql/wire.ts'
+import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { MysqlEngine } from './engine.ts'
+import { checkNames, DEFAULT_NAME } from './names.ts'
 
 export type { MysqlClient } from '../../clients/mysql/detect.ts'
 export * from '../../transactions/mysql.ts'
-export type { Diagnosis } from './diagnose.ts'
 export type { MysqlEngine } from './engine.ts'
-export { openMysql } from './open.ts'
-export type { CommonOptions } from './setup.ts'
 
-export interface MysqlOptions extends CommonOptions {
+/** What does not depend on how the client was had. */
+export interface MysqlEngineOptions {
+  /**
+   * The database of our tables and procedures; that of the client unless given. It has to be there; they are made on
+   * first use.
+   */
+  readonly database?: string
+  /** What their names begin with; `holdfast` unless given. Processes that shall exclude each other use the same. */
+  readonly name?: string
+  /** `false`: have no connection that listens. Waiters poll. */
+  readonly listen?: boolean
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+}
+
+export interface MysqlOptions extends MysqlEngineOptions {
   /**
    * Your client: a `Pool` of mysql2, with promises or without. You close it. Also a `Connection` that is for nothing
    * else: a transaction of yours on it would be committed by the first lock.
@@ -30,4 +53,27 @@ export interface MysqlOptions extends CommonOptions {
 export function mysql(options: MysqlOptions): MysqlEngine {
   const wire = wireOf(options.client)
   return engineOn(wire, options, databaseOf(options.client))
+}
+
+/**
+ * The engine behind a URL:
+ *
+ *     mysql://user:password@host:3306/database
+ *
+ * or `mariadb://`, with the options that clients/mysql/url.ts lists as a query. It connects by itself, and closes its
+ * connections when it is closed.
+ */
+export async function openMysql(url: string, options: MysqlEngineOptions = {}): Promise<MysqlEngine> {
+  const { target, options: urlOptions } = parseUrl(url)
+  return engineOn(await poolAt(target), { ...urlOptions, ...options })
+}
+
+/**
+ * `home`: the database that the client was made for. It is named in what we ask, because a connection of the user's
+ * pool may be in another one by now (USE). Lines there would be other lines, and two would hold.
+ */
+function engineOn(wire: MysqlWire, options: MysqlEngineOptions, home?: string): MysqlEngine {
+  const { database, name = DEFAULT_NAME, listen = true, clock = systemClock } = options
+  const names = { ...checkNames({ database, name }), database: database ?? home }
+  return new MysqlEngine({ wire, listens: listen, names, clock, engineId: systemChance.id() })
 }

@@ -4,25 +4,25 @@
  *
  * Fifty processes may come to an empty database at once, so they take turns, and only the first one finds something to
  * do. What is there is not touched. A later version that stores something else raises `format`, drops the procedures of
- * earlier ones, and renames the columns that plain statements use (see single.ts): whoever then finds his own missing
- * comes here, and is refused.
+ * earlier ones, and renames the columns that plain statements use (see plain-statements.ts). A process of an earlier
+ * version then finds its own procedures missing, comes here, and is refused.
  */
 
-import { ENGINE, errnoOf } from '../../clients/mysql/errors.ts'
+import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
 import { optionsOf } from '../../clients/mysql/url.ts'
 import { EngineError } from '../../core/errors.ts'
-import { checkNames, DEFAULT_NAME, type Names, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'
+import { ENGINE } from './errors.ts'
+import { checkNames, DEFAULT_NAME, type MysqlNames, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'
 import { sources } from './sources.ts'
 
 const FORMAT = 1
 
-/** Under which the text of procedures means the same everywhere; a procedure keeps the mode it was made in. */
+/** In this mode the text of procedures means the same everywhere; a procedure keeps the mode it was made in. */
 const SQL_MODE = `SET SESSION sql_mode = 'STRICT_ALL_TABLES'`
-const EXISTS_ALREADY = 1304
 const TURN_S = 30
 
 /** For people and for the client of MySQL. It can be run again. */
-export function migration(names: Names): string {
+export function migration(names: MysqlNames): string {
   const { database = 'your_database', name } = names
   const text = renamed(sources.join('\n'), names).replaceAll('CREATE PROCEDURE', 'CREATE PROCEDURE IF NOT EXISTS')
   const grants = ['meta', 'line', 'entry'].map(
@@ -44,10 +44,10 @@ export function migrationFor(url: string): string {
 }
 
 /** What a connection can be asked, one statement after the other. */
-export type Ask = (sql: string) => Promise<readonly (readonly unknown[])[]>
+export type MysqlAsk = (sql: string) => Promise<readonly (readonly unknown[])[]>
 
 /** Make what is missing. */
-export async function firstUse(names: Names, ask: Ask): Promise<void> {
+export async function firstUse(names: MysqlNames, ask: MysqlAsk): Promise<void> {
   const [[before] = []] = await ask('SELECT @@SESSION.sql_mode')
   const turn = await turnOf(names, ask)
   await ask(SQL_MODE)
@@ -63,14 +63,14 @@ export async function firstUse(names: Names, ask: Ask): Promise<void> {
   }
 }
 
-/** Whoever comes second waits, and finds everything in place. Whoever has waited for too long tries all the same. */
-async function turnOf({ name }: Names, ask: Ask): Promise<string> {
+/** The second process waits, and finds everything in place. One that has waited for too long tries all the same. */
+async function turnOf({ name }: MysqlNames, ask: MysqlAsk): Promise<string> {
   const turn = `holdfast.first.${name}`
   await ask(`SELECT GET_LOCK('${turn}', ${TURN_S})`)
   return turn
 }
 
-async function refuseNewer(names: Names, ask: Ask): Promise<void> {
+async function refuseNewer(names: MysqlNames, ask: MysqlAsk): Promise<void> {
   const [[format] = []] = await ask(renamed('SELECT format FROM `holdfast_meta`', names))
   if (Number(format) === FORMAT) return
   const message = `its tables are of format ${String(format)}, and this Holdfast knows ${FORMAT}: a newer one made them, update this one`
@@ -78,5 +78,5 @@ async function refuseNewer(names: Names, ask: Ask): Promise<void> {
 }
 
 function unlessItExists(error: unknown): void {
-  if (errnoOf(error) !== EXISTS_ALREADY) throw error
+  if (errnoOf(error) !== ERRNO.procedureExists) throw error
 }

@@ -7,7 +7,7 @@
 import { createHash } from 'node:crypto'
 import { sources } from './sources.ts'
 
-export interface Names {
+export interface MysqlNames {
   /** The database they are in; undefined: that of the connection. */
   readonly database: string | undefined
   /** What their names begin with. */
@@ -16,11 +16,11 @@ export interface Names {
 
 export const DEFAULT_NAME = 'holdfast'
 
-/** Names have 64 characters at most; the longest of our endings has 22. */
+/** MysqlNames have 64 characters at most; the longest of our endings has 22. */
 const LONGEST = 42
 const HASH_DIGITS = 8
 
-export function checkNames({ database, name }: Names): Names {
+export function checkNames({ database, name }: MysqlNames): MysqlNames {
   for (const [option, value] of Object.entries({ database, name })) {
     if (option === 'database' && value === undefined) continue
     if (typeof value === 'string' && /^[A-Za-z_][A-Za-z0-9_]*$/.test(value) && value.length <= LONGEST) continue
@@ -40,7 +40,7 @@ const VERSION = createHash('sha1').update(PROCEDURES.join('\n')).digest('hex').s
 const TABLE_NAMES = new Set(['meta', 'line', 'entry'])
 
 /** SQL as in sql/, where everything of ours is `` `holdfast_...` ``, under the names that were chosen. */
-export function renamed(sql: string, { database, name }: Names): string {
+export function renamed(sql: string, { database, name }: MysqlNames): string {
   const place = database === undefined ? '' : `\`${database.replaceAll('`', '``')}\`.`
   return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
     const version = TABLE_NAMES.has(what) ? '' : `_${VERSION}`
@@ -52,7 +52,7 @@ export function renamed(sql: string, { database, name }: Names): string {
  * What makes a procedure. Inside of it, names are those of the database that it is in, also if that was copied from
  * another one.
  */
-export function procedureOf(sql: string, { database, name }: Names): string {
+export function procedureOf(sql: string, { database, name }: MysqlNames): string {
   const [head = '', ...body] = sql.split('(')
   return [renamed(head, { database, name }), ...body.map((part) => renamed(part, { database: undefined, name }))].join(
     '(',

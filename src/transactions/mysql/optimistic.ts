@@ -1,28 +1,28 @@
 /** Optimistic changes on MySQL and MariaDB. */
 
-import { checkClient, dialect, doneBy, rowsOf, type TransactionClient } from '../../clients/mysql/transaction.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '../optimistic-row.ts'
+import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
 
 /**
  * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
  * write.
  */
 export function optimistic<Columns extends object = Row>(
-  options: OptimisticRowOptions<TransactionClient, Columns>,
+  options: OptimisticRowOptions<MysqlTransactionClient, Columns>,
 ): Promise<OptimisticResult<Columns>>
 export function optimistic<Before, After = Before>(
   options: OptimisticOptions<Before, After>,
 ): Promise<OptimisticResult<Before, After>>
 export async function optimistic(
-  options: OptimisticRowOptions<TransactionClient> | OptimisticOptions<unknown>,
+  options: OptimisticRowOptions<MysqlTransactionClient> | OptimisticOptions<unknown>,
 ): Promise<OptimisticResult<unknown>> {
   if ('write' in options) return await tryOptimistically(options)
   checkClient(options.client)
   return await changeRow(rowsBy(options.client), options)
 }
 
-function rowsBy(client: TransactionClient): RowAccess {
+function rowsBy(client: MysqlTransactionClient): RowAccess {
   return {
     dialect,
     read: (statement) => rowsOf(client, statement),

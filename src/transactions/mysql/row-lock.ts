@@ -5,14 +5,7 @@
  * met the busy one stay locked, and neither server gives them back before the transaction ends.
  */
 
-import {
-  checkClient,
-  dialect,
-  doneBy,
-  errnoOf,
-  rowsOf,
-  type TransactionClient,
-} from '../../clients/mysql/transaction.ts'
+import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
 import type { Row } from '../optimistic-row.ts'
 import {
   checkMode,
@@ -26,16 +19,14 @@ import {
 } from '../row-lock.ts'
 import { type Statement, select } from '../statements.ts'
 import { inTurn } from '../turns.ts'
+import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
 
 const FAILURES: Readonly<Record<number, LockFailure>> = {
-  // ER_LOCK_WAIT_TIMEOUT; MariaDB says so for NOWAIT too
-  1205: { state: 'busy' },
-  // ER_LOCK_NOWAIT, MySQL
-  3572: { state: 'busy' },
-  // ER_LOCK_DEADLOCK
-  1213: { state: 'conflict', why: 'deadlock' },
-  // ER_CHECKREAD: "Record has changed since last read", MariaDB with innodb_snapshot_isolation
-  1020: { state: 'conflict', why: 'snapshot' },
+  // MariaDB says so for NOWAIT, too.
+  [ERRNO.lockWaitTimeout]: { state: 'busy' },
+  [ERRNO.lockNowait]: { state: 'busy' },
+  [ERRNO.deadlock]: { state: 'conflict', why: 'deadlock' },
+  [ERRNO.snapshotChanged]: { state: 'conflict', why: 'snapshot' },
 }
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
@@ -45,7 +36,7 @@ const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LO
  * mysql2/promise after `beginTransaction()`.
  */
 export async function rowLock<Columns extends object = Row>(
-  client: TransactionClient,
+  client: MysqlTransactionClient,
   options: RowLockOptions,
 ): Promise<RowLockResult<Columns>> {
   checkClient(client)
@@ -69,7 +60,7 @@ export async function rowLock<Columns extends object = Row>(
 }
 
 async function lockedBy(
-  client: TransactionClient,
+  client: MysqlTransactionClient,
   statement: Statement,
   lock: string,
   options: RowLockOptions,
@@ -86,7 +77,7 @@ async function lockedBy(
  * transaction is open.
  */
 async function within<Result>(
-  client: TransactionClient,
+  client: MysqlTransactionClient,
   rowWait: RowWait,
   work: () => Promise<Result>,
 ): Promise<Result> {
@@ -107,13 +98,13 @@ async function within<Result>(
   }
 }
 
-async function demandTransaction(client: TransactionClient, text: string): Promise<void> {
+async function demandTransaction(client: MysqlTransactionClient, text: string): Promise<void> {
   const { inTransaction } = await doneBy(client, { text, values: [] })
   if (!inTransaction) throw notInTransaction('rowLock', 'Call beginTransaction() on this connection first.')
 }
 
-async function failureOf(client: TransactionClient, error: unknown): Promise<LockFailure> {
-  const failure = FAILURES[Number(errnoOf(error))]
+async function failureOf(client: MysqlTransactionClient, error: unknown): Promise<LockFailure> {
+  const failure = FAILURES[errnoOf(error) ?? 0]
   if (failure === undefined) throw error
   if (failure.state !== 'busy') return failure
   // With innodb_rollback_on_timeout the server has ended the transaction. To say "busy" would be to let the caller go
@@ -122,10 +113,10 @@ async function failureOf(client: TransactionClient, error: unknown): Promise<Loc
   return inTransaction ? failure : { state: 'conflict', why: 'timeout' }
 }
 
-const modes = new WeakMap<TransactionClient, string>()
+const modes = new WeakMap<MysqlTransactionClient, string>()
 
 /** MariaDB knows only the old words, and MySQL takes NOWAIT and SKIP LOCKED only with the new ones. */
-async function shareMode(client: TransactionClient): Promise<string> {
+async function shareMode(client: MysqlTransactionClient): Promise<string> {
   let mode = modes.get(client)
   if (mode === undefined) {
     const [row] = await rowsOf(client, { text: 'SELECT VERSION() AS version', values: [] })

@@ -5,7 +5,7 @@
 -- `its_keys` and `its_ids` are lists of literals, in the order of the keys, and no key is there twice. Statements are
 -- put together here, since a procedure has no lists for parameters. They lock in the order of keys, as everybody does;
 -- whoever gives up lets go of all locks, and begins anew. (Entering and leaving need no procedure for this: see
--- several.ts.)
+-- plain-statements.ts.)
 
 -- Run @holdfast_sql. (No parameter either: see line.sql.)
 CREATE PROCEDURE `holdfast_run`(OUT changed INT) SQL SECURITY INVOKER

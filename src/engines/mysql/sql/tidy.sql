@@ -4,7 +4,7 @@
 -- for whoever comes next.
 --
 -- The floor is locked first. Whoever enters a line that has no row reads the floor either after the row is there (see
--- holdfast_make), and so sees what was removed before; or with a lock of its own (see single.ts), and so does not read
+-- holdfast_make), and so sees what was removed before; or with a lock of its own (see plain-statements.ts), and so does not read
 -- it while rows are on their way out.
 CREATE PROCEDURE `holdfast_tidy`(IN its_keys LONGTEXT CHARACTER SET ascii, IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN

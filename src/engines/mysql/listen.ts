@@ -1,68 +1,77 @@
 /**
- * How a waiter hears: one connection that sleeps in the server, and is woken by whoever lets one of ours hold.
+ * How a waiter hears that it holds: one connection of this process sleeps in the server, and the process that lets the
+ * waiter hold ends that sleep.
  *
- * MySQL has no notifications. So the connection takes a named lock, by which others find it, and calls a procedure that
- * looks for news and, if there is none, sleeps. Whoever has news for us commits it, and then ends that sleep with KILL
- * QUERY, in the same call. Between two calls nobody can be woken, and need not be: the next call looks first.
+ * MySQL has no notifications. So the connection takes a named lock, `holdfast.<engineId>`, by which other processes find
+ * it. Then it calls the procedure `listen`, which looks for news and sleeps if there is none. A process that lets one of
+ * our waiters hold, or evicts it, first commits that; then, in the same call, it ends our sleep with KILL QUERY. We call
+ * `listen` again, and it answers with the news. A wake-up that comes between two calls is lost, but not its news: the
+ * next call looks before it sleeps.
  *
- * Entries that are marked as news stay so until they are renewed or leave. Which of them have been told is remembered
- * here, for a while: news older than what we have seen by a margin is old.
+ * News is not a message that is taken away by reading it. It is a mark (`news_at`, the time it was made) on our entry,
+ * and stays until we renew the entry or it leaves the line. So that `listen` does not answer with the same news for
+ * ever, each call tells it what we have heard already: the time of the newest news, and the ids of all news that were
+ * made within a margin before that. What is older than the margin counts as heard.
  */
 
-import { isCrowded, isInterrupted, isMissing } from '../../clients/mysql/errors.ts'
-import type { OwnConnection, Rows } from '../../clients/mysql/wire.ts'
+import { ERRNO, errnoOf, isMissing } from '../../clients/mysql/errors.ts'
+import type { OwnMysqlConnection, ResultRows } from '../../clients/mysql/wire.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { type Names, renamed } from './names.ts'
-import { unhex } from './replies.ts'
+import { unhex } from './codec.ts'
+import { isCrowded } from './errors.ts'
+import { type MysqlNames, renamed } from './names.ts'
 
-/** How long to wait for the watch to end, at most, and then to sleep as the watch. */
+/**
+ * Of all connections that listen, one sleeps and the others wait for its named lock: see sql/call.sql. So long at most
+ * is waited for the lock, and as long is slept then.
+ */
 const SLEEP_S = 300
-/** What lasts this much longer than both is no sleep: the connection is dead. */
+/** A call that lasts this much longer than both is no sleep: the connection is dead. */
 const OVERSLEPT_MS = 10_000
-/** News that were made this much earlier than others, and come later, are left to the next renewal. */
+/** News that were made this much earlier than others, and are seen later, are left to the waiter's next renewal. */
 const MARGIN_US = 5_000_000
-/** A server may end a sleep for reasons of its own, and at once. */
-const BREATH_MS = 100
-/** How long it may take to wake us. */
+/** A server may end a sleep for reasons of its own, and at once: then this long is waited before the next call. */
+const PAUSE_MS = 100
+/** How long it may take until this process is woken by itself. */
 const WAKE_MS = 2000
-/** How long it may take until a connection is ready to sleep. */
+/** How long it may take until a connection is ready to listen. */
 const SET_UP_MS = 5000
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 2000
 
-export interface EarOptions {
-  readonly connect: () => Promise<OwnConnection>
+export interface MysqlListenerOptions {
+  readonly connect: () => Promise<OwnMysqlConnection>
   readonly clock: Clock
-  readonly names: Names
-  /** Our name in the tables. */
-  readonly client: string
+  readonly names: MysqlNames
+  /** What the tables call this engine object. */
+  readonly engineId: string
   /** Make the procedures, if they are missing. */
   make(): Promise<void>
-  /** Wake ourselves. */
+  /** Wake this connection, as another process would. */
   wake(): Promise<unknown>
   news(news: News): void
 }
 
-export class Ear {
-  readonly #options: EarOptions
+export class MysqlListener {
+  readonly #options: MysqlListenerOptions
   /**
-   * Which news, by the id of their entry, with a minus if it was evicted; and when they were made. Tokens will not do:
-   * two lines can have the same.
+   * The news that were heard: by the id of the entry, with a minus if it was evicted, when they were made. Tokens will
+   * not do: two lines can have the same.
    */
-  readonly #told = new Map<string, number>()
-  #connection: OwnConnection | undefined
+  readonly #heard = new Map<string, number>()
+  #connection: OwnMysqlConnection | undefined
   #newestUs = 0
   #retryMs = RETRY_FIRST_MS
   #timer: Timer | undefined
   #checking: Timer | undefined
   #closed = false
-  /** Nobody can wake us at the moment. */
+  /** There is no connection that another process could wake. */
   deaf = true
   /** How often a sleep has ended before its time. */
   wakes = 0
 
-  constructor(options: EarOptions) {
+  constructor(options: MysqlListenerOptions) {
     this.#options = options
   }
 
@@ -77,8 +86,8 @@ export class Ear {
   }
 
   /**
-   * Somebody may have tried to wake us in vain: a connection can be dead without anybody noticing. If we cannot wake
-   * ourselves, it is, and is made anew.
+   * Another process may have tried to wake us in vain: a connection can be dead without a sign of it. So this process
+   * wakes itself. If that fails, the connection is dead, and is made anew.
    */
   check(): void {
     const connection = this.#connection
@@ -90,7 +99,7 @@ export class Ear {
     this.#options.wake().catch(() => this.#checked())
   }
 
-  /** Somebody needs the connection more than we do. */
+  /** The server has no connection to spare for a call, which needs it more: give up this one. */
   makeRoom(): void {
     this.#retryMs = RETRY_LONGEST_MS
     this.#connection?.cut()
@@ -109,14 +118,14 @@ export class Ear {
 
   async #connect(): Promise<void> {
     const connection = await this.#options.connect()
-    const name = `holdfast.${this.#options.client}`
+    const name = `holdfast.${this.#options.engineId}`
     const limit = this.#options.clock.timer(SET_UP_MS, () => connection.cut())
     try {
       await connection.ask('SET autocommit = 1')
-      // Of MariaDB; MySQL has none, and no limit for procedures either.
+      // MySQL has no such setting, and no limit for procedures either.
       await connection.ask('SET max_statement_time = 0').catch(() => undefined)
       await connection.ask('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED')
-      await this.#succeed(connection, name)
+      await this.#takeName(connection, name)
     } catch (error) {
       connection.cut()
       throw error
@@ -135,18 +144,18 @@ export class Ear {
   }
 
   /**
-   * The name is ours alone. If somebody has it, that is an earlier connection of ours, of whose end the server does not
-   * know yet.
+   * No other process uses this name. A connection that has it is an earlier one of this process, of whose end the server
+   * does not know yet.
    */
-  async #succeed(connection: OwnConnection, name: string): Promise<void> {
+  async #takeName(connection: OwnMysqlConnection, name: string): Promise<void> {
     const [[had] = []] = await connection.ask(`SELECT IS_USED_LOCK('${name}')`)
     if (had !== null && had !== undefined) await connection.ask(`KILL CONNECTION ${Number(had)}`).catch(() => undefined)
     const [[taken] = []] = await connection.ask(`SELECT GET_LOCK('${name}', 3)`)
-    if (Number(taken) !== 1) throw new Error(`the name '${name}' cannot be had`)
+    if (Number(taken) !== 1) throw new Error(`listen: the named lock '${name}' cannot be had`)
   }
 
-  /** Until the connection ends. */
-  async #listen(connection: OwnConnection): Promise<void> {
+  /** Call `listen` again and again, until the connection ends. */
+  async #listen(connection: OwnMysqlConnection): Promise<void> {
     while (this.#connection === connection) {
       const calledAt = this.#options.clock.now()
       const limit = this.#options.clock.timer(2 * SLEEP_S * 1000 + OVERSLEPT_MS, () => connection.cut())
@@ -154,7 +163,7 @@ export class Ear {
       try {
         woken = this.#hear(await connection.ask(this.#call())) > 0
       } catch (error) {
-        woken = isInterrupted(error)
+        woken = errnoOf(error) === ERRNO.queryInterrupted
         if (isMissing(error)) await this.#options.make().catch(() => undefined)
         // After anything else, the connection is not to be trusted.
         else if (!woken) connection.cut()
@@ -163,7 +172,7 @@ export class Ear {
         this.#checked()
         this.wakes += 1
       }
-      if (!woken && this.#options.clock.now() - calledAt < BREATH_MS) await this.#breath()
+      if (!woken && this.#options.clock.now() - calledAt < PAUSE_MS) await this.#pause()
     }
   }
 
@@ -173,18 +182,18 @@ export class Ear {
   }
 
   #call(): string {
-    const told = [...this.#told.keys()].join(',')
+    const heard = [...this.#heard.keys()].join(',')
     return renamed(
-      `CALL \`holdfast_listen\`(x'${this.#options.client}', ${this.#newestUs}, ${MARGIN_US}, '${told}', ${SLEEP_S})`,
+      `CALL \`holdfast_listen\`(x'${this.#options.engineId}', ${this.#newestUs}, ${MARGIN_US}, '${heard}', ${SLEEP_S})`,
       this.#options.names,
     )
   }
 
-  #hear(rows: Rows): number {
+  #hear(rows: ResultRows): number {
     for (const [key, id, token, removed, expiresAtUs, newsAtUs, nowUs] of rows) {
       const evicted = Number(removed) === 1
-      this.#told.set(`${evicted ? '-' : ''}${String(id)}`, Number(newsAtUs))
-      // The clock may have been set back: then nothing that is told from now on would be new.
+      this.#heard.set(`${evicted ? '-' : ''}${String(id)}`, Number(newsAtUs))
+      // The server's clock may have been set back: then all news from now on would seem old.
       this.#newestUs = Math.min(Math.max(this.#newestUs, Number(newsAtUs)), Number(nowUs))
       const named = { key: unhex(key), id: String(id) }
       const heldForMs = (Number(expiresAtUs) - Number(nowUs)) / 1000
@@ -192,17 +201,17 @@ export class Ear {
       else if (heldForMs > 0)
         this.#options.news({ ...named, standing: { state: 'held', token: BigInt(String(token)), heldForMs } })
     }
-    for (const [told, at] of this.#told) if (at <= this.#newestUs - MARGIN_US) this.#told.delete(told)
+    for (const [id, at] of this.#heard) if (at <= this.#newestUs - MARGIN_US) this.#heard.delete(id)
     return rows.length
   }
 
-  #breath(): Promise<void> {
+  #pause(): Promise<void> {
     return new Promise((resolve) => {
-      this.#options.clock.timer(BREATH_MS, resolve)
+      this.#options.clock.timer(PAUSE_MS, resolve)
     })
   }
 
-  #lost(connection: OwnConnection): void {
+  #lost(connection: OwnMysqlConnection): void {
     if (this.#connection !== connection) return
     this.#connection = undefined
     this.deaf = true

@@ -5,18 +5,17 @@
  * Values go through `execute`, as parameters that the server binds. `query` would write them into the text itself,
  * where an object becomes SQL, and where a quote escapes in the mode NO_BACKSLASH_ESCAPES.
  */
-
-import type { Row } from '../../transactions/optimistic-row.ts'
-import { type Dialect, quoted, type Statement } from '../../transactions/statements.ts'
+import type { Row } from '../optimistic-row.ts'
+import { type Dialect, quoted, type Statement } from '../statements.ts'
 
 /** mysql2/promise: Connection, PoolConnection; Pool too where no transaction is needed. */
-export interface TransactionClient {
+export interface MysqlTransactionClient {
   query(text: string): Promise<[unknown, unknown]>
   execute(text: string, values?: never[]): Promise<[unknown, unknown]>
 }
 
 /** What a server says after a statement without rows. */
-export interface Done {
+export interface MysqlDone {
   readonly affectedRows: number
   readonly inTransaction: boolean
   /**
@@ -39,12 +38,12 @@ export const dialect: Dialect = {
     /^(?:string|number|bigint|boolean)$/.test(typeof value),
 }
 
-export async function rowsOf(client: TransactionClient, { text, values }: Statement): Promise<readonly Row[]> {
+export async function rowsOf(client: MysqlTransactionClient, { text, values }: Statement): Promise<readonly Row[]> {
   const [rows] = await client.execute(text, [...values] as never[])
   return rows as readonly Row[]
 }
 
-export async function doneBy(client: TransactionClient, { text, values }: Statement): Promise<Done> {
+export async function doneBy(client: MysqlTransactionClient, { text, values }: Statement): Promise<MysqlDone> {
   const [header] = values.length === 0 ? await client.query(text) : await client.execute(text, [...values] as never[])
   return read(header)
 }
@@ -53,7 +52,7 @@ export async function doneBy(client: TransactionClient, { text, values }: Statem
 const IN_TRANSACTION = 1
 const AUTOCOMMIT = 2
 
-function read(header: unknown): Done {
+function read(header: unknown): MysqlDone {
   const {
     affectedRows = 0,
     insertId = 0,
@@ -76,12 +75,7 @@ function read(header: unknown): Done {
   }
 }
 
-export function checkClient(client: TransactionClient): void {
+export function checkClient(client: MysqlTransactionClient): void {
   if (typeof client?.query === 'function' && typeof client.execute === 'function') return
   throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
-}
-
-/** The server's own number of an error. */
-export function errnoOf(error: unknown): unknown {
-  return typeof error === 'object' && error !== null && 'errno' in error ? error.errno : undefined
 }

@@ -1,33 +1,33 @@
 /**
- * A batch in parts: what can be done without a procedure, and the rest. The parts are of different lines, and so are
- * asked at the same time.
+ * A batch in parts: what can be done by a plain statement, and the rest. The parts are of different lines, and so are
+ * sent at the same time.
  */
-import { doubtful } from '../../clients/mysql/errors.ts'
+import { asDoubtful } from './errors.ts'
 
 /**
- * How a part is asked. `take` and `make`: by a statement of its own, for lines that have a row or have none. `alone`:
- * by a statement of its own. `call`: by a procedure, which can do everything.
+ * How a part is sent. `take` and `make`: by a plain statement, for lines that have a row or have none. `alone`: by a
+ * plain statement, for entries that are alone in their lines. `call`: by a procedure, which can do everything.
  */
-export type Way = 'take' | 'make' | 'alone' | 'call'
+export type CallWay = 'take' | 'make' | 'alone' | 'call'
 
-export interface Part<Item> {
-  readonly way: Way
+export interface BatchPart<Item> {
+  readonly way: CallWay
   readonly items: readonly Item[]
   /** Where in the batch each of them is. */
   readonly at: readonly number[]
 }
 
-/** Fewer than these are not worth a statement of their own, if there is another one they can go with. */
+/** Fewer items than these are not worth a statement of their own, if there is a procedure call they can go with. */
 const FEW = 3
 
 /** Items of one line are in one part, in their order: that of the procedure, if there are several. */
-export function parted<Item extends { readonly key: string }>(
+export function splitBatch<Item extends { readonly key: string }>(
   items: readonly Item[],
-  wayOf: (item: Item) => Way,
-): readonly Part<Item>[] {
+  wayOf: (item: Item) => CallWay,
+): readonly BatchPart<Item>[] {
   const [first] = items
   if (items.length === 1 && first !== undefined) return [{ way: wayOf(first), items, at: [0] }]
-  const ways = new Map<Way, number[]>()
+  const ways = new Map<CallWay, number[]>()
   const twice = keysTwice(items)
   for (const [index, item] of items.entries()) {
     const way = twice.has(item.key) ? 'call' : wayOf(item)
@@ -35,25 +35,25 @@ export function parted<Item extends { readonly key: string }>(
     if (at === undefined) ways.set(way, [index])
     else at.push(index)
   }
-  gather(ways)
+  joinSmallParts(ways)
   return [...ways].map(([way, at]) => ({ way, items: at.map((index) => items[index] as Item), at }))
 }
 
 /**
  * What the parts are answered, in the order of the batch. Settles when all have. If one fails, what became of the batch
- * is not known: others were applied.
+ * is not known: other parts were applied.
  */
-export async function together<Item, Answer>(
-  parts: readonly Part<Item>[],
-  ask: (part: Part<Item>) => Promise<readonly Answer[]>,
+export async function callParts<Item, Answer>(
+  parts: readonly BatchPart<Item>[],
+  call: (part: BatchPart<Item>) => Promise<readonly Answer[]>,
 ): Promise<readonly Answer[]> {
   const [only] = parts
-  if (parts.length === 1 && only !== undefined) return await ask(only)
-  const settled = await Promise.allSettled(parts.map(ask))
+  if (parts.length === 1 && only !== undefined) return await call(only)
+  const settled = await Promise.allSettled(parts.map(call))
   const answers: Answer[] = []
   for (const [index, { at }] of parts.entries()) {
     const part = settled[index] as PromiseSettledResult<readonly Answer[]>
-    if (part.status === 'rejected') throw doubtful(part.reason)
+    if (part.status === 'rejected') throw asDoubtful(part.reason)
     for (const [order, place] of at.entries()) answers[place] = part.value[order] as Answer
   }
   return answers
@@ -65,8 +65,8 @@ function keysTwice(items: readonly { readonly key: string }[]): ReadonlySet<stri
   return twice
 }
 
-/** Let the few go with the procedure. */
-function gather(ways: Map<Way, number[]>): void {
+/** Let the items of small parts go with the procedure. */
+function joinSmallParts(ways: Map<CallWay, number[]>): void {
   if (ways.size === 1) return
   const call = ways.get('call') ?? []
   for (const [way, at] of ways) {

@@ -1,42 +1,44 @@
 /**
- * How a procedure of ours is called: within a deadline, and made first where it is not there. Nothing is asked of the
- * database before that: whoever finds the tables, as nearly everybody does, pays nothing for the question.
+ * How a procedure or a statement of ours is sent: within a deadline. Where the procedures or tables are not there, they
+ * are made first. The database is not asked whether they are there: nearly always they are, and the question would cost
+ * a round trip.
  */
 
-import { fault, isCrowded, isDeadlock, isMissing } from '../../clients/mysql/errors.ts'
-import type { MysqlWire, Rows, Statement, Told } from '../../clients/mysql/wire.ts'
+import { isMissing } from '../../clients/mysql/errors.ts'
+import type { MysqlStatement, MysqlWire, ResultRows, StatementResult } from '../../clients/mysql/wire.ts'
 import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock } from '../../core/clock.ts'
+import { asEngineError, isCrowded, isDeadlock } from './errors.ts'
 import { firstUse } from './migration.ts'
-import { type Names, renamed } from './names.ts'
+import { type MysqlNames, renamed } from './names.ts'
 
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000
 /**
- * Lines are locked in one order, which leaves few deadlocks: with somebody who locks our rows by hand, and among us
+ * Lines are locked in one order, which leaves few deadlocks: with a user who locks our rows by hand, and among processes
  * where a server also locks the gaps between rows, for rows that are made and removed, or for plain statements under
- * REPEATABLE READ. Whoever is chosen to give way has done nothing, and asks again.
+ * REPEATABLE READ. The call that the server chooses to fail has done nothing, and is sent again.
  */
 const ATTEMPTS = 3
 
-export type Procedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
+export type MysqlProcedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
 
-export interface CallOptions {
+export interface MysqlCallOptions {
   readonly signal?: AbortSignal | undefined
   readonly limitMs?: number
 }
 
-export class Caller {
+export class MysqlCaller {
   readonly #wire: MysqlWire
   readonly #limits: CallLimits
-  readonly #names: Names
+  readonly #names: MysqlNames
   readonly #crowded: () => void
   readonly #brief = new Map<string, string>()
   readonly #patient = new Map<string, string>()
   #making: Promise<void> | undefined
 
   /** `crowded` is called when the server has no connection to spare for a call. */
-  constructor(wire: MysqlWire, clock: Clock, names: Names, crowded: () => void) {
+  constructor(wire: MysqlWire, clock: Clock, names: MysqlNames, crowded: () => void) {
     this.#wire = wire
     this.#limits = new CallLimits(clock)
     this.#names = names
@@ -44,29 +46,37 @@ export class Caller {
   }
 
   /** The result sets of a procedure; its arguments are SQL. Rejects with an `EngineError`. */
-  async call(procedure: Procedure, args: readonly string[], options?: CallOptions): Promise<readonly Rows[]> {
-    return await this.ask(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
+  async call(
+    procedure: MysqlProcedure,
+    args: readonly string[],
+    options?: MysqlCallOptions,
+  ): Promise<readonly ResultRows[]> {
+    return await this.#ask(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
   }
 
   /** The result sets of a statement. Rejects with an `EngineError`. */
-  async ask(statement: string, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<readonly Rows[]> {
+  async #ask(statement: string, { signal, limitMs = LIMIT_MS }: MysqlCallOptions = {}): Promise<readonly ResultRows[]> {
     const sql = this.#named(statement)
     return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
   }
 
   /**
-   * What became of a statement, which is made anew for each attempt. `briefly`: it does not wait long for a row which
-   * somebody has locked for good. Rejects with an `EngineError`.
+   * What became of a statement, which is made anew for each attempt. `briefly`: it does not wait long for a row that
+   * another transaction has locked for good. Rejects with an `EngineError`.
    */
-  async tell(make: () => Statement, briefly: boolean, { signal, limitMs = LIMIT_MS }: CallOptions = {}): Promise<Told> {
-    const statement = (): Statement => {
+  async change(
+    make: () => MysqlStatement,
+    briefly: boolean,
+    { signal, limitMs = LIMIT_MS }: MysqlCallOptions = {},
+  ): Promise<StatementResult> {
+    const statement = (): MysqlStatement => {
       const { sql, values } = make()
       return { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
     }
-    return await this.#timely((deadline) => this.#wire.tell(statement(), deadline), limitMs, signal)
+    return await this.#timely((deadline) => this.#wire.change(statement(), deadline), limitMs, signal)
   }
 
-  /** Make what is missing, unless somebody does already. */
+  /** Make what is missing: once for all calls that find something missing at the same time. */
   make(): Promise<void> {
     this.#making ??= this.#make().finally(() => {
       this.#making = undefined
@@ -78,7 +88,7 @@ export class Caller {
     return renamed(sql, this.#names)
   }
 
-  /** For the few that are the same each time. */
+  /** For the few statements that are the same each time. */
   #namedOnce(sql: string, briefly: boolean): string {
     const prepared = briefly ? this.#brief : this.#patient
     const before = prepared.get(sql)
@@ -98,7 +108,7 @@ export class Caller {
       return await this.#again(send, deadline)
     } catch (error) {
       if (isCrowded(error)) this.#crowded()
-      throw fault(error)
+      throw asEngineError(error)
     } finally {
       deadline.end()
     }
@@ -122,8 +132,8 @@ export class Caller {
       await this.#wire.run((ask) => firstUse(this.#names, ask), deadline)
     } catch (error) {
       if (isCrowded(error)) this.#crowded()
-      // Whatever became of it, nothing has been done of what was asked.
-      throw fault(error, 'not-applied')
+      // Whatever became of the tables, the call itself has not been made.
+      throw asEngineError(error, 'not-applied')
     } finally {
       deadline.end()
     }
