@@ -15,7 +15,7 @@ const mysql: Opener = async (url) => (await import('./engines/mysql/index.ts')).
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
   memory: async () => (await import('./engines/memory/index.ts')).memory(),
-  sqlite: async (url) => (await import('./engines/sqlite/open.ts')).openSqlite(url),
+  sqlite: async (url) => (await import('./engines/sqlite/index.ts')).openSqlite(url),
   redis,
   rediss: redis,
   'redis-sentinel': redis,

@@ -13,8 +13,6 @@ export interface Patient {
   readonly engine: Engine
   /** The same engine once more, as another process would have it. */
   readonly another: () => Promise<AsyncDisposable & { readonly locks: Locks }>
-  /** No URL was given, so every user has a default of their own. */
-  readonly isDefault: boolean
 }
 
 export type Check = (patient: Patient) => Promise<readonly Finding[]>

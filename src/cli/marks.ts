@@ -21,7 +21,7 @@ type Opener = (url: string, table: string | undefined) => Promise<MarksAtUrl>
 
 const OPENERS: Readonly<Record<string, Opener>> = {
   sqlite: async (url, table) => {
-    const { openSqlite } = await import('../engines/sqlite/open.ts')
+    const { openSqlite } = await import('../engines/sqlite/index.ts')
     const { loadDriver } = await import('../clients/sqlite/driver.ts')
     const { guard } = await import('../guards/sqlite.ts')
     const { file } = openSqlite(url)

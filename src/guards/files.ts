@@ -21,7 +21,7 @@ import { open, realpath, rm } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
 import { configure, type Database, loadDriver, rollback } from '../clients/sqlite/driver.ts'
-import { codeOf, fault, isBusy } from '../clients/sqlite/errors.ts'
+import { asEngineError, codeOf, isBusy } from '../clients/sqlite/errors.ts'
 import { preparePlace } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
@@ -158,7 +158,7 @@ class MarksFile {
     } catch (error) {
       rollback(database)
       // As an EngineError, so that `#withRetries` does not take it for a busy file and try again.
-      throw codeOf(error) === undefined ? error : fault(error, this.#file, 'commit')
+      throw codeOf(error) === undefined ? error : asEngineError(error, this.#file, 'commit')
     }
   }
 
@@ -176,7 +176,7 @@ class MarksFile {
     } catch (error) {
       database?.close()
       this.#database = undefined
-      throw fault(error, this.#file, 'open')
+      throw asEngineError(error, this.#file, 'open')
     }
   }
 
@@ -187,8 +187,8 @@ class MarksFile {
       try {
         return attempt()
       } catch (error) {
-        if (!isBusy(error)) throw codeOf(error) === undefined ? error : fault(error, this.#file, 'work')
-        if (systemClock.now() > until) throw fault(error, this.#file, 'work')
+        if (!isBusy(error)) throw codeOf(error) === undefined ? error : asEngineError(error, this.#file, 'work')
+        if (systemClock.now() > until) throw asEngineError(error, this.#file, 'work')
       }
       const awake = systemClock.stayAlive()
       await new Promise<void>((resume) => void systemClock.timer(systemChance.fraction() * LONGEST_PAUSE_MS, resume))

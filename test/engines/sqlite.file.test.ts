@@ -7,7 +7,7 @@ import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { type Claim, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
-import { Wake } from '../../src/engines/sqlite/wake.ts'
+import { WakeFiles } from '../../src/engines/sqlite/listen.ts'
 import { createLocks } from '../../src/locks.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { Children, claim } from './sqlite.process.ts'
@@ -228,9 +228,9 @@ test('a wake file tells the token of a grant, and none that is not there twice',
   const LIMIT = { timeout: 10_000, interval: 5 }
   writeFileSync(file, '')
   const heard: number[] = []
-  const [one, other] = [new Wake(file, (token) => heard.push(token)), new Wake(file, () => {})]
+  const [one, other] = [new WakeFiles(file, (token) => heard.push(token)), new WakeFiles(file, () => {})]
   one.listen(7)
-  other.touch(new Map([[7, 1_700_000_000_000_001]]))
+  other.wake(new Map([[7, 1_700_000_000_000_001]]))
   await vi.waitFor(() => expect(heard.at(-1)).toBe(1_700_000_000_000_001), LIMIT)
   // Half of one record and half of another.
   writeFileSync(join(`${file}-wake`, '7'), new BigUint64Array([1n, 2n]), { flag: 'r+' })

@@ -1,7 +1,7 @@
 /** The parts of the SQLite engine that need no file. */
 import { describe, expect, test } from 'vitest'
 import { isSafe } from '../../src/clients/sqlite/driver.ts'
-import { codeOf, fault } from '../../src/clients/sqlite/errors.ts'
+import { asEngineError, codeOf } from '../../src/clients/sqlite/errors.ts'
 import { networkTypeOf } from '../../src/clients/sqlite/folder.ts'
 import { hostClock } from '../../src/clients/sqlite/host.ts'
 
@@ -50,9 +50,9 @@ describe('an error of SQLite', () => {
 
   test('leaves the outcome open only when a commit failed in the disk itself', () => {
     const diskFailure = Object.assign(new Error('disk I/O error'), { errcode: 1034 })
-    expect(fault(diskFailure, 'f', 'commit').outcome).toBe('unknown')
-    expect(fault(diskFailure, 'f', 'work').outcome).toBe('not-applied')
-    expect(fault(Object.assign(new Error('full'), { errcode: 13 }), 'f', 'commit').outcome).toBe('not-applied')
+    expect(asEngineError(diskFailure, 'f', 'commit').outcome).toBe('unknown')
+    expect(asEngineError(diskFailure, 'f', 'work').outcome).toBe('not-applied')
+    expect(asEngineError(Object.assign(new Error('full'), { errcode: 13 }), 'f', 'commit').outcome).toBe('not-applied')
   })
 })
 

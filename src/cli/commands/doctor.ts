@@ -4,6 +4,7 @@ import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import type { Finding } from '../../core/engine.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
+import type { SqliteEngine } from '../../engines/sqlite/index.ts'
 import type { CommandSpec } from '../args.ts'
 import { type Check, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
 import { EXITS } from '../exits.ts'
@@ -14,7 +15,7 @@ const HOLDER = { holder: 'holdfast doctor' }
 
 /** Checks that only make sense on one engine. */
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
-  sqlite: () => import('../checks-sqlite.ts'),
+  sqlite: async () => ({ checks: [({ engine }) => (engine as SqliteEngine).diagnose()] }),
   redis: () => import('../checks-redis.ts'),
   redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
@@ -35,8 +36,7 @@ export const command: CommandSpec = {
     await using opened = await open(input, HOLDER)
     const { locks, url } = opened
     const { engine } = locks
-    const isDefault = input.value('url') === undefined && (process.env.HOLDFAST_URL ?? '') === ''
-    const patient: Patient = { engine, locks, another: () => open(input, HOLDER), isDefault }
+    const patient: Patient = { engine, locks, another: () => open(input, HOLDER) }
     const findings = await examine(patient)
     const failed = findings.some(({ status }) => status === 'fail')
     if (input.json)

@@ -80,7 +80,7 @@ export function versionOf(database: BroughtDatabase): string {
   return row?.version ?? 'unknown'
 }
 
-/** For a database that the user brought: nobody else can choose a better one. */
+/** For a database that the user brought: only the user can choose a better one. */
 export function refuseUnsafe(database: BroughtDatabase): void {
   const version = versionOf(database)
   if (!isSafe(version)) throw refused(`the database brings SQLite ${version}`)

@@ -55,7 +55,7 @@ export function codeOf(error: unknown): number | undefined {
   return WORDS[error.message]
 }
 
-/** Somebody else is writing, or setting the file up: the same again in a moment. */
+/** Another process is writing, or setting the file up: try the same again in a moment. */
 export function isBusy(error: unknown): boolean {
   const code = codeOf(error)
   return code === BUSY || code === LOCKED || code === PROTOCOL
@@ -104,7 +104,7 @@ const ADVICE: Readonly<Record<number, Advice>> = {
 }
 
 /** The engine's error for a failure of `file`. */
-export function fault(error: unknown, file: string, during: 'open' | 'work' | 'commit'): EngineError {
+export function asEngineError(error: unknown, file: string, during: 'open' | 'work' | 'commit'): EngineError {
   if (error instanceof EngineError) return error
   const code = codeOf(error)
   const message = error instanceof Error ? error.message : String(error)

@@ -1,9 +1,9 @@
 /**
  * What the processes of one host agree on: what time it is, and since when the machine has been up.
  *
- * Time is the kernel's monotonic clock, which every process of a host reads alike and which nobody can set: wall-clock
+ * Time is the kernel's monotonic clock, which every process of a host reads alike and which cannot be set: wall-clock
  * jumps do nothing to a lock. It stops while the machine sleeps, and that is right here: holders, waiters and the file
- * all sleep together, so nobody expires for having been asleep. (The core counts sleep against a holder, so a holder
+ * all sleep together, so no entry expires while the machine is asleep. (The core counts sleep against a holder, so a holder
  * never believes longer than this clock does.)
  *
  * Two things would make processes of one host disagree, and are corrected: a time namespace shifts the clock by a known
@@ -32,7 +32,7 @@ export function linkOf(path: string): string | undefined {
   }
 }
 
-/** How far this process's time namespace shifts the monotonic clock, in nanoseconds. Zero for nearly everybody. */
+/** How far this process's time namespace shifts the monotonic clock, in nanoseconds. Zero on nearly all systems. */
 function monotonicOffsetNs(): bigint {
   // The file describes the namespace for children; ours is the same one, except in the process that just created it.
   if (linkOf('/proc/self/ns/time') !== linkOf('/proc/self/ns/time_for_children')) return 0n

@@ -1,7 +1,7 @@
 /**
- * The engine: the verbs of the contract, each a piece of work for the next transaction (writer.ts, lines.ts), and what
- * follows from a commit: our own waiters are told directly, those of other engine objects are woken (wake.ts), and the
- * patrol is set (patrol.ts).
+ * The engine: the verbs of the contract, each a piece of work for the next transaction (writer.ts, transaction.ts), and
+ * what follows from a commit. Our own waiters are told directly, the waiters of other engine objects are woken
+ * (listen.ts), and the timer of recheck.ts is set.
  */
 
 import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts'
@@ -9,18 +9,17 @@ import { refusal } from '../../clients/sqlite/errors.ts'
 import { preparePlace } from '../../clients/sqlite/folder.ts'
 import { bootId } from '../../clients/sqlite/host.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { Bulk } from './bulk.ts'
-import { Clients } from './clients.ts'
-import { LINE_BOUND, Lines } from './lines.ts'
-import { inspect, page } from './looking.ts'
-import { Patrol } from './patrol.ts'
-import { deathless, ownName } from './process.ts'
-import { HELD, REMOVED } from './schema.ts'
-import { Store } from './store.ts'
-import { Waiters } from './waiters.ts'
-import { Wake } from './wake.ts'
-import { Writer } from './writer.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { BulkStatements } from './bulk.ts'
+import { diagnose } from './diagnose.ts'
+import { WakeFiles } from './listen.ts'
+import { LockFile } from './lock-file.ts'
+import { ownProcess, withoutProcess } from './process.ts'
+import { OwnWaiters, SqliteRecheck } from './recheck.ts'
+import { EngineRegistry } from './registry.ts'
+import { HELD, REMOVED } from './sql/schema.ts'
+import { LINE_BOUND, SqliteTransaction } from './transaction.ts'
+import { SqliteWriter } from './writer.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -44,8 +43,10 @@ const traits: Traits = {
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 
-export interface EngineOptions {
+export interface SqliteEngineOptions {
   readonly file: string
+  /** The user has named neither a file nor a database. */
+  readonly isDefaultFile: boolean
   readonly database: BroughtDatabase | undefined
   readonly durability: 'normal' | 'full'
   readonly outlives: boolean
@@ -59,67 +60,67 @@ export class SqliteEngine implements Engine {
   readonly traits: Traits = traits
   /** Where the lines are kept. */
   readonly file: string
-  readonly #options: EngineOptions
-  readonly #clients: Clients
-  readonly #bulk = new Bulk()
-  readonly #waiters = new Waiters()
-  readonly #writer: Writer
-  readonly #wake: Wake
-  readonly #patrol: Patrol
+  readonly #options: SqliteEngineOptions
+  readonly #registry: EngineRegistry
+  readonly #bulk = new BulkStatements()
+  readonly #waiters = new OwnWaiters()
+  readonly #writer: SqliteWriter
+  readonly #wakeFiles: WakeFiles
+  readonly #recheck: SqliteRecheck
   #listener: ((news: News) => void) | undefined
   #told = new Set<string>()
-  #soon: NodeJS.Immediate | undefined
-  #lastStore: Store | undefined
+  #readSoon: NodeJS.Immediate | undefined
+  #lastLockFile: LockFile | undefined
 
-  constructor(options: EngineOptions) {
+  constructor(options: SqliteEngineOptions) {
     const { file, clock, chance } = options
     this.file = file
     this.#options = options
-    this.#clients = new Clients(options.outlives ? deathless() : ownName())
-    this.#wake = new Wake(file, (token) => this.#woken(token))
-    this.#writer = new Writer({
+    this.#registry = new EngineRegistry(options.outlives ? withoutProcess() : ownProcess())
+    this.#wakeFiles = new WakeFiles(file, (token) => this.#woken(token))
+    this.#writer = new SqliteWriter({
       file,
       clock,
       chance,
       open: () => this.#open(),
-      begun: (store, now) => this.#begun(store, now),
-      committed: (lines) => this.#committed(lines),
+      begun: (lockFile, now) => this.#begun(lockFile, now),
+      committed: (transaction) => this.#committed(transaction),
       failed: () => this.#failed(),
     })
-    this.#patrol = new Patrol({
+    this.#recheck = new SqliteRecheck({
       clock,
       chance,
-      clients: this.#clients,
+      registry: this.#registry,
       waiters: this.#waiters,
-      store: () => this.#writer.store,
-      hear: (store) => this.#hear(store),
+      lockFile: () => this.#writer.lockFile,
+      readNews: (lockFile) => this.#readNews(lockFile),
       sweep: (dead) => this.#sweep(dead),
     })
   }
 
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#writer.run((lines) => lines.enter(claims), signal)
+    return this.#writer.run((transaction) => transaction.enter(claims), signal)
   }
 
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#writer.run((lines) => lines.renew(places), signal)
+    return this.#writer.run((transaction) => transaction.renew(places), signal)
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    return this.#writer.run((lines) => lines.leave(places))
+    return this.#writer.run((transaction) => transaction.leave(places))
   }
 
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#writer.run((lines) => lines.evict(key, token, how))
+    return this.#writer.run((transaction) => transaction.evict(key, token, how))
   }
 
   inspect(key: string): Promise<Line> {
-    return this.#writer.run(({ scene }) => inspect(scene, key))
+    return this.#writer.run((transaction) => transaction.inspect(key))
   }
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let from = prefix, except = ''; ; ) {
-      const lines = await this.#writer.run(({ scene }) => page(scene, from, except, PAGE))
+      const lines = await this.#writer.run((transaction) => transaction.list(from, except, PAGE))
       for (const line of lines) {
         if (!line.key.startsWith(prefix)) return
         yield line
@@ -142,117 +143,129 @@ export class SqliteEngine implements Engine {
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
     await this.#writer.run(() => {})
-    const stop = this.#patrol.watch(key, listener)
+    const stop = this.#recheck.watch(key, listener)
     return { [Symbol.asyncDispose]: async () => stop() }
   }
 
   /**
-   * Let this process group live on with what this engine object has in lines: if our own process is killed, nobody
-   * takes over early while a process of the group lives. It is in force when the promise resolves; start the group's
-   * real work after that.
+   * Let this process group live on with the entries of this engine object: if our own process is killed, no waiter takes
+   * over early while a process of the group lives. It is in force when the promise resolves; start the group's real work
+   * after that.
    */
   async alsoAlive(processGroup: number): Promise<void> {
     if (!Number.isSafeInteger(processGroup) || processGroup <= 1) {
       throw new RangeError(`a process group is a whole number above 1; got ${processGroup}`)
     }
-    this.#clients.addGroup(processGroup)
-    await this.#writer.run((lines) => lines.writeGroups())
+    this.#registry.addGroup(processGroup)
+    await this.#writer.run((transaction) => transaction.writeGroups())
+  }
+
+  /** What about the file could break its promises. For `holdfast doctor`. */
+  diagnose(): Promise<readonly Finding[]> {
+    return diagnose(this.file, this.#options.isDefaultFile)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#listener = undefined
     this.#waiters.clear()
-    this.#patrol.stop()
-    clearImmediate(this.#soon)
-    await this.#writer.close((lines) => lines.unregister())
-    this.#wake.close()
+    this.#recheck.stop()
+    clearImmediate(this.#readSoon)
+    await this.#writer.close((transaction) => transaction.unregister())
+    this.#wakeFiles.close()
   }
 
   // ---- the file ----
 
-  async #open(): Promise<Store> {
+  async #open(): Promise<LockFile> {
     const { file, database, durability, allowNetworkFs, clock } = this.#options
     const driver = database === undefined ? await loadDriver() : undefined
     preparePlace(file, allowNetworkFs)
     const options = { file, durability, host: { boot: bootId(), now: clock.now() } }
-    const store =
-      driver === undefined ? Store.adopt(database as BroughtDatabase, options) : Store.open(driver.open(file), options)
-    if (this.#lastStore !== undefined && !store.continues(this.#lastStore)) {
-      // A connection that we did not open still has the old file, and would not exclude those who open the new one.
+    const lockFile =
+      driver === undefined
+        ? LockFile.adopt(database as BroughtDatabase, options)
+        : LockFile.open(driver.open(file), options)
+    if (this.#lastLockFile !== undefined && !lockFile.isSameAs(this.#lastLockFile)) {
+      // A connection that the user opened still has the old file, and would not exclude processes that open the new one.
       if (driver === undefined)
         throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
-      // Other clients have our number, and those of the others, in there.
-      this.#clients.own = undefined
-      this.#wake.close()
+      // In another file, our number and the numbers of the others belong to other engines.
+      this.#registry.engineId = undefined
+      this.#wakeFiles.close()
     }
-    this.#lastStore = store
-    return store
+    this.#lastLockFile = lockFile
+    return lockFile
   }
 
-  #begun(store: Store, now: number): Lines {
-    const { sql, epoch } = store
-    return new Lines({
+  #begun(lockFile: LockFile, now: number): SqliteTransaction {
+    const { sql, epoch } = lockFile
+    return new SqliteTransaction({
       sql,
       epoch,
       now,
       file: this.file,
-      clients: this.#clients,
+      registry: this.#registry,
       bulk: this.#bulk,
-      willWait: (client) => this.#wake.listen(client),
-      tidyWakes: (isKnown) => this.#wake.tidy(isKnown),
+      prepareToWait: (engineId) => this.#wakeFiles.listen(engineId),
+      removeOldWakeFiles: (isKnown) => this.#wakeFiles.removeOld(isKnown),
     })
   }
 
-  #committed({ effects, client, nextExpiry }: Lines): void {
-    this.#clients.own = client
-    if (effects.wake.size > 0) this.#wake.touch(effects.wake)
-    for (const { key, id, stay } of effects.waiters) this.#waiters.set(key, id, stay)
-    for (const news of effects.news) this.#tell(news)
-    this.#patrol.changed(effects.changed)
-    this.#patrol.arm(nextExpiry)
+  #committed({ afterCommit, engineId, nextExpiry }: SqliteTransaction): void {
+    this.#registry.engineId = engineId
+    if (afterCommit.wake.size > 0) this.#wakeFiles.wake(afterCommit.wake)
+    for (const { key, id, entry } of afterCommit.waiters) this.#waiters.set(key, id, entry)
+    for (const news of afterCommit.news) this.#tell(news)
+    this.#recheck.changed(afterCommit.changed)
+    this.#recheck.arm(nextExpiry)
   }
 
-  /** The number that we had a wake file for may be somebody else's in a moment, and so would be the file. */
+  /**
+   * What was not committed has given us no number: the one that we made a wake file for may soon be another engine's,
+   * and so would be the file.
+   */
   #failed(): void {
-    if (this.#clients.own === undefined) this.#wake.close()
+    if (this.#registry.engineId === undefined) this.#wakeFiles.close()
   }
 
   // ---- being woken ----
 
-  /** `token`: of one of ours that holds now. It is told at once; a moment later we look for what else there may be. */
+  /** `token`: of an entry of ours that holds now. It is told at once; a moment later we look for further news. */
   #woken(token: number): void {
     const { clock } = this.#options
     const waiter = this.#waiters.byToken(token)
     const heldForMs = waiter === undefined ? 0 : waiter.until - clock.now()
     if (waiter === undefined || heldForMs <= 0) {
-      this.#look()
+      this.#readNewsNow()
       return
     }
     const { key, id } = waiter
-    // Directly, and before anything else: we are inside nobody's call, and somebody waits.
+    // Directly, and before anything else: no call of a user is under way here, and a waiter waits.
     this.#listener?.({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
     this.#waiters.set(key, id, undefined)
     this.#told.add(`${token} ${HELD}`)
-    // Not now: the one who waited has gone on by then.
-    this.#soon ??= setImmediate(this.#look)
+    // Later: the waiter goes on first.
+    this.#readSoon ??= setImmediate(this.#readNewsNow)
   }
 
-  readonly #look = (): void => {
-    clearImmediate(this.#soon)
-    this.#soon = undefined
-    const { store } = this.#writer
+  readonly #readNewsNow = (): void => {
+    clearImmediate(this.#readSoon)
+    this.#readSoon = undefined
+    const { lockFile } = this.#writer
     try {
-      if (store !== undefined) this.#hear(store)
+      if (lockFile !== undefined) this.#readNews(lockFile)
     } catch {
-      // The patrol comes round soon, and whoever waits renews.
+      // recheck.ts looks again soon, and a waiter renews.
     }
   }
 
-  /** What others have done to entries of ours, told once. A row is marked until its owner renews it or leaves. */
-  #hear(store: Store): void {
-    const { own } = this.#clients
-    if (own === undefined) return
-    const rows = store.sql.newsFor.all(own)
+  /**
+   * What other engines have done to entries of ours, told once. A row has `news` until its owner renews it or leaves.
+   */
+  #readNews(lockFile: LockFile): void {
+    const { engineId } = this.#registry
+    if (engineId === undefined) return
+    const rows = lockFile.sql.newsFor.all(engineId)
     const now = this.#options.clock.now()
     for (const { key, id, token, state, expires_at } of rows) {
       if (this.#told.has(`${token} ${state}`)) continue
@@ -264,20 +277,20 @@ export class SqliteEngine implements Engine {
     this.#told = new Set(rows.map(({ token, state }) => `${token} ${state}`))
   }
 
-  /** Later, as from a server: never from inside somebody else's call. */
+  /** Later, as from a server: never from inside a call of a user. */
   #tell(news: News): void {
     const listener = this.#listener
     if (listener !== undefined) queueMicrotask(() => listener(news))
   }
 
   #sweep(dead: readonly number[]): void {
-    // Every transaction sweeps what has expired.
+    // Every transaction removes what has expired.
     this.#writer
-      .run((lines) => {
-        for (const client of dead) lines.bury(client)
+      .run((transaction) => {
+        for (const engineId of dead) transaction.removeDead(engineId)
       })
       .catch(() => {
-        // Busy, full, closed: the next round tries again, and the verbs say why.
+        // Busy, full, closed: the next check tries again, and the verbs say why.
       })
   }
 }

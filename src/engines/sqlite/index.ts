@@ -1,9 +1,10 @@
 /**
  * `holdfast/sqlite`: locks across the processes of one host, in a file, with nothing to install. The embedded default.
  *
- * Read in this order: schema.ts (what is in the file), lines.ts (the verbs, inside a transaction), writer.ts (whose
- * turn it is), wake.ts and patrol.ts (how a waiter hears), process.ts (when a holder is dead), engine.ts (all of it
- * together).
+ * Read in this order: sql/schema.ts (what is in the file), transaction.ts (the verbs, inside a transaction), writer.ts
+ * (how verbs become transactions), listen.ts and recheck.ts (how a waiter hears), registry.ts and process.ts (when a
+ * holder is dead), engine.ts (all of it together). context.ts, line-totals.ts, bulk.ts and lock-file.ts are parts of
+ * these. Drivers, errors and places of files are in clients/sqlite.
  */
 import { resolve } from 'node:path'
 import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
@@ -11,7 +12,7 @@ import { defaultFile } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import { SqliteEngine } from './engine.ts'
-import { fileOf } from './store.ts'
+import { fileOf } from './lock-file.ts'
 
 export type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 export { defaultFile } from '../../clients/sqlite/folder.ts'
@@ -58,6 +59,7 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
     throw new TypeError(`durability must be 'normal' or 'full'; got ${String(durability)}`)
   return new SqliteEngine({
     file: database === undefined ? resolve(file ?? defaultFile()) : fileOf(database),
+    isDefaultFile: file === undefined && database === undefined,
     database,
     durability,
     outlives: options.outlives ?? false,
@@ -65,4 +67,55 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
     clock: options.clock ?? hostClock(),
     chance: options.chance ?? systemChance,
   })
+}
+
+type UrlOption = (value: string) => Partial<SqliteOptions>
+
+const URL_OPTIONS: Readonly<Record<string, UrlOption>> = {
+  // Checked by `sqlite`.
+  durability: (value) => ({ durability: value as 'normal' | 'full' }),
+  allowNetworkFs: (value) => ({ allowNetworkFs: yesOrNo('allowNetworkFs', value) }),
+}
+
+function yesOrNo(name: string, value: string): boolean {
+  if (value === 'true' || value === 'false') return value === 'true'
+  throw new TypeError(`${name} in a sqlite: URL must be true or false; got '${value}'`)
+}
+
+/**
+ * From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and
+ * `sqlite:///absolute/path`, with options as a query.
+ */
+export function openSqlite(url: string): SqliteEngine {
+  const { path, query } = /^sqlite:(?<path>[^?#]*)(?:\?(?<query>[^#]*))?$/i.exec(url)?.groups ?? {}
+  if (path === undefined) throw new TypeError(`a sqlite: URL is sqlite:path?option=value; got '${url}'`)
+  let options: SqliteOptions = {}
+  for (const [name, value] of new URLSearchParams(query)) {
+    const option = URL_OPTIONS[name]
+    if (option === undefined)
+      throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(URL_OPTIONS).join(', ')}`)
+    options = { ...options, ...option(value) }
+  }
+  const file = pathOf(path)
+  return sqlite(file === '' ? options : { ...options, file })
+}
+
+/** Two slashes announce a host, which a file does not have: `sqlite://name` is refused, as it is surely a mistake. */
+function pathOf(path: string): string {
+  const match = /^\/\/(?<host>[^/]*)(?<rest>.*)$/s.exec(path)
+  if (match === null) return decode(path)
+  const { host, rest = '' } = match.groups ?? {}
+  if (host === '' || host === 'localhost') return decode(rest)
+  throw new TypeError(
+    `'sqlite:${path}' names a host; write sqlite:${host}${rest} for a relative path, or sqlite:/path for an absolute one`,
+  )
+}
+
+function decode(path: string): string {
+  try {
+    return decodeURIComponent(path)
+  } catch {
+    // A file name with a per cent sign in it.
+    return path
+  }
 }

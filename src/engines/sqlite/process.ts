@@ -3,12 +3,12 @@
  *
  * A pid alone is not a name: it is recycled, and containers of one host all have a pid 1. So a process is named by the
  * machine's run (boot id), its pid namespace, its pid and its start time. Death is judged only where the first two are
- * ours; anybody else lives until its ttl is over. Doubt always means alive.
+ * ours; the entries of any other process live until their ttl is over. Doubt always means alive.
  */
 import { readdirSync } from 'node:fs'
 import { linkOf, readProc, sessionOf } from '../../clients/sqlite/host.ts'
 
-/** As stored in the file. Nulls: this entry does not live with a process, or nobody could tell. */
+/** As stored in the file. Nulls: the entries do not end with a process, or its death could not be judged. */
 export interface ProcessName {
   /** Boot id, pid namespace and time namespace: in the last one, because start times are told relative to it. */
   readonly realm: string | null
@@ -17,16 +17,16 @@ export interface ProcessName {
   readonly born: string | null
 }
 
-const DEATHLESS: ProcessName = { realm: null, pid: null, born: null }
+const WITHOUT_PROCESS: ProcessName = { realm: null, pid: null, born: null }
 
-/** Nobody's death frees what carries this name. */
-export function deathless(): ProcessName {
-  return DEATHLESS
+/** For entries that no death of a process ends. */
+export function withoutProcess(): ProcessName {
+  return WITHOUT_PROCESS
 }
 
 let own: ProcessName | undefined
 
-export function ownName(): ProcessName {
+export function ownProcess(): ProcessName {
   own ??= { realm: realmOf(), pid: process.pid, born: statOf(process.pid)?.born ?? null }
   return own
 }
@@ -42,7 +42,7 @@ function realmOf(): string | null {
 
 /** Whether that process, and every process group that was to live as long, is surely dead. */
 export function isDead(name: ProcessName, groups: readonly number[]): boolean {
-  const { realm } = ownName()
+  const { realm } = ownProcess()
   if (name.pid === null || realm === null || name.realm !== realm) return false
   return isProcessDead(name.pid, name.born) && !groups.some(isGroupAlive)
 }
@@ -62,12 +62,12 @@ function hasEnded(stat: Stat): boolean {
 }
 
 /**
- * Zombies answer signals, too, and where nobody reaps them they do so for ever: then there has to be a member that is
- * none.
+ * Zombies answer signals, too, and where their parent does not reap them they do so for ever. So a living group has a
+ * member that is no zombie.
  */
 function isGroupAlive(group: number): boolean {
   if (!answersSignals(-group)) return false
-  // Process 1 belongs to root: whoever cannot see it (hidepid) may not see a member either.
+  // Process 1 belongs to root: if we cannot see it (hidepid), we may not see a member either.
   if (statOf(1) === undefined) return true
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
   return pids.some((pid) => {
@@ -77,7 +77,7 @@ function isGroupAlive(group: number): boolean {
 }
 
 /**
- * Signal 0 asks whether there is somebody. Only "no such process" is a no: being forbidden to signal it means that it
+ * Signal 0 asks whether there is such a process. Only "no such process" is a no: being forbidden to signal it means that it
  * lives.
  */
 function answersSignals(target: number): boolean {
@@ -98,7 +98,7 @@ interface Stat {
 
 /**
  * Whether /proc speaks of our own pid namespace: after `unshare --pid` without a new /proc, its numbers are those of
- * strangers.
+ * another namespace.
  */
 let procIsOurs: boolean | undefined
 

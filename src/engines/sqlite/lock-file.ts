@@ -1,58 +1,58 @@
-/** The open file: its statements, its transactions, and whether it still is the file of that name. */
+/** The open file: its statements, its transactions, and whether its path still leads to it. */
 import { type BroughtDatabase, configure, type Database, refuseUnsafe, rollback } from '../../clients/sqlite/driver.ts'
 import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
 import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
-import { type Host, initialise } from './schema.ts'
-import { prepare, type Statements } from './statements.ts'
+import { type Host, initialise } from './sql/schema.ts'
+import { prepare, type SqliteStatements } from './sql/statements.ts'
 
-/** How often the name is compared with the open file. */
-const LOOK_EVERY_MS = 100
+/** How often the path is compared with the open file. */
+const COMPARE_EVERY_MS = 100
 
-export interface StoreOptions {
+export interface LockFileOptions {
   readonly file: string
   readonly durability: 'normal' | 'full'
   readonly host: Host
 }
 
-export class Store {
+export class LockFile {
   readonly file: string
-  readonly sql: Statements
+  readonly sql: SqliteStatements
   readonly epoch: number
   readonly #database: BroughtDatabase
   readonly #close: () => void
   readonly #identity: FileIdentity | undefined
-  #lookedAt: number
+  #comparedAt: number
 
   /** Throws "busy" while others do the same to a fresh file: close, and do all of it again. */
-  private constructor(database: BroughtDatabase, close: () => void, { file, durability, host }: StoreOptions) {
+  private constructor(database: BroughtDatabase, close: () => void, { file, durability, host }: LockFileOptions) {
     this.file = file
     this.#database = database
     this.#close = close
-    this.#lookedAt = host.now
+    this.#comparedAt = host.now
     configure(database, durability)
     this.epoch = initialise(database, file, host)
     this.sql = prepare(database)
     this.#identity = identityOf(file)
   }
 
-  static open(database: Database, options: StoreOptions): Store {
+  static open(database: Database, options: LockFileOptions): LockFile {
     try {
-      return new Store(database, () => database.close(), options)
+      return new LockFile(database, () => database.close(), options)
     } catch (error) {
       database.close()
       throw error
     }
   }
 
-  /** Into a database of the user's, who also closes it. */
-  static adopt(database: BroughtDatabase, options: StoreOptions): Store {
+  /** Use a database that the user brought, and closes. */
+  static adopt(database: BroughtDatabase, options: LockFileOptions): LockFile {
     refuseUnsafe(database)
-    return new Store(database, () => {}, options)
+    return new LockFile(database, () => {}, options)
   }
 
   /**
-   * False: somebody else is writing. `immediate`, because a transaction that starts by reading is refused the write,
-   * whatever the patience.
+   * False: another process is writing. `immediate`, because SQLite refuses the write to a transaction that has started by
+   * reading, however long it waits.
    */
   begin(): boolean {
     try {
@@ -73,17 +73,18 @@ export class Store {
   }
 
   /**
-   * Somebody deleted the file, or put another one in its place: whoever opens it now is in another world than we are.
+   * Whether the file was deleted, or another one put in its place: a process that opens the path now would not exclude
+   * us.
    */
   isReplaced(now: number): boolean {
-    if (now - this.#lookedAt < LOOK_EVERY_MS) return false
-    this.#lookedAt = now
+    if (now - this.#comparedAt < COMPARE_EVERY_MS) return false
+    this.#comparedAt = now
     const found = identityOf(this.file)
     return found?.inode !== this.#identity?.inode || found?.device !== this.#identity?.device
   }
 
-  /** Whether that one is the same file, opened again, in the same run of the machine. */
-  continues(earlier: Store): boolean {
+  /** Whether this is the same file, opened again, in the same run of the machine. */
+  isSameAs(earlier: LockFile): boolean {
     const [a, b] = [this.#identity, earlier.#identity]
     return a?.inode === b?.inode && a?.device === b?.device && this.epoch === earlier.epoch
   }

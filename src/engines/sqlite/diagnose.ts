@@ -1,38 +1,36 @@
 /**
- * What `holdfast doctor` checks on SQLite: the file, where it lies, which SQLite, and whether others who should share
- * it have a file of their own.
+ * What about the file could break the engine's promises: who may write it, where it lies, which SQLite, and whether
+ * others who should share it have a file of their own. For `holdfast doctor`.
  */
 import { realpathSync, statSync } from 'node:fs'
 import { homedir, userInfo } from 'node:os'
 import { dirname, join } from 'node:path'
-import { loadDriver, versionOf } from '../clients/sqlite/driver.ts'
-import { networkTypeOf } from '../clients/sqlite/folder.ts'
-import { readProc } from '../clients/sqlite/host.ts'
-import type { Finding } from '../core/engine.ts'
-import type { SqliteEngine } from '../engines/sqlite/index.ts'
-import { defaultFile } from '../engines/sqlite/index.ts'
-import type { Check } from './checks.ts'
+import { loadDriver, versionOf } from '../../clients/sqlite/driver.ts'
+import { defaultFile, networkTypeOf } from '../../clients/sqlite/folder.ts'
+import { readProc } from '../../clients/sqlite/host.ts'
+import type { Finding } from '../../core/engine.ts'
 
 const OTHERS_WRITE = 0o022
 const LARGE_WAL_BYTES = 64 * 1024 * 1024
 
-export const checks: readonly Check[] = [
-  async ({ engine }) => [permissions((engine as SqliteEngine).file)],
-  async ({ engine }) => [fileSystem((engine as SqliteEngine).file)],
-  async () => [await version()],
-  async ({ engine }) => [log((engine as SqliteEngine).file)],
-  async () => [
+/** `isDefaultFile`: the user has named no file, so that other users have others. */
+export async function diagnose(file: string, isDefaultFile: boolean): Promise<readonly Finding[]> {
+  return [
+    permissions(file),
+    fileSystem(file),
+    await version(),
+    log(file),
     { name: 'clock skew', status: 'ok', finding: 'none possible: all processes of this host read one monotonic clock' },
-  ],
-  async ({ engine, isDefault }) => (isDefault ? stateFolders((engine as SqliteEngine).file) : []),
-]
+    ...(isDefaultFile ? [stateFolders(file)] : []),
+  ]
+}
 
 function permissions(file: string): Finding {
   const name = 'file'
   const loose = [file, dirname(file)].filter((path) => (statSync(path).mode & OTHERS_WRITE) !== 0)
   const { uid } = statSync(file)
   if (loose.length > 0) {
-    const todo = `anybody who can write there can take or break your locks; if that is not wanted: chmod go-w ${loose.join(' ')}`
+    const todo = `a user who can write there can take or break your locks; if that is not wanted: chmod go-w ${loose.join(' ')}`
     return { name, status: 'warn', finding: `${file}; writable by others: ${loose.join(', ')}`, todo }
   }
   if (uid !== process.getuid?.())
@@ -81,19 +79,19 @@ function log(file: string): Finding {
 }
 
 /**
- * Everybody has a default of their own. Two of them are two worlds, whose locks know nothing of each other: the classic
- * surprise with sudo and cron.
+ * Every user has a default file of their own, and locks in two files do not exclude each other: the classic surprise
+ * with sudo and cron.
  */
-function stateFolders(file: string): readonly Finding[] {
+function stateFolders(file: string): Finding {
   const name = 'state folders'
   const others = [...ownOthers(file), ...othersFiles(file)]
-  if (others.length === 0) return [{ name, status: 'ok', finding: `${file} is the only one found` }]
+  if (others.length === 0) return { name, status: 'ok', finding: `${file} is the only one found` }
   const todo =
     'locks in different files do not exclude each other: name one file for all, with --url or HOLDFAST_URL (sqlite:/var/lib/holdfast/locks.db)'
-  return [{ name, status: 'warn', finding: `others have a file of their own: ${others.join(', ')}`, todo }]
+  return { name, status: 'warn', finding: `others have a file of their own: ${others.join(', ')}`, todo }
 }
 
-/** A shell may have XDG_STATE_HOME where a cron job of the same user has not. */
+/** A shell may have XDG_STATE_HOME where a cron item of the same user has not. */
 function ownOthers(file: string): string[] {
   const plain = defaultFile({ HOME: homedir() })
   return plain !== file && exists(plain) ? [`${plain} (you, without XDG_STATE_HOME)`] : []

@@ -2,11 +2,11 @@
  * Every statement that is run more than once, prepared when the file is opened, and what it costs.
  *
  * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than
- * choosing another way. Statements that write and answer are stepped to their end (`all`); see driver.ts.
+ * choosing another way. SqliteStatements that write and answer are stepped to their end (`all`); see driver.ts.
  */
-import { type BroughtDatabase, type Command, command, type Query, query } from '../../clients/sqlite/driver.ts'
+import { type BroughtDatabase, type Command, command, type Query, query } from '../../../clients/sqlite/driver.ts'
 
-/** What the sums of a line need to know of somebody who has gone. */
+/** What the totals of a line need to know of an entry that has gone. */
 export interface GoneRow {
   readonly key: string
   readonly state: number
@@ -49,7 +49,7 @@ export interface ClientRow {
 const GONE = 'key, state, weight, "limit"'
 const ENTRY = `${GONE}, id, token, expires_at, client`
 
-export interface Statements {
+export interface SqliteStatements {
   readonly begin: Command<[]>
   readonly commit: Command<[]>
   readonly savepoint: Command<[]>
@@ -59,11 +59,11 @@ export interface Statements {
    * (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some
    * machine.
    */
-  readonly mint: Query<[number, number], { token: number }>
+  readonly takeTokens: Query<[number, number], { token: number }>
   readonly expire: Query<[number], GoneRow>
   readonly nextExpiry: Query<[], { at: number | null }>
 
-  /** (key): up to two entries of a line: none, its only one, or two to say that it has a row of sums. */
+  /** (key): up to two entries of a line: none, its only one, or two to say that it has a row of totals. */
   readonly peek: Query<[string], { state: number; weight: number; limit: number }>
   readonly line: Query<[string], LineRow>
   readonly putLine: Command<[string, number, number, number, number, number]>
@@ -71,7 +71,7 @@ export interface Statements {
   /** (key): one waiter fewer. */
   readonly shortenLine: Command<[string]>
 
-  readonly knows: Query<[string, string], { found: number }>
+  readonly entryExists: Query<[string, string], { found: number }>
   readonly entryByToken: Query<[string, number], EntryRow>
   readonly insert: Command<
     [string, string, number, number, number, number, number, number, number, number, number | null, number, string]
@@ -81,20 +81,20 @@ export interface Statements {
    * are empty, holding.
    */
   readonly insertAll: Command<[number, number, number, number, number, number, number, number, string, string]>
-  readonly crowd: Command<[string]>
+  readonly markCrowded: Command<[string]>
   readonly renew: Query<[number, number, string, string], { state: number; token: number }>
-  /** `alone`: nobody else was there, who would have to be settled. */
+  /** `alone`: it was the only entry of its line, so there is nothing to settle. */
   readonly remove: Query<[string, string], GoneRow & { readonly alone: number }>
   /** (places): those of them that are alone. */
   readonly removeAll: Command<[string]>
   readonly grant: Command<[number, number, string, string]>
   /**
-   * (now, our client, weight, limit, key): the first waiter holds, if it wants just that, and the one who held alone
-   * has just gone. `waiting` counts it, too.
+   * (now, our engine, weight, limit, key): the first waiter holds, if it wants just that, and the only holder has
+   * just gone. `waiting` counts it, too.
    */
-  readonly handOver: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
-  readonly disown: Command<[string, string]>
-  readonly forbid: Command<[string, string]>
+  readonly handOff: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
+  readonly detach: Command<[string, string]>
+  readonly forbidRenewal: Command<[string, string]>
   readonly evict: Command<[number, string, string]>
 
   readonly firstWaiter: Query<[string], EntryRow>
@@ -109,7 +109,7 @@ export interface Statements {
   readonly newsFor: Query<[number], EntryRow>
   readonly wholeLine: Query<[string], WholeEntryRow>
   readonly lines: Query<[string, string, number], { key: string; held: number; waiting: number }>
-  /** (key): changes whenever somebody enters, holds or goes. */
+  /** (key): changes whenever an entry comes, holds or goes. */
   readonly fingerprint: Query<[string], { print: string }>
   readonly version: Query<[], { data_version: number }>
 
@@ -123,7 +123,7 @@ export interface Statements {
   readonly removeOf: Query<[number], GoneRow>
 }
 
-export function prepare(database: BroughtDatabase): Statements {
+export function prepare(database: BroughtDatabase): SqliteStatements {
   const q = <Values extends (string | number | null)[], Row>(sql: string): Query<Values, Row> => query(database, sql)
   const c = <Values extends (string | number | null)[]>(sql: string): Command<Values> => command(database, sql)
   return {
@@ -135,7 +135,7 @@ export function prepare(database: BroughtDatabase): Statements {
 
     // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a
     // backup. The bound keeps them exact in a double.
-    mint: q(`update holdfast_file
+    takeTokens: q(`update holdfast_file
       set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),
     expire: q(`delete from holdfast_entry where expires_at <= ? returning ${GONE}`),
     nextExpiry: q('select min(expires_at) as at from holdfast_entry'),
@@ -148,7 +148,7 @@ export function prepare(database: BroughtDatabase): Statements {
     removeLine: c('delete from holdfast_line where key = ?'),
     shortenLine: c('update holdfast_line set waiting = waiting - 1 where key = ?'),
 
-    knows: q('select 1 as found from holdfast_entry where key = ? and id = ?'),
+    entryExists: q('select 1 as found from holdfast_entry where key = ? and id = ?'),
     entryByToken: q(`select ${ENTRY} from holdfast_entry where key = ? and token = ? and state < 2`),
     insert: c(`insert into holdfast_entry
       (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
@@ -158,20 +158,20 @@ export function prepare(database: BroughtDatabase): Statements {
       (key, id, token, state, alone, weight, "limit", ttl_ms, expires_at, entered_at, held_at, client, holder, evicted, news)
       select place.value ->> 0, place.value ->> 1, ? + place.key, 1, 1, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0 from json_each(?) as place
       where not exists (select 1 from holdfast_entry as other where other.key = place.value ->> 0)`),
-    crowd: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
-    // What is nobody's is to outlive its process: a renewal from before that comes late does not cut it short.
+    markCrowded: c('update holdfast_entry set alone = 0 where key = ? and alone = 1'),
+    // An entry of no engine is to outlive its process: a renewal from before that comes late does not cut it short.
     renew: q(`update holdfast_entry set ttl_ms = ?, expires_at = max(?, iif(client = 0, expires_at, 0)), news = 0
       where key = ? and id = ? and evicted = 0 returning state, token`),
     remove: q(`delete from holdfast_entry where key = ? and id = ? and state < 2 returning ${GONE}, alone`),
     removeAll: c(`delete from holdfast_entry where alone = 1 and state < 2
       and (key, id) in (select place.value ->> 0, place.value ->> 1 from json_each(?) as place)`),
     grant: c('update holdfast_entry set state = 1, held_at = ?, news = ? where key = ? and id = ?'),
-    handOver: q(`update holdfast_entry set state = 1, held_at = ?1, news = client <> ?2
+    handOff: q(`update holdfast_entry set state = 1, held_at = ?1, news = client <> ?2
       where weight = ?3 and "limit" = ?4 and key = ?5 and (select held from holdfast_line where key = ?5) = 1
       and id = (select id from holdfast_entry indexed by holdfast_order where key = ?5 and state = 0 and alone = 0 order by token limit 1)
       returning ${ENTRY}, (select waiting from holdfast_line where key = ?5) as waiting`),
-    disown: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
-    forbid: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
+    detach: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
+    forbidRenewal: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
     evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),
 
     firstWaiter: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_order

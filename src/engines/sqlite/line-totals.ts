@@ -1,15 +1,15 @@
 /**
- * A line without its entries: how many there are, and what those who hold weigh. Enough to say whether the next one may
- * hold, without a walk. The rule itself is told in core/line.ts.
+ * A line without its entries: how many there are, and what the holders weigh together. That is enough to say whether
+ * the next entry may hold, without a walk of the line. The rule itself is told in core/line.ts.
  */
 import type { Weighted } from '../../core/line.ts'
-import { HELD } from './schema.ts'
-import type { LineRow, Statements } from './statements.ts'
+import { HELD } from './sql/schema.ts'
+import type { LineRow, SqliteStatements } from './sql/statements.ts'
 
-/** No limit yet, because nobody holds. */
+/** The limit of a line without holders. */
 const NO_LIMIT = Number.MAX_SAFE_INTEGER
 
-export class Sums {
+export class LineTotals {
   readonly key: string
   held = 0
   waiting = 0
@@ -31,33 +31,33 @@ export class Sums {
     this.#stored = true
   }
 
-  /** The sums of a line as it is in the file. */
-  static read(key: string, sql: Statements): Sums {
+  /** The totals of a line as it is in the file, from its row or its only entry. */
+  static read(key: string, sql: SqliteStatements): LineTotals {
     const entries = sql.peek.all(key)
     if (entries.length > 1) {
-      const stored = Sums.stored(key, sql)
+      const stored = LineTotals.stored(key, sql)
       if (stored !== undefined) return stored
-      throw new Error(`the line of '${key}' has entries but no sums`)
+      throw new Error(`the line of '${key}' has several entries but no row in holdfast_line`)
     }
-    const sums = new Sums(key)
+    const totals = new LineTotals(key)
     const [only] = entries
-    if (only?.state === HELD) sums.hold(only)
-    else if (only !== undefined) sums.waiting = 1
-    sums.changed = false
-    return sums
+    if (only?.state === HELD) totals.hold(only)
+    else if (only !== undefined) totals.waiting = 1
+    totals.changed = false
+    return totals
   }
 
   /** Undefined: the line has one entry or none. */
-  static stored(key: string, sql: Statements): Sums | undefined {
+  static stored(key: string, sql: SqliteStatements): LineTotals | undefined {
     const [row] = sql.line.all(key)
-    return row === undefined ? undefined : new Sums(key, row)
+    return row === undefined ? undefined : new LineTotals(key, row)
   }
 
   get size(): number {
     return this.held + this.waiting
   }
 
-  /** Whether this one, being the first that waits, may hold beside everyone who does. */
+  /** Whether this entry, if it is the first that waits, may hold beside the holders. */
   admits(entry: Weighted): boolean {
     return this.#weight + entry.weight <= Math.min(this.#limit, entry.limit)
   }
@@ -76,8 +76,8 @@ export class Sums {
     this.#limit = entry.limit
   }
 
-  /** Somebody has gone; its row in the file is gone already. */
-  without(entry: Weighted & { readonly state: number }, sql: Statements): void {
+  /** This entry has gone from the line; its row in the file is gone already. */
+  without(entry: Weighted & { readonly state: number }, sql: SqliteStatements): void {
     this.changed = true
     if (entry.state !== HELD) {
       this.waiting -= 1
@@ -93,7 +93,7 @@ export class Sums {
   }
 
   /** Into the file: a row for two entries or more, none for fewer. */
-  write(sql: Statements): void {
+  write(sql: SqliteStatements): void {
     if (this.size > 1) sql.putLine.run(this.key, this.held, this.#weight, this.#limit, this.#atLimit, this.waiting)
     else if (this.#stored) sql.removeLine.run(this.key)
     this.#stored = this.size > 1

@@ -3,17 +3,17 @@
  *
  * - `holdfast_file`: one row. The format, the machine's run (`boot`, `epoch`), and the token counter that all lines of
  *   the file share.
- * - `holdfast_entry`: whoever is in a line, kept together by key. Most lines have one entry, held; for such a line this
+ * - `holdfast_entry`: the entries of all lines, kept together by key. Most lines have one entry, held; for such a line this
  *   one row and its place among the expiries are all that is written.
- * - `holdfast_line`: sums over a line of two entries or more, so that nobody has to walk it. A line of one entry has no
+ * - `holdfast_line`: totals of a line of two entries or more, so that no verb has to walk it. A line of one entry has no
  *   row here: the entry says it all.
  * - `holdfast_client`: engine objects that have entered a line, each with the process it lives in.
  *
  * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of
- * the host's monotonic clock (host.ts).
+ * the host's monotonic clock (clients/sqlite/host.ts).
  */
-import { type BroughtDatabase, rollback } from '../../clients/sqlite/driver.ts'
-import { refusal } from '../../clients/sqlite/errors.ts'
+import { type BroughtDatabase, rollback } from '../../../clients/sqlite/driver.ts'
+import { refusal } from '../../../clients/sqlite/errors.ts'
 
 /** Raised by any change that an older Holdfast would misread. */
 export const FORMAT = 1
@@ -49,7 +49,7 @@ const TABLES = `
     held_at real,                -- null while it waits
     evicted integer not null,    -- 1: may not renew any more
     news integer not null,       -- 1: its state was changed by another client, and it has not renewed since
-    client integer not null,     -- 0: nobody's, since it is to outlive its process
+    client integer not null,     -- 0: of no engine, since it is to outlive its process
     holder text not null,
     primary key (key, id)
   ) strict, without rowid;
@@ -70,7 +70,7 @@ const TABLES = `
 
   create table if not exists holdfast_client (
     client integer primary key autoincrement,
-    realm text,                  -- see process.ts; null where nobody can judge its death
+    realm text,                  -- see process.ts; null where its death cannot be judged
     pid integer,
     born text,
     groups text not null,        -- a JSON array of process groups that have to be dead as well
@@ -91,8 +91,8 @@ export interface Host {
 }
 
 /**
- * Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when somebody else does the
- * same: try again.
+ * Make or check the tables, and answer the epoch that our entries belong to. Throws "busy" when another process
+ * does the same: try again.
  */
 export function initialise(database: BroughtDatabase, file: string, host: Host): number {
   const found = readFile(database)
@@ -130,13 +130,13 @@ function setUp(database: BroughtDatabase, file: string, host: Host): number {
     return 1
   }
   if (!isRestarted(database, found, host)) return found.epoch
-  // The processes of the old run are gone, and so is whatever they held. The counter goes on.
+  // The processes of the old run are gone, and so is what they held. The counter goes on.
   database.exec('delete from holdfast_entry; delete from holdfast_line; delete from holdfast_client')
   database.prepare('update holdfast_file set boot = ?, epoch = epoch + 1').run(host.boot)
   return found.epoch + 1
 }
 
-/** So far in the future that nobody can have written it while we were looking. */
+/** So far in the future that no process can have written it while we were looking. */
 const FUTURE_MS = 60_000
 
 /**
