@@ -3,6 +3,7 @@
  * do not use.
  */
 import type { Engine } from './core/engine.ts'
+import { redactUrl } from './core/redact.ts'
 import { createLocks, type Locks, type LocksOptions } from './locks.ts'
 
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
@@ -59,15 +60,4 @@ export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
  */
 export function defaultUrl(): string {
   return process.env.HOLDFAST_URL || 'sqlite:'
-}
-
-/** The URL without its password, for messages, logs and JSON. */
-export function redactUrl(url: string): string {
-  // Not through URL: what it cannot parse (lists of hosts, a password with a slash) must not be printed whole either.
-  // Everything between the user and the last
-  // @ is taken for the password.
-  return url
-    .replace(/^([a-z][a-z0-9+-]*:\/\/[^:@/]*):.*@/is, '$1:***@')
-    .replace(/^([^:@/]+):(?!\/).*@/s, '$1:***@')
-    .replace(/([?&][^=&]*(?:pass|pwd|secret|token|key|url)[^=&]*=)[^&#]*/gi, '$1***')
 }

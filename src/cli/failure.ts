@@ -1,5 +1,5 @@
 /** From anything thrown to an exit code and one sentence. */
-import { redactUrl } from '../connect.ts'
+
 import {
   AcquireTimeoutError,
   DeadlockError,
@@ -8,6 +8,7 @@ import {
   LineFullError,
   UnsupportedError,
 } from '../core/errors.ts'
+import { redactUrl } from '../core/redact.ts'
 import { UsageError } from './args.ts'
 import { EXITS, type Exit, signalExit } from './exits.ts'
 

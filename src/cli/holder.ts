@@ -3,24 +3,10 @@
  * it: on a shared engine it can be read by people who could never have listed the processes of this host.
  */
 import { hostname } from 'node:os'
-import { redactUrl } from '../connect.ts'
+import { redactCommand } from '../core/redact.ts'
 
 /** The contract's bound on a holder, in bytes. */
 const LONGEST_BYTES = 512
-
-const SECRET = 'pass(?:word|wd|phrase)?|pwd|secret|token|api-?key|credentials?'
-/** `--password=x`, `PGPASSWORD=x`. */
-const ASSIGNED = new RegExp(`^([\\w-]*(?:${SECRET})[\\w-]*=).+`, 'is')
-/** `--password x`: the next argument is the secret. */
-const ANNOUNCES = new RegExp(`^--?[\\w-]*(?:${SECRET})$`, 'i')
-
-/** The arguments without what looks like a secret. */
-export function redactCommand(command: readonly string[]): string[] {
-  return command.map((argument, index) => {
-    if (index > 0 && ANNOUNCES.test(command[index - 1] as string)) return '***'
-    return redactUrl(argument.replace(ASSIGNED, '$1***'))
-  })
-}
 
 /** This process, as others shall see it. */
 export function ownHolder(command: readonly string[]): string {

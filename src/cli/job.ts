@@ -2,7 +2,7 @@
  * What `run` and `elect` have in common: a command line, the limits it runs under, waiting for the lock, and who is
  * told what happens.
  */
-import { redactUrl } from '../connect.ts'
+
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
@@ -10,6 +10,7 @@ import type { Engine } from '../core/engine.ts'
 import { DeadlockError } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
+import { redactUrl } from '../core/redact.ts'
 import type { Locks } from '../locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
 import { lookUp } from './command-process.ts'

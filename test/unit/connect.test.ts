@@ -1,6 +1,7 @@
 /** From a URL to locks: which engine, and what never appears in a message. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { connect, defaultUrl, openEngine, redactUrl } from '../../src/connect.ts'
+import { connect, defaultUrl, openEngine } from '../../src/connect.ts'
+import { redactUrl } from '../../src/core/redact.ts'
 
 describe('a URL', () => {
   test('names the engine', async () => {

@@ -1,8 +1,9 @@
 /** `holdfast doctor`: is the engine there, does it do what locks need, and what could break its promises? */
-import { redactUrl } from '../../connect.ts'
+
 import { systemClock as clock } from '../../core/clock.ts'
 import { formatDuration } from '../../core/duration.ts'
 import type { Finding } from '../../core/engine.ts'
+import { redactUrl } from '../../core/redact.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
 import type { SqliteEngine } from '../../engines/sqlite/index.ts'
 import type { CommandSpec } from '../args.ts'

@@ -1,0 +1,89 @@
+/**
+ * Secrets, left out of what people and logs see: passwords in URLs, and in command lines. Each function takes time in
+ * proportion to its text, whatever the text is: holders are names that others chose.
+ */
+
+const SECRET_NAME = /pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential/i
+/** In the query of a URL, `key` and `url` are secrets as well: client keys, and the URL of another server. */
+const SECRET_PARAMETER = new RegExp(`${SECRET_NAME.source}|key|url`, 'i')
+/** Nobody calls a variable or an option by more characters than this. */
+const LONGEST_NAME = 100
+
+/** The URL without its secrets, for messages, logs and JSON. */
+export function redactUrl(url: string): string {
+  // Not through URL: what it cannot parse (lists of hosts, a password with a slash) must not be printed whole either.
+  // Everything between the user and the last @ is taken for the password.
+  return url
+    .replace(/^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):.*@/is, '$1:***@')
+    .replace(/^([^:@/]+):(?!\/).*@/s, '$1:***@')
+    .replace(/([?&])([^=&#?]*)=[^&#]*/g, (whole, mark: string, name: string) =>
+      SECRET_PARAMETER.test(name) ? `${mark}${name}=***` : whole,
+    )
+}
+
+/** A command line without what looks like a secret: each argument, and each word inside an argument of `sh -c`. */
+export function redactCommand(command: readonly string[]): string[] {
+  const words = new WordRedactor(programOf(command))
+  return command.map((argument) => {
+    // `--password x y`: all of the next argument is the secret, not only its first word.
+    if (words.secretFollows) return words.redact(argument)
+    // Spaces and quotes stay where they are; what is between them is a word.
+    return argument
+      .split(/([\s"']+)/)
+      .map((word, index) => (index % 2 === 1 || word === '' ? word : words.redact(word)))
+      .join('')
+  })
+}
+
+function programOf(command: readonly string[]): string {
+  return (command[0] ?? '').replace(/^.*\//s, '')
+}
+
+/** Reads words in order, because some of them say what the next one is. */
+class WordRedactor {
+  /** `mysql -psecret`: the one family of programs that takes a password so. */
+  readonly #joinsPassword: boolean
+  #next: 'plain' | 'secret' | 'account' = 'plain'
+
+  constructor(program: string) {
+    this.#joinsPassword = /^(?:mysql|mariadb)/.test(program)
+  }
+
+  get secretFollows(): boolean {
+    return this.#next === 'secret'
+  }
+
+  redact(word: string): string {
+    const expected = this.#next
+    this.#next = 'plain'
+    if (expected === 'secret') return '***'
+    // `curl -u user:password`
+    if (expected === 'account') return word.replace(/:.*$/s, ':***')
+    if (this.#joinsPassword && /^-p./s.test(word)) return '-p***'
+    const equals = word.indexOf('=')
+    if (equals > 0) return this.#assigned(word.slice(0, equals), word.slice(equals + 1))
+    if (isOption(word) && isSecretName(word)) this.#next = 'secret'
+    else if (word === '-u' || word === '--user' || word === '--proxy-user') this.#next = 'account'
+    return redactUrls(word)
+  }
+
+  /** `--password=x`, `PGPASSWORD=x`, `DATABASE_URL=postgres://u:p@h/d`. An empty value is in quotes: the next word. */
+  #assigned(name: string, value: string): string {
+    if (!isSecretName(name)) return `${name}=${redactUrls(value)}`
+    if (value === '') this.#next = 'secret'
+    return `${name}=${value === '' ? '' : '***'}`
+  }
+}
+
+function isOption(word: string): boolean {
+  return /^--?\w/.test(word)
+}
+
+function isSecretName(name: string): boolean {
+  return name.length <= LONGEST_NAME && SECRET_NAME.test(name) && !/^--?passes$/i.test(name)
+}
+
+function redactUrls(word: string): string {
+  const at = word.search(/[a-z][a-z0-9+.-]{0,30}:\/\//i)
+  return at < 0 ? redactUrl(word) : word.slice(0, at) + redactUrl(word.slice(at))
+}

@@ -1,0 +1,58 @@
+/** What looks like a secret is left out of holders and messages, in every spelling that people use, and nothing else. */
+import { expect, test } from 'vitest'
+import { redactCommand, redactUrl } from '../../src/core/redact.ts'
+
+const SECRET = 'hunter2'
+
+test.each([
+  [['x', '--token', SECRET, '-password', SECRET]],
+  [['x', `--password=${SECRET}`]],
+  [['x', `--api-key=${SECRET}`]],
+  [['env', `PGPASSWORD=${SECRET}`, 'psql']],
+  [['sh', '-c', `deploy --password=${SECRET} --force`]],
+  [['sh', '-c', `deploy --password ${SECRET} --force`]],
+  [['sh', '-c', `deploy --password '${SECRET}'`]],
+  [['sh', '-c', `AWS_SECRET_ACCESS_KEY="${SECRET}" aws s3 ls`]],
+  [['sh', '-c', `DATABASE_URL=postgres://app:${SECRET}@db/shop ./migrate`]],
+  [['sh', '-c', `DATABASE_URL='postgres://app:${SECRET}@db/shop' ./migrate`]],
+  [['x', `--url=redis://:${SECRET}@host:6379/0`]],
+  [['x', `redis://user:${SECRET}@host`]],
+  [['x', `--target=https://host/path?token=${SECRET}`]],
+  [['curl', '-u', `me:${SECRET}`, 'https://example.org']],
+  [['mysql', '-h', 'db', `-p${SECRET}`]],
+  [['/usr/bin/mysqldump', `-p${SECRET}`, 'shop']],
+])('%j', (command) => {
+  expect(redactCommand(command).join(' ')).not.toContain(SECRET)
+  expect(redactCommand(command)[0]).toBe(command[0])
+})
+
+test('what is no secret stays as it is', () => {
+  const plain = [
+    'rsync',
+    '-a',
+    '--delete',
+    'src/',
+    'host:dst/',
+    'key=value',
+    '--passes',
+    '3',
+    'https://example.org/path',
+  ]
+  expect(redactCommand(plain)).toEqual(plain)
+  const shell = ['sh', '-c', 'for i in 1 2 3; do  echo "$i" > \'out file\'; done']
+  expect(redactCommand(shell)).toEqual(shell)
+})
+
+test.each([
+  ['word characters', 'a'.repeat(64 * 1024)],
+  ['names of secrets', 'pass-'.repeat(16 * 1024)],
+  ['starts of URLs', 'a://a:'.repeat(10 * 1024)],
+  ['parameters', `redis://h?${'key'.repeat(20 * 1024)}`],
+  ['question marks', `redis://h${'?pass'.repeat(16 * 1024)}`],
+])('a long text of %s takes no longer than it should', (_, text) => {
+  // Quadratic, this would be four thousand million steps.
+  const startedAt = performance.now()
+  redactCommand([text, text])
+  redactUrl(text)
+  expect(performance.now() - startedAt).toBeLessThan(2000)
+})
