@@ -1,4 +1,5 @@
 /** Wrong input: what is wrong, what was meant, exit 64, and never a stack trace. And help. */
+import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands.ts'
 import { eventually, World } from './holdfast.ts'
@@ -127,14 +128,48 @@ test('passwords are never printed: not in errors, not in JSON, not to those who 
   await run.ended
 })
 
-test('completion scripts: bash takes it, and completes commands, options and keys', async () => {
+/** Bash completes a line, as it does when TAB is pressed at its end; `keys` are those in use. */
+async function completed(line: string, keys: readonly string[] = []): Promise<readonly string[]> {
   const { stdout: script } = await world.run('completion', 'bash')
   expect(await checkSyntax('bash', script)).toBe(0)
-  const ask = (words: string): string =>
-    `${script}\nholdfast() { printf 'HELD  WAITING  KEY\\n1 0 some:key\\n'; }; COMP_WORDS=(${words}); COMP_CWORD=$((\${#COMP_WORDS[@]} - 1)); _holdfast; echo "\${COMPREPLY[*]}"`
-  expect((await world.spawn('bash', ['-c', ask('holdfast e')]).ended).stdout).toBe('evict elect\n')
-  expect((await world.spawn('bash', ['-c', ask('holdfast run k --at')]).ended).stdout).toBe('--at-least --at-most\n')
-  expect((await world.spawn('bash', ['-c', ask('holdfast show so')]).ended).stdout).toBe('some:key\n')
+  const listing = world.write('listing', ['HELD  WAITING  KEY', ...keys.map((key) => `1 0 ${key}`), ''].join('\n'))
+  // As readline does: words are split at white space and, after that, at the characters of COMP_WORDBREAKS.
+  const words = line.split(' ').flatMap((word) => word.split(/(:)/).filter((part) => part !== '' || word === ''))
+  const program = `${script}
+holdfast() { cat '${listing}'; }
+COMP_LINE=$1 COMP_POINT=\${#1}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; printf '%s\\n' "\${COMPREPLY[@]}"`
+  const { stdout } = await world.spawn('bash', ['-c', program, 'bash', line, ...words]).ended
+  return stdout.split('\n').slice(0, -1)
+}
+
+test('completion scripts: bash completes commands, options and keys', async () => {
+  expect(await completed('holdfast e')).toEqual(['evict', 'elect'])
+  expect(await completed('holdfast run k --at')).toEqual(['--at-least', '--at-most'])
+  expect(await completed('holdfast show so', ['some:key', 'other'])).toEqual(['some:key'])
+  expect(await completed('holdfast show some:k', ['some:key', 'some:kid', 'some:one'])).toEqual(['key', 'kid'])
+  expect(await completed('holdfast run --', ['--key'])).not.toContain('--key')
+})
+
+test('completion scripts: keys of others are never executed, nor offered where a shell would act on them', async () => {
+  const bait = world.path('bait')
+  const evil = [
+    `$(touch\${IFS}${bait})`,
+    `\`touch\${IFS}${bait}\``,
+    `a;touch\${IFS}${bait}`,
+    '*',
+    '~root',
+    '--url=x',
+    "a'b",
+    'a"b',
+    'a\\b',
+  ]
+  expect(await completed('holdfast show ', [...evil, 'plain/key.1'])).toEqual(['plain/key.1'])
+  expect(existsSync(bait)).toBe(false)
+  for (const shell of ['zsh', 'fish']) {
+    const { stdout: script } = await world.run('completion', shell)
+    // The same list of plain keys; both shells quote what they insert.
+    expect(script).toContain('A-Za-z0-9_.')
+  }
 })
 
 test.each(['zsh', 'fish'])('completion scripts: %s takes it', async (shell) => {

@@ -57,8 +57,12 @@ async function describeAll(): Promise<Described[]> {
   )
 }
 
-/** Keys in use, one in a line. A key with a space in it is not offered: a shell could not tell where it ends. */
-const KEYS = "holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 { print $3 }'"
+/**
+ * Keys in use, one in a line. On a shared engine they are chosen by others, and a shell would act on some of them: only
+ * keys of plain characters are offered, which no shell expands, splits or takes for an option.
+ */
+const KEYS =
+  "holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 && $3 ~ /^[A-Za-z0-9_.\\/][A-Za-z0-9_.\\/:@%+,=-]*$/ { print $3 }'"
 
 const flags = (options: OptionSpecs): string[] =>
   Object.entries(options).flatMap(([name, { short }]) =>
@@ -68,11 +72,11 @@ const flags = (options: OptionSpecs): string[] =>
 function bash(commands: readonly Described[]): string {
   const cases = commands.map(
     ({ name, options, takesKey }) =>
-      `    ${name}) options='${flags(options).join(' ')}'; words=${takesKey ? `"$(${KEYS})"` : name === 'completion' ? "'bash zsh fish'" : "''"} ;;`,
+      `    ${name}) options='${flags(options).join(' ')}'${takesKey ? '; keys=1' : ''}${name === 'completion' ? "; words='bash zsh fish'" : ''} ;;`,
   )
   return `# bash completion for holdfast
 _holdfast() {
-  local current=\${COMP_WORDS[COMP_CWORD]} options='' words='' i
+  local current=\${COMP_WORDS[COMP_CWORD]} options='' words='' keys='' i
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W '${commands.map(({ name }) => name).join(' ')} --help --version' -- "$current"))
@@ -87,8 +91,18 @@ _holdfast() {
   case \${COMP_WORDS[1]} in
 ${cases.join('\n')}
   esac
-  if [[ $current == -* ]]; then words=$options; fi
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  if [[ $current == -* ]]; then words=$options keys=''; fi
+  if [[ -n $keys ]]; then _holdfast_keys; else COMPREPLY=($(compgen -W "$words" -- "$current")); fi
+}
+# Without compgen -W, which would expand what is in a key. Bash splits words at colons, which keys often have: so the word is
+# taken from the line, and what bash has of it already is cut off.
+_holdfast_keys() {
+  local typed=\${COMP_LINE:0:COMP_POINT} already='' key
+  typed=\${typed##*[[:space:]]}
+  if [[ $COMP_WORDBREAKS == *:* && $typed == *:* ]]; then already=\${typed%"\${typed##*:}"}; fi
+  while IFS= read -r key; do
+    if [[ $key == "$typed"* ]]; then COMPREPLY+=("\${key#"$already"}"); fi
+  done < <(${KEYS})
 }
 complete -F _holdfast holdfast
 `
