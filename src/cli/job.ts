@@ -3,11 +3,12 @@
  * told what happens.
  */
 
+import { defaultUrl } from '../connect.ts'
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
-import { DeadlockError } from '../core/errors.ts'
+import { DeadlockError, type LossReason } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
 import { redactUrl } from '../core/redact.ts'
@@ -19,7 +20,7 @@ import { ownHolder } from './holder.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
 import type { Signals } from './signals.ts'
-import { type CommandOutcome, type RunLimits, supervise } from './supervise.ts'
+import { type CommandOutcome, type EndReason, type RunLimits, supervise } from './supervise.ts'
 import { WaitDisplay } from './wait-display.ts'
 
 export const JOB_OPTIONS: OptionSpecs = {
@@ -77,9 +78,14 @@ export class JobRunner implements AsyncDisposable {
   readonly #limits: RunLimits
   readonly #opened: Opened
   readonly #signals: Signals
+  #renewalError: string | undefined
 
   /** Open the engine that `input` names, for a command under `limits`. */
   static async open(input: Input, limits: RunLimits, signals: Signals): Promise<JobRunner> {
+    const url = input.value('url') ?? defaultUrl()
+    if (/^memory:/i.test(url)) {
+      throw new UsageError('memory: keeps locks inside one process, so a command under it would exclude no other')
+    }
     return new JobRunner(
       input,
       await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }),
@@ -132,7 +138,7 @@ export class JobRunner implements AsyncDisposable {
     const grantedAt = clock.now()
     const waitedMs = grantedAt - askedAt
     this.remark(`holding '${printable(lock.key)}', token ${lease.token}, after ${formatDuration(waitedMs)}`)
-    const outcome = await this.#supervise(lease)
+    const outcome = await this.#supervise(lease, signal)
     const ignored = outcome.lost && this.#limits.onLost === 'ignore'
     if (ignored) this.#tell(`lost '${printable(lock.key)}' while the command ran`)
     const exit = outcome.lost && !ignored ? EXITS.lost.code : outcome.exit
@@ -167,7 +173,7 @@ export class JobRunner implements AsyncDisposable {
     )
   }
 
-  #supervise(lease: Lease): Promise<CommandOutcome> {
+  #supervise(lease: Lease, interrupted: AbortSignal): Promise<CommandOutcome> {
     const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
@@ -185,19 +191,28 @@ export class JobRunner implements AsyncDisposable {
         if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
       },
       signals: this.#signals.divert,
+      interrupted,
       onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, its command runs on'),
       onEnding: (why) => this.#ending(key, why),
     })
   }
 
-  #ending(key: string, why: 'lost' | 'at-most'): void {
+  #ending(key: string, why: EndReason): void {
     const { atMostMs = 0 } = this.#limits
-    if (why === 'lost') this.#tell(`losing '${printable(key)}': ending the command`)
-    else this.#tell(`the command has had its ${formatDuration(atMostMs)}: ending it`)
+    if (why === 'at-most') this.#tell(`the command has had its ${formatDuration(atMostMs)}: ending it`)
+    else this.#tell(`losing '${printable(key)}' (${this.#lossInWords(why)}): ending the command`)
+  }
+
+  #lossInWords(why: LossReason): string {
+    if (why === 'evicted') return 'it was evicted'
+    if (why === 'expired') return 'it has expired'
+    const error = this.#renewalError === undefined ? '' : `: ${this.#renewalError}`
+    return `it could not be renewed in time${error}`
   }
 
   #jeopardy({ operation, error, remainingMs }: Events['jeopardy']): void {
     const why = error === undefined ? '' : ` (${error.message})`
+    this.#renewalError = error?.message
     this.#tell(`'${printable(operation.key)}' could not be renewed${why}; ${formatDuration(remainingMs)} left`)
   }
 

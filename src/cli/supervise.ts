@@ -10,7 +10,7 @@
  */
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { channels } from '../core/diagnostics.ts'
-import { LeaseLostError } from '../core/errors.ts'
+import { LeaseLostError, type LossReason } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import { type CommandExit, CommandProcess } from './command-process.ts'
 import { EXITS } from './exits.ts'
@@ -40,11 +40,16 @@ export interface Job {
   readonly liveAlso: (group: number) => Promise<void>
   /** Signals for us, from now until the answer is called. */
   readonly signals: (listener: (signal: NodeJS.Signals) => void) => () => void
+  /** Aborted by a signal that asked this process to end before there was a command to pass it on to. */
+  readonly interrupted: AbortSignal
   /** The guardian was killed. */
   readonly onUnguarded: () => void
   /** The command is about to be ended, and why. */
-  readonly onEnding: (why: 'lost' | 'at-most') => void
+  readonly onEnding: (why: EndReason) => void
 }
+
+/** Why a command is ended: its time is over, or the lease is lost, or is about to be (`deadline`). */
+export type EndReason = 'at-most' | LossReason
 
 export interface CommandOutcome extends CommandExit {
   /** The lease was over before the command was, or was about to be. */
@@ -68,6 +73,11 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
     await guardian.dismiss()
     return { exit: EXITS.lost.code, signal: null, lost: true }
   }
+  if (job.interrupted.aborted) {
+    await guardian.dismiss()
+    throw job.interrupted.reason
+  }
+  // From here to where signals are forwarded nothing is awaited, so no signal comes in between.
   const watch = new LeaseWatch(job, guardian)
   const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
   const stopForwarding = job.signals((signal) => child.forward(signal))
@@ -163,12 +173,12 @@ class LeaseWatch {
     }
     // Evicted, it still has until its deadline. Expired, another process may hold already.
     const { reason } = lease.signal
-    const expired = reason instanceof LeaseLostError && reason.why === 'expired'
+    const why = reason instanceof LeaseLostError ? reason.why : 'deadline'
     this.#lost = true
-    this.#end(expired ? 0 : Math.max(0, Math.min(killInMs, this.#graceMs)), 'lost')
+    this.#end(why === 'expired' ? 0 : Math.max(0, Math.min(killInMs, this.#graceMs)), why)
   }
 
-  #end(graceMs: number, why: 'lost' | 'at-most'): void {
+  #end(graceMs: number, why: EndReason): void {
     if (this.#ending === undefined) {
       this.#ending = this.#guardian.end(graceMs)
       if (this.#guardian.gone && graceMs > 0) this.#child?.signal('SIGTERM')
