@@ -151,7 +151,7 @@ function parseOptions(
     if (token.kind === 'positional') rest.push(token.value)
     if (token.kind !== 'option') continue
     const { name, rawName, value } = token
-    const spec = options[name]
+    const spec = ownValue(options, name)
     if (spec === undefined) throw new UsageError(`unknown option '${rawName}'${meantOption(rawName, options)}`)
     if (spec.takes === undefined && value !== undefined)
       throw new UsageError(`'${rawName}' takes no value; got '${value}'`)
@@ -181,6 +181,11 @@ function meantOption(rawName: string, options: OptionSpecs): string {
     rawName,
     Object.keys(options).map((name) => `--${name}`),
   )
+}
+
+/** What `table` itself has under `name`: a user may type `constructor`, which every object inherits. */
+export function ownValue<Value>(table: Readonly<Record<string, Value>>, name: string): Value | undefined {
+  return Object.hasOwn(table, name) ? table[name] : undefined
 }
 
 /** `; did you mean 'x'?`, or nothing if nothing is near. */

@@ -3,7 +3,7 @@
  * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
  * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
  */
-import { didYouMean, parseInput, UsageError } from './args.ts'
+import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
 import { COMMANDS, RENAMED } from './commands.ts'
 import { EXITS } from './exits.ts'
 
@@ -12,8 +12,8 @@ async function main(argv: readonly string[]): Promise<number> {
   if (name === undefined || name === '--help' || name === '-h' || name === 'help')
     return help(rest[0], name === undefined)
   if (name === '--version' || name === '-V') return version(rest.includes('--json'))
-  const known = COMMANDS[name]
-  const renamed = RENAMED[name]
+  const known = ownValue(COMMANDS, name)
+  const renamed = ownValue(RENAMED, name)
   if (renamed !== undefined) throw new UsageError(`'holdfast ${name}' is called 'holdfast ${renamed}' now`)
   if (known === undefined) {
     const what = name.startsWith('-') ? `unknown option '${name}'` : `unknown command '${name}'`
@@ -28,7 +28,7 @@ async function main(argv: readonly string[]): Promise<number> {
 async function help(name: string | undefined, missing: boolean): Promise<number> {
   const { commandHelp, mainHelp } = await import('./help.ts')
   const { write, STDERR, STDOUT } = await import('./output.ts')
-  const known = name === undefined ? undefined : COMMANDS[name]
+  const known = name === undefined ? undefined : ownValue(COMMANDS, name)
   const summaries = Object.entries(COMMANDS).map(([command, { summary }]) => ({ name: command, summary }))
   const text =
     known === undefined ? mainHelp(summaries) : commandHelp(name as string, known.summary, (await known.load()).command)

@@ -72,8 +72,8 @@ export function colours(fd: Descriptor): { bold: Paint; dim: Paint; red: Paint; 
 /** Keys and holders come from others and may contain anything; a terminal would obey some of it. */
 export function printable(text: string): string {
   return text.replace(
-    /\p{Cc}|\p{Zl}|\p{Zp}/gu,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    /\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}/gu,
+    (character) => `\\u{${(character.codePointAt(0) as number).toString(16).padStart(4, '0')}}`,
   )
 }
 

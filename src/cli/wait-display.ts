@@ -4,7 +4,7 @@
  */
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
-import type { Line } from '../core/engine.ts'
+import type { Line, LineEntry } from '../core/engine.ts'
 import type { Locks } from '../locks.ts'
 import { parseHolder } from './holder.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
@@ -100,9 +100,22 @@ export function describeWait(line: Line, ownHolder: string): WaitSummary {
   const more = held.length > 1 ? ` and ${held.length - 1} more` : ''
   return {
     who: first === undefined ? 'nobody' : `${who(first.holder)}${more}`,
-    since: first === undefined || first.ageMs === null ? '' : formatDuration(first.ageMs),
+    since: sinceInWords(first),
     ahead: place < 0 ? line.entries.length : place,
   }
+}
+
+function sinceInWords(holder: LineEntry | undefined): string {
+  const ms = holder?.heldMs ?? holder?.ageMs ?? null
+  return ms === null ? '' : formatDuration(ms)
+}
+
+/** `: held by host pid 4711 (./backup.sh) for 3s`; nothing if that cannot be said any more. */
+export async function holderInWords(locks: Locks, key: string): Promise<string> {
+  const line = await locks.inspect(key).catch(() => undefined)
+  if (line === undefined || !line.entries.some(({ state }) => state === 'held')) return ''
+  const { who: holder, since } = describeWait(line, locks.holder)
+  return `: held by ${holder}${since === '' ? '' : ` for ${since}`}`
 }
 
 /** `host pid 4711 (./backup.sh)`; a holder in words of its own as it is. */

@@ -70,7 +70,10 @@ test('69: the engine cannot be used, told by its URL', async () => {
 
 test('75: busy, at once; --busy-exit changes the number; --wait 0 is the same', async () => {
   const { run } = await holder('k')
-  expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({ exit: 75, stderr: "holdfast: 'k' is busy\n" })
+  expect(await world.run('run', 'k', '-n', '--', 'true')).toMatchObject({
+    exit: 75,
+    stderr: expect.stringMatching(/^holdfast: 'k' is busy: held by \S+ pid \d+ \(.+\) for \S+\n$/),
+  })
   expect(await world.run('run', 'k', '-n', '-q', '--', 'true')).toMatchObject({ exit: 75, stderr: '' })
   expect(await world.run('run', 'k', '-n', '--busy-exit', '0', '--', 'true')).toMatchObject({ exit: 0 })
   expect(await world.run('run', 'k', '--wait', '0', '--', 'true')).toMatchObject({ exit: 75 })
@@ -92,7 +95,11 @@ test('79: evicted, the command is told to end, and run says so', async () => {
   ])
   const token = await eventually('a token', () => world.lines('token')[0])
   expect(await world.run('evict', 'k', '--token', token)).toMatchObject({ exit: 0 })
-  expect(await run.ended).toMatchObject({ exit: 79, stdout: 'told\n', stderr: expect.stringContaining("losing 'k'") })
+  expect(await run.ended).toMatchObject({
+    exit: 79,
+    stdout: 'told\n',
+    stderr: expect.stringContaining("losing 'k' (it was evicted): ending the command"),
+  })
 })
 
 test('124: --wait ran out, with who holds it', async () => {

@@ -216,7 +216,7 @@ interface Diagnosis {
     readonly name: string
     readonly status: string
     readonly finding: string
-    readonly todo?: string
+    readonly todo: string | null
   }[]
 }
 
@@ -227,6 +227,7 @@ test('doctor: all is well', async () => {
   const diagnosis = await world.json<Diagnosis>('doctor')
   expect(diagnosis).toMatchObject({ holdfast: 1, command: 'doctor', engine: 'sqlite', url: world.url, ok: true })
   expect(diagnosis.checks.filter(({ status }) => status !== 'ok')).toEqual([])
+  for (const { todo } of diagnosis.checks) expect(todo).toBe(null)
   for (const name of ['node', 'reachable', 'round trip', 'verbs', 'hand-off', 'file', 'file system', 'sqlite'])
     expect(statusOf(diagnosis, name)).toBe('ok')
   expect((await world.run('doctor')).exit).toBe(0)

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { COMMANDS } from '../../src/cli/commands.ts'
+import { printable } from '../../src/cli/output.ts'
 import { eventually, World } from './holdfast.ts'
 
 let world: World
@@ -14,6 +15,13 @@ const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['', /usage: holdfast COMMAND/],
   ['rn k -- true', /unknown command 'rn'; did you mean 'run'\?/],
   ['evcit k', /did you mean 'evict'\?/],
+  ['constructor', /unknown command 'constructor'/],
+  ['__proto__', /unknown command '__proto__'/],
+  ['ls --toString', /unknown option '--toString'/],
+  ['completion valueOf', /no completion for 'valueOf'/],
+  ['ls --url constructor:', /unknown engine URL/],
+  ['migrate --url constructor:x --print', /constructor/],
+  ['run k --url memory: -- true', /memory: keeps locks inside one process/],
   ['xyzzy', /unknown command 'xyzzy'; holdfast --help lists them/],
   ['--helpp', /unknown option '--helpp'/],
   ['run', /something is missing; usage: holdfast run KEY/],
@@ -137,7 +145,7 @@ async function completed(line: string, keys: readonly string[] = []): Promise<re
   const words = line.split(' ').flatMap((word) => word.split(/(:)/).filter((part) => part !== '' || word === ''))
   const program = `${script}
 holdfast() { cat '${listing}'; }
-COMP_LINE=$1 COMP_POINT=\${#1}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; printf '%s\\n' "\${COMPREPLY[@]}"`
+line=$1 COMP_LINE=$1 COMP_POINT=\${#line}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _holdfast; printf '%s\\n' "\${COMPREPLY[@]}"`
   const { stdout } = await world.spawn('bash', ['-c', program, 'bash', line, ...words]).ended
   return stdout.split('\n').slice(0, -1)
 }
@@ -170,6 +178,11 @@ test('completion scripts: keys of others are never executed, nor offered where a
     // The same list of plain keys; both shells quote what they insert.
     expect(script).toContain('A-Za-z0-9_.')
   }
+})
+
+test('what a terminal would obey is shown, not sent: control characters, and those that turn the direction of text', () => {
+  expect(printable('a\u001b[2Jb\u202ec\u2066d\u{e0041}')).toBe('a\\u{001b}[2Jb\\u{202e}c\\u{2066}d\\u{e0041}')
+  expect(printable('plain, ümlaut, 鍵')).toBe('plain, ümlaut, 鍵')
 })
 
 test.each(['zsh', 'fish'])('completion scripts: %s takes it', async (shell) => {

@@ -2,7 +2,7 @@
  * `holdfast completion bash|zsh|fish`: a script that teaches your shell the commands, their options, and the keys in
  * use. Made from the same data as the help.
  */
-import { COMMON, type CommandSpec, didYouMean, type OptionSpecs, UsageError } from '../args.ts'
+import { COMMON, type CommandSpec, didYouMean, type OptionSpecs, ownValue, UsageError } from '../args.ts'
 import { COMMANDS } from '../commands.ts'
 import { EXITS } from '../exits.ts'
 import { printJson, STDOUT, write } from '../output.ts'
@@ -21,7 +21,7 @@ export const command: CommandSpec = {
   ],
   run: async (input) => {
     const shell = input.rest[0] as string
-    const write_ = SHELLS[shell]
+    const write_ = ownValue(SHELLS, shell)
     if (write_ === undefined)
       throw new UsageError(
         `no completion for '${shell}'; known: bash, zsh, fish${didYouMean(shell, Object.keys(SHELLS))}`,

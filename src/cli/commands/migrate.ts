@@ -3,7 +3,7 @@
  * not create any.
  */
 import { defaultUrl } from '../../connect.ts'
-import { type CommandSpec, UsageError } from '../args.ts'
+import { type CommandSpec, ownValue, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { print, printJson, STDOUT, write } from '../output.ts'
@@ -46,7 +46,7 @@ export const command: CommandSpec = {
 
 async function textFor(url: string): Promise<string> {
   const scheme = url.split(':')[0]?.toLowerCase() ?? ''
-  const load = Object.hasOwn(MIGRATIONS, scheme) ? MIGRATIONS[scheme] : undefined
+  const load = ownValue(MIGRATIONS, scheme)
   if (load === undefined)
     throw new UsageError(`'${scheme}:' has no tables to make; schemes that have: ${Object.keys(MIGRATIONS).join(', ')}`)
   const { migrationFor } = await load()

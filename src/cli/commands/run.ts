@@ -9,6 +9,7 @@ import { JOB_OPTIONS, JobRunner, limitsOf, type RunResult, refuseProgram } from 
 import { printable, printJson, STDERR, say } from '../output.ts'
 import { Signals } from '../signals.ts'
 import type { RunLimits } from '../supervise.ts'
+import { holderInWords } from '../wait-display.ts'
 
 export const command: CommandSpec = {
   usage: 'KEY [options] -- COMMAND [ARGUMENT...]',
@@ -79,7 +80,10 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
   await using runner = await JobRunner.open(input, plan.limits, signals)
   const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
-  if (result === undefined) return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy`)
+  if (result === undefined) {
+    const holder = await holderInWords(runner.locks, key)
+    return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)
+  }
   await giveBack(result, plan.atLeastMs)
   runner.report(result)
   return result.exit
