@@ -9,7 +9,7 @@ import { createLocks, type Locks, type LocksOptions } from './locks.ts'
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
 type Opener = (url: string) => Promise<Engine>
 
-const redis: Opener = async (url) => (await import('./engines/redis/open.ts')).openRedis(url)
+const redis: Opener = async (url) => (await import('./engines/redis/index.ts')).openRedis(url)
 const postgres: Opener = async (url) => (await import('./engines/postgres/index.ts')).openPostgres(url)
 const mysql: Opener = async (url) => (await import('./engines/mysql/index.ts')).openMysql(url)
 

@@ -112,6 +112,12 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
   ]
 }
 
+/** What the engine itself finds about its server. */
+export async function diagnosis({ engine }: Patient): Promise<readonly Finding[]> {
+  const { diagnose } = engine as Engine & { diagnose?(): Promise<readonly Finding[]> }
+  return (await diagnose?.call(engine)) ?? []
+}
+
 /** What an engine cannot promise, it says here as well. */
 export async function loss({ engine }: Patient): Promise<readonly Finding[]> {
   if (engine.traits.lossBeforeNext) return []

@@ -33,7 +33,7 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
   }
 
   async function open(replicas: number | undefined, ttl: '2s' | '30s' = '30s'): Promise<Locks> {
-    const durability = replicas === undefined ? {} : { durability: { replicas, timeoutMs: 200 } }
+    const durability = replicas === undefined ? {} : { durability: { replicas, timeout: '200ms' as const } }
     const locks = createLocks(await openRedis(master.url, durability), { ttl })
     opened.push(locks)
     return locks

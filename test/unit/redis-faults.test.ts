@@ -1,7 +1,7 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
 import { expect, test } from 'vitest'
 import { asEngineError, codeOf, offline } from '../../src/clients/redis/errors.ts'
-import { Claims, renewArguments } from '../../src/engines/redis/requests.ts'
+import { EnterArguments, renewArguments } from '../../src/engines/redis/codec.ts'
 
 const glide = (text: string): string => `An error was signalled by the server: - ${text}`
 
@@ -48,9 +48,9 @@ test('a certificate that does not convince is no matter of time', () => {
 const claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
 
 test('claims of one class say it once, and claims of several say which is which', () => {
-  expect(new Claims('c').arguments([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
+  expect(new EnterArguments('c').of([claim, { ...claim, id: 'b' }])).toEqual(['', '1000', 'w a 1 1 1000 c h'])
   const tries = { ...claim, id: 'b', wait: false }
-  expect(new Claims('c').arguments([claim, tries, claim])).toEqual([
+  expect(new EnterArguments('c').of([claim, tries, claim])).toEqual([
     '!"!',
     '1000',
     'w a 1 1 1000 c h',
@@ -62,6 +62,6 @@ test('claims of one class say it once, and claims of several say which is which'
 
 test('more classes than can be numbered are too many for one call', () => {
   const claims = Array.from({ length: 95 }, (_, index) => ({ ...claim, ttlMs: index + 1 }))
-  expect(new Claims('c').arguments(claims)).toBeUndefined()
-  expect(new Claims('c').arguments(claims.slice(1))).toHaveLength(1 + 2 * 94)
+  expect(new EnterArguments('c').of(claims)).toBeUndefined()
+  expect(new EnterArguments('c').of(claims.slice(1))).toHaveLength(1 + 2 * 94)
 })

@@ -1,17 +1,17 @@
 /**
- * A slot that is being moved: whoever holds alone is renewed and let go by its one key, whichever of the two servers
- * the client heard last.
+ * A slot that is being moved: an entry that holds alone is renewed and let go by its one key, whichever of the two
+ * servers the client heard last.
  */
 import { expect, test } from 'vitest'
 import { asEngineError } from '../../src/clients/redis/errors.ts'
 import { RedisNames } from '../../src/clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../src/clients/redis/script-caller.ts'
-import { Calls } from '../../src/engines/redis/calls.ts'
-import { Standings } from '../../src/engines/redis/replies.ts'
+import { StandingReader } from '../../src/engines/redis/codec.ts'
+import { ScriptCalls } from '../../src/engines/redis/script-calls.ts'
 import { alone } from '../../src/engines/redis/scripts.ts'
 
 /** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
-function callsWhile(error: string): Calls {
+function callsWhile(error: string): ScriptCalls {
   const caller = {
     call: async (
       script: Script,
@@ -24,12 +24,8 @@ function callsWhile(error: string): Calls {
     },
   }
   const names = new RedisNames({ cluster: true, keyPrefix: '' }, 'lock:')
-  const standings = new Standings((key) => names.serverKey(key), {
-    waits: () => {},
-    waitsNot: () => {},
-    endless: () => {},
-  })
-  return new Calls({ caller: caller as unknown as ScriptCaller, names, standings, client: 'c' })
+  const standings = new StandingReader(names, { waiting: () => {}, notWaiting: () => {}, endless: () => {} })
+  return new ScriptCalls({ caller: caller as unknown as ScriptCaller, names, standings, engineId: 'c' })
 }
 
 const redirections = (last: string): string => `Too many Cluster redirections. Last error: ReplyError: ${last}`

@@ -5,19 +5,26 @@ import { formatDuration } from '../../core/duration.ts'
 import type { Finding } from '../../core/engine.ts'
 import { redactUrl } from '../../core/redact.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
-import type { SqliteEngine } from '../../engines/sqlite/index.ts'
 import type { CommandSpec } from '../args.ts'
-import { type Check, handOff, loss, nodeVersion, type Patient, reachable, roundTrip, verbs } from '../checks.ts'
+import {
+  type Check,
+  diagnosis,
+  handOff,
+  loss,
+  nodeVersion,
+  type Patient,
+  reachable,
+  roundTrip,
+  verbs,
+} from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
 
 const HOLDER = { holder: 'holdfast doctor' }
 
-/** Checks that only make sense on one engine. */
+/** Checks that only make sense on one engine, and are not in its own diagnosis yet. */
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
-  sqlite: async () => ({ checks: [({ engine }) => (engine as SqliteEngine).diagnose()] }),
-  redis: () => import('../checks-redis.ts'),
   redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
   etcd: () => import('../checks-etcd.ts'),
@@ -60,7 +67,7 @@ function withTodo(finding: Finding): object {
 async function examine(patient: Patient): Promise<Finding[]> {
   const findings = [...(await nodeVersion()), ...(await reachable(patient))]
   if (findings.some(({ status }) => status === 'fail')) return findings
-  const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? []
+  const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? [diagnosis]
   for (const check of [roundTrip, verbs, ...own, handOff, loss]) findings.push(...(await attempt(check, patient)))
   return findings
 }

@@ -1,6 +1,6 @@
 /**
- * The engine: what the core asks is passed on to the server (calls.ts), and waiters are kept an eye on, by letters and
- * by looking.
+ * The engine: what the core asks is passed on to the server (script-calls.ts), and waiters are woken, by messages of
+ * the server and by rechecks.
  *
  * What a line is, and every decision about it, is in lua/.
  */
@@ -8,19 +8,17 @@
 import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
 import { RESERVED, RedisNames } from '../../clients/redis/names.ts'
 import { ScriptCaller } from '../../clients/redis/script-caller.ts'
-import { serverFindings } from '../../clients/redis/server-findings.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
-import { Calls, type Departing } from './calls.ts'
-import { Confirmation, type Durability } from './durability.ts'
-import { linesIn } from './listing.ts'
-import { readMessages } from './messages.ts'
-import { LINE_BOUND, Standings } from './replies.ts'
-import { Warnings } from './warnings.ts'
-import { Watches } from './watches.ts'
+import { LINE_BOUND, readMessages, StandingReader } from './codec.ts'
+import { ServerDiagnosis } from './diagnose.ts'
+import { linesIn } from './inspect.ts'
+import { Observers } from './observers.ts'
+import { type Durability, ReplicaConfirmation } from './replica-confirmation.ts'
+import { type LeavingPlace, ScriptCalls } from './script-calls.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -39,59 +37,55 @@ const traits: Traits = {
     'the death of any client; with persistence, restarts of the server; a fail-over can lose locks, since replication is asynchronous',
 }
 
-export interface EngineSetup {
+export interface RedisEngineSetup {
   readonly wire: RedisWire
   readonly prefix: string
   readonly clock: Clock
-  /** What scripts call us: the name of our channel. */
-  readonly client: string
+  /** What scripts call this engine object: its channel is named so. */
+  readonly engineId: string
   readonly durability: Durability | undefined
 }
 
 /** An engine on Redis. */
-export interface RedisEngine extends Engine {
-  /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
-  diagnose(): Promise<readonly Finding[]>
-}
-
-export class RedisLines implements RedisEngine {
+export class RedisEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
   readonly #wire: RedisWire
   readonly #clock: Clock
-  readonly #client: string
+  readonly #engineId: string
   readonly #names: RedisNames
   readonly #caller: ScriptCaller
-  readonly #calls: Calls
+  readonly #calls: ScriptCalls
   readonly #rechecks: RecheckTimer
-  readonly #confirmation: Confirmation | undefined
-  readonly #warnings = new Warnings()
-  readonly #watches: Watches
+  readonly #confirmation: ReplicaConfirmation | undefined
+  readonly #diagnosis: ServerDiagnosis
+  readonly #observers: Observers
   #news: NewsChannel | undefined
   #opening: Promise<void> | undefined
   #listener: ((news: News) => void) | undefined
   #closed = false
 
-  constructor({ wire, prefix, clock, client, durability }: EngineSetup) {
+  constructor({ wire, prefix, clock, engineId, durability }: RedisEngineSetup) {
     this.#wire = wire
     this.#clock = clock
-    this.#client = client
+    this.#engineId = engineId
     this.#names = new RedisNames(wire, prefix)
     this.#rechecks = new RecheckTimer(
       clock,
       () => this.#news === undefined || wire.listen === undefined,
       (key, id) => this.#listener?.({ key, id }),
     )
-    const confirmation = durability === undefined ? undefined : new Confirmation(wire, clock, durability)
+    const confirmation = durability === undefined ? undefined : new ReplicaConfirmation(wire, clock, durability)
     this.#confirmation = confirmation
-    this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.asked()))
-    const standings = new Standings((key) => this.#names.serverKey(key), {
-      waits: (recheck) => this.#rechecks.schedule(recheck),
-      waitsNot: (id) => this.#rechecks.forget(id),
-      endless: ({ message }) => this.#warnings.tell({ name: 'strangers', finding: message }),
+    this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
+    this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.ask()))
+    const standings = new StandingReader(this.#names, {
+      waiting: (recheck) => this.#rechecks.schedule(recheck),
+      notWaiting: (id) => this.#rechecks.forget(id),
+      endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
     })
-    this.#calls = new Calls({ caller: this.#caller, names: this.#names, standings, client })
-    this.#watches = new Watches(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), {
+    this.#calls = new ScriptCalls({ caller: this.#caller, names: this.#names, standings, engineId })
+    this.#observers = new Observers(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), {
       deaf: wire.listen === undefined,
     })
   }
@@ -108,7 +102,7 @@ export class RedisLines implements RedisEngine {
     return standings
   }
 
-  leave(places: readonly Departing[]): Promise<readonly boolean[]> {
+  leave(places: readonly LeavingPlace[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     return this.#calls.leave(places)
   }
@@ -136,7 +130,7 @@ export class RedisLines implements RedisEngine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#listener = listener
     await this.#opened()
-    void this.#warn()
+    void this.#diagnosis.warn()
     return {
       [Symbol.asyncDispose]: async () => {
         if (this.#listener !== listener) return
@@ -148,24 +142,25 @@ export class RedisLines implements RedisEngine {
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
     await this.#opened()
-    return await this.#watches.add(key, listener)
+    return await this.#observers.add(key, listener)
   }
 
+  /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
   async diagnose(): Promise<readonly Finding[]> {
     await this.#caller.connected()
-    return await this.#diagnose({ thorough: true })
+    return await this.#diagnosis.findings({ thorough: true })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#listener = undefined
     this.#rechecks.stop()
-    this.#watches.stop()
+    this.#observers.stop()
     await this.#news?.[Symbol.asyncDispose]()
     await this.#wire.close()
   }
 
-  /** Resolves when letters arrive. There is one news, for waiters and observers alike. */
+  /** Resolves when messages can arrive. There is one channel, for waiters and observers alike. */
   #opened(): Promise<void> {
     this.#opening ??= this.#open().catch((error: unknown) => {
       this.#opening = undefined
@@ -176,42 +171,26 @@ export class RedisLines implements RedisEngine {
 
   async #open(): Promise<void> {
     await this.#caller.connected()
-    const reader = {
+    const listener = {
       news: (news: News) => this.#heard(news),
-      changed: (key: string) => this.#watches.ring(key),
+      changed: (key: string) => this.#observers.ring(key),
     }
     const news = new NewsChannel(this.#clock, {
-      message: (text) => readMessages(text, (K) => this.#names.userKey(K), reader),
+      message: (text) => readMessages(text, this.#names, listener),
       gap: () => this.#heard({ gap: true }),
     })
-    if (this.#wire.listen !== undefined) await news.open(this.#wire.listen, RESERVED + this.#client)
-    // Until now nobody has told us anything, and waiters had to look.
+    if (this.#wire.listen !== undefined) await news.open(this.#wire.listen, RESERVED + this.#engineId)
+    // Until now no message could arrive, and waiters were rechecked again and again.
     this.#news = news
-    // Closed meanwhile: nobody else would close it.
+    // The engine was closed meanwhile, when there was no channel to close yet.
     if (this.#closed) await news[Symbol.asyncDispose]()
   }
 
   #heard(news: News): void {
     if ('id' in news) this.#rechecks.forget(news.id)
-    else this.#watches.ringAll()
+    else this.#observers.ringAll()
     // A grant that the replicas have not confirmed is only a hint: the renewal that follows will have it confirmed.
     const unconfirmed = this.#confirmation !== undefined && 'id' in news && news.standing?.state === 'held'
     this.#listener?.(unconfirmed ? { key: news.key, id: news.id } : news)
-  }
-
-  async #warn(): Promise<void> {
-    if (!this.#warnings.heard) return
-    // Whoever cannot ask has nothing to warn of; the locks themselves will tell what is wrong.
-    const findings = await this.#diagnose({ thorough: false }).catch(() => [])
-    for (const finding of findings) if (finding.status !== 'ok') this.#warnings.tell(finding)
-  }
-
-  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly Finding[]> {
-    return serverFindings({
-      wire: this.#wire,
-      prefix: this.#names.serverKey(''),
-      replicas: this.#confirmation?.replicas ?? 0,
-      thorough,
-    })
   }
 }

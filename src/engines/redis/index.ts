@@ -1,21 +1,41 @@
 /**
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
- * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided), calls.ts
- * (how it is asked), engine.ts, rechecks.ts and letterbox.ts (how a waiter hears), wires/ (your client).
+ * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided),
+ * engine.ts, script-calls.ts (one script call for each batch), codec.ts (its arguments and its answer). How a waiter
+ * hears of its turn: engine.ts, engines/shared/news-channel.ts and recheck-timer.ts. Your client, and the way of a
+ * script to the server: clients/redis/, beginning with wire.ts and script-caller.ts.
  */
-
+import { openWire } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
-import type { RedisEngine } from './engine.ts'
-import { type CommonOptions, engineOn } from './setup.ts'
+import { checkPrefix } from '../../clients/redis/names.ts'
+import { parseUrl } from '../../clients/redis/url.ts'
+import type { RedisWire } from '../../clients/redis/wire.ts'
+import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { RedisEngine } from './engine.ts'
+import type { Durability } from './replica-confirmation.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
-export type { Durability } from './durability.ts'
 export type { RedisEngine } from './engine.ts'
-export { openRedis } from './open.ts'
-export type { CommonOptions } from './setup.ts'
+export type { Durability } from './replica-confirmation.ts'
 
-export interface RedisOptions extends CommonOptions {
+/** The options that do not depend on how the client was had. */
+export interface RedisEngineOptions {
+  /**
+   * What comes before every key: `lock:` unless given; may be ''. A program that takes `lock:order:42` by hand, with
+   * `SET ... NX PX`, and Holdfast with the key `order:42` exclude each other.
+   */
+  readonly prefix?: string
+  /**
+   * Have every grant and every renewal confirmed by replicas before it is believed: a fail-over to one of them does not
+   * lose it. One more round trip. Refused unless they are a majority; see the page on what it cannot promise.
+   */
+  readonly durability?: Durability
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+}
+
+export interface RedisOptions extends RedisEngineOptions {
   /** Your client: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. You connect it and close it. */
   readonly client: RedisClient
   /**
@@ -25,7 +45,35 @@ export interface RedisOptions extends CommonOptions {
   readonly subscriber?: RedisSubscriber
 }
 
+const DEFAULT_PREFIX = 'lock:'
+
 /** An engine on a Redis client of yours. For one by URL: `openRedis(url)`, or `connect(url)`. */
 export function redis(options: RedisOptions): RedisEngine {
   return engineOn((clock) => wireOf(options.client, clock, options.subscriber), options)
+}
+
+/**
+ * The engine behind a URL; see clients/redis/url.ts for what one looks like. It connects by itself, and closes its
+ * connections when it is closed.
+ */
+export async function openRedis(url: string, options: RedisEngineOptions = {}): Promise<RedisEngine> {
+  const target = parseUrl(url)
+  const wire = await openWire(target, options.clock ?? systemClock)
+  const inUrl: RedisEngineOptions = {
+    ...(target.prefix === undefined ? {} : { prefix: target.prefix }),
+    ...(target.replicas === undefined ? {} : { durability: { replicas: target.replicas } }),
+  }
+  try {
+    return engineOn(() => wire, { ...inUrl, ...options })
+  } catch (error) {
+    // Options that are refused leave nothing behind that goes on connecting.
+    await wire.close()
+    throw error
+  }
+}
+
+function engineOn(makeWire: (clock: Clock) => RedisWire, options: RedisEngineOptions): RedisEngine {
+  const { prefix = DEFAULT_PREFIX, clock = systemClock, durability } = options
+  checkPrefix(prefix)
+  return new RedisEngine({ wire: makeWire(clock), prefix, clock, engineId: systemChance.id(), durability })
 }

@@ -1,17 +1,19 @@
 /**
  * Grants that replicas have confirmed: a fail-over to one of those does not lose them.
  *
- * Redis replicates behind the caller's back. `WAIT` answers how many replicas have what was written before it on its
- * connection; so it goes out right behind the script, on the same connection, and says nothing if that was another one
- * by then. It is no consensus: who is promoted is decided by others, and a replica that restarts without persistence
- * forgets what it confirmed. It makes the loss of a lock in a fail-over unlikely, not impossible; tokens remain what a
- * resource should check. Fewer than a majority would not even do that, and are refused.
+ * Redis replicates after it has answered. `WAIT` answers how many replicas have what was written before it on its own
+ * connection. So it goes out right behind the script, and its answer counts only if both had the same connection.
+ *
+ * This is no consensus: Sentinel or an operator decides which replica is promoted, and a replica that restarts without
+ * persistence forgets what it confirmed. It makes the loss of a lock in a fail-over unlikely, not impossible. Tokens
+ * remain what a resource should check. Fewer replicas than a majority would not even do that, and are refused.
  */
 
 import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
 import { majority } from '../../clients/redis/server-findings.ts'
 import { ConnectionLost, type RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
+import { type Duration, parseDuration } from '../../core/duration.ts'
 import { EngineError } from '../../core/errors.ts'
 
 export interface Durability {
@@ -20,17 +22,17 @@ export interface Durability {
    */
   readonly replicas: number
   /**
-   * How long to wait for them (ms): 500 unless given. A grant that is not confirmed in time fails, and is asked for
+   * How long to wait for them: '500ms' unless given. A grant that is not confirmed in time fails, and is asked for
    * again.
    */
-  readonly timeoutMs?: number
+  readonly timeout?: Duration
 }
 
-const TIMEOUT_MS = 500
-/** How long a count of the replicas is believed. Somebody may add one. */
+const DEFAULT_TIMEOUT: Duration = '500ms'
+/** How long a count of the replicas is believed: an operator may add one. */
 const COUNTED_FOR_MS = 10_000
 
-export class Confirmation {
+export class ReplicaConfirmation {
   readonly replicas: number
   readonly #wire: RedisWire
   readonly #clock: Clock
@@ -40,11 +42,12 @@ export class Confirmation {
   #countedAt = Number.NEGATIVE_INFINITY
   #countedOn = -1
 
-  constructor(wire: RedisWire, clock: Clock, { replicas, timeoutMs = TIMEOUT_MS }: Durability) {
+  constructor(wire: RedisWire, clock: Clock, { replicas, timeout = DEFAULT_TIMEOUT }: Durability) {
     if (!Number.isInteger(replicas) || replicas < 1)
       throw new RangeError(`durability.replicas must be 1 or more; got ${replicas}`)
-    if (!Number.isInteger(timeoutMs) || timeoutMs < 1)
-      throw new RangeError(`durability.timeoutMs must be 1 or more; got ${timeoutMs}`)
+    // WAIT takes whole milliseconds, and 0 for ever.
+    const timeoutMs = Math.ceil(parseDuration(timeout, 'durability.timeout'))
+    if (timeoutMs < 1) throw new RangeError(`durability.timeout must be 1ms or more; got ${timeout}`)
     if (!wire.inOrder)
       throw new TypeError('durability needs one connection to one server: not a Cluster, a pool or valkey-glide')
     this.replicas = replicas
@@ -53,11 +56,11 @@ export class Confirmation {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Asks at once. Resolves when enough replicas have what was sent before; else rejects with an `EngineError`. */
-  asked(): Promise<void> {
+  /** Ask the replicas. Resolves when enough of them have what was sent before; else rejects with an `EngineError`. */
+  ask(): Promise<void> {
     const { connection } = this.#wire
     const stale = connection !== this.#countedOn || this.#clock.now() >= this.#countedAt + COUNTED_FOR_MS
-    // Before WAIT, behind which everything else on this connection has to wait.
+    // Sent before WAIT, because the server answers nothing else on this connection until WAIT is over.
     const counting = stale ? this.#count(connection) : undefined
     const waiting = this.#wire.send('WAIT', [String(this.replicas), String(this.#timeoutMs)])
     return this.#confirmed(connection, Promise.all([waiting, counting])).catch((error: unknown) => {
@@ -67,7 +70,7 @@ export class Confirmation {
 
   async #confirmed(connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
     const confirmed = Number((await answers)[0])
-    // Of another connection, WAIT knows no writes, and is content at once.
+    // WAIT knows only the writes of its own connection. On a new one it is satisfied at once, and says nothing.
     if (this.#wire.connection !== connection)
       throw new ConnectionLost('the connection ended before the replicas confirmed')
     if (confirmed >= this.replicas) return

@@ -1,7 +1,7 @@
 /**
- * What is asked of the server: each verb one script call for a whole batch. In Cluster one for each slot, all at once;
- * a slot whose answer is an error leaves the others' answers alone, except in `leave`, which has no word for it and is
- * repeated.
+ * What is asked of the server: each verb is one script call for a whole batch, and in Cluster one for each slot, all at
+ * once. If the call for one slot fails, only the items of that slot fail. Only `leave` fails as a whole, because its
+ * answer has no word for a failed item; the core repeats it.
  */
 
 import { codeOf } from '../../clients/redis/errors.ts'
@@ -9,38 +9,38 @@ import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
+import { EnterArguments, presences, renewArguments, type StandingReader, ttlArgument } from './codec.ts'
+import { type InspectedLine, inspectedLine } from './inspect.ts'
 import { counterKey, keyList } from './names.ts'
-import { departures, type Inspected, inspected, type Standings } from './replies.ts'
-import { Claims, renewArguments, stayOf } from './requests.ts'
 import { alone, enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 
-export type Departing = Pick<Place, 'key' | 'id'>
-type Item = Departing & { readonly ttlMs?: number }
+export type LeavingPlace = Pick<Place, 'key' | 'id'>
+type Item = LeavingPlace & { readonly ttlMs?: number }
 
-/** For scripts that are about a line and no entry. */
-const NOBODY = '-'
+/** In the place of an id, for scripts that are about a line and no entry. */
+const NO_ENTRY = '-'
 
-export interface CallsSetup {
+export interface ScriptCallsSetup {
   readonly caller: ScriptCaller
   readonly names: RedisNames
-  readonly standings: Standings
-  /** What scripts call us: the name of our channel. */
-  readonly client: string
+  readonly standings: StandingReader
+  /** What scripts call this engine object: its channel is named so. */
+  readonly engineId: string
 }
 
-export class Calls {
+export class ScriptCalls {
   readonly #caller: ScriptCaller
   readonly #names: RedisNames
-  readonly #standings: Standings
-  readonly #client: string
-  readonly #claims: Claims
+  readonly #standings: StandingReader
+  readonly #engineId: string
+  readonly #enterArguments: EnterArguments
 
-  constructor({ caller, names, standings, client }: CallsSetup) {
+  constructor({ caller, names, standings, engineId }: ScriptCallsSetup) {
     this.#caller = caller
     this.#names = names
     this.#standings = standings
-    this.#client = client
-    this.#claims = new Claims(client)
+    this.#engineId = engineId
+    this.#enterArguments = new EnterArguments(engineId)
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -61,7 +61,7 @@ export class Calls {
     })
   }
 
-  leave(places: readonly Departing[]): Promise<readonly boolean[]> {
+  leave(places: readonly LeavingPlace[]): Promise<readonly boolean[]> {
     if (this.#names.together) return this.#leave(places)
     return this.#inParts(places, {
       call: (some) => this.#leave(some).catch((error) => this.#leaveAlone(some, error)),
@@ -71,21 +71,22 @@ export class Calls {
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
     if (this.#names.refuses(key)) return false
-    return await this.#call(evict, [{ key, id: NOBODY }], [String(token), how], (reply) => Number(reply) === 1)
+    return await this.#call(evict, [{ key, id: NO_ENTRY }], [String(token), how], (reply) => Number(reply) === 1)
   }
 
-  async inspect(key: string, what: 'all' | 'count'): Promise<Inspected> {
+  async inspect(key: string, what: 'all' | 'count'): Promise<InspectedLine> {
     if (this.#names.refuses(key)) throw reservedKey(this.#names.serverKey(key))
-    return await this.#call(inspect, [{ key, id: NOBODY }], [what], (reply) =>
-      inspected(reply, this.#names.serverKey(key)),
+    return await this.#call(inspect, [{ key, id: NO_ENTRY }], [what], (reply) =>
+      inspectedLine(reply, this.#names.serverKey(key)),
     )
   }
 
-  /** Watch the lines of these keys, for so long; 0: no longer. Resolves with whether we were watching each. */
+  /** Watch the lines of these keys, for so long; 0: no longer. Resolves with whether each was watched before. */
   watch(keys: readonly string[], ttlMs: number): Promise<readonly boolean[]> {
-    const lines = keys.map((key) => ({ key, id: NOBODY }))
+    const lines = keys.map((key) => ({ key, id: NO_ENTRY }))
     return this.#inParts(lines, {
-      call: (some) => this.#call(watch, some, [this.#client, String(ttlMs)], (reply) => departures(reply, some.length)),
+      call: (some) =>
+        this.#call(watch, some, [this.#engineId, String(ttlMs)], (reply) => presences('watch', reply, some.length)),
       refused: ({ key }) => {
         throw reservedKey(this.#names.serverKey(key))
       },
@@ -93,7 +94,7 @@ export class Calls {
   }
 
   #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
-    const args = this.#claims.arguments(claims)
+    const args = this.#enterArguments.of(claims)
     if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
     return this.#call(enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
   }
@@ -104,8 +105,8 @@ export class Calls {
     return this.#call(renew, places, args, (reply) => this.#standings.renewed(reply, places))
   }
 
-  #leave(places: readonly Departing[]): Promise<readonly boolean[]> {
-    return this.#call(leave, places, [], (reply) => departures(reply, places.length))
+  #leave(places: readonly LeavingPlace[]): Promise<readonly boolean[]> {
+    return this.#call(leave, places, [], (reply) => presences('leave', reply, places.length))
   }
 
   // ---- while Cluster moves a slot: see lua/alone.lua ----
@@ -114,13 +115,13 @@ export class Calls {
     const refusal = refusalOfMoved(error)
     return await Promise.all(
       places.map(async (place): Promise<Standing> => {
-        const token = await this.#callAlone(place.key, place.id, stayOf(place))
+        const token = await this.#callAlone(place.key, place.id, ttlArgument(place))
         return token === '' ? failed(refusal) : { state: 'held', token: BigInt(token), heldForMs: place.ttlMs }
       }),
     )
   }
 
-  async #leaveAlone(places: readonly Departing[], error: unknown): Promise<readonly boolean[]> {
+  async #leaveAlone(places: readonly LeavingPlace[], error: unknown): Promise<readonly boolean[]> {
     const refusal = refusalOfMoved(error)
     const tokens = await Promise.all(places.map(({ key, id }) => this.#callAlone(key, id, '')))
     if (tokens.includes('')) throw refusal
@@ -144,11 +145,11 @@ export class Calls {
     const words = counter === undefined ? ['', '0'] : ['', '1', counter]
     const list = keyList(this.#names, items, words)
     words.push(list, idsOf(items), String(items.length), ...args)
-    // A lease that is soon over is not helped by what comes too late.
+    // Of a short ttl, only a third is spent on waiting for a connection: a grant that comes later is of no use.
     return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
   }
 
-  /** One call for each slot, none for keys that are refused. */
+  /** One call for each slot, and none for keys that are refused. */
   async #inParts<One extends Item, Answer>(
     items: readonly One[],
     { call, refused, failed }: Parts<One, Answer>,
@@ -194,8 +195,8 @@ function failed(error: EngineError): Standing {
 }
 
 /**
- * What clients give up with while a slot is being moved. They try both servers by turns, so it is by chance which of
- * them has the last word.
+ * The codes of the errors that clients give up with while a slot is being moved. A client tries the old and the new
+ * server by turns, and passes on the last error, of the one or of the other.
  */
 const MOVING: ReadonlySet<string | undefined> = new Set(['TRYAGAIN', 'ASK', 'MOVED'])
 

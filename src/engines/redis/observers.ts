@@ -1,21 +1,22 @@
 /**
- * Observers: who wants to hear that a line may have changed, without standing in it.
+ * Observers: listeners that are called when a line may have changed, without having an entry in it.
  *
- * The server keeps for each line who watches it, for a while, and tells them through their letterbox (lua/watch.lua);
- * so we say again and again that we do. What is missed meanwhile is made good by a ring too many: after a gap, and
- * whenever the server had forgotten us. Without a letterbox, everybody is rung now and then.
+ * The server remembers for a while which engine objects watch a line, and sends them a message when it changes
+ * (lua/watch.lua). So this process registers again and again. Where a message may have been missed (after a gap of the
+ * channel, or when the server had forgotten the registration), listeners are called once too often rather than once too
+ * rarely. Where no messages can arrive, all listeners are called now and then.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 
-/** For how long the server remembers us. We say it again three times as often. */
+/** For how long the server remembers a registration. It is repeated three times as often. */
 const WATCH_MS = 30_000
-/** How often observers are rung where nobody tells us anything. */
+/** How often listeners are called where no messages can arrive. */
 const POLL_MS = 500
 
-/** Tell the server that we watch these keys for so long, 0: no longer. Resolves with whether it knew, for each. */
+/** Register for these keys, for so long; 0: no longer. Resolves with whether each was registered before. */
 type Register = (keys: readonly string[], ttlMs: number) => Promise<readonly boolean[]>
 
-export class Watches {
+export class Observers {
   readonly #clock: Clock
   readonly #register: Register
   readonly #deaf: boolean
@@ -29,7 +30,7 @@ export class Watches {
   }
 
   async add(key: string, listener: () => void): Promise<AsyncDisposable> {
-    // A function of our own: whoever watches twice with one listener watches twice.
+    // A function of its own for each call: a user who watches twice with one listener watches twice.
     const ring = (): void => listener()
     const listeners = this.#listeners.get(key) ?? new Set()
     this.#listeners.set(key, listeners.add(ring))
@@ -43,7 +44,7 @@ export class Watches {
     return {
       [Symbol.asyncDispose]: async () => {
         if (!this.#forget(key, ring) || this.#deaf) return
-        // If it fails, we are forgotten in a while.
+        // If it fails, the server forgets the registration in a while.
         await this.#register([key], 0).catch(() => undefined)
       },
     }
@@ -64,7 +65,7 @@ export class Watches {
     this.#listeners.clear()
   }
 
-  /** Answers whether nobody watches that key any more. */
+  /** Answers whether that was the last listener for the key. */
   #forget(key: string, ring: () => void): boolean {
     const listeners = this.#listeners.get(key)
     if (!listeners?.delete(ring) || listeners.size > 0) return false
@@ -83,7 +84,7 @@ export class Watches {
 
   async #again(): Promise<void> {
     const keys = [...this.#listeners.keys()]
-    // What fails is tried again at the next time.
+    // What fails is tried again the next time.
     const known = await this.#register(keys, WATCH_MS).catch(() => [])
     for (const [index, key] of keys.entries()) if (known[index] === false) this.ring(key)
   }

@@ -1,0 +1,253 @@
+/**
+ * What the scripts are given, and what they answer, in the words of the contract: the arguments of `enter` and `renew`,
+ * the answers to them and to `leave`, and the messages that scripts publish. The letters of answers are explained in
+ * lua/place.lua.
+ */
+import { ENGINE } from '../../clients/redis/errors.ts'
+import type { RedisNames } from '../../clients/redis/names.ts'
+import type { Claim, News, Place, Standing } from '../../core/engine.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Recheck } from '../shared/recheck-timer.ts'
+import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
+import { unusable } from './errors.ts'
+
+/** As in lua/enter.lua. */
+export const LINE_BOUND = 10_000
+
+// ---- arguments ----
+//
+// The arguments that follow those of lua/keys.lua. What many items have in common is said once: claims of one ttl,
+// weight, limit and holder are of one class, and the usual batch has one class.
+
+/** The numbers of classes are characters, from '!' (1) to '~' (94). */
+const MOST_CLASSES = 94
+const CLASS_ONE = 33
+
+/** What claims of one class have in common. */
+type ClaimClass = Pick<Claim, 'ttlMs' | 'wait' | 'weight' | 'limit' | 'holder'>
+
+/** Makes the arguments of lua/enter.lua. */
+export class EnterArguments {
+  readonly #engineId: string
+  /** The class of the last batch that had only one, and its arguments: the next batch usually has the same. */
+  #last: { readonly common: ClaimClass; readonly args: readonly string[] } | undefined
+
+  constructor(engineId: string) {
+    this.#engineId = engineId
+  }
+
+  /** Undefined: these claims have too many classes for one call; make it two. */
+  of(claims: readonly Claim[]): readonly string[] | undefined {
+    const known = this.#last
+    if (known !== undefined && claims.every((claim) => sameClass(claim, known.common))) return known.args
+    const args = inClasses(claims, sameClass, (some, { ttlMs, wait, weight, limit, holder }) => {
+      some.push(String(ttlMs), `${wait ? 'w' : 't'} a ${weight} ${limit} ${ttlMs} ${this.#engineId} ${holder}`)
+    })
+    if (args?.[0] === '') {
+      const { ttlMs, wait, weight, limit, holder } = claims[0] as Claim
+      this.#last = { common: { ttlMs, wait, weight, limit, holder }, args }
+    }
+    return args
+  }
+}
+
+/** The arguments of lua/renew.lua. Undefined: these places have too many classes for one call. */
+export function renewArguments(places: readonly Place[]): readonly string[] | undefined {
+  return inClasses(places, sameTtl, (args, place) => args.push(ttlArgument(place)))
+}
+
+/** For how long a place is renewed, as the scripts read it: with a + if it is to outlive this process. */
+export function ttlArgument({ ttlMs, outlives }: Place): string {
+  return outlives === true ? `+${ttlMs}` : String(ttlMs)
+}
+
+function sameClass(a: ClaimClass, b: ClaimClass): boolean {
+  return (
+    a.ttlMs === b.ttlMs && a.wait === b.wait && a.weight === b.weight && a.limit === b.limit && a.holder === b.holder
+  )
+}
+
+function sameTtl(a: Place, b: Place): boolean {
+  return a.ttlMs === b.ttlMs && a.outlives === b.outlives
+}
+
+/** Which item is of which class ('' if there is only one), and then each class. */
+function inClasses<Item>(
+  items: readonly Item[],
+  same: (a: Item, b: Item) => boolean,
+  describe: (args: string[], item: Item) => void,
+): string[] | undefined {
+  const [first] = items as readonly [Item]
+  if (items.every((item) => same(item, first))) {
+    const args = ['']
+    describe(args, first)
+    return args
+  }
+  const classes = [first]
+  let classOf = ''
+  for (const item of items) {
+    let found = classes.findIndex((known) => same(item, known))
+    if (found < 0) found = classes.push(item) - 1
+    if (found >= MOST_CLASSES) return undefined
+    classOf += String.fromCharCode(CLASS_ONE + found)
+  }
+  const args = [classOf]
+  for (const item of classes) describe(args, item)
+  return args
+}
+
+// ---- answers ----
+
+/** Is told what the answers say beside the standings. */
+export interface StandingListener {
+  /** An entry waits. */
+  waiting(recheck: Recheck): void
+  /** An entry does not wait, or not any more. */
+  notWaiting(id: string): void
+  /** At a server key is a string of a stranger that never expires. */
+  endless(error: EngineError): void
+}
+
+/** Reads the answers to `enter` and `renew`. */
+export class StandingReader {
+  readonly #names: RedisNames
+  readonly #listener: StandingListener
+
+  constructor(names: RedisNames, listener: StandingListener) {
+    this.#names = names
+    this.#listener = listener
+  }
+
+  entered(reply: unknown, claims: readonly Claim[]): Standing[] {
+    if (Array.isArray(reply)) {
+      const extras = new Extras('enter', reply, 2)
+      return this.#read(String(reply[1]), extras, claims, Number(reply[0]))
+    }
+    const firstToken = Number(reply)
+    const standings: Standing[] = []
+    for (const { id, ttlMs } of claims) {
+      this.#listener.notWaiting(id)
+      standings.push(held('enter', firstToken + standings.length, ttlMs))
+    }
+    return standings
+  }
+
+  renewed(reply: unknown, places: readonly Place[]): Standing[] {
+    const [codes] = reply as readonly unknown[]
+    return this.#read(String(codes), new Extras('renew', reply, 1), places, 0)
+  }
+
+  #read(codes: string, extras: Extras, items: readonly Place[], firstToken: number): Standing[] {
+    const { call } = extras
+    checkCount(call, codes, items.length)
+    return items.map((item, index): Standing => {
+      const code = codes[index]
+      if (isWaiting(code)) {
+        const ahead = extras.next()
+        return waitingStanding(code, item, ahead, Number(extras.next()), this.#listener.waiting)
+      }
+      this.#listener.notWaiting(item.id)
+      if (code === 'h') return held(call, firstToken + index, item.ttlMs)
+      if (code === 'H') return held(call, Number(extras.next()), item.ttlMs)
+      if (code === 'x') return { state: 'failed', error: this.#unusable(item.key, extras.next(), extras.next()) }
+      const settled = settledStanding(code, item.key, () => extras.next(), LINE_BOUND)
+      if (settled === undefined) throw unexpected(call, `has the unknown letter ${JSON.stringify(code)}`)
+      return settled
+    })
+  }
+
+  #unusable(key: string, kind: string, detail: string): EngineError {
+    const error = unusable(this.#names.serverKey(key), kind, detail)
+    if (kind === 'forever') this.#listener.endless(error)
+    return error
+  }
+}
+
+/** A token is a time in microseconds: a number has it exactly for another two centuries. */
+function held(call: string, token: number, heldForMs: number): Standing {
+  if (!Number.isSafeInteger(token)) throw unexpected(call, `has the token ${token}`)
+  return { state: 'held', token: BigInt(token), heldForMs }
+}
+
+/** What follows the letters in an answer, taken one by one. */
+class Extras {
+  readonly call: string
+  readonly #reply: readonly unknown[]
+  #at: number
+
+  constructor(call: string, reply: unknown, from: number) {
+    this.call = call
+    this.#reply = reply as readonly unknown[]
+    this.#at = from
+  }
+
+  next(): string {
+    const length = this.#reply.length
+    if (this.#at >= length) throw unexpected(this.call, `ends after ${length} entries, though its letters ask for more`)
+    this.#at += 1
+    return String(this.#reply[this.#at - 1])
+  }
+}
+
+/** The answer of `call` (`leave`, `watch`): for each item, whether it was there. */
+export function presences(call: string, reply: unknown, count: number): boolean[] {
+  const codes = String(reply)
+  checkCount(call, codes, count)
+  const were: boolean[] = []
+  for (let at = 0; at < count; at += 1) were.push(codes[at] === '1')
+  return were
+}
+
+function checkCount(call: string, codes: string, count: number): void {
+  if (codes.length === count) return
+  throw unexpected(call, `has ${codes.length} letters instead of ${count}: ${JSON.stringify(codes)}`)
+}
+
+/**
+ * The answer is none of our scripts: a proxy has changed it, or another script has our name. What was done is not
+ * known.
+ */
+function unexpected(call: string, what: string): EngineError {
+  return new EngineError(ENGINE, `${call}: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
+}
+
+// ---- messages ----
+//
+// What the scripts send to the channel of an engine: which waiter holds now, which entry was evicted, and which line an
+// observer should look at. Messages are separated by NUL; each is
+//
+//     <id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>
+//     ! - 0 <server key>
+//
+// Any client of the server may publish to the channel: a message that is none of these is ignored.
+
+const TOKEN_AND_MS = /^\d+ \d+$/
+
+/** Is told what messages say. */
+export interface MessageListener {
+  news(news: News): void
+  /** A line that an observer watches may have changed. */
+  changed(key: string): void
+}
+
+export function readMessages(text: string, names: RedisNames, listener: MessageListener): void {
+  if (text.includes('\0')) for (const message of text.split('\0')) readMessage(message, names, listener)
+  else readMessage(text, names, listener)
+}
+
+/** By hand, and not by a regular expression, because a waiter waits for just this. */
+function readMessage(message: string, names: RedisNames, listener: MessageListener): void {
+  const afterId = message.indexOf(' ')
+  const afterToken = message.indexOf(' ', afterId + 1)
+  const afterMs = message.indexOf(' ', afterToken + 1)
+  if (afterId < 1 || afterToken < 0 || afterMs < 0) return
+  const id = message.slice(0, afterId)
+  const token = message.slice(afterId + 1, afterToken)
+  const key = names.userKey(message.slice(afterMs + 1))
+  if (id === '!') listener.changed(key)
+  else if (token === '-') listener.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
+  else if (TOKEN_AND_MS.test(message.slice(afterId + 1, afterMs))) {
+    const heldForMs = Number(message.slice(afterToken + 1, afterMs))
+    listener.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
+  }
+}
