@@ -1,13 +1,14 @@
--- Renew or leave an entry that holds alone, knowing only K.
+-- Renew or leave an entry that holds alone, knowing only the server key.
 --
--- KEYS  1              K
+-- KEYS  1              the server key
 -- ARGV  1              its id
 --       2              its ttl (ms); '' to leave
--- Answer               its token, if that was done; '' if it cannot be said, or done, without the other keys of the line
+-- Answer               its token, if that was done; '' if it cannot be done, or not be known, without the other keys
+--                      of the line
 --
 -- While Cluster moves a slot, scripts with several keys are refused until all of them are on one server, and keys that
--- do not exist are on none. A script with one key is served all the time: so whoever holds alone is not hurt by the
--- move, however long it takes. Only if others wait does it have to be over before one can leave.
+-- do not exist are on none. A script with one key is served all the time. So an entry that holds alone is not hurt by
+-- the move, however long it takes. Only if others wait does the move have to be over before the holder can leave.
 local value = redis.call('GET', KEYS[1])
 local form, id, token, flag, ttl = string.match(value or '', '^hf1([:+])([^:]*):(%d+) (%a) %d+ %d+ (%d+) ')
 if id ~= ARGV[1] then return '' end

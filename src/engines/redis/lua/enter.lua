@@ -2,10 +2,13 @@
 --
 -- KEYS  1              the counter that tokens come from; then as in keys.lua
 -- ARGV  1..3           as in keys.lua
---       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and so on; else nothing
---       ..             for each class: its ttl (ms); 'w' if it waits, 't' if it only tries, and the record from the flag on
--- Answer               the first token, as a number, if all hold and are new: each has the token of the one before it plus 1. Else
---                      {first token, codes, extras...}; codes has one letter for each claim: h holds, new; the others as in place.lua
+--       4              which class each claim is of, if there are several: '!' for the first, '"' for the second, and
+--                      so on; else nothing
+--       ..             for each class: its ttl (ms); then 'w' if it waits, 't' if it only tries, and the record (see
+--                      line.lua) from the flag on
+-- Answer               the first token, as a number, if all hold and are new: each has the token of the one before it
+--                      plus 1. Else {first token, codes, extras...}; codes has one letter for each claim: h holds, new;
+--                      the others as in place.lua
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
 --
@@ -15,7 +18,8 @@ local call = redis.call
 local time = call('TIME')
 local first_token = time[1] .. string.format('%06d', time[2])
 local base, more = tonumber(first_token), ARGV[3] - 1
-local previous = tonumber(call('SET', KEYS[1], more == 0 and first_token or string.format('%.0f', base + more), 'GET') or 0)
+local last_token = more == 0 and first_token or string.format('%.0f', base + more)
+local previous = tonumber(call('SET', KEYS[1], last_token, 'GET') or 0)
 if previous and previous >= base then
   base = previous + 1
   first_token = string.format('%.0f', base)
@@ -25,19 +29,17 @@ end
 local slow
 if more == 0 then
   -- The least that can be done for one claim: nothing below is needed.
-  local K, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'
-  if K == '' then K, entries = KEYS[2], KEYS[3] end
-  if call('EXISTS', entries) == 0
-    and call('SET', K, 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2), 'NX', 'PX', ARGV[5]) then
-    return base
-  end
+  local server_key, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'
+  if server_key == '' then server_key, entries = KEYS[2], KEYS[3] end
+  local value = 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2)
+  if call('EXISTS', entries) == 0 and call('SET', server_key, value, 'NX', 'PX', ARGV[5]) then return base end
   slow = {1}
 end
 
 --#include keys
 local class_of = ARGV[4] ~= '' and ARGV[4]
 
--- Where in ARGV the class of a claim is.
+-- Where in ARGV the class of the i-th claim is.
 local function class_at(i)
   return class_of and 2 * (string.byte(class_of, i) - 33) + 5 or 5
 end
@@ -52,7 +54,7 @@ if not slow then
       ttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)
     end
     local value = 'hf1:' .. ids[i] .. ':' .. digits(base + i - 1) .. record
-    if lined and call('EXISTS', entries[i]) > 0 or not call('SET', Ks[i], value, 'NX', 'PX', ttl) then
+    if lined and call('EXISTS', entries[i]) > 0 or not call('SET', server_keys[i], value, 'NX', 'PX', ttl) then
       slow = slow or {}
       slow[#slow + 1] = i
     end
@@ -67,32 +69,33 @@ for i = 1, count do codes[i] = 'h' end
 --#include line
 --#include place
 
+-- The i-th claim, whose line was not simply empty.
 local function enter(i, line, id, ttl, class)
   local waits, record = string.sub(class, 1, 1) == 'w', string.sub(class, 2)
   local weight, limit = string.match(record, '^ %a (%d+) (%d+)')
   weight, limit = tonumber(weight), tonumber(limit)
-  if line.sole == id or line.exists and find(line, id) then return renew(line, i, id, ttl) end
+  if line.sole_id == id or line.has_hash and find(line, id) then return renew(line, i, id, ttl) end
   if line.fault then return answer(i, 'x', line.fault, line.detail) end
 
-  local size = line.count + line.waiting + (line.stranger and 1 or 0)
-  local holds = line.waiting == 0 and admits(line, weight, limit)
+  local size = line.held_count + line.waiting_count + (line.stranger and 1 or 0)
+  local holds = line.waiting_count == 0 and admits(line, weight, limit)
   if not holds and not waits then return answer(i, 'b', size) end
   if size >= 10000 then return answer(i, 'f') end
 
   local token = digits(base + i - 1)
   local entry = parse(token .. record)
   entry.expiry = now + ttl
-  if holds and line.count == 0 then return hold_alone(line, id, entry) end
+  if holds and line.held_count == 0 then return make_sole(line, id, entry) end
   if holds then
     spread(line)
     hold(line, weight, limit)
     store(line, id, entry, '@' .. id, now)
-    line.changed, line.reach = true, math.max(line.reach, entry.expiry)
+    line.rewrite_sums, line.latest_expiry = true, math.max(line.latest_expiry, entry.expiry)
   else
     store(line, id, entry)
     call('ZADD', line.queue, token, id)
-    line.bare, line.stirred = line.bare or line.waiting == 0, true
-    line.waiting = line.waiting + 1
+    line.lacks_expiry, line.tell_watchers = line.lacks_expiry or line.waiting_count == 0, true
+    line.waiting_count = line.waiting_count + 1
     answer_waiting(line, i, id, size)
   end
 end

@@ -1,25 +1,30 @@
--- Entries, letters, and sums: what line.lua is written in. Included before it; not a script of its own.
+-- Entries, messages, and sums: what line.lua is written in. Included before it; not a script of its own.
 --
 -- Declared before: call, now (ms).
 local UNBOUND = math.huge
 
--- What is told to whom: by client, a list of "<id> <token, or - if it was evicted> <for how long it is held (ms)> <K>".
--- To a client that watches: "! - 0 <K>".
-local letters = {}
+-- What is published when the script ends: by the id of an engine, a list of texts. To the engine of an entry:
+-- "<id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>"; to one that watches:
+-- "! - 0 <server key>".
+local messages = {}
 
--- Nil: it is none.
+-- A record as a table; nil if the text is no record.
 local function parse(record)
-  local token, flag, weight, limit, ttl, who, holder = string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  local token, flag, weight, limit, ttl, engine_id, holder =
+    string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) (%S*) (.*)$')
   return token and {
-    token = token, flag = flag, weight = tonumber(weight), limit = tonumber(limit), ttl = tonumber(ttl), client = who, holder = holder,
+    token = token, flag = flag, weight = tonumber(weight), limit = tonumber(limit), ttl = tonumber(ttl),
+    engine_id = engine_id, holder = holder,
   }
 end
 
 local function unparse(entry)
-  return table.concat({entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, entry.client, entry.holder}, ' ')
+  return table.concat(
+    {entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, entry.engine_id, entry.holder}, ' '
+  )
 end
 
--- An entry as it is in the hash.
+-- The value of an entry in the hash, as a table: its record and its expiry.
 local function parse_value(value)
   local expiry, record = string.match(value, '^(%d+) (.*)$')
   local entry = parse(record)
@@ -27,45 +32,49 @@ local function parse_value(value)
   return entry
 end
 
+-- Write an entry to the hash. What follows `entry` are further fields of the hash and their values.
 local function store(line, id, entry, ...)
   local expiry = digits(entry.expiry)
   call('HSET', line.entries, id, expiry .. ' ' .. unparse(entry), ...)
   call('ZADD', line.expiries, expiry, id)
-  line.exists, line.found = true, nil
-  line.longest = math.max(line.longest, entry.expiry - now)
-  -- Where nobody was, the sorted sets are new, and do not expire yet.
-  if line.waiting == 0 and not line.several then line.bare = true end
+  line.has_hash, line.cached_id = true, nil
+  line.longest_life = math.max(line.longest_life, entry.expiry - now)
+  -- If the hash had no entries before, the sorted sets are new, and do not expire yet.
+  if line.waiting_count == 0 and not line.shared then line.lacks_expiry = true end
 end
 
-local function write_to(who, text)
-  local letter = letters[who] or {}
-  letters[who], letter[#letter + 1] = letter, text
+local function add_message(engine_id, text)
+  local texts = messages[engine_id] or {}
+  messages[engine_id], texts[#texts + 1] = texts, text
 end
 
+-- Tell the engine of an entry that it holds, or, with the token '-', that it was evicted.
 local function tell(line, id, entry, token)
-  write_to(entry.client, id .. ' ' .. token .. ' ' .. string.format('%.0f', entry.expiry - now) .. ' ' .. line.K)
+  local held_for = string.format('%.0f', entry.expiry - now)
+  add_message(entry.engine_id, id .. ' ' .. token .. ' ' .. held_for .. ' ' .. line.server_key)
 end
 
 -- ---- what is held: how many, their weight, and the smallest of their limits ----
 
 local function hold(line, weight, limit)
-  local held = line.limits[limit] or {0, 0}
-  line.limits[limit] = held
+  local held = line.held_by_limit[limit] or {0, 0}
+  line.held_by_limit[limit] = held
   held[1], held[2] = held[1] + 1, held[2] + weight
-  line.count, line.weight, line.stirred = line.count + 1, line.weight + weight, true
-  if limit < line.limit then line.limit = limit end
+  line.held_count, line.held_weight, line.tell_watchers = line.held_count + 1, line.held_weight + weight, true
+  if limit < line.held_limit then line.held_limit = limit end
 end
 
 local function unhold(line, weight, limit)
-  local held = line.limits[limit]
-  line.count, line.weight, line.stirred = line.count - 1, line.weight - weight, true
+  local held = line.held_by_limit[limit]
+  line.held_count, line.held_weight, line.tell_watchers = line.held_count - 1, line.held_weight - weight, true
   held[1], held[2] = held[1] - 1, held[2] - weight
   if held[1] > 0 then return end
-  line.limits[limit] = nil
-  line.limit = UNBOUND
-  for other in pairs(line.limits) do line.limit = math.min(line.limit, other) end
+  line.held_by_limit[limit] = nil
+  line.held_limit = UNBOUND
+  for other in pairs(line.held_by_limit) do line.held_limit = math.min(line.held_limit, other) end
 end
 
+-- Whether one more entry could hold.
 local function admits(line, weight, limit)
-  return not line.stranger and line.weight + weight <= math.min(line.limit, limit)
+  return not line.stranger and line.held_weight + weight <= math.min(line.held_limit, limit)
 end

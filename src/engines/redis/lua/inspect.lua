@@ -1,10 +1,11 @@
--- Who is in a line. Those who have expired are dropped first, and whoever can hold because of that does.
+-- Which entries are in a line. Expired ones are dropped first, and the waiters that can hold because of that do.
 --
 -- KEYS                 as in keys.lua
 -- ARGV  1..3           as in keys.lua, for one line
 --       4              'all', or 'count': only how many hold and wait
--- Answer               {now (ms), fault or '', detail or '', how many hold, how many wait, and then for each entry, in no order:
---                      id, record, in how long it expires (ms), for how long it has been holding (ms), or '' if it waits}
+-- Answer               {now (ms), fault or '', detail or '', how many hold, how many wait, and then for each entry, in
+--                      no order: id, record, in how long it expires (ms), for how long it has been holding (ms), or ''
+--                      if it waits}
 --                      A stranger has the id '' and no record. Faults are as in place.lua.
 local call = redis.call
 --#include keys
@@ -15,7 +16,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local line = open(1)
 finish()
-local reply = {now, line.fault or '', line.detail or '', line.count + (line.stranger and 1 or 0), line.waiting}
+local holders = line.held_count + (line.stranger and 1 or 0)
+local reply = {now, line.fault or '', line.detail or '', holders, line.waiting_count}
 if ARGV[4] == 'count' then return reply end
 
 local function add(id, record, expiry, since)
@@ -24,8 +26,11 @@ local function add(id, record, expiry, since)
 end
 
 if line.stranger then add('', '', now + line.stranger, now) end
-if line.sole then add(line.sole, unparse(line.entry), line.entry.expiry, math.min(math.floor(line.entry.token / 1000), now)) end
-if line.exists then
+if line.sole_id then
+  local entry = line.sole_entry
+  add(line.sole_id, unparse(entry), entry.expiry, math.min(math.floor(entry.token / 1000), now))
+end
+if line.has_hash then
   local fields = call('HGETALL', line.entries)
   local since = {}
   for i = 1, #fields, 2 do

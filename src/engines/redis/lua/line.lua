@@ -1,107 +1,148 @@
 -- The line, as Redis keeps it; not a script of its own. Included after keys.lua and entry.lua, below a script's first
 -- lines.
 --
--- What is stored for the lock K (a key with the user's prefix):
+-- What is stored for a lock:
 --
---   K            "hf1:<id>:<record>"  one entry holds, and nothing else is stored
+--   server key   the user's key behind the prefix. Its value is
+--                "hf1:<id>:<record>"  one entry holds, and nothing else is stored
 --                "hf1+<id>:<record>"  one entry holds, and there is more below: others wait, or watch
 --                "hf1:line"           several hold; they are below, too
---                anything else        a stranger holds: somebody who takes this key with SET NX PX
---   its expiry   that of the holder, or the latest of those who hold, so that a stranger can take it when they are dead
+--                anything else        a stranger holds: a program that takes this key with SET NX PX
+--   its expiry   that of the holder, or the latest of the holders, so that a stranger can take it when they are dead
 --
---   entries      hash:  <id>  -> "<expiry ms> <record>" of everybody but the one at K
+--   entries      hash:  <id>  -> "<expiry ms> <record>" of each entry but the one at the server key
 --                       @<id> -> since when it holds (ms); absent: it waits
---                       #     -> "<until when these keys live (ms)>", and " <limit>:<count>:<weight>" for each limit of those with an @
---                       !     -> who watches: "<client> <until when (ms)>", and so on
---   queue        zset:  token -> id of those who wait: the order of the line
---   expiries     zset:  expiry (ms) -> id of everybody in entries
+--                       #     -> "<until when these keys live (ms)>", and then the sums of what holds with an @:
+--                                " <limit>:<count>:<weight>" for each limit
+--                       !     -> which engines watch: "<engine id> <until when (ms)>", and so on
+--   queue        zset:  token -> id of each waiter: the order of the line
+--   expiries     zset:  expiry (ms) -> id of each entry in entries
 --
---   record       "<token> <flag> <weight> <limit> <ttl ms> <client> <holder>"
---   flag         a: alive. o: alive, and to outlive its owner. e: evicted, its renewals are refused. x: evicted and out of the line, remembered until it would have expired
+--   record       "<token> <flag> <weight> <limit> <ttl ms> <engine id> <holder>"
+--   flag         a: alive. o: alive, and to outlive its owner. e: evicted, its renewals are refused. x: evicted and out
+--                of the line, remembered until it would have expired
 --
--- One who holds is at K wherever possible: so it is renewed by one PEXPIRE, however many wait, and followed by one SET.
--- Expiry is judged by the server's clock, entry by entry. An entry that holds is gone when K is no longer ours:
--- somebody deleted or replaced it, and may have let others in. A line is opened once for each call, changed, and
--- closed; all keys expire by themselves.
+-- An entry that holds alone is at the server key wherever possible: so it is renewed by one PEXPIRE, however many wait,
+-- and followed by one SET. Expiry is judged by the server's clock, entry by entry. An entry that holds is gone when the
+-- server key is no longer ours: another program has deleted or replaced it, and may have let others in. All keys expire
+-- by themselves.
+--
+-- A line is opened once for each call, changed, and closed. Meanwhile it is a table with these fields:
+--
+--   server_key, entries, queue, expiries    the names of its keys
+--
+--   what holds
+--     held_count, held_weight   how many entries hold, and their weight
+--     held_limit                the smallest of their limits; UNBOUND if none holds
+--     held_by_limit             by limit: {how many of them have it, their weight}
+--     sole_id, sole_entry       the one that holds alone, at the server key: its id, and its record as a table
+--     still_in_hash             the sole one was a waiter until now, and has not been taken out of the hash yet
+--     plus_form                 when the line was opened, the value at the server key began with "hf1+"
+--     shared                    several hold: "hf1:line" is at the server key
+--     latest_expiry             of those that hold together, as far as this call has written them (ms); 0 if none
+--     keep_expiry               the server key already expires after holders that this call does not look at
+--     stranger                  a stranger holds: in how long its key expires (ms), 0 or less if that is not known
+--     fault, detail             why the line cannot be used, as in place.lua
+--
+--   what waits, and watches
+--     waiting_count             how many wait
+--     first_waiter              the id of the first one, once it was looked for
+--     watchers                  by the id of an engine that watches: until when (ms); nil if none watches
+--
+--   what is in the hash
+--     has_hash                  there is something beside the server key
+--     kept_until                when the keys beside it expire (ms); 0 if they are new
+--     longest_life              of the entries and watchers that this call has written (ms)
+--     cached_id                 the entry that was read when the line was opened, while that is still true;
+--     cached_value, cached_since     its value in the hash, and since when it holds
+--
+--   what is left to do when it is closed
+--     rewrite_lock              write the value at the server key, or delete it
+--     rewrite_sums              write the field #
+--     watchers_changed          write the field !
+--     tell_watchers             holders or waiters have changed: send a message to each engine that watches
+--     lacks_expiry              a sorted set is new, and has no expiry yet
 --
 -- Declared before: now (ms), and what is in keys.lua and entry.lua.
 local MARK = 'hf1:line'
 
 local lines = {}
 
--- ---- who holds alone ----
+-- ---- an entry that holds alone ----
 
--- `lifted`: it comes from the hash, where it still is.
-local function hold_alone(line, id, entry, lifted)
+local function make_sole(line, id, entry, still_in_hash)
   hold(line, entry.weight, entry.limit)
-  line.sole, line.entry, line.rewrite, line.lifted, line.several = id, entry, true, lifted, false
+  line.sole_id, line.sole_entry, line.still_in_hash = id, entry, still_in_hash
+  line.rewrite_lock, line.shared = true, false
 end
 
-local function unlift(line)
-  if not line.lifted then return end
-  call('HDEL', line.entries, line.sole)
-  call('ZREM', line.expiries, line.sole)
-  line.lifted = false
+local function remove_from_hash(line)
+  if not line.still_in_hash then return end
+  call('HDEL', line.entries, line.sole_id)
+  call('ZREM', line.expiries, line.sole_id)
+  line.still_in_hash = false
 end
 
-local function unhold_alone(line)
-  unlift(line)
-  unhold(line, line.entry.weight, line.entry.limit)
-  line.sole, line.rewrite = nil, true
+local function release_sole(line)
+  remove_from_hash(line)
+  unhold(line, line.sole_entry.weight, line.sole_entry.limit)
+  line.sole_id, line.rewrite_lock = nil, true
 end
 
--- A second one holds with the one at K, which therefore moves to the hash.
+-- A second entry is about to hold, too: the one at the server key moves to the hash.
 local function spread(line)
-  local id, entry = line.sole, line.entry
+  local id, entry = line.sole_id, line.sole_entry
   if not id then return end
-  store(line, id, entry, '@' .. id, line.lifted and now or math.min(math.floor(entry.token / 1000), now))
-  line.sole, line.lifted, line.several, line.reach, line.changed, line.kept = nil, false, true, entry.expiry, true, false
+  store(line, id, entry, '@' .. id, line.still_in_hash and now or math.min(math.floor(entry.token / 1000), now))
+  line.sole_id, line.still_in_hash, line.shared = nil, false, true
+  line.latest_expiry, line.rewrite_sums, line.keep_expiry = entry.expiry, true, false
 end
 
 -- ---- coming and going ----
 
--- Its value in the hash, and since when it holds.
+-- The value of an entry in the hash, and since when it holds; nothing where it is not there.
 local function find(line, id)
-  if line.found == id then return line.value, line.since end
+  if line.cached_id == id then return line.cached_value, line.cached_since end
   return unpack(call('HMGET', line.entries, id, '@' .. id))
 end
 
--- Take an entry out of the hash. Whoever calls it settles the line afterwards.
+-- Take an entry out of the hash. The caller settles the line afterwards.
 local function drop(line, id)
   local value, since = find(line, id)
   local entry = value and parse_value(value)
-  line.changed, line.stirred, line.found, line.first = true, true, nil, nil
+  line.rewrite_sums, line.tell_watchers, line.cached_id, line.first_waiter = true, true, nil, nil
   call('HDEL', line.entries, id, '@' .. id)
   call('ZREM', line.expiries, id)
   if not entry or entry.flag == 'x' then return end
   if not since then
-    line.waiting = line.waiting - call('ZREM', line.queue, id)
+    line.waiting_count = line.waiting_count - call('ZREM', line.queue, id)
     return
   end
   unhold(line, entry.weight, entry.limit)
-  if line.count == 0 then line.several, line.rewrite = false, true end
+  if line.held_count == 0 then line.shared, line.rewrite_lock = false, true end
 end
 
 -- Let the front of the line hold what it can have. Expiries stay as they are.
 local function settle(line)
-  while line.waiting > 0 and line.weight < line.limit and not line.stranger do
-    -- Whoever is first holds if nobody else does.
-    local alone = line.count == 0
+  while line.waiting_count > 0 and line.held_weight < line.held_limit and not line.stranger do
+    -- If no entry holds, the first waiter does, whatever it wants: so it is taken out of the queue at once.
+    local alone = line.held_count == 0
     local id = call(alone and 'ZPOPMIN' or 'ZRANGE', line.queue, unpack(alone and {} or {0, 0}))[1]
     local value = id and call('HGET', line.entries, id)
     local entry = value and parse_value(value)
     if entry and not admits(line, entry.weight, entry.limit) then return end
     if id and not alone then call('ZREM', line.queue, id) end
-    line.waiting, line.first, line.found, line.changed = id and line.waiting - 1 or 0, nil, nil, true
-    -- What cannot be read is not in line: somebody has tampered with our keys, or memory ran short.
+    line.waiting_count = id and line.waiting_count - 1 or 0
+    line.first_waiter, line.cached_id, line.rewrite_sums = nil, nil, true
+    -- What cannot be read is not in line: another program has changed our keys, or the server has evicted one.
     if entry then
       if alone then
-        hold_alone(line, id, entry, true)
+        make_sole(line, id, entry, true)
       else
         spread(line)
         hold(line, entry.weight, entry.limit)
         call('HSET', line.entries, '@' .. id, now)
-        line.reach = math.max(line.reach, entry.expiry)
+        line.latest_expiry = math.max(line.latest_expiry, entry.expiry)
       end
       tell(line, id, entry, entry.token)
     end
@@ -112,24 +153,25 @@ end
 
 local function read_watchers(line, text)
   line.watchers = {}
-  for who, over in string.gmatch(text, '(%S+) (%d+)') do
-    if tonumber(over) >= now then line.watchers[who] = tonumber(over) else line.rewatched = true end
+  for engine_id, over in string.gmatch(text, '(%S+) (%d+)') do
+    if tonumber(over) >= now then line.watchers[engine_id] = tonumber(over) else line.watchers_changed = true end
   end
 end
 
+-- What is beside the server key. The entry `id`, which the script will ask for, is read with it.
 local function read_rest(line, id)
   local known, watched, value, since = unpack(call('HMGET', line.entries, '#', '!', id, '@' .. id))
   if not known then
-    -- Held, by whom is forgotten: nobody can renew it, and it will expire.
-    if line.several then line.several, line.stranger = false, math.max(call('PTTL', line.K), 0) end
+    -- Several hold, and the hash with their entries is lost: none of them can be renewed, and the lock will expire.
+    if line.shared then line.shared, line.stranger = false, math.max(call('PTTL', line.server_key), 0) end
     return
   end
-  line.exists, line.found, line.value, line.since = true, id, value, since
+  line.has_hash, line.cached_id, line.cached_value, line.cached_since = true, id, value, since
   if watched then read_watchers(line, watched) end
-  local horizon, held = string.match(known, '^(%d+)(.*)$')
-  line.horizon, line.waiting = tonumber(horizon), call('ZCARD', line.queue)
-  if held ~= '' and not line.several then
-    -- K is gone, and with it those who held together.
+  local kept_until, sums = string.match(known, '^(%d+)(.*)$')
+  line.kept_until, line.waiting_count = tonumber(kept_until), call('ZCARD', line.queue)
+  if sums ~= '' and not line.shared then
+    -- The server key is gone, and with it the entries that held together.
     for _, field in ipairs(call('HKEYS', line.entries)) do
       if string.sub(field, 1, 1) == '@' then
         local id = string.sub(field, 2)
@@ -137,47 +179,48 @@ local function read_rest(line, id)
         call('ZREM', line.expiries, id)
       end
     end
-    line.changed, line.found = true, nil
+    line.rewrite_sums, line.cached_id = true, nil
   end
-  if line.several then
-    for limit, count, weight in string.gmatch(held, '(%d+):(%d+):(%d+)') do
-      line.limits[tonumber(limit)] = {tonumber(count), tonumber(weight)}
-      line.count, line.weight = line.count + count, line.weight + weight
-      line.limit = math.min(line.limit, tonumber(limit))
+  if line.shared then
+    for limit, count, weight in string.gmatch(sums, '(%d+):(%d+):(%d+)') do
+      line.held_by_limit[tonumber(limit)] = {tonumber(count), tonumber(weight)}
+      line.held_count, line.held_weight = line.held_count + count, line.held_weight + weight
+      line.held_limit = math.min(line.held_limit, tonumber(limit))
     end
   end
   for _, dead in ipairs(call('ZRANGEBYSCORE', line.expiries, '-inf', '(' .. now)) do drop(line, dead) end
-  if line.changed or line.count == 0 then settle(line) end
+  if line.rewrite_sums or line.held_count == 0 then settle(line) end
 end
 
--- The line of the i-th entry of this call. Expired entries are dropped, and whoever can hold because of that does.
+-- The line of the i-th entry of this call. Expired entries are dropped, and waiters that can hold because of that do.
 local function open(i)
-  local K, at = Ks[i], #KEYS + 4 * (i - count)
-  local line = lines[K]
+  local server_key, at = server_keys[i], #KEYS + 4 * (i - count)
+  local line = lines[server_key]
   if line then return line end
   line = {
-    K = K, count = 0, weight = 0, limit = UNBOUND, limits = {}, waiting = 0, horizon = 0, reach = 0, longest = 0,
+    server_key = server_key,
+    held_count = 0, held_weight = 0, held_limit = UNBOUND, held_by_limit = {}, waiting_count = 0,
+    kept_until = 0, latest_expiry = 0, longest_life = 0,
     entries = entries_of(i),
-    queue = clustered and KEYS[at - 1] or 'hf1:queue:{' .. K .. '}',
-    expiries = clustered and KEYS[at] or 'hf1:expiries:{' .. K .. '}',
+    queue = clustered and KEYS[at - 1] or 'hf1:queue:{' .. server_key .. '}',
+    expiries = clustered and KEYS[at] or 'hf1:expiries:{' .. server_key .. '}',
   }
-  lines[K] = line
-  local value = redis.pcall('GET', K)
+  lines[server_key] = line
+  local value = redis.pcall('GET', server_key)
   if type(value) == 'table' then
-    line.stranger, line.fault, line.detail = 0, 'type', call('TYPE', K).ok
+    line.stranger, line.fault, line.detail = 0, 'type', call('TYPE', server_key).ok
   elseif value == MARK then
-    -- `kept`: the expiry of K covers those of the holders whom this call does not meet.
-    line.several, line.kept = true, true
+    line.shared, line.keep_expiry = true, true
   elseif value then
-    local left, form, id, record = call('PTTL', K), string.match(value, '^hf1([:+])([^:]*):(.*)$')
+    local left, form, id, record = call('PTTL', server_key), string.match(value, '^hf1([:+])([^:]*):(.*)$')
     local version = string.match(value, '^hf(%d+)[:+]')
-    line.entry = id and parse(record)
-    if line.entry then
-      line.sole, line.marked = id, form == '+'
-      line.entry.expiry = now + (left >= 0 and left or line.entry.ttl)
-      hold(line, line.entry.weight, line.entry.limit)
-      line.stirred = false
-      if not line.marked then return line end
+    line.sole_entry = id and parse(record)
+    if line.sole_entry then
+      line.sole_id, line.plus_form = id, form == '+'
+      line.sole_entry.expiry = now + (left >= 0 and left or line.sole_entry.ttl)
+      hold(line, line.sole_entry.weight, line.sole_entry.limit)
+      line.tell_watchers = false
+      if not line.plus_form then return line end
     elseif version then
       line.stranger, line.fault, line.detail = left, 'version', version
     elseif left < 0 then
@@ -194,58 +237,59 @@ end
 
 local function close_watchers(line)
   local list = {}
-  for who, over in pairs(line.watchers) do
-    list[#list + 1] = who .. ' ' .. digits(over)
-    if line.stirred then write_to(who, '! - 0 ' .. line.K) end
+  for engine_id, over in pairs(line.watchers) do
+    list[#list + 1] = engine_id .. ' ' .. digits(over)
+    if line.tell_watchers then add_message(engine_id, '! - 0 ' .. line.server_key) end
   end
-  if not line.rewatched then return end
+  if not line.watchers_changed then return end
   if #list > 0 then call('HSET', line.entries, '!', table.concat(list, ' ')) else call('HDEL', line.entries, '!') end
 end
 
--- What is beside K: nothing if nobody is there, else for as long as anybody may live.
+-- What is beside the server key: nothing if there are no entries, else for as long as any of them may live.
 local function close_rest(line)
-  unlift(line)
+  remove_from_hash(line)
   if line.watchers then close_watchers(line) end
-  -- Without a horizon it is new, and # not yet in it.
-  if line.waiting == 0 and not line.several and call('HLEN', line.entries) <= (line.horizon > 0 and 1 or 0) then
+  -- A hash that is not new has the field #, which is no entry.
+  if line.waiting_count == 0 and not line.shared and call('HLEN', line.entries) <= (line.kept_until > 0 and 1 or 0) then
     call('DEL', line.entries, line.queue, line.expiries)
-    line.exists = false
+    line.has_hash = false
     return
   end
-  local longer = now + line.longest > line.horizon
-  if longer then line.horizon = now + 2 * line.longest end
-  if longer or line.changed then
-    local sums = {digits(line.horizon)}
-    if line.several then
-      for limit, held in pairs(line.limits) do sums[#sums + 1] = limit .. ':' .. held[1] .. ':' .. held[2] end
+  local longer = now + line.longest_life > line.kept_until
+  if longer then line.kept_until = now + 2 * line.longest_life end
+  if longer or line.rewrite_sums then
+    local sums = {digits(line.kept_until)}
+    if line.shared then
+      for limit, held in pairs(line.held_by_limit) do sums[#sums + 1] = limit .. ':' .. held[1] .. ':' .. held[2] end
     end
     call('HSET', line.entries, '#', table.concat(sums, ' '))
   end
-  if longer or line.bare then
+  if longer or line.lacks_expiry then
     -- Twice as long as needed, so that it need not be done for each renewal.
-    for _, name in ipairs({line.entries, line.expiries, line.queue}) do call('PEXPIREAT', name, line.horizon) end
+    for _, name in ipairs({line.entries, line.expiries, line.queue}) do call('PEXPIREAT', name, line.kept_until) end
   end
 end
 
 local function close(line)
-  if line.exists then close_rest(line) end
+  if line.has_hash then close_rest(line) end
   if line.stranger then return end
-  if line.several and line.reach > 0 then
-    call('SET', line.K, MARK, 'PX', math.max(line.reach - now, line.kept and call('PTTL', line.K) or 1, 1))
-  elseif line.several then
+  if line.shared and line.latest_expiry > 0 then
+    local kept = line.keep_expiry and call('PTTL', line.server_key) or 1
+    call('SET', line.server_key, MARK, 'PX', math.max(line.latest_expiry - now, kept, 1))
+  elseif line.shared then
     return
-  elseif line.sole and line.rewrite then
-    local value = (line.exists and 'hf1+' or 'hf1:') .. line.sole .. ':' .. unparse(line.entry)
-    call('SET', line.K, value, 'PX', math.max(line.entry.expiry - now, 1))
-  elseif line.sole and line.exists and not line.marked then
-    call('SETRANGE', line.K, 3, '+')
-  elseif line.rewrite and not line.sole then
-    call('DEL', line.K)
+  elseif line.sole_id and line.rewrite_lock then
+    local value = (line.has_hash and 'hf1+' or 'hf1:') .. line.sole_id .. ':' .. unparse(line.sole_entry)
+    call('SET', line.server_key, value, 'PX', math.max(line.sole_entry.expiry - now, 1))
+  elseif line.sole_id and line.has_hash and not line.plus_form then
+    call('SETRANGE', line.server_key, 3, '+')
+  elseif line.rewrite_lock and not line.sole_id then
+    call('DEL', line.server_key)
   end
 end
 
--- Close every line and send the letters, one to each client.
+-- Close every line, and send the messages: one to each engine.
 local function finish()
   for _, line in pairs(lines) do close(line) end
-  for who, letter in pairs(letters) do call('PUBLISH', 'hf1:' .. who, table.concat(letter, '\0')) end
+  for engine_id, texts in pairs(messages) do call('PUBLISH', 'hf1:' .. engine_id, table.concat(texts, '\0')) end
 end

@@ -5,14 +5,14 @@
 --   H token         holds, for the ttl that was asked for
 --   w ahead ms      waits, first in line; look again after so long, should nothing be heard until then
 --   q ahead ms      the same, with others before it
---   s ahead ms      waits, first in line, for a stranger, who will not tell when it goes; its key expires after so long
+--   s ahead ms      waits, first in line, for a stranger, who does not tell when it goes; its key expires after so long
 --   b ahead         busy
 --   u, e            gone: unknown, evicted
 --   f               the line is full
 --   x fault detail  a key of another type, without expiry, or of a newer version
 --
--- `waiter` is the client of somebody who waits, if there was one.
-local waiter
+-- The id of the engine of an entry that waits, if this call has met one.
+local waiting_engine
 
 local function answer(i, code, first, second)
   codes[i], firsts[i], seconds[i] = code, first, second
@@ -35,21 +35,22 @@ local function answers(...)
   return reply
 end
 
--- Waiting, and until when to be patient. The first in line looks when the next entry can expire. Whoever is behind it
--- looks when the first has expired, which then did not look: so a dead holder, and a dead process with a holder and
--- waiters, are both noticed without anybody polling.
+-- It waits; and after how long to look again. The first waiter looks again when the next entry can expire. The waiters
+-- behind it look again when the first one has expired: then it is dead, and has not looked. So a dead holder, and a
+-- dead process with a holder and waiters, are both noticed, and no waiter polls.
 local function answer_waiting(line, i, id, ahead)
   if line.fault then return answer(i, 'x', line.fault, line.detail) end
-  line.first = line.first or line.waiting == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]
-  if line.first ~= id then
-    return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, line.first) or now) - now, 0))
+  line.first_waiter = line.first_waiter or line.waiting_count == 1 and id or call('ZRANGE', line.queue, 0, 0)[1]
+  if line.first_waiter ~= id then
+    return answer(i, 'q', ahead, math.max(tonumber(call('ZSCORE', line.expiries, line.first_waiter) or now) - now, 0))
   end
   if line.stranger then return answer(i, 's', ahead, line.stranger) end
-  local next_expiry = line.sole and line.entry.expiry or call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
+  local next_expiry = line.sole_id and line.sole_entry.expiry or call('ZRANGE', line.expiries, 0, 0, 'WITHSCORES')[2]
   return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
 end
 
--- False: it may not be renewed. What is to outlive its owner is not cut short by a renewal from before that comes late.
+-- False: it was evicted, and may not be renewed. An entry that is to outlive its owner is not cut short by an earlier
+-- renewal that comes late.
 local function prolong(entry, ttl, outlives)
   if entry.flag ~= 'a' and entry.flag ~= 'o' then return false end
   entry.expiry = math.max(now + ttl, entry.flag == 'o' and not outlives and entry.expiry or 0)
@@ -60,21 +61,21 @@ end
 
 -- Renew an entry that may or may not be there.
 local function renew(line, i, id, ttl, outlives)
-  if line.sole == id then
-    if not prolong(line.entry, ttl, outlives) then return answer(i, 'e') end
-    line.rewrite = true
-    return answer(i, 'H', line.entry.token)
+  if line.sole_id == id then
+    if not prolong(line.sole_entry, ttl, outlives) then return answer(i, 'e') end
+    line.rewrite_lock = true
+    return answer(i, 'H', line.sole_entry.token)
   end
   local value, since
-  if line.exists then value, since = find(line, id) end
+  if line.has_hash then value, since = find(line, id) end
   if not value then return answer(i, 'u') end
   local entry = parse_value(value)
   if not prolong(entry, ttl, outlives) then return answer(i, 'e') end
   store(line, id, entry)
   if not since then
-    waiter = entry.client
+    waiting_engine = entry.engine_id
     return answer_waiting(line, i, id, '')
   end
-  line.reach = math.max(line.reach, entry.expiry)
+  line.latest_expiry = math.max(line.latest_expiry, entry.expiry)
   return answer(i, 'H', entry.token)
 end
