@@ -34,7 +34,7 @@ function handWritten(port: number, enableAutoPipelining: boolean): Redis & HandW
 }
 
 const mustHold = (held: unknown): void => {
-  if (!held) throw new Error('a lock that nobody else asks for was not had')
+  if (!held) throw new Error('a lock that no other caller asks for was not had')
 }
 
 function handWrittenPeers(client: Redis & HandWritten, how: string): readonly Peer[] {

@@ -1,4 +1,4 @@
-/** A Redis Cluster of three masters conforms, and a slot that is moved under load costs nobody a lock. */
+/** A Redis Cluster of three masters conforms, and a slot that is moved under load costs no holder a lock. */
 import { Decoder, GlideClusterClient } from '@valkey/valkey-glide'
 import { Cluster } from 'ioredis'
 import { createCluster } from 'redis'
@@ -111,7 +111,7 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
     })
   })
 
-  test('the Cluster is down for less than a ttl: leases on all servers go on, and those who ask meanwhile are served', async () => {
+  test('the Cluster is down for less than a ttl: leases on all servers go on, and callers that ask meanwhile are served', async () => {
     const cluster = await starting
     const locks = await open('30s')
     const keys = Array.from({ length: 30 }, (_, index) => `down:${index}`)
@@ -129,7 +129,7 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
     expect(await Promise.all(leases.map((lease) => lease.release()))).toEqual(keys.map(() => true))
   })
 
-  test('a slot is moved under load: nobody loses a lock, nobody meets another, tokens rise', async () => {
+  test('a slot is moved under load: no holder loses a lock or meets another one, tokens rise', async () => {
     const cluster = await starting
     const [one, other] = [await open('30s'), await open('30s')]
     const key = 'moved'

@@ -1,6 +1,6 @@
 /**
- * What is said of a Redis that could break its promises: by `diagnose`, by `holdfast doctor`, and as warnings to
- * whoever listens.
+ * What is said of a Redis that could break its promises: by `diagnose`, by `holdfast doctor`, and as the event
+ * `warning`.
  */
 import { channel } from 'node:diagnostics_channel'
 import { afterEach, expect, test, vi } from 'vitest'
@@ -78,7 +78,7 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
     expect(findings.filter(({ status }) => status !== 'ok')).toEqual([])
   })
 
-  test('whoever listens is warned once by each engine object, and of a stranger when it is met', async () => {
+  test('a subscriber is warned once by each engine object, and of a stranger when it is met', async () => {
     const server = await start('--maxmemory', '100mb', '--maxmemory-policy', 'volatile-ttl')
     const heard: { engine: string; name: string; message: string }[] = []
     const listener = (warning: unknown): void => void heard.push(warning as (typeof heard)[number])

@@ -1,6 +1,6 @@
 /**
  * Redis under a clock of ours answers as the memory engine does: whatever memory.ts says is what the scripts have to
- * say too. And whatever becomes of the lines on the way, no key of theirs would stay if everybody died.
+ * say too. And whatever becomes of the lines on the way, no key of theirs would stay if all processes died.
  */
 import { afterAll, expect, test } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'
@@ -11,7 +11,7 @@ import { Pair, Trace } from './differential.ts'
 const CLIENTS = 3
 const STEPS = 4000
 
-/** Which keys would stay if everybody died now. */
+/** Which keys would stay if all processes died now. */
 async function endless({ server }: Clockwork): Promise<readonly string[]> {
   await using client = await server.connect()
   const found: string[] = []

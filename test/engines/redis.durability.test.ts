@@ -120,7 +120,7 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     expect(await asked).toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
   })
 
-  test('replicas that do not answer: a try fails, what waits is had when they are back, and nobody else had it meanwhile', async () => {
+  test('replicas that do not answer: a try fails, what waits is had when they are back, and no other had it meanwhile', async () => {
     await start(1)
     const [locks, other] = [await open(1), await open(undefined)]
     await (await locks.mutex('before').acquire()).release()

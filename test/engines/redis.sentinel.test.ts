@@ -1,5 +1,5 @@
 /**
- * Redis with Sentinel conforms, and a fail-over under load crashes nobody: tokens rise, whoever lost a lock is told,
+ * Redis with Sentinel conforms, and a fail-over under load crashes no process: tokens rise, a holder that lost its lock is told,
  * and work goes on with the new master.
  */
 import { afterAll, afterEach, beforeEach, describe, expect, it, test, vi } from 'vitest'
@@ -84,7 +84,7 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       },
     )
 
-    test('a lock that the replica had survives, for its holder and for those who wait', async () => {
+    test('a lock that the replica had survives, for its holder and for the waiters', async () => {
       const [one, other] = [await open('60s'), await open('60s')]
       const lease = await one.mutex('key').acquire()
       const waiting = other.mutex('key').acquire()

@@ -1,5 +1,5 @@
 /**
- * What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, nobody crashes,
+ * What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, no process crashes,
  * and a blip is not noticed.
  */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -41,7 +41,7 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  test('forgets its scripts, again and again, under load: nobody notices', async () => {
+  test('forgets its scripts, again and again, under load: no caller notices', async () => {
     const locks = await open('30s')
     let done = 0
     const work = Array.from({ length: 30 }, async (_, caller) => {
@@ -106,7 +106,7 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     },
   )
 
-  test('stands still (SIGSTOP) for less than a ttl: leases go on, and those who ask meanwhile are served', async () => {
+  test('stands still (SIGSTOP) for less than a ttl: leases go on, and callers that ask meanwhile are served', async () => {
     const locks = await open('3s')
     const lease = await locks.mutex('key').acquire()
     owned.pause()
@@ -190,8 +190,8 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     expect(await lease.release()).toBe(true)
   })
 
-  test('cuts all connections: nobody loses anything, and waiters are still woken', async () => {
-    // A third of this ttl is longer than the test may take: whoever is not woken is too late.
+  test('cuts all connections: no holder loses anything, and waiters are still woken', async () => {
+    // A third of this ttl is longer than the test may take: a waiter that is not woken is too late.
     const [one, other] = [await open('600s'), await open('600s')]
     const lease = await one.mutex('key').acquire()
     const waiting = other.mutex('key').acquire()

@@ -1,6 +1,6 @@
 /**
- * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other, whoever
- * came first and however either ends. What is at a key and is no lock is said to be so, instead of being waited for.
+ * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other,
+ * whichever came first and however either ends. What is at a key and is no lock is said to be so, instead of being waited for.
  */
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -77,7 +77,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     ])
     expect(await again(second)).toBe('waiting')
     await stranger.command('DEL', `lock:${key}`)
-    expect(await one(claim(key, { wait: false })), 'nobody overtakes').toBe('busy')
+    expect(await one(claim(key, { wait: false })), 'no overtaking').toBe('busy')
     expect(await again(second)).toBe('waiting')
     expect(await again(first)).toBe('held')
     expect(await take(1000)).toBe(false)
@@ -94,7 +94,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     expect(JSON.stringify(entries.map(({ holder }) => holder))).not.toContain('secret')
   })
 
-  test('whoever deletes our key ends our holds, and those who wait are next', async () => {
+  test('a program that deletes our key ends our holds, and the waiters are next', async () => {
     const [holder, waiter] = [claim(key), claim(key)]
     await engine.enter([holder, waiter])
     await stranger.command('DEL', `lock:${key}`)
@@ -106,7 +106,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     expect(await again(alone)).toBe('gone')
   })
 
-  test('whoever takes our key from us by force has it: we are told, and wait', async () => {
+  test('a program that takes our key from us by force has it: we are told, and wait', async () => {
     const [holder, waiter] = [claim(key), claim(key)]
     await engine.enter([holder, waiter])
     await stranger.command('SET', `lock:${key}`, 'mine now', 'PX', 3000)
@@ -201,7 +201,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
   })
 
   test.each([1, 2, 3])(
-    'never do a stranger and one of us hold at the same time, and nobody waits for nobody: seed %i',
+    'never do a stranger and one of us hold at the same time, and no waiter is left without a holder: seed %i',
     async (seed) => {
       const chance = dice(seed)
       const mine: Claim[] = []
@@ -228,7 +228,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
           holders.some(({ id }) => id === '') && holders.length > 1,
           `step ${step}: ${JSON.stringify(holders.map(({ id }) => id))}`,
         ).toBe(false)
-        expect(entries.length > 0 && holders.length === 0, `step ${step}: somebody waits for nobody`).toBe(false)
+        expect(entries.length > 0 && holders.length === 0, `step ${step}: an entry waits, and none holds`).toBe(false)
       }
       expect(taken).toBeGreaterThan(10)
     },

@@ -57,7 +57,7 @@ await describeServer('watching a line on Redis', findOwnRedis, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  test('begins while somebody holds, and hears of those who come, give up, share, are evicted and go', async () => {
+  test('begins while an entry holds, and hears of entries that come, give up, share, are evicted and go', async () => {
     const [first, second, third] = [claim(), claim(), claim()]
     const [standing] = await engine.enter([first])
     await using _watching = await watch()
@@ -90,7 +90,7 @@ await describeServer('watching a line on Redis', findOwnRedis, (source) => {
     await tell('FLUSHALL')
     await hears(() => clock.advance(BEAT_MS))
     await hears(() => engine.enter([claim()]))
-    // Known, and nothing has changed: nobody is rung.
+    // Known, and nothing has changed: no observer is called.
     const before = heard
     await clock.advance(BEAT_MS)
     await vi.waitFor(async () => expect(Number(await tell('PTTL', 'hf1:entries:{lock:key}'))).toBeGreaterThan(0), LIMIT)
@@ -104,7 +104,7 @@ await describeServer('watching a line on Redis', findOwnRedis, (source) => {
     await hears(() => engine.enter([claim()]))
   })
 
-  test('costs nothing for lines that nobody watches: an acquire and a release are the same commands as before', async () => {
+  test('costs nothing for lines without watchers: an acquire and a release are the same commands as before', async () => {
     await using _watching = await watch()
     const other = claim({ key: 'other' })
     await tell('CONFIG', 'RESETSTAT')

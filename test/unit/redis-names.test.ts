@@ -1,6 +1,6 @@
 /**
- * RedisNames in Redis: every line has names of its own, all in the slot of its K. The hash is checked against values that
- * Redis itself gives (CLUSTER KEYSLOT).
+ * Names in Redis: every line has names of its own, all in the slot of its server key. The hash is checked against values
+ * that Redis itself gives (CLUSTER KEYSLOT).
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
@@ -38,16 +38,16 @@ test('every slot has a tag, and its counter lies in it', () => {
   expect(slotOf(counterKey(4711))).toBe(4711)
 })
 
-test('the keys of a line lie in the slot of its K', () => {
+test('the keys of a line lie in the slot of its server key', () => {
   fc.assert(
-    fc.property(oddKeys, (K) => {
-      for (const name of siblings(K)) expect(slotOf(name)).toBe(slotOf(K))
+    fc.property(oddKeys, (serverKey) => {
+      for (const name of siblings(serverKey)) expect(slotOf(name)).toBe(slotOf(serverKey))
     }),
     { numRuns: 2000 },
   )
 })
 
-test('no two lines share a name, and no name is a K with the usual prefix', () => {
+test('no two lines share a name, and no name is a server key with the usual prefix', () => {
   fc.assert(
     fc.property(oddKeys, oddKeys, (one, other) => {
       fc.pre(one !== other)
@@ -60,9 +60,9 @@ test('no two lines share a name, and no name is a K with the usual prefix', () =
 
 test('from the name of its entries the line is known again', () => {
   fc.assert(
-    fc.property(oddKeys, (K) => {
-      expect(lineOfEntries(siblings(K)[0] as string, CLUSTER)).toBe(K)
-      expect(lineOfEntries(`hf1:entries:{${K}}`, { cluster: false, keyPrefix: 'app:' })).toBe(K)
+    fc.property(oddKeys, (serverKey) => {
+      expect(lineOfEntries(siblings(serverKey)[0] as string, CLUSTER)).toBe(serverKey)
+      expect(lineOfEntries(`hf1:entries:{${serverKey}}`, { cluster: false, keyPrefix: 'app:' })).toBe(serverKey)
     }),
     { numRuns: 2000 },
   )

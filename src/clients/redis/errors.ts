@@ -2,8 +2,8 @@
  * What went wrong, and what that means: whether anything can have been applied, and whether trying again can help.
  *
  * Redis answers with a code in capitals. ioredis and node-redis pass it on as the first word; valkey-glide spells some
- * of them its own way. An error of the client itself (a lost connection, a time-out) has no code, and then nobody knows
- * what the server did.
+ * of them its own way. An error of the client itself (a lost connection, a time-out) has no code, and then it is not
+ * known what the server did.
  */
 import { EngineError } from '../../core/errors.ts'
 

@@ -75,7 +75,7 @@ async function listen(subscriber: GlideLike, channel: string, listener: ChannelL
       if (String(heard.channel) === channel) listener.message(String(heard.message))
     }
   }
-  // Ends with the subscriber: whoever closes it ends this too.
+  // It ends when the user closes the subscriber.
   loop().catch(() => undefined)
   return {
     restart: () => listener.gap(),

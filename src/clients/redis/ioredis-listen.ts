@@ -2,8 +2,8 @@
  * A connection of ioredis that only listens: a duplicate of the client, or of one node of a Cluster.
  *
  * ioredis makes it anew when it breaks. We subscribe ourselves, each time it is ready, and tell of the gap only when
- * the subscription stands: whoever looks again after a gap must not look too early. A node that stays away is given up
- * for another.
+ * the subscription stands: a waiter that is rechecked because of the gap must not be rechecked too early. A node that
+ * stays away is given up for another.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -46,20 +46,20 @@ export class IoredisListenConnection implements ListenConnection {
     channel: string,
     listener: ChannelListener,
   ): Promise<IoredisListenConnection> {
-    const ear = new IoredisListenConnection(server, clock, channel, listener)
+    const listening = new IoredisListenConnection(server, clock, channel, listener)
     try {
       await new Promise<void>((resolve, reject) => {
-        ear.#opening = { resolve, reject }
-        ear.#timer = clock.timer(OPEN_LIMIT_MS, () =>
+        listening.#opening = { resolve, reject }
+        listening.#timer = clock.timer(OPEN_LIMIT_MS, () =>
           reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
         )
-        ear.#connect()
+        listening.#connect()
       })
     } catch (error) {
-      await ear.close()
+      await listening.close()
       throw error
     }
-    return ear
+    return listening
   }
 
   private constructor(

@@ -28,22 +28,22 @@ export class NodeRedisListenConnection implements ListenConnection {
     channel: string,
     listener: ChannelListener,
   ): Promise<NodeRedisListenConnection> {
-    const ear = new NodeRedisListenConnection(make, clock, channel, listener)
+    const listening = new NodeRedisListenConnection(make, clock, channel, listener)
     try {
       await new Promise<void>((resolve, reject) => {
         const limit = clock.timer(OPEN_LIMIT_MS, () =>
           reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
         )
-        ear
+        listening
           .#connect(reject)
           .then(resolve, reject)
           .finally(() => limit.cancel())
       })
     } catch (error) {
-      await ear.close()
+      await listening.close()
       throw error
     }
-    return ear
+    return listening
   }
 
   private constructor(
@@ -77,7 +77,7 @@ export class NodeRedisListenConnection implements ListenConnection {
     if (this.#closed) return
     this.#connection = connection
     let subscribed = false
-    // Also keeps it from ending the process. It goes on trying; the first time, somebody waits to be told.
+    // Without a listener, an error would end the process. The client goes on trying; only `open` has to be told.
     connection.on('error', (error) => failed(error as Error))
     connection.on('ready', () => {
       if (subscribed) this.#listener.gap()

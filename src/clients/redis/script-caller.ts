@@ -74,8 +74,8 @@ export class ScriptCaller {
   }
 
   /**
-   * The same for whoever is called back: a promise less, where several servers are asked for one thing. It waits for no
-   * connection; `words` may be those of others too.
+   * The same with a callback: a promise less, where several servers are asked for one thing. It waits for no
+   * connection; `words` may be shared by the calls to several servers.
    */
   tell(script: Script, words: string[], hear: (reply: unknown, error?: EngineError) => void): void {
     const { ready, silence, trouble } = this.#wire

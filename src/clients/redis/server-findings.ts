@@ -70,7 +70,7 @@ function eviction(field: Field): Finding {
 async function persistence(server: Server, field: Field): Promise<Finding> {
   const name = 'persistence'
   if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
-  // Not everybody may ask for the configuration.
+  // A user may lack the permission to ask for the configuration.
   const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
   const todo = 'CONFIG SET appendonly yes, if locks are to survive a restart; tokens do in any case'
   if (save !== '')
@@ -121,8 +121,8 @@ async function strangers(server: Server, prefix: string): Promise<Finding> {
   }
   const name = 'strangers'
   if (endless.length === 0) return { name, status: 'ok', finding: `no key without expiry begins with '${prefix}'` }
-  const finding = `keys without expiry, which nobody can wait for: ${endless.join(', ')}${more === 0 ? '' : `, and ${more} more`}`
-  return { name, status: 'warn', finding, todo: 'delete them if nobody needs them, or use another prefix' }
+  const finding = `keys without expiry, whose end cannot be waited for: ${endless.join(', ')}${more === 0 ? '' : `, and ${more} more`}`
+  return { name, status: 'warn', finding, todo: 'delete them if no program needs them, or use another prefix' }
 }
 
 /** Of several servers, what is worst. */

@@ -1,9 +1,9 @@
 /**
- * What the engine asks of a client, whichever it is. The adapters beside this file make it of ioredis, node-redis and
- * valkey-glide.
+ * What engines and guards ask of a client, whichever it is. The adapters beside this file make it of ioredis,
+ * node-redis and valkey-glide.
  *
- * A wire sends what it is given, once, and tells what came back. It never queues for later: a lock that is taken
- * seconds after somebody asked for it is taken for nobody.
+ * A wire sends what it is given, once, and tells what came back. It never queues for later: seconds after a lock was
+ * asked for, the caller has given up, and a lock that is taken then is in the way of others.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -43,7 +43,7 @@ export interface Server {
   send(command: string, words: readonly string[]): Promise<unknown>
 }
 
-/** The connection ended while a command was under way. Nobody knows whether it was executed. */
+/** The connection ended while a command was under way. Whether the server has executed it is not known. */
 export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
 }
@@ -94,7 +94,7 @@ export class Silence {
   readonly #noticed: () => void
   #waiting = 0
   #answers = 0
-  /** How many answers there were when it last looked, if somebody was waiting for one then. */
+  /** How many answers there were when it last looked, if one was waited for then. */
   #before: number | undefined
   #timer: Timer | undefined
 

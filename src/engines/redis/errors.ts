@@ -13,5 +13,5 @@ export function unusable(serverKey: string, kind: string, detail: string): Engin
 function whyUnusable(kind: string, detail: string): string {
   if (kind === 'type') return `is a ${detail}, not a lock; use another prefix`
   if (kind === 'version') return `was written by a newer Holdfast (format ${detail}), or is no lock`
-  return `is a ${detail} without expiry that somebody else has set: nobody could wait for its end`
+  return `is a ${detail} without expiry that another program has set: its end cannot be waited for`
 }
