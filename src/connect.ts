@@ -25,7 +25,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   postgres,
   postgresql: postgres,
   'postgres-advisory': async (url) => (await import('./engines/postgres-advisory/index.ts')).openPostgresAdvisory(url),
-  etcd: async (url) => (await import('./engines/etcd/open.ts')).openEtcd(url),
+  etcd: async (url) => (await import('./engines/etcd/index.ts')).openEtcd(url),
   mysql,
   mariadb: mysql,
 }

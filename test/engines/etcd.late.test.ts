@@ -8,7 +8,7 @@ import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
-import { EtcdLines } from '../../src/engines/etcd/engine.ts'
+import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -74,9 +74,9 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
     await server[Symbol.asyncDispose]()
   })
 
-  function open(): { readonly engine: EtcdLines; readonly client: Wayward } {
+  function open(): { readonly engine: EtcdEngine; readonly client: Wayward } {
     const client = new Wayward({ endpoints: [server] })
-    const engine = new EtcdLines(client, 'holdfast/', systemClock)
+    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
     onTestFinished(() => engine[Symbol.asyncDispose]())
     return { engine, client }
   }
@@ -96,7 +96,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
   /**
    * It holds what it held, under the lease that this engine keeps alive: the one under which whoever comes now is put.
    */
-  async function livesOn(engine: EtcdLines, claim: Claim, before: Standing): Promise<void> {
+  async function livesOn(engine: EtcdEngine, claim: Claim, before: Standing): Promise<void> {
     const token = before.state === 'held' ? before.token : undefined
     const next = claimOf('a newcomer')
     await engine.enter([next])

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim } from '../../src/core/engine.ts'
-import { EtcdLines } from '../../src/engines/etcd/engine.ts'
+import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -39,9 +39,9 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
   })
   afterAll(() => server[Symbol.asyncDispose]())
 
-  function open(): { client: Holding; engine: EtcdLines } {
+  function open(): { client: Holding; engine: EtcdEngine } {
     const client = new Holding({ endpoints: [server] })
-    const engine = new EtcdLines(client, 'holdfast/', systemClock)
+    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
     onTestFinished(() => engine[Symbol.asyncDispose]())
     return { client, engine }
   }

@@ -8,7 +8,7 @@ import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
-import { EtcdLines } from '../../src/engines/etcd/engine.ts'
+import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -83,7 +83,7 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
 
   function open(): { client: Wayward; engine: Engine } {
     const client = new Wayward({ endpoints: [server] })
-    const engine = new EtcdLines(client, 'holdfast/', systemClock)
+    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
     onTestFinished(() => engine[Symbol.asyncDispose]())
     return { client, engine }
   }

@@ -1,6 +1,6 @@
 /**
  * One etcd, and what can happen on the way to it and in it: replies that are lost, requests that come late, compaction,
- * sealed entries, and writes of our own that a lease guards.
+ * marked entries, and writes of our own that a lease guards.
  */
 import { Etcd3 } from 'etcd3'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -90,10 +90,8 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     await engine.enter([kept])
     const late = claimOf('late', { ttlMs: 4_000 })
     proxy.blackHole('requests')
-    const giving = new AbortController()
-    const asked = engine.enter([late], giving.signal)
+    const asked = engine.enter([late])
     await vi.waitFor(() => expect(proxy.heldBytes('requests')).toBeGreaterThan(0), LIMIT)
-    giving.abort()
     expect((await asked)[0]).toMatchObject({ state: 'failed', error: { outcome: 'unknown' } })
     await proxy.heal()
     // Whether it arrives now or never, there comes a time after which it is not there, and its neighbour is.
@@ -232,11 +230,11 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       return ((await answer.json()) as { succeeded?: boolean }).succeeded === true
     }
 
-    test('a write that compares the fence is done while the lease is held, and refused when it has ended', async () => {
+    test('a write under the condition of a guard is done while the lease is held, and refused when it has ended', async () => {
       const [{ engine, locks }, { locks: others }] = [await openLocks(), await openLocks()]
       const lease = await locks.mutex('guard').acquire()
-      const fence = engine.fence(lease)
-      const compare = { ...fence, key: btoa(fence.key) }
+      const condition = engine.guard(lease)
+      const compare = { ...condition, key: btoa(condition.key) }
       expect(await write(compare, 'held')).toBe(true)
       // Not by us: our own engine does not know yet.
       expect(await others.evict('guard', lease.token ?? 0n, 'now')).toBe(true)
@@ -245,7 +243,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       expect((await direct.range({ key: 'guarded' })).kvs[0]?.value.toString()).toBe('held')
       await next.release()
       await lease.release()
-      expect(() => engine.fence(lease)).toThrow(LeaseLostError)
+      expect(() => engine.guard(lease)).toThrow(LeaseLostError)
     })
 
     test('another client takes it, too', async () => {
@@ -253,7 +251,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       const client = new Etcd3({ hosts: `127.0.0.1:${server.port}` })
       onTestFinished(() => client.close())
       const lease = await locks.mutex('guard of etcd3').acquire()
-      const { key, create_revision: revision } = engine.fence(lease)
+      const { key, create_revision: revision } = engine.guard(lease)
       const guarded = async (): Promise<boolean> =>
         (await client.if(key, 'Create', '==', revision).then(client.put('by etcd3').value('x')).commit()).succeeded
       expect(await guarded()).toBe(true)

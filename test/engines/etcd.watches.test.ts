@@ -10,8 +10,8 @@ import { FrameReader, ProtoReader, ProtoWriter } from '../../src/clients/etcd/pr
 import { type WatchHandler, WatchStream } from '../../src/clients/etcd/watch-stream.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
-import { observe } from '../../src/engines/etcd/looking.ts'
-import { Names } from '../../src/engines/etcd/names.ts'
+import { observeLine } from '../../src/engines/etcd/listen.ts'
+import { EtcdNames } from '../../src/engines/etcd/names.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -211,10 +211,10 @@ test('whoever loses the right to watch is not asked for again and again; when it
       return { cancel: () => undefined }
     },
   }
-  const observing = { watches, names: new Names(''), clock }
+  const observing = { watches, names: new EtcdNames(''), clock }
   const [mine, theirs] = [vi.fn(), vi.fn()]
-  await observe(observing, 'mine', mine)
-  await observe(observing, 'theirs', theirs)
+  await observeLine(observing, 'mine', mine)
+  await observeLine(observing, 'theirs', theirs)
   refusing = true
   peer.breakStream()
   await vi.waitFor(() => expect(theirs).toHaveBeenCalledTimes(1), LIMIT)

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { parseEtcdUrl } from '../../src/clients/etcd/url.ts'
 import { versionFinding } from '../../src/engines/etcd/diagnose.ts'
 import { etcd } from '../../src/engines/etcd/index.ts'
-import { Names } from '../../src/engines/etcd/names.ts'
+import { EtcdNames } from '../../src/engines/etcd/names.ts'
 
 describe('an etcd URL', () => {
   test('names one member or several, with the usual port unless another is given', () => {
@@ -50,7 +50,7 @@ describe('an etcd URL', () => {
 })
 
 describe('names in etcd', () => {
-  const names = new Names('holdfast/')
+  const names = new EtcdNames('holdfast/')
 
   test.each(['a', 'a/b', 'a%2Fb', '%', '%25', '/', 'á', '\u{1F512}', '0', 'a0'])(
     'the key %j comes back from its name',

@@ -1,12 +1,12 @@
 /**
  * A client of etcd: the few calls that locks need, on any member that answers. Read it first in this folder; then
- * members.ts, connection.ts and liveness.ts (which member, and whether it lives), messages.ts and proto.ts (what is sent
- * and read), watch-stream.ts (what the server tells unasked), errors.ts (what a failure means).
+ * members.ts, connection.ts and liveness.ts (which member, and whether it lives), messages.ts and proto.ts (what is
+ * sent and read), watch-stream.ts (what the server tells unasked), errors.ts (what a failure means).
  *
  * Every call has a time limit. Within it, a call that a member refused, or that could not be sent, goes to another
- * member. A call that may have been applied is never sent again: its caller decides. A call asks for a member that knows
- * a leader, so that a member that is cut off says so at once. With a user, a token is fetched when it is first needed
- * and whenever the server rejects it. A call with a rejected token was not applied, and is sent again.
+ * member. A call that may have been applied is never sent again: its caller decides. A call asks for a member that
+ * knows a leader, so that a member that is cut off says so at once. With a user, a token is fetched when it is first
+ * needed and whenever the server rejects it. A call with a rejected token was not applied, and is sent again.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
 import type { EtcdConnection, EtcdEndpoint, EtcdTls, RpcStream, RpcStreamHandler } from './connection.ts'

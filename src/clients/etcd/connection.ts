@@ -3,8 +3,8 @@
  * (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
  *
  * It counts as open when the member has sent its settings. To be accepted is not enough: the kernel of a frozen member
- * still accepts connections. While an answer is missing, liveness.ts pings the member and gives the connection up if
- * it is dead. So a call ends within its own limit, and the next one goes to another member. A connection never keeps the
+ * still accepts connections. While an answer is missing, liveness.ts pings the member and gives the connection up if it
+ * is dead. So a call ends within its own limit, and the next one goes to another member. A connection never keeps the
  * process alive.
  */
 import {

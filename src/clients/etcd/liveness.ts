@@ -2,8 +2,8 @@
  * Whether the server at the other end of a connection lives. While it has something to answer and says nothing, it is
  * pinged. If it does not answer the ping either, it is taken for dead.
  *
- * One timer serves all calls of the connection. It is not cancelled when an answer comes: the next call uses it, too, so
- * that a call costs no timer.
+ * One timer serves all calls of the connection. It is not cancelled when an answer comes: the next call uses it, too,
+ * so that a call costs no timer.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 

@@ -2,8 +2,8 @@
  * The members of a cluster, and the one connection that is in use: to the member that answers first.
  *
  * When that connection fails, or does not answer in time, the next member is tried. While it keeps us waiting, the one
- * after it is tried as well, and in the end all of them at once. So a frozen member, or one that cannot be reached, costs
- * a moment and not a whole time-out.
+ * after it is tried as well, and in the end all of them at once. So a frozen member, or one that cannot be reached,
+ * costs a moment and not a whole time-out.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { EtcdConnection, type EtcdEndpoint, type EtcdTls } from './connection.ts'

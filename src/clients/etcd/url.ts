@@ -6,7 +6,8 @@
  * with options as a query: `prefix`; `tls=true`; `ca`, a file with the certificate of the authority; `cert` and `key`,
  * files with a certificate of our own and its key.
  *
- * Node's `URL` cannot read a list of hosts, so this file does. Its errors never quote the URL, which may hold a password.
+ * Node's `URL` cannot read a list of hosts, so this file does. Its errors never quote the URL, which may hold a
+ * password.
  */
 import type { EtcdUser } from './client.ts'
 import type { EtcdEndpoint } from './connection.ts'

@@ -1,17 +1,10 @@
 /** What about a cluster could break the promises of locks on it. */
 import type { EtcdClient } from '../../clients/etcd/client.ts'
-
-export interface EtcdFinding {
-  readonly name: string
-  readonly status: 'ok' | 'warn' | 'fail'
-  readonly finding: string
-  /** What to do about it. */
-  readonly todo?: string
-}
+import type { Finding } from '../../core/engine.ts'
 
 /**
- * Releases in which a leader that was replaced while it was frozen or cut off no longer ends leases that others keep
- * alive.
+ * The first releases without this defect: a leader that was replaced while it was frozen or cut off comes back and ends
+ * leases that are kept alive.
  */
 const MENDED: readonly (readonly [number, number, number])[] = [
   [3, 4, 31],
@@ -19,11 +12,11 @@ const MENDED: readonly (readonly [number, number, number])[] = [
 ]
 const OLDEST: readonly [number, number] = [3, 4]
 
-export async function diagnose(client: EtcdClient): Promise<readonly EtcdFinding[]> {
+export async function diagnose(client: EtcdClient): Promise<readonly Finding[]> {
   return [versionFinding(await client.version()), await smallestTtl(client)]
 }
 
-export function versionFinding(version: string): EtcdFinding {
+export function versionFinding(version: string): Finding {
   const name = 'version'
   const finding = `etcd ${version}`
   const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10))
@@ -40,10 +33,10 @@ export function versionFinding(version: string): EtcdFinding {
   }
 }
 
-/** The shortest ttl of locks here; etcd refuses nothing, but grants more. */
+/** The shortest ttl of locks on etcd. A server with a long election time-out grants more. */
 const LEAST_SECONDS = 2
 
-async function smallestTtl(client: EtcdClient): Promise<EtcdFinding> {
+async function smallestTtl(client: EtcdClient): Promise<Finding> {
   const { lease, seconds } = await client.grant(LEAST_SECONDS)
   await client.revoke(lease)
   const name = 'smallest ttl'

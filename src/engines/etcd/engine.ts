@@ -1,24 +1,25 @@
 /**
- * The engine: verbs and their answers. How a line is kept is in entering.ts, renewing.ts and seals.ts; how waiters
- * hear, in lookout.ts; what leases are, in class-lease.ts.
+ * The engine: its calls and their answers. Entering is in enter.ts, renewing in renew.ts, and leaving is here. How
+ * waiters hear is in listen.ts; what leases are, in class-leases.ts.
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { DeleteResponse } from '../../clients/etcd/messages.ts'
 import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
-import { ClassLeases } from './class-lease.ts'
-import { diagnose, type EtcdFinding } from './diagnose.ts'
-import { Entering, LINE_BOUND } from './entering.ts'
-import { ENGINE, fault } from './errors.ts'
-import { inspect, list, type Observing, observe } from './looking.ts'
-import { Lookout } from './lookout.ts'
-import { Entries } from './mine.ts'
-import { Names } from './names.ts'
-import { placeOf, Renewing } from './renewing.ts'
-import { Seals } from './seals.ts'
+import { ClassLeases } from './class-leases.ts'
+import { LINE_BOUND } from './codec.ts'
+import { diagnose } from './diagnose.ts'
+import { EnterCalls } from './enter.ts'
+import { EntryMarkers } from './entry-markers.ts'
+import { asEngineError, ENGINE, type EtcdCall } from './errors.ts'
+import { inspectLine, listLines } from './inspect.ts'
+import { LineWatcher, observeLine } from './listen.ts'
+import { EtcdNames } from './names.ts'
+import { EtcdOwnEntries } from './own-entries.ts'
+import { placeOf, RenewCalls } from './renew.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -33,20 +34,20 @@ const traits: Traits = {
   takesSignal: true,
   tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
   survives:
-    'the death of any client, and of any minority of members; cut off from the majority, nobody is granted anything',
+    'the death of any client, and of any minority of members; cut off from the majority, no lock is granted to any client',
 }
 
-/** A lease of ours, as far as it matters here. */
+/** The lease whose holder writes: what `mutex.acquire()` answers is one. */
 export interface HeldLease {
   readonly key: string
   readonly token: bigint | null
 }
 
 /**
- * A condition for a transaction of yours, in the words of etcd's `Compare`: true as long as the lease has not ended.
+ * A condition for a transaction of your own, in the words of etcd's `Compare`: true as long as the lease has not ended.
  * For a client that wants bytes, `Buffer.from(key)`.
  */
-export interface Fence {
+export interface GuardCondition {
   readonly key: string
   readonly target: 'CREATE'
   readonly result: 'EQUAL'
@@ -54,186 +55,180 @@ export interface Fence {
   readonly create_revision: string
 }
 
-/** An engine on etcd. */
-export interface EtcdEngine extends Engine {
-  /**
-   * What to compare in your own transaction so that it is done only while this lease is held: a guard for data in etcd
-   * itself. Throws `LeaseLostError` if it is known to have ended.
-   */
-  fence(lease: HeldLease): Fence
-  /** What about this cluster could break its promises. */
-  diagnose(): Promise<readonly EtcdFinding[]>
-}
-
 /** A server takes 128 operations in one transaction. */
 const LEAVES_AT_ONCE = 120
 
-export class EtcdLines implements EtcdEngine {
+/** An engine on etcd; `etcd(options)` makes one. */
+export class EtcdEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
   readonly #client: EtcdClient
-  readonly #names: Names
+  readonly #clock: Clock
+  readonly #names: EtcdNames
   readonly #leases: ClassLeases
-  readonly #entries: Entries
+  readonly #entries: EtcdOwnEntries
   readonly #watches: WatchStream
-  readonly #observing: Observing
-  readonly #lookout: Lookout
-  readonly #seals: Seals
-  readonly #entering: Entering
-  readonly #renewing: Renewing
+  readonly #watcher: LineWatcher
+  readonly #markers: EntryMarkers
+  readonly #enterCalls: EnterCalls
+  readonly #renewCalls: RenewCalls
   #listener: ((news: News) => void) | undefined
 
+  /** @internal */
   constructor(client: EtcdClient, prefix: string, clock: Clock) {
-    const names = new Names(prefix)
     this.#client = client
-    this.#names = names
+    this.#clock = clock
+    this.#names = new EtcdNames(prefix)
     this.#leases = new ClassLeases(client, clock)
-    this.#entries = new Entries(this.#leases, clock)
+    this.#entries = new EtcdOwnEntries(this.#leases, clock)
     this.#watches = new WatchStream(client, clock)
-    this.#observing = { watches: this.#watches, names, clock }
-    this.#lookout = new Lookout({
+    this.#watcher = new LineWatcher({
       client,
       watches: this.#watches,
-      names,
+      names: this.#names,
       tell: (news) => this.#listener?.(news),
       now: () => clock.now(),
     })
-    const common = { client, clock, names, leases: this.#leases, entries: this.#entries }
-    this.#seals = new Seals(common)
-    this.#renewing = new Renewing({ ...common, lookout: this.#lookout }, this.#seals)
-    const renewOne = async (claim: Claim): Promise<Standing> => {
-      const [standing] = await this.#renewing.renew([placeOf(claim)], {})
+    const [names, leases, entries, watcher] = [this.#names, this.#leases, this.#entries, this.#watcher]
+    const context = { client, clock, names, leases, entries, watcher }
+    this.#markers = new EntryMarkers(context)
+    this.#renewCalls = new RenewCalls(context, this.#markers)
+    this.#enterCalls = new EnterCalls(context, async (claim) => {
+      const [standing] = await this.#renewCalls.renew([placeOf(claim)], {})
       return standing as Standing
-    }
-    this.#entering = new Entering({ ...common, lookout: this.#lookout, renewOne })
+    })
   }
 
-  /**
-   * Takes no signal: making one costs more than all the rest that we do, and the transport gives up in time by itself.
-   */
+  /** Takes no signal: to make one costs more than all the rest that this process does, and the client has a limit. */
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    return this.#entering.enter(claims)
+    return this.#enterCalls.enter(claims)
   }
 
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#renewing.renew(places, { signal })
+    return this.#renewCalls.renew(places, { signal })
   }
 
   async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    if (places.length <= LEAVES_AT_ONCE) return await this.#leave(places)
+    if (places.length <= LEAVES_AT_ONCE) return await this.#leaveTogether(places)
     const parts: Promise<readonly boolean[]>[] = []
     for (let from = 0; from < places.length; from += LEAVES_AT_ONCE)
-      parts.push(this.#leave(places.slice(from, from + LEAVES_AT_ONCE)))
+      parts.push(this.#leaveTogether(places.slice(from, from + LEAVES_AT_ONCE)))
     return (await Promise.all(parts)).flat()
   }
 
-  async #leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async #leaveTogether(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     const known = places.map(({ id }) => this.#entries.get(id))
     for (const { key, id } of places) {
-      this.#lookout.forget(key, id)
+      this.#watcher.removeWaiter(key, id)
       this.#entries.beginLeaving(id)
     }
     try {
-      const names = places.map(({ id }, index) => (known[index]?.foreign === false ? known[index].name : id))
+      const names = places.map(({ id }, index) => (known[index]?.nameMayBeReused === false ? known[index].name : id))
       const deletions = await this.#delete(
         places.map(({ key }, index) => this.#names.entry(key, names[index] as string)),
       )
       const left: boolean[] = []
       for (const [index, { key, id }] of places.entries()) {
-        const [before] = deletions[index]?.prevKvs ?? []
-        left.push(before !== undefined || (await this.#leaveByAnotherName(key, id, names[index] === id)))
-        // What did not live under our lease may have been sealed, and a seal is of no use without its entry.
-        if (before !== undefined && before.lease !== known[index]?.lease.id)
-          await this.#client.delete({ key: this.#names.seal(key, id) })
+        const [deleted] = deletions[index]?.prevKvs ?? []
+        left.push(deleted !== undefined || (await this.#leaveByAnotherName(key, id, names[index] === id)))
+        // An entry that was not under our lease may have a marker. It is of no use without its entry.
+        if (deleted !== undefined && deleted.lease !== known[index]?.lease.id)
+          await this.#client.delete({ key: this.#names.marker(key, id) })
       }
       return left
     } catch (error) {
       this.#entries.doubt([])
-      // Its lease must not keep alive what was to go.
-      for (const mine of known) if (mine !== undefined) this.#leases.taint(mine.lease)
-      throw fault(error)
+      // The entries may still be there. They must not be kept alive.
+      for (const entry of known) if (entry !== undefined) this.#leases.taint(entry.lease)
+      throw asEngineError('leave', error)
     } finally {
       for (const { id } of places) this.#entries.endLeaving(id)
     }
   }
 
-  /** It is not where we took it to be: another engine object may have entered it. */
+  /** The entry is not where we took it to be: another engine object may have entered it. */
   async #leaveByAnotherName(key: string, id: string, triedId: boolean): Promise<boolean> {
     if (!triedId && (await this.#client.delete({ key: this.#names.entry(key, id) })).count === 1) return true
-    return await this.#seals.takeOut(key, id)
+    return await this.#markers.deleteFirst(key, id)
   }
 
-  async #delete(entries: readonly string[]): Promise<readonly (DeleteResponse | undefined)[]> {
-    const [only] = entries
+  async #delete(keys: readonly string[]): Promise<readonly (DeleteResponse | undefined)[]> {
+    const [only] = keys
     // As a transaction it would cost a tenth more.
-    if (entries.length === 1 && only !== undefined) return [await this.#client.delete({ key: only, prevKv: true })]
-    const { responses } = await this.#client.txn({ success: entries.map((key) => ({ delete: { key, prevKv: true } })) })
+    if (keys.length === 1 && only !== undefined) return [await this.#client.delete({ key: only, prevKv: true })]
+    const { responses } = await this.#client.txn({ success: keys.map((key) => ({ delete: { key, prevKv: true } })) })
     return responses.map(({ deletion }) => deletion)
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return await told(this.#seals.evict(key, token, how))
+    return await asked('evict', this.#markers.evict(key, token, how))
   }
 
   async inspect(key: string): Promise<Line> {
-    return await told(inspect(this.#client, this.#names, key))
+    return await asked('inspect', inspectLine(this.#client, this.#names, key))
   }
 
   async *list(prefix: string): AsyncIterable<LineSummary> {
     try {
-      yield* list(this.#client, this.#names, prefix)
+      yield* listLines(this.#client, this.#names, prefix)
     } catch (error) {
-      throw fault(error)
+      throw asEngineError('list', error)
     }
   }
 
-  /** A line is watched from the revision at which it was entered: there is nothing to get ready. */
+  /** A line is watched from the revision at which it was entered. So there is nothing to prepare but the connection. */
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    // At once: the last one counts, whichever connects first.
+    // Before the first await: the last listener counts, whichever connects first.
     this.#listener = listener
-    await told(this.#client.connect())
+    await asked('subscribe', this.#client.connect())
     return {
       [Symbol.asyncDispose]: async () => {
         if (this.#listener !== listener) return
         this.#listener = undefined
-        this.#lookout.stop()
+        this.#watcher.stop()
       },
     }
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await told(this.#client.connect())
-    return await told(observe(this.#observing, key, listener))
+    await asked('watch', this.#client.connect())
+    const options = { watches: this.#watches, names: this.#names, clock: this.#clock }
+    return await asked('watch', observeLine(options, key, listener))
   }
 
-  fence({ key, token }: HeldLease): Fence {
-    const mine = token === null ? undefined : this.#entries.find(key, token)
-    if (mine === undefined) throw new LeaseLostError(key, token, 'released')
+  /**
+   * What to compare in a transaction of your own, so that it is applied only while this lease is held: a guard for data
+   * in etcd itself. Throws `LeaseLostError` if this engine knows that the lease has ended.
+   */
+  guard({ key, token }: HeldLease): GuardCondition {
+    const entry = token === null ? undefined : this.#entries.find(key, token)
+    if (entry === undefined) throw new LeaseLostError(key, token, 'released')
     return {
-      key: this.#names.entry(key, mine.name),
+      key: this.#names.entry(key, entry.name),
       target: 'CREATE',
       result: 'EQUAL',
-      create_revision: String(mine.token),
+      create_revision: String(entry.token),
     }
   }
 
-  diagnose(): Promise<readonly EtcdFinding[]> {
-    return told(diagnose(this.#client))
+  /** What about this cluster could break the promises of locks on it. */
+  diagnose(): Promise<readonly Finding[]> {
+    return asked('diagnose', diagnose(this.#client))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#listener = undefined
-    this.#lookout.stop()
+    this.#watcher.stop()
     this.#watches.stop()
     await this.#leases.close()
     this.#client.close()
   }
 }
 
-async function told<Answer>(asked: Promise<Answer>): Promise<Answer> {
+async function asked<Answer>(call: EtcdCall, answer: Promise<Answer>): Promise<Answer> {
   try {
-    return await asked
+    return await answer
   } catch (error) {
-    throw fault(error)
+    throw asEngineError(call, error)
   }
 }

@@ -1,30 +1,37 @@
-/** What went wrong, as the core wants it. What gRPC and etcd mean by it is in transport/rpc-error.ts. */
+/** What went wrong, as the core wants it. What gRPC and etcd mean by their errors is in clients/etcd/errors.ts. */
 
 import { GRPC_STATUS, RpcError } from '../../clients/etcd/errors.ts'
 import { EngineError } from '../../core/errors.ts'
 
 export const ENGINE = 'etcd'
 
-/** `sent: false`: it was only about to be asked. */
-export function fault(error: unknown, { sent = true }: { readonly sent?: boolean } = {}): EngineError {
+/** What the core called, for messages of errors. */
+export type EtcdCall = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'subscribe' | 'watch' | 'diagnose'
+
+/** `sent: false`: the call failed before its own request was sent. */
+export function asEngineError(
+  call: EtcdCall,
+  error: unknown,
+  { sent = true }: { readonly sent?: boolean } = {},
+): EngineError {
   if (error instanceof EngineError) return error
-  const message = error instanceof Error ? error.message : String(error)
+  const message = `${call}: ${error instanceof Error ? error.message : String(error)}`
   const refused = !sent || (error instanceof RpcError && error.refused)
   const transient = !(error instanceof RpcError) || !error.lasting
   return new EngineError(ENGINE, message, { outcome: refused ? 'not-applied' : 'unknown', transient, cause: error })
 }
 
-/** Something was to be put under a lease that is no more. Nothing of the transaction was done. */
+/** The transaction was to put something under a lease that has ended. Nothing of it was applied. */
 export function isLeaseGone(error: unknown): boolean {
   return error instanceof RpcError && error.status === GRPC_STATUS.notFound && error.message.includes('lease')
 }
 
-/** What stands in one of our lines, and cannot be read. */
+/** A key in one of our lines has a value that this version cannot read. */
 export function unreadable(key: string, why: string): EngineError {
-  return new EngineError(ENGINE, `'${key}' ${why}`, { outcome: 'not-applied', transient: false })
+  return new EngineError(ENGINE, `the key '${key}' ${why}`, { outcome: 'not-applied', transient: false })
 }
 
-/** Others were at it at the same time. Nothing is wrong, and the next try will tell. */
-export function unsettled(why: string): EngineError {
-  return new EngineError(ENGINE, why, { outcome: 'unknown' })
+/** Other clients, or a change of leaders, got in between again and again. A later try can succeed. */
+export function unsettled(call: EtcdCall, why: string): EngineError {
+  return new EngineError(ENGINE, `${call}: ${why}`, { outcome: 'unknown' })
 }

@@ -1,13 +1,64 @@
 /**
- * `holdfast/etcd`: locks on etcd, 3.4 or newer. No client is needed: the way to the server is our own (transport/).
+ * `holdfast/etcd`: locks on etcd, 3.4 or newer. No client has to be installed: ours is in clients/etcd.
  *
- * Read in this order: names.ts and stored.ts (what is stored), entering.ts, renewing.ts and seals.ts (what is decided),
- * class-lease.ts (what keeps it alive, and when that is believed), lookout.ts (how a waiter hears), engine.ts.
+ * Read in this order: names.ts and codec.ts (what is stored), enter.ts, renew.ts and entry-markers.ts (what is
+ * decided), class-leases.ts (what keeps entries alive, and when that is believed), own-entries.ts (what this engine
+ * object knows of its own), listen.ts (how a waiter hears that it holds), engine.ts.
  */
+import { readFileSync } from 'node:fs'
+import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'
+import type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
+import { parseEtcdUrl } from '../../clients/etcd/url.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { EtcdEngine } from './engine.ts'
 
 export type { EtcdUser } from '../../clients/etcd/client.ts'
 export type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
-export type { EtcdFinding } from './diagnose.ts'
-export type { EtcdEngine, Fence, HeldLease } from './engine.ts'
-export { openEtcd } from './open.ts'
-export { type EtcdOptions, etcd } from './setup.ts'
+export type { EtcdEngine, GuardCondition, HeldLease } from './engine.ts'
+
+export interface EtcdOptions {
+  /** The members of the cluster, or some of them. The first that answers is used. */
+  readonly endpoints: readonly EtcdEndpoint[]
+  /** The user to log in as, where the cluster has users. */
+  readonly user?: EtcdUser
+  /** With TLS: `{}` for what the system trusts, or the certificates to use. */
+  readonly tls?: EtcdTls
+  /** What comes before every key of ours; `holdfast/` unless given. */
+  readonly prefix?: string
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+}
+
+/**
+ * An engine on etcd. It connects when it is first used, and closes its connection when it is closed. By URL:
+ * `openEtcd(url)`, or `connect(url)`.
+ */
+export function etcd({ endpoints, user, tls, prefix = 'holdfast/', clock = systemClock }: EtcdOptions): EtcdEngine {
+  if (endpoints.length === 0) throw new TypeError('etcd needs at least one endpoint')
+  if (typeof prefix !== 'string' || prefix === '' || prefix.includes('\0') || !prefix.isWellFormed()) {
+    throw new TypeError(
+      `prefix must be a string of well-formed Unicode without NUL, and not empty; got ${JSON.stringify(prefix)}`,
+    )
+  }
+  const client = new EtcdClient({
+    endpoints,
+    clock,
+    ...(user === undefined ? {} : { user }),
+    ...(tls === undefined ? {} : { tls }),
+  })
+  return new EtcdEngine(client, prefix, clock)
+}
+
+/** The engine behind a URL; clients/etcd/url.ts says what one looks like. Options win over what the URL says. */
+export async function openEtcd(url: string, options: Partial<EtcdOptions> = {}): Promise<EtcdEngine> {
+  const { hosts, user, tls, ca, cert, key, prefix } = parseEtcdUrl(url)
+  const read = (name: string, file: string | undefined): object =>
+    file === undefined ? {} : { [name]: readFileSync(file) }
+  return etcd({
+    endpoints: hosts,
+    ...(user === undefined ? {} : { user }),
+    ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
+    ...(prefix === undefined ? {} : { prefix }),
+    ...options,
+  })
+}

@@ -1,12 +1,13 @@
 /**
- * What we call things in etcd:
+ * The keys that we use in etcd:
  *
  *     holdfast/line/<key>/<name> an entry; it lives as long as its lease
- *     holdfast/seal/<key>/<id>   the owner of that entry decides about it no more: it was evicted, or is to outlive its process
+ *     holdfast/seal/<key>/<id>   the marker of an entry that its own process no longer decides about: it was evicted, or
+ *                                it is to outlive its process (entry-markers.ts)
  *
- * The name of an entry is its id, unless it entered an empty line: then it is the name of its engine object. etcd goes
- * through all keys that a range ever had since the last compaction, also those that are deleted; so a lock that nobody
- * fights for has one key, however often it is taken, and not one for each time.
+ * The name of an entry is its id. An entry that entered an empty line has the id of its engine object as its name. To
+ * read a range, etcd goes through all keys that the range has had since the last compaction, deleted ones included. So
+ * a lock without waiters has one key for each process, however often it is taken, and not one for each time.
  *
  * In a key, `/` is written `%2F` and `%` is written `%25`, and nothing else is changed. So no line is a part of
  * another, lines whose keys begin alike stand together, and a person with etcdctl can read them.
@@ -19,21 +20,21 @@ const AFTER_SLASH = '0'
 const encoded = (key: string): string => (/[%/]/.test(key) ? key.replaceAll('%', '%25').replaceAll('/', '%2F') : key)
 const decoded = (text: string): string => text.replaceAll('%2F', '/').replaceAll('%25', '%')
 
-export class Names {
+export class EtcdNames {
   readonly #lines: string
-  readonly #seals: string
+  readonly #markers: string
 
   constructor(prefix: string) {
     this.#lines = `${prefix}line/`
-    this.#seals = `${prefix}seal/`
+    this.#markers = `${prefix}seal/`
   }
 
   entry(key: string, name: string): string {
     return `${this.#lines}${encoded(key)}/${name}`
   }
 
-  seal(key: string, id: string): string {
-    return `${this.#seals}${encoded(key)}/${id}`
+  marker(key: string, id: string): string {
+    return `${this.#markers}${encoded(key)}/${id}`
   }
 
   /** Every entry of one line. */
@@ -47,7 +48,7 @@ export class Names {
     return { key: this.#lines + encoded(prefix), end: this.#lines.slice(0, -1) + AFTER_SLASH }
   }
 
-  /** From what an entry is called in etcd to its line and its name there. */
+  /** From the key of an entry in etcd to the key of its line and its name there. */
   parse(entry: string): { readonly key: string; readonly name: string } {
     const slash = entry.lastIndexOf('/')
     return { key: decoded(entry.slice(this.#lines.length, slash)), name: entry.slice(slash + 1) }

@@ -1,0 +1,140 @@
+/**
+ * Markers of entries that their own process no longer decides about. A marker stands beside its entry, and both are
+ * under a lease of their own: no renewal reaches the entry, and it ends when that lease does.
+ *
+ * `evicted`: a user has removed the entry, at once or by letting it run out. As long as the marker stands, renewals are
+ * answered so. `outlives`: the holder has left the entry to stand for a while without its process.
+ */
+
+import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
+import type { Place, Standing } from '../../core/engine.ts'
+import { heldCount } from '../../core/line.ts'
+import { hasToken, isUnchanged, type StoredEntry, toLineFront, toStoredEntry } from './codec.ts'
+import type { EtcdContext } from './enter.ts'
+import { unsettled } from './errors.ts'
+
+type MarkerKind = 'evicted' | 'outlives'
+
+const GONE: Standing = { state: 'gone', why: 'unknown' }
+const EVICTED: Standing = { state: 'gone', why: 'evicted' }
+/** How often a change is tried that other clients get in the way of. */
+const TRIES = 10
+
+export class EntryMarkers {
+  readonly #context: Omit<EtcdContext, 'watcher'>
+
+  constructor(context: Omit<EtcdContext, 'watcher'>) {
+    this.#context = context
+  }
+
+  /** Where an entry stands that is not under a lease of ours (`own`), or that was not found. */
+  async standing(place: Place, own: StoredEntry | undefined, options: EtcdCallOptions): Promise<Standing> {
+    const kind = await this.#kindOf(place.key, place.id, options)
+    if (kind === 'evicted') return EVICTED
+    if (own === undefined) return GONE
+    // Another engine object has moved it since it was read.
+    if (kind === undefined) throw unsettled('renew', 'another client keeps changing the entry')
+    return await this.#standingUnder(own.lease, place, options)
+  }
+
+  /** Where an entry stands that lives as long as this lease does. */
+  async #standingUnder(lease: bigint, { key, id, ttlMs }: Place, options: EtcdCallOptions): Promise<Standing> {
+    const { entries, held } = toLineFront(await this.#readLine(key, options))
+    const place = entries.findIndex((entry) => entry.id === id)
+    const entry = entries[place]
+    const { leftSeconds } = await this.#context.client.timeOf(lease, options)
+    const livesForMs = Math.min(Math.max(leftSeconds, 0) * 1000, ttlMs)
+    if (entry === undefined) return GONE
+    if (place < held) return { state: 'held', token: entry.token, heldForMs: livesForMs }
+    return { state: 'waiting', ahead: place, livesForMs }
+  }
+
+  /** Let the entry stand for its ttl from now on, without this process. */
+  async outlive(place: Place, options: EtcdCallOptions): Promise<Standing> {
+    const { key, id, ttlMs } = place
+    for (let attempt = 1; attempt <= TRIES; attempt += 1) {
+      const { kvs } = await this.#readLine(key, options)
+      const own = kvs.map(toStoredEntry).find((entry) => entry.id === id)
+      const kind = await this.#kindOf(key, id, options)
+      if (own === undefined || kind === 'evicted') return kind === 'evicted' ? EVICTED : GONE
+      const lease = await this.#mark(key, own, 'outlives', Math.ceil(ttlMs / 1000), options)
+      if (lease === undefined) continue
+      this.#context.entries.forget(id)
+      return await this.#standingUnder(lease, place, options)
+    }
+    throw unsettled('renew', 'another client keeps changing the entry')
+  }
+
+  /**
+   * Delete an entry, with its marker, whose name we do not know. Such an entry entered an empty line, so it can only
+   * stand in front. Answers whether it was there.
+   */
+  async deleteFirst(key: string, id: string): Promise<boolean> {
+    const { client, names } = this.#context
+    const { kvs } = await client.range({ ...names.line(key), oldestFirst: true, limit: 1 })
+    const [first] = kvs.map(toStoredEntry)
+    if (first?.id !== id) return false
+    const entry = names.entry(key, first.name)
+    const success = [{ delete: { key: entry } }, { delete: { key: names.marker(key, id) } }]
+    return (await client.txn({ compare: [hasToken(entry, first.token)], success })).succeeded
+  }
+
+  /** Remove the entry of another client; false if it is not there. */
+  async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    for (let attempt = 1; attempt <= TRIES; attempt += 1) {
+      const entries = (await this.#readLine(key, {})).kvs.map(toStoredEntry)
+      const place = entries.findIndex((entry) => entry.token === token)
+      const entry = entries[place]
+      if (entry === undefined) return false
+      const { grantedSeconds } = await this.#context.client.timeOf(entry.lease)
+      // Its lease has ended: the entry is gone by now, or about to be.
+      if (grantedSeconds === 0) continue
+      const expires = how === 'expire' && place < heldCount(entries)
+      if (expires && (await this.#kindOf(key, entry.id, {})) === 'evicted') return true
+      const done = expires
+        ? (await this.#mark(key, entry, 'evicted', grantedSeconds, {})) !== undefined
+        : await this.#remove(key, entry, grantedSeconds)
+      if (done) return true
+    }
+    return false
+  }
+
+  /** Put the entry and its marker under a new lease, and answer its id. Undefined: the entry has changed meanwhile. */
+  async #mark(
+    key: string,
+    stored: StoredEntry,
+    kind: MarkerKind,
+    seconds: number,
+    options: EtcdCallOptions,
+  ): Promise<bigint | undefined> {
+    const { client, names } = this.#context
+    const { lease } = await client.grant(seconds, options)
+    const entry = names.entry(key, stored.name)
+    const success = [{ put: { key: entry, lease } }, { put: { key: names.marker(key, stored.id), value: kind, lease } }]
+    const { succeeded } = await client.txn({ compare: [isUnchanged(entry, stored)], success }, options)
+    if (succeeded) return lease
+    client.revoke(lease).catch(() => {})
+    return undefined
+  }
+
+  /** Delete the entry, and leave a marker that it was evicted. */
+  async #remove(key: string, stored: StoredEntry, seconds: number): Promise<boolean> {
+    const { client, names } = this.#context
+    const { lease } = await client.grant(seconds)
+    const entry = names.entry(key, stored.name)
+    const marker = { key: names.marker(key, stored.id), value: 'evicted', lease }
+    const success = [{ delete: { key: entry } }, { put: marker }]
+    const { succeeded } = await client.txn({ compare: [hasToken(entry, stored.token)], success })
+    if (!succeeded) client.revoke(lease).catch(() => {})
+    return succeeded
+  }
+
+  #readLine(key: string, options: EtcdCallOptions): ReturnType<EtcdContext['client']['range']> {
+    return this.#context.client.range({ ...this.#context.names.line(key), oldestFirst: true }, options)
+  }
+
+  async #kindOf(key: string, id: string, options: EtcdCallOptions): Promise<string | undefined> {
+    const { kvs } = await this.#context.client.range({ key: this.#context.names.marker(key, id) }, options)
+    return kvs[0]?.value.toString()
+  }
+}

@@ -1,0 +1,58 @@
+/** Looking at lines: the entries of one, and which lines there are. */
+
+import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
+import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
+import { heldCount } from '../../core/line.ts'
+import { type StoredEntry, toLineFront, toStoredEntry } from './codec.ts'
+import type { EtcdNames } from './names.ts'
+
+const PAGE = 1_000
+
+export async function inspectLine(client: EtcdClient, names: EtcdNames, key: string): Promise<Line> {
+  const { entries: stored, held } = toLineFront(await client.range({ ...names.line(key), oldestFirst: true }))
+  const times = new Map<bigint, LeaseTime>()
+  await Promise.all(
+    [...new Set(stored.map(({ lease }) => lease))].map(async (lease) => {
+      times.set(lease, await client.timeOf(lease))
+    }),
+  )
+  const entries = stored.map(({ id, holder, token, weight, limit, lease }, index): LineEntry => {
+    const { leftSeconds = 0, grantedSeconds = 0 } = times.get(lease) ?? {}
+    const state = index < held ? 'held' : 'waiting'
+    const [ttlMs, remainingMs] = [grantedSeconds * 1000, Math.max(leftSeconds, 0) * 1000]
+    // etcd keeps no time of day.
+    return { id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs: null, heldMs: null }
+  })
+  return { key, entries }
+}
+
+/** Page by page, in the order of the keys; a line may go on from one page to the next. */
+export async function* listLines(client: EtcdClient, names: EtcdNames, prefix: string): AsyncIterable<LineSummary> {
+  const { key: first, end } = names.lines(prefix)
+  let from = first
+  let [line, entries]: [string | undefined, StoredEntry[]] = [undefined, []]
+  for (let more = true; more; ) {
+    const { kvs, count } = await client.range({ key: from, end, limit: PAGE })
+    more = count > kvs.length
+    for (const kv of kvs) {
+      from = `${kv.key}\0`
+      if (!kv.key.startsWith(first)) {
+        more = false
+        break
+      }
+      const { key } = names.parse(kv.key)
+      if (line !== undefined && key !== line) {
+        yield summary(line, entries)
+        entries = []
+      }
+      line = key
+      entries.push(toStoredEntry(kv))
+    }
+  }
+  if (line !== undefined) yield summary(line, entries)
+}
+
+function summary(key: string, entries: StoredEntry[]): LineSummary {
+  const held = heldCount(entries.sort((a, b) => Number(a.token - b.token)))
+  return { key, held, waiting: entries.length - held }
+}
