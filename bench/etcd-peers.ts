@@ -30,8 +30,8 @@ export async function peers(port: number): Promise<{ readonly peers: readonly Pe
         success: [{ put }],
         failure: [{ range: { key } }],
       })
-      if (!succeeded) throw new Error('somebody else has it')
-      // Whoever has lost its lease must not delete what the next one has put there.
+      if (!succeeded) throw new Error('another caller has it')
+      // A holder that has lost its lease must not delete what the next holder has put there.
       const mine = { key, target: 'create', result: 'equal', value: header.revision } as const
       await client.txn({ compare: [mine], success: [{ delete: { key } }] })
     },
@@ -49,7 +49,7 @@ export async function peers(port: number): Promise<{ readonly peers: readonly Pe
         success,
         failure: [{ range: { key } }, { range: owner }],
       })
-      if (responses[1]?.range?.kvs[0]?.key !== key) throw new Error('somebody else has it')
+      if (responses[1]?.range?.kvs[0]?.key !== key) throw new Error('another caller has it')
       await client.delete({ key })
     },
   }

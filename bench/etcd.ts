@@ -59,9 +59,9 @@ async function manyWaiters(server: EtcdServer): Promise<void> {
   const after = await metrics(server)
   console.log('\n100 waiters of one process on one key')
   figure('watches', `${before.watches}   (1)`)
-  // The last to be served leaves when nobody waits, and so nobody is told.
+  // The last waiter to be served leaves an empty line, and no event is sent.
   figure('watch events for each of 100 releases', `${((after.events - before.events) / 100).toFixed(2)}   (at most 1)`)
-  figure('time of one hand-over', `${(tookMs / 100).toFixed(2)} ms`)
+  figure('time of one hand-off', `${(tookMs / 100).toFixed(2)} ms`)
   figure(
     'served in order',
     tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint)) ? 'yes' : 'NO',

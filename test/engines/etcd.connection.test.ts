@@ -17,7 +17,7 @@ await describeServer('connections to a frozen etcd', findOwnEtcd, (source) => {
     return server
   }
 
-  /** It never thaws while anybody looks. */
+  /** It does not thaw before the test is over. */
   function freeze(server: EtcdServer): void {
     server.process?.pause()
     onTestFinished(() => server.process?.resume())

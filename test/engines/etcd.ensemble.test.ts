@@ -83,7 +83,7 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
       },
     )
 
-    test('a minority is cut off, and nobody notices', async () => {
+    test('a minority is cut off, and no client notices', async () => {
       const locks = await open('30s')
       const leader = await ensemble.leader()
       await ensemble.cutOff(othersThan(leader)[0] as EtcdServer)
@@ -91,7 +91,7 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
         await locks.mutex('minority').using(async (lease) => expect(lease.held).toBe(true))
     })
 
-    test('the majority is gone: nobody is granted anything, holders are told in time, and all goes on when it is back', async () => {
+    test('the majority is gone: no lock is granted, holders are told in time, and all goes on when it is back', async () => {
       const locks = await open('3s')
       const lease = await locks.mutex('majority').acquire()
       const told = vi.fn()
@@ -125,7 +125,7 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
       expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
     })
 
-    test('members are restarted one after the other under load: nobody meets another, tokens rise, a lease that is held goes on', async () => {
+    test('members are restarted one after the other under load: there are never two holders, tokens rise, a lease that is held goes on', async () => {
       const clients = [await open('30s'), await open('30s')]
       const held = await (clients[0] as Locks).mutex('rolling: held').acquire()
       let [inside, done, rolling] = [0, 0, true]

@@ -39,7 +39,7 @@ class Wayward extends EtcdClient {
     return { arrive: () => super.call(...(lost as Question)) }
   }
 
-  /** It is done, and nobody hears of it. */
+  /** It is applied, and its reply is lost. */
   loseNextReply(): void {
     this.#fate = async (...question) => {
       await super.call(...question)
@@ -94,7 +94,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
   }
 
   /**
-   * It holds what it held, under the lease that this engine keeps alive: the one under which whoever comes now is put.
+   * It holds what it held, under the lease that this engine keeps alive: the one under which it puts new entries.
    */
   async function livesOn(engine: EtcdEngine, claim: Claim, before: Standing): Promise<void> {
     const token = before.state === 'held' ? before.token : undefined
@@ -107,7 +107,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
 
   test('an enter that arrives after the next one does not take the entry with it under the lease that was given up', async () => {
     const { engine, client } = open()
-    // Somebody else lives under that lease, so that it is not revoked at once.
+    // Another entry is under that lease, so that it is not revoked at once.
     const [neighbour, claim] = [claimOf('neighbour of late enter'), claimOf('late enter')]
     await engine.enter([neighbour])
     const first = client.loseNext()
@@ -175,7 +175,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
     await livesOn(engine, claim, held)
   })
 
-  test('an enter whose reply is lost keeps its place, though nobody else lives under its lease', async () => {
+  test('an enter whose reply is lost keeps its place, though no other entry is under its lease', async () => {
     const [{ engine, client }, { engine: other }] = [open(), open()]
     const [holder, claim, behind] = [claimOf('place'), claimOf('place'), claimOf('place')]
     await other.enter([holder])

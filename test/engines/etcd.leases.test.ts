@@ -63,7 +63,7 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
     const renewals = [engine.renew([first]), engine.renew([second])]
     await vi.waitFor(() => expect(client.kept).toHaveLength(2), LIMIT)
     client.services.clear()
-    // Whichever of them it is.
+    // The order does not matter.
     client.kept[0]?.()
     await Promise.race(renewals)
     client.kept[1]?.()

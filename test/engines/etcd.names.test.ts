@@ -45,7 +45,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
     expect(keys.size).toBe(1)
   })
 
-  test('whoever was evicted, and leaves late, does not take out the next one of its process', async () => {
+  test('an entry that was evicted, and leaves late, does not take out the next entry of its process', async () => {
     const [engine, other] = [await open(), await open()]
     const [evicted, next] = [newClaim('evicted'), newClaim('evicted')]
     const [first] = await engine.enter([evicted])
@@ -71,7 +71,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
     expect(await keysOf('shared id')).toEqual([])
   })
 
-  test('whoever knows an entry by the name of another client does not take out what that client calls so later', async () => {
+  test('a client that knows an entry by the name of another client does not take out what that client calls so later', async () => {
     const [engine, other] = [await open(), await open()]
     const [claim, next] = [newClaim('their name'), newClaim('their name')]
     await other.enter([claim])

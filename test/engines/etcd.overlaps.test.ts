@@ -1,6 +1,6 @@
 /**
- * What is asked of etcd for one entry while something else about it is still under way: nobody holds beside another
- * because of it, and nobody is taken out for another. The engine's requests go to a real server, when the test says so.
+ * A request for an entry while another request for it is still under way: there are never two holders because of it,
+ * and no entry is taken out for another. The engine's requests go to a real server, when the test says so.
  */
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
@@ -113,7 +113,7 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
     expect(tokenOf(renewed[0])).toBe(tokenOf(standing))
   })
 
-  test('a leave that follows the late answer of an enter takes nobody else out', async () => {
+  test('a leave that follows the late answer of an enter takes no other entry out', async () => {
     const [one, other] = [open(), open()]
     await one.engine.enter([claimOf('warm')])
     const [first, second] = [claimOf('late'), claimOf('late')]
@@ -150,7 +150,7 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
     expect(await idsIn(other.engine, 'given up')).toEqual([entering.id])
   })
 
-  test('of two leaves of one entry the slower one takes nobody else out', async () => {
+  test('of two leaves of one entry the slower one takes no other entry out', async () => {
     const [one, other] = [open(), open()]
     const [first, second] = [claimOf('left twice'), claimOf('left twice')]
     await one.engine.enter([first])
@@ -164,7 +164,7 @@ await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
     expect(await idsIn(other.engine, 'left twice')).toEqual([second.id])
   })
 
-  test('a leave that is overtaken by an eviction takes nobody else out', async () => {
+  test('a leave that is overtaken by an eviction takes no other entry out', async () => {
     const [one, other] = [open(), open()]
     const [first, second] = [claimOf('evicted'), claimOf('evicted')]
     const token = tokenOf((await one.engine.enter([first]))[0])

@@ -108,7 +108,7 @@ await describeServer('the transport of etcd', findOwnEtcd, (source) => {
     await expect(client.range({ key: 'a' })).rejects.toMatchObject({ refused: true, lasting: false })
   })
 
-  test('a call that nobody answers ends by itself, its outcome unknown; when the server is back, so are we', async () => {
+  test('a call that is not answered ends by itself, its outcome unknown; when the server is back, so are we', async () => {
     const proxy = await proxied()
     const client = open([proxy])
     await client.connect()

@@ -59,7 +59,7 @@ class Peer {
   #newest: ServerHttp2Stream | undefined
   /** Which keys were asked for, and on which stream. */
   readonly asked: string[] = []
-  /** What is said of this key waits until somebody calls `letGo`. */
+  /** The answer about this key waits for a call of `letGo`. */
   keepsBack: string | undefined
   letGo: () => void = () => undefined
 
@@ -200,7 +200,7 @@ test('a stream that has refused one, and is to be given up, is asked for no othe
   expect(peer.asked).toEqual(['a on 1', 'z on 1', 'b on 1', 'a on 2', 'z on 2', 'b on 2', 'c on 2'])
 })
 
-test('whoever loses the right to watch is not asked for again and again; when it has it back, it is told that something may have changed', async () => {
+test('an observer that loses the right to watch does not ask again and again; when it has it back, it is told that something may have changed', async () => {
   let refusing = false
   const { watches, peer } = await watchesOn((key) => refusing && key.includes('theirs'))
   const pauses: (() => void)[] = []

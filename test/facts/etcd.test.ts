@@ -8,7 +8,7 @@ import type { Compare, RequestOp } from '../../src/clients/etcd/messages.ts'
 import { EtcdServer, findEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 
-/** Ours alone, since the server may be somebody else's. */
+/** Ours alone, since the server may have other users. */
 const PREFIX = `holdfast-facts-${process.pid}/`
 const name = (key: string): string => PREFIX + key
 const put = (key: string, lease = 0n): RequestOp => ({ put: { key: name(key), value: key, lease } })

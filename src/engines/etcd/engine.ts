@@ -178,7 +178,7 @@ export class EtcdEngine implements Engine {
 
   /** A line is watched from the revision at which it was entered. So there is nothing to prepare but the connection. */
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    // Before the first await: the last listener counts, whichever connects first.
+    // Before the first await: the last listener counts, also if an earlier one connects later.
     this.#listener = listener
     await asked('subscribe', this.#client.connect())
     return {
