@@ -56,7 +56,7 @@ const core: readonly Defect[] = [
   },
   {
     name: 'held by flag',
-    file: 'src/core/lease.ts',
+    file: 'src/core/entry-lease.ts',
     find: 'return this.keeper.check(this.#entry)',
     replace: "return this.#entry.phase === 'held'",
     why: 'no timer fires during a stall: whoever looks right after it must see the clock, not what the timer would have set',
@@ -121,7 +121,7 @@ const core: readonly Defect[] = [
   {
     name: 'gap ignored',
     file: 'src/core/keeper.ts',
-    find: "      for (const entry of this.#entries.values()) if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)\n",
+    find: "      for (const entry of this.#entries.values())\n        if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)\n",
     replace: '',
     why: 'a grant that was announced during the outage is noticed only with the next renewal',
   },
@@ -178,7 +178,7 @@ const core: readonly Defect[] = [
   },
   {
     name: 'subscription after the enter',
-    file: 'src/core/verbs.ts',
+    file: 'src/core/subscription.ts',
     find: '      await attempt\n      if (this.#subscription !== attempt) throw',
     replace: '      void attempt.catch(() => {})\n      if (this.#subscription !== attempt) throw',
     why: 'what is granted before the subscription stands is announced to nobody',
@@ -209,7 +209,7 @@ const core: readonly Defect[] = [
 const engine: readonly Defect[] = [
   {
     name: 'no settling after a waiter leaves',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)',
     replace:
       "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
@@ -217,7 +217,7 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'enter does not renew',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: 'if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)',
     replace:
       "if (known !== undefined) return known.state === 'held' ? { state: 'held', token: known.token, heldForMs: claim.ttlMs } : { state: 'waiting', ahead: null }",
@@ -225,21 +225,21 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'renewal resurrects',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#expire()',
     replace: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#clock.now()',
     why: 'gone is final',
   },
   {
     name: 'a grant renews',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: '      entry.heldAt = this.#clock.now()\n',
     replace: '      entry.heldAt = this.#clock.now()\n      this.#expiries.put(entry, entry.heldAt + entry.ttlMs)\n',
     why: 'a dead process with many waiters delays the line by a ttl for each of them',
   },
   {
     name: 'token reset',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
     replace:
       '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
@@ -247,7 +247,7 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'newcomers overtake the line',
-    file: 'src/engines/memory/index.ts',
+    file: 'src/engines/memory/engine.ts',
     find: 'const holds = line.first === undefined && line.held.admits(claim)',
     replace: 'const holds = line.held.admits(claim)',
     why: 'readers starve a writer',

@@ -9,9 +9,9 @@
 import type { Operation } from './diagnostics.ts'
 import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
+import { EntryLease } from './entry-lease.ts'
 import { AcquireTimeoutError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import { EntryLease } from './lease.ts'
 import { onAbort } from './on-abort.ts'
 import { fallbackAfter } from './time-limit.ts'
 

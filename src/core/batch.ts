@@ -29,11 +29,11 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   readonly engine: string
   readonly batchLimit: number
   /** A batch of twice as many is better sent in two halves. */
-  readonly halfFrom: number
-  /** `signal` aborts when the call has had its time; undefined unless the verb is cancellable. */
+  readonly splitFrom: number
+  /** `signal` aborts when the call has had its time; undefined unless `takesSignal()`. */
   call(items: readonly Item[], signal: AbortSignal | undefined): Promise<readonly Answer[]>
   /** Whether a call can do anything with a signal. Making one is the dearest part of a call that costs nothing else. */
-  cancellable(): boolean
+  takesSignal(): boolean
   timeoutMs(items: readonly Item[]): number
   /** About to be sent. False: no longer wanted, drop it. */
   sending(item: Item, sent: Sent): boolean
@@ -123,7 +123,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #mayCall(): boolean {
     if (this.#calls.size >= CALLS_IN_FLIGHT) return false
     const fast = this.#fastCalls()
-    return fast === 0 || (fast === 1 && this.#queue.length >= this.#verb.halfFrom)
+    return fast === 0 || (fast === 1 && this.#queue.length >= this.#verb.splitFrom)
   }
 
   #fastCalls(): number {
@@ -134,9 +134,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   /** How much of the queue the next call takes. */
   #share(): number {
-    const { batchLimit, halfFrom } = this.#verb
+    const { batchLimit, splitFrom } = this.#verb
     const { length } = this.#queue
-    const halves = length >= 2 * halfFrom && this.#fastCalls() === 0
+    const halves = length >= 2 * splitFrom && this.#fastCalls() === 0
     return Math.min(batchLimit, halves ? Math.ceil(length / 2) : length)
   }
 
@@ -163,7 +163,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #send(items: readonly Item[], sent: Sent): void {
-    const abort = this.#verb.cancellable() ? new AbortController() : undefined
+    const abort = this.#verb.takesSignal() ? new AbortController() : undefined
     const timeoutMs = this.#verb.timeoutMs(items)
     const call: Call<Item> = { items, sent, timeoutMs, abort, slow: false, over: false }
     this.#keepAlive.begin()

@@ -6,17 +6,17 @@
  * Waiting, cancelling and nesting are built on top, in acquire.ts.
  */
 
-import { Batch, type Sent } from './batch.ts'
+import { Batch, type Sent, type Verb } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
 import { EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
+import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { fallbackAfter, noAnswer, rejectAfter } from './time-limit.ts'
 import { TimerQueue } from './timer-queue.ts'
-import { Verbs } from './verbs.ts'
 
 export interface KeeperOptions {
   readonly clock: Clock
@@ -34,7 +34,7 @@ export class Keeper {
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
   readonly #keepAlive: KeepAlive
-  readonly #verbs: Verbs
+  readonly #subscription: NewsSubscription
   readonly #enters: Batch<Entry, Standing>
   readonly #renews: Batch<Entry, Standing>
   readonly #sweeper: Sweeper
@@ -48,17 +48,14 @@ export class Keeper {
     this.chance = options.chance
     this.callTimeoutMs = options.callTimeoutMs
     this.publish = options.publish
+    const { clock, chance, publish, callTimeoutMs } = this
+    const keepAlive = new KeepAlive(clock)
     const nextSequence = (): number => ++this.#sequence
-    this.#verbs = new Verbs(engine, options, {
-      sending: (entry, sent, verb) => this.#sending(entry, sent, verb),
-      answered: (entry, standing, sent, now, verb) => this.#answered(entry, standing, sent, now, verb),
-      failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
-      heard: (news) => this.#heard(news),
-    })
-    this.#keepAlive = new KeepAlive(this.clock)
-    this.#enters = new Batch(this.#verbs.enter, this.clock, this.#keepAlive, nextSequence)
-    this.#renews = new Batch(this.#verbs.renew, this.clock, this.#keepAlive, nextSequence)
-    this.#sweeper = new Sweeper(engine, options, this.#keepAlive, nextSequence)
+    this.#keepAlive = keepAlive
+    this.#subscription = new NewsSubscription(engine, (news) => this.#heard(news))
+    this.#enters = new Batch(this.#enterVerb(), clock, keepAlive, nextSequence)
+    this.#renews = new Batch(this.#renewVerb(), clock, keepAlive, nextSequence)
+    this.#sweeper = new Sweeper({ engine, clock, chance, publish, keepAlive, callTimeoutMs, nextSequence })
     this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -153,11 +150,64 @@ export class Keeper {
     this.#sweeper.stop()
     this.#enters.stop()
     this.#renews.stop()
-    await this.#verbs.close()
+    await this.#subscription.close(this.clock, this.callTimeoutMs)
     await this.engine[Symbol.asyncDispose]()
   }
 
   // ---- sending ----
+
+  #enterVerb(): Verb<Entry, Standing> {
+    const { engine, callTimeoutMs } = this
+    const { batchLimit, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
+    return {
+      name: 'enter',
+      engine: engine.name,
+      batchLimit,
+      splitFrom,
+      call: (entries, signal) =>
+        this.#subscription.stands ? engine.enter(entries, signal) : this.#subscribeAndEnter(entries, signal),
+      takesSignal: () => takesSignal || !this.#subscription.stands,
+      timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
+      sending: (entry, sent) => this.#sending(entry, sent, 'enter'),
+      answered: (entry, standing, sent, now) => this.#answered(entry, standing, sent, now, 'enter'),
+      failed: (entry, error, sent) => this.#failed(entry, error, sent, 'enter'),
+    }
+  }
+
+  #renewVerb(): Verb<Entry, Standing> {
+    const { engine, callTimeoutMs } = this
+    const { batchLimit, takesSignal } = engine.traits
+    return {
+      name: 'renew',
+      engine: engine.name,
+      batchLimit,
+      // No caller waits for a renewal: one call disturbs the server less than two.
+      splitFrom: Number.POSITIVE_INFINITY,
+      call: (entries, signal) => this.#renew(entries, signal),
+      takesSignal: () => takesSignal,
+      // A third of the ttl is gone when a renewal is sent. The time-out comes early enough for the shortest lease to
+      // try once more.
+      timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
+      sending: (entry, sent) => this.#sending(entry, sent, 'renew'),
+      answered: (entry, standing, sent, now) => this.#answered(entry, standing, sent, now, 'renew'),
+      failed: (entry, error, sent) => this.#failed(entry, error, sent, 'renew'),
+    }
+  }
+
+  async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
+    await this.#subscription.ready(signal)
+    return this.engine.enter(entries, this.engine.traits.takesSignal ? signal : undefined)
+  }
+
+  async #renew(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
+    const standings = await this.engine.renew(entries, signal)
+    const now = this.clock.now()
+    let marginMs = Number.POSITIVE_INFINITY
+    for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
+    if (marginMs < Number.POSITIVE_INFINITY)
+      this.publish.renewal({ engine: this.engine.name, count: entries.length, marginMs })
+    return standings
+  }
 
   #ask(entry: Entry, now: number): void {
     if (entry.phase === 'gone') return
@@ -347,4 +397,16 @@ export class Keeper {
   #closedError(): EngineError {
     return new EngineError(this.engine.name, 'the locks were closed', { outcome: 'not-applied', transient: false })
   }
+}
+
+function shortestTtlMs(entries: readonly Entry[]): number {
+  let shortest = Number.POSITIVE_INFINITY
+  for (const entry of entries) shortest = Math.min(shortest, entry.ttlMs)
+  return shortest
+}
+
+function longestTtlMs(entries: readonly Entry[]): number {
+  let longest = 0
+  for (const entry of entries) longest = Math.max(longest, entry.ttlMs)
+  return longest
 }

@@ -77,3 +77,8 @@ export class HeldPrefix {
     }
   }
 }
+
+/** Whether others can hold beside it: by the rule, an entry that takes the whole limit is alone. */
+export function isShared({ weight, limit }: Weighted): boolean {
+  return weight < limit
+}

@@ -5,10 +5,11 @@
 import { type Ask, acquireLease, ENDLESS, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
+import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import { EntryLease, type Lease } from './lease.ts'
-import { enclosing, type Holding, type InnerLease, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
+import type { Holding, InnerLease, Lease } from './lease.ts'
+import { enclosing, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
 import type { OrderChecker } from './order.ts'
 
 export interface AcquireOptions {

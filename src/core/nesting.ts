@@ -14,27 +14,9 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Lease } from './lease.ts'
+import type { Holding, InnerLease } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
-
-/** What is held, or asked for, of one key. */
-export interface Holding extends Weighted {
-  readonly key: string
-}
-
-/** What a lease of ours has besides what the user sees. */
-export interface InnerLease extends Lease {
-  readonly holding: Holding
-  /** Where it is held. */
-  readonly keeper: Keeper
-  /** A nested lease takes no place in the line of its own. */
-  readonly nested: boolean
-  /** Where leases nested in this one take turns. */
-  readonly queue: LocalQueue
-  /** Why it was lost, if it was. */
-  readonly lossError: LeaseLostError | undefined
-}
 
 export interface Frame {
   readonly keeper: Keeper
@@ -81,11 +63,6 @@ function* around(keeper: Keeper, key: string): Iterable<InnerLease> {
   for (let frame = context.getStore(); frame !== undefined; frame = frame.parent) {
     if (frame.keeper === keeper && frame.lease.holding.key === key && frame.lease.held) yield frame.lease
   }
-}
-
-/** By the rule of the line, whoever takes the whole limit is alone. */
-export function isShared({ weight, limit }: Weighted): boolean {
-  return weight < limit
 }
 
 function described({ weight, limit }: Weighted): string {

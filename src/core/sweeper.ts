@@ -13,7 +13,6 @@ import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import type { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
-import type { KeeperOptions } from './keeper.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
 interface Departure extends Scheduled {
@@ -40,6 +39,17 @@ export function retryDelayMs(ttlMs: number, chance: Chance): number {
   return Math.min(Math.max(ttlMs / 10, 5), 1000) * (0.5 + chance.fraction())
 }
 
+export interface SweeperOptions {
+  readonly engine: Engine
+  readonly clock: Clock
+  readonly chance: Chance
+  readonly publish: Publish
+  readonly keepAlive: KeepAlive
+  /** No leave is waited for longer. */
+  readonly callTimeoutMs: number
+  readonly nextSequence: () => number
+}
+
 export class Sweeper {
   readonly #engine: Engine
   readonly #clock: Clock
@@ -50,8 +60,8 @@ export class Sweeper {
   readonly #open = new Map<string, Departure>()
   #stopped = false
 
-  constructor(engine: Engine, options: KeeperOptions, keepAlive: KeepAlive, nextSequence: () => number) {
-    const { clock, callTimeoutMs } = options
+  constructor(options: SweeperOptions) {
+    const { engine, clock, callTimeoutMs } = options
     this.#engine = engine
     this.#clock = clock
     this.#chance = options.chance
@@ -60,9 +70,9 @@ export class Sweeper {
       name: 'leave',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
-      halfFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
+      splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       call: (places) => engine.leave(places),
-      cancellable: () => false,
+      takesSignal: () => false,
       timeoutMs: () => callTimeoutMs,
       sending: (departure, sent) => {
         departure.overAt ||= Math.max(departure.lastSentAt, sent.at) + departure.ttlMs
@@ -71,7 +81,7 @@ export class Sweeper {
       answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
     }
-    this.#leaves = new Batch(verb, clock, keepAlive, nextSequence)
+    this.#leaves = new Batch(verb, clock, options.keepAlive, options.nextSequence)
     this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
   }
 

@@ -8,7 +8,7 @@
 import { timeoutError } from '../core/acquire.ts'
 import { AcquireTimeoutError, DeadlockError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
-import type { Lease, ReleaseOptions } from '../core/lease.ts'
+import type { InnerLease, Lease, ReleaseOptions } from '../core/lease.ts'
 import {
   type AcquireOptions,
   type LineLock,
@@ -19,7 +19,7 @@ import {
   type Work,
   workUnder,
 } from '../core/lock.ts'
-import { type InnerLease, refuseDeadlock } from '../core/nesting.ts'
+import { refuseDeadlock } from '../core/nesting.ts'
 import { truthfulController } from '../core/signal.ts'
 
 /** A lease of several keys. Lost as soon as one of them is. */

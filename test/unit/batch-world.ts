@@ -38,8 +38,8 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     name: 'enter',
     engine: 'scripted',
     batchLimit: 100,
-    halfFrom: Number.POSITIVE_INFINITY,
-    cancellable: () => true,
+    splitFrom: Number.POSITIVE_INFINITY,
+    takesSignal: () => true,
     call: (items, signal) =>
       new Promise((resolve, reject) => {
         calls.push({

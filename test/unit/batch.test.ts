@@ -84,7 +84,7 @@ describe('where calls overlap', () => {
   const sizes = (it: ReturnType<typeof batchWorld>): number[] => it.calls.map(({ keys }) => keys.length)
 
   test('a large batch goes out in two halves at once, so that both sides are busy', async () => {
-    const it = batchWorld({ halfFrom: 32 })
+    const it = batchWorld({ splitFrom: 32 })
     it.ask(...names(100))
     await settled()
     expect(sizes(it)).toEqual([50, 50])
@@ -92,7 +92,7 @@ describe('where calls overlap', () => {
   })
 
   test('a small one does not, and little that is asked behind one call waits for its answer', async () => {
-    const it = batchWorld({ halfFrom: 32 })
+    const it = batchWorld({ splitFrom: 32 })
     it.ask(...names(63))
     await settled()
     it.ask(...names(31, 'l'))
@@ -103,7 +103,7 @@ describe('where calls overlap', () => {
   })
 
   test('two halves are all: a third batch waits for one of them', async () => {
-    const it = batchWorld({ halfFrom: 32 })
+    const it = batchWorld({ splitFrom: 32 })
     it.ask(...names(100))
     await settled()
     it.ask(...names(100, 'l'))
@@ -114,7 +114,7 @@ describe('where calls overlap', () => {
   })
 
   test('the order on one key is kept: what the first half asks for is not asked by the second', async () => {
-    const it = batchWorld({ halfFrom: 32 })
+    const it = batchWorld({ splitFrom: 32 })
     it.ask(...names(40), ...names(40, 'l'))
     it.ask('k0', 'l0', 'k1')
     await settled()
@@ -125,7 +125,7 @@ describe('where calls overlap', () => {
   })
 
   test('a hot key is not halved: behind the first half, the second would have to wait for its answer', async () => {
-    const it = batchWorld({ halfFrom: 32 })
+    const it = batchWorld({ splitFrom: 32 })
     it.ask(...Array.from({ length: 90 }, () => 'hot'))
     await settled()
     expect(sizes(it)).toEqual([90])

@@ -1,0 +1,105 @@
+/**
+ * The lease of an entry in a line. It says the truth about itself at any moment, because it looks at the clock and not
+ * at a flag.
+ */
+import { parseDuration } from './duration.ts'
+import type { Entry } from './entry.ts'
+import { LeaseLostError, type LossReason } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import type { Holding, InnerLease, ReleaseOptions } from './lease.ts'
+import { isShared } from './line.ts'
+import { LocalQueue } from './local-queue.ts'
+import { withoutContext } from './no-context.ts'
+import { truthfulController } from './signal.ts'
+
+export class EntryLease implements InnerLease {
+  readonly nested = false
+  readonly keeper: Keeper
+  readonly #entry: Entry
+  #queue: LocalQueue | undefined
+  #controller: AbortController | undefined
+  #lossError: LeaseLostError | undefined
+  #released: Promise<boolean> | undefined
+
+  constructor(keeper: Keeper, entry: Entry) {
+    this.keeper = keeper
+    this.#entry = entry
+    entry.onLost = (why) => this.#lost(why)
+    // Lost between the grant and this line: say so at the first look.
+    if (entry.lost !== undefined) this.#lost(entry.lost)
+  }
+
+  get key(): string {
+    return this.#entry.key
+  }
+
+  /** Made when first asked for, like the signal: most leases have none nested in them. */
+  get queue(): LocalQueue {
+    this.#queue ??= new LocalQueue()
+    return this.#queue
+  }
+
+  get holding(): Holding {
+    return this.#entry
+  }
+
+  get token(): bigint | null {
+    return this.#entry.token
+  }
+
+  get shared(): boolean {
+    return isShared(this.#entry)
+  }
+
+  get held(): boolean {
+    return this.keeper.check(this.#entry)
+  }
+
+  get remainingMs(): number {
+    if (!this.held) return 0
+    return Math.max(0, this.#entry.deadline - this.keeper.clock.now())
+  }
+
+  /** Made when first asked for: most short leases never need one. */
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = truthfulController(() => this.keeper.check(this.#entry))
+      if (this.lossError !== undefined) this.#controller.abort(this.lossError)
+    }
+    return this.#controller.signal
+  }
+
+  get lossError(): LeaseLostError | undefined {
+    this.keeper.check(this.#entry)
+    return this.#lossError
+  }
+
+  assertHeld(): void {
+    if (this.held) return
+    throw this.#lossError ?? new LeaseLostError(this.key, this.token, 'released')
+  }
+
+  release(options?: ReleaseOptions): Promise<boolean> {
+    const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
+    this.#released ??= this.#release(afterMs)
+    return this.#released
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+
+  #release(afterMs: number): Promise<boolean> {
+    const { operation, grantedAt } = this.#entry
+    const now = this.keeper.clock.now()
+    this.keeper.check(this.#entry, now)
+    this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
+    return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
+  }
+
+  #lost(why: LossReason): void {
+    this.#lossError = new LeaseLostError(this.key, this.token, why)
+    // Whoever listens is not inside the work of whoever noticed.
+    withoutContext(() => this.#controller?.abort(this.#lossError))
+  }
+}
