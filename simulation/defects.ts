@@ -258,8 +258,8 @@ const guards: readonly Defect[] = [
   {
     name: 'no token is refused',
     file: 'src/guards/marks.ts',
-    find: "return touch === 'write' ? marks.seen : marks.written",
-    replace: "return touch === 'write' || marks.seen > 0n ? 0n : marks.written",
+    find: "return access === 'write' ? marks.seen : marks.written",
+    replace: "return access === 'write' || marks.seen > 0n ? 0n : marks.written",
     why: 'whoever was stopped past its ttl writes over what its successor has written',
     climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
   },
