@@ -1,22 +1,9 @@
-/** The public door. */
+/** What users import: `holdfast`. Authors of engines import `holdfast/engine`. */
 export { connect } from './connect.ts'
 export type { Chance, Clock, Timer } from './core/clock.ts'
 export { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
 export type { Duration } from './core/duration.ts'
-export {
-  type Claim,
-  type Engine,
-  type Finding,
-  type GoneReason,
-  type Line,
-  type LineEntry,
-  type LineSummary,
-  type News,
-  type Place,
-  type Standing,
-  type Traits,
-  UNLIMITED,
-} from './core/engine.ts'
+export type { Line, LineEntry, LineSummary } from './core/engine.ts'
 export {
   AcquireTimeoutError,
   type CallOutcome,
@@ -43,6 +30,7 @@ export {
   type ReadWriteLock,
   type ReentrantLockOptions,
   type Semaphore,
+  type WatchOptions,
 } from './locks.ts'
 export type { AllLease } from './primitives/all.ts'
 export type { Election, Leader, LeadOptions } from './primitives/election.ts'

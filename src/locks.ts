@@ -1,4 +1,4 @@
-/** The door: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
+/** What users create: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
 import { hostname } from 'node:os'
 import { type Chance, type Clock, systemChance, systemClock } from './core/clock.ts'
 import { publish } from './core/diagnostics.ts'
@@ -17,6 +17,7 @@ import {
 } from './core/lock.ts'
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
 
@@ -33,7 +34,7 @@ export interface ReentrantLockOptions extends LockOptions {
 export interface LocksOptions {
   /** The ttl of locks that name none: 30 s. */
   readonly ttl?: Duration
-  /** Who we are, for people who look at the line. `host:pid` unless given. */
+  /** The name of this process, for people who look at the line. `host:pid` unless given. */
   readonly holder?: string
   /**
    * How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl.
@@ -61,8 +62,17 @@ export interface Semaphore extends Lock<WeightedAcquireOptions> {
   readonly limit: number
 }
 
+export interface WatchOptions {
+  /** How long to go without a look at most: 1 s. Engines that can watch are looked at sooner, when the line changes. */
+  readonly every?: Duration
+  /** Ends the watch. */
+  readonly signal?: AbortSignal
+}
+
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_CALL_TIMEOUT_MS = 5_000
+const DEFAULT_WATCH_MS = 1_000
+const SHORTEST_WATCH_MS = 10
 const SHORTEST_CALL_TIMEOUT_MS = 1
 const LONGEST_HOLDER_BYTES = 512
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
@@ -119,7 +129,7 @@ export class Locks implements AsyncDisposable {
     if (limit > 1 && this.engine.traits.sharing !== 'full') {
       throw new UnsupportedError(
         this.engine.name,
-        `${this.engine.name} has no semaphores above 1; use ${SHARING_ENGINES}`,
+        `${this.engine.name} has no semaphores above 1; use ${SEMAPHORE_ENGINES}`,
       )
     }
     return this.#lock(key, limit, options)
@@ -128,7 +138,7 @@ export class Locks implements AsyncDisposable {
   /** Many readers or one writer, in order of arrival. */
   rw(key: string, options: ReentrantLockOptions = {}): ReadWriteLock {
     if (this.engine.traits.sharing === 'none') {
-      throw new UnsupportedError(this.engine.name, `${this.engine.name} has no read locks; use ${SHARING_ENGINES}`)
+      throw new UnsupportedError(this.engine.name, `${this.engine.name} has no read locks; use ${READ_WRITE_ENGINES}`)
     }
     return { read: this.#lock(key, UNLIMITED, options), write: this.#lock(key, 1, options) }
   }
@@ -154,7 +164,21 @@ export class Locks implements AsyncDisposable {
     return this.#scope.keeper.call('inspect', (engine) => engine.inspect(key))
   }
 
-  /** The lines that somebody is in, whose key starts with `prefix`. */
+  /**
+   * The line of `key`: now, and again whenever it may have changed. It can be the same line again, with other ages and
+   * times left. Ends when the loop is left, `signal` aborts or the locks are closed. Rejects when the engine cannot be
+   * asked.
+   */
+  watch(key: string, options: WatchOptions = {}): AsyncGenerator<Line, void, void> {
+    checkKey(key)
+    const everyMs = parseDuration(options.every ?? DEFAULT_WATCH_MS, 'every')
+    if (everyMs < SHORTEST_WATCH_MS)
+      throw new RangeError(`every must be at least ${SHORTEST_WATCH_MS} ms; got ${everyMs} ms`)
+    const timing = { everyMs, unwatchedEveryMs: everyMs, toleratedMs: 0 }
+    return endable(options.signal, (signal) => watchLine(this.#scope.keeper, key, timing, signal))
+  }
+
+  /** The lines that have entries, whose key starts with `prefix`. */
   async *list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
     const { keeper } = this.#scope
     const lines = this.engine.list(prefix)[Symbol.asyncIterator]()
@@ -171,7 +195,7 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
-   * Remove somebody's entry, named by its token. `expire` (the default) refuses its renewals: the holder learns of it
+   * Remove an entry of any process, named by its token. `expire` (the default) refuses its renewals: the holder learns of it
    * and stops before the next one is let in. `now` lets the next one in at once, while the holder may still be working:
    * only where it is known to be dead, or where guards check tokens.
    */
@@ -206,7 +230,8 @@ export class Locks implements AsyncDisposable {
   }
 }
 
-const SHARING_ENGINES = 'memory, sqlite, redis, postgres, mysql, mongodb, etcd or zookeeper'
+const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql or etcd'
+const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql or etcd'
 
 function checkedHolder(holder: string): string {
   if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)

@@ -2,19 +2,19 @@
  * What the types accept and refuse. Nothing here runs: `tsc` is the test. A line after `@ts-expect-error` has to be an
  * error, or else the compiler complains of the comment; this is the only file in which that comment is allowed.
  */
+
+import type { Engine, Standing } from '../src/engine.ts'
 import {
   type AcquireOptions,
   type AllLease,
   type Clock,
   createLocks,
   type Duration,
-  type Engine,
   EngineError,
   type Lease,
   type Lock,
   type Locks,
   type Semaphore,
-  type Standing,
 } from '../src/index.ts'
 import { type FakeClock, fakeClock, memory } from '../src/testing.ts'
 

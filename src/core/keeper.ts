@@ -40,6 +40,7 @@ export class Keeper {
   readonly #sweeper: Sweeper
   readonly #heartbeat: TimerQueue<Entry>
   #sequence = 0
+  readonly #closer = new AbortController()
   #closing: Promise<void> | undefined
 
   constructor(engine: Engine, options: KeeperOptions) {
@@ -132,12 +133,18 @@ export class Keeper {
     return entry.phase === 'held'
   }
 
+  /** Aborts when the locks are closed. */
+  get closing(): AbortSignal {
+    return this.#closer.signal
+  }
+
   close(): Promise<void> {
     this.#closing ??= this.#close()
     return this.#closing
   }
 
   async #close(): Promise<void> {
+    this.#closer.abort()
     for (const entry of [...this.#entries.values()]) {
       if (entry.phase === 'held') this.#lose(entry, 'closed')
       else entry.settle({ state: 'refused', error: this.#closedError() })

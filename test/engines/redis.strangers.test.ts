@@ -5,8 +5,8 @@
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { dice } from '../../conformance/chance.ts'
+import { type Claim, type Engine, EngineError, UNLIMITED } from '../../src/engine.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
-import { type Claim, type Engine, EngineError, UNLIMITED } from '../../src/index.ts'
 import { newClaim } from '../claims.ts'
 import { Clockwork } from '../servers/clockwork.ts'
 import type { Resp } from '../servers/resp.ts'

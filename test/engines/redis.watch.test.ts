@@ -4,8 +4,8 @@
  */
 
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import type { Claim, Engine } from '../../src/engine.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
-import type { Claim, Engine } from '../../src/index.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { newClaim } from '../claims.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'

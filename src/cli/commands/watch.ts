@@ -1,7 +1,6 @@
 /**
  * `holdfast watch KEY`: the line of a key, again whenever it changes. On a terminal in place, else one after the other.
  */
-import { systemClock as clock, type Timer } from '../../core/clock.ts'
 import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
 import { EXITS } from '../exits.ts'
@@ -11,7 +10,7 @@ import { open } from '../open.ts'
 import { isTerminal, print, printJson, STDOUT, write } from '../output.ts'
 import { Signals } from '../signals.ts'
 
-/** Ages and times left go on without anybody telling; hints can be lost. */
+/** Ages and times left go on, also while the line stays as it is. */
 const LOOK_EVERY_MS = 1_000
 /** Home, and erase what is below after writing. */
 const HOME = '\x1b[H\x1b[2J'
@@ -29,62 +28,33 @@ export const command: CommandSpec = {
     const { key } = input
     const most = input.wholeNumber('count', 1, Number.MAX_SAFE_INTEGER) ?? Number.POSITIVE_INFINITY
     await using opened = await open(input)
-    const bell = new Bell()
     let ended: NodeJS.Signals | undefined
+    const ending = new AbortController()
     new Signals((signal) => {
       ended = signal
-      bell.ring()
+      ending.abort()
     })
-    await using _watching = await opened.ask(
-      async ({ engine }) => (await engine.watch?.(key, () => bell.ring())) ?? nothing,
-    )
     const redraw = isTerminal(STDOUT) && !input.json
-    for (let seen = 0, last = ''; seen < most; await bell.rung(LOOK_EVERY_MS)) {
-      // Ctrl-C is how one ends it: no error. Other signals end it as they end others.
-      if (ended === 'SIGINT') return EXITS.ok.code
-      if (ended !== undefined) throw new Interrupted(ended)
-      const line = await opened.ask((locks) => locks.inspect(key))
-      const now = identity(line)
-      if (now !== last) seen += 1
-      if (redraw) write(STDOUT, `${HOME}${lineText(line)}\n`)
-      else if (now !== last && input.json) printJson(STDOUT, input.command, lineJson(line))
-      else if (now !== last) print(`${lineText(line)}\n`)
-      last = now
-      if (seen === most) break
-    }
+    await opened.ask(async (locks) => {
+      let [seen, last] = [0, '']
+      for await (const line of locks.watch(key, { every: LOOK_EVERY_MS, signal: ending.signal })) {
+        if (ended !== undefined) break
+        const now = identity(line)
+        if (now !== last) seen += 1
+        if (redraw) write(STDOUT, `${HOME}${lineText(line)}\n`)
+        else if (now !== last && input.json) printJson(STDOUT, input.command, lineJson(line))
+        else if (now !== last) print(`${lineText(line)}\n`)
+        last = now
+        if (seen === most) break
+      }
+    })
+    // Ctrl-C is how one ends it: no error. Other signals end it as they end other commands.
+    if (ended !== undefined && ended !== 'SIGINT') throw new Interrupted(ended)
     return EXITS.ok.code
   },
 }
 
-const nothing: AsyncDisposable = { [Symbol.asyncDispose]: async () => {} }
-
 /** What has to differ for a line to be another one: renewals and ages do not count. */
 function identity(line: Line): string {
   return JSON.stringify([line.key, ...line.entries.map(({ id, state }) => [id, state])])
-}
-
-/** Sleep until somebody rings, or for a while. A ring while nobody sleeps wakes the next sleeper at once. */
-class Bell {
-  #rang = false
-  #wake: (() => void) | undefined
-
-  ring(): void {
-    this.#rang = true
-    this.#wake?.()
-  }
-
-  async rung(atMostMs: number): Promise<void> {
-    if (!this.#rang) {
-      const alive = clock.stayAlive()
-      let timer: Timer | undefined
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve
-        timer = clock.timer(atMostMs, resolve)
-      })
-      timer?.cancel()
-      alive.cancel()
-    }
-    this.#rang = false
-    this.#wake = undefined
-  }
 }

@@ -1,0 +1,135 @@
+/**
+ * Looking at a line again whenever it may have changed: what `locks.watch` and `election.observe` are made of.
+ *
+ * The hint of an engine that can watch wakes it at once. A hint can be lost, and some engines send none: looking now and
+ * then is the promise.
+ */
+import type { Clock } from './clock.ts'
+import type { Line } from './engine.ts'
+import type { Keeper } from './keeper.ts'
+import { onAbort } from './on-abort.ts'
+
+export interface WatchTiming {
+  /** How long to go without a look, if there is no hint. */
+  readonly everyMs: number
+  /** The same, where the engine sends no hints. */
+  readonly unwatchedEveryMs: number
+  /** For how long looks may fail before the watch does. */
+  readonly toleratedMs: number
+}
+
+/** The line now, and then after every look; it may be the same. Ends when `signal` aborts or the keeper is closed. */
+export async function* watchLine(
+  keeper: Keeper,
+  key: string,
+  timing: WatchTiming,
+  signal: AbortSignal,
+): AsyncGenerator<Line, void, void> {
+  const { clock } = keeper
+  const over = (): boolean => signal.aborted || keeper.closing.aborted
+  const bell = new Bell(clock)
+  const forget = [signal, keeper.closing].map((ending) => onAbort(ending, () => bell.ring()))
+  let hints: AsyncDisposable | undefined
+  try {
+    hints = await askForHints(keeper, key, () => bell.ring())
+    const intervalMs = hints === undefined ? timing.unwatchedEveryMs : timing.everyMs
+    let seenAt = clock.now()
+    while (!over()) {
+      const line = await look(keeper, key, () => over() || clock.now() - seenAt < timing.toleratedMs)
+      if (line !== undefined) {
+        yield line
+        // After the yield: the consumer may take its time.
+        seenAt = clock.now()
+      }
+      await bell.rung(intervalMs, over)
+    }
+  } finally {
+    for (const stop of forget) stop()
+    await hints?.[Symbol.asyncDispose]()
+  }
+}
+
+/** Undefined: no answer, and that is tolerated. */
+async function look(keeper: Keeper, key: string, tolerated: () => boolean): Promise<Line | undefined> {
+  try {
+    return await keeper.call('inspect', (engine) => engine.inspect(key))
+  } catch (error) {
+    if (tolerated()) return undefined
+    throw error
+  }
+}
+
+/** Undefined: this engine cannot watch, or not now. */
+async function askForHints(keeper: Keeper, key: string, ring: () => void): Promise<AsyncDisposable | undefined> {
+  let late = false
+  const watching = keeper.call('watch', async (engine) => {
+    const watch = await engine.watch?.(key, ring)
+    if (late) await watch?.[Symbol.asyncDispose]()
+    return watch
+  })
+  return watching.catch(() => {
+    late = true
+    return undefined
+  })
+}
+
+/**
+ * A generator that ends when its consumer asks for that, also while it waits: a generator that waits cannot be told to
+ * end, but the signal that it waits under can be aborted.
+ */
+export function endable<Value>(
+  signal: AbortSignal | undefined,
+  generate: (signal: AbortSignal) => AsyncGenerator<Value, void, void>,
+): AsyncGenerator<Value, void, void> {
+  const ending = new AbortController()
+  const values = generate(signal === undefined ? ending.signal : AbortSignal.any([signal, ending.signal]))
+  return {
+    next: () => values.next(),
+    return: (value) => {
+      ending.abort()
+      return values.return(value)
+    },
+    throw: (error) => {
+      ending.abort()
+      return values.throw(error)
+    },
+    [Symbol.asyncIterator]() {
+      return this
+    },
+    async [Symbol.asyncDispose]() {
+      await this.return()
+    },
+  }
+}
+
+/** Sleep until the bell rings, or for a while. A ring while the consumer is awake ends its next sleep at once. */
+class Bell {
+  readonly #clock: Clock
+  #rang = false
+  #wake: (() => void) | undefined
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  ring(): void {
+    this.#rang = true
+    this.#wake?.()
+  }
+
+  async rung(atMostMs: number, over: () => boolean): Promise<void> {
+    if (!this.#rang && !over()) {
+      const alive = this.#clock.stayAlive()
+      await new Promise<void>((resolve) => {
+        const timer = this.#clock.timer(atMostMs, resolve)
+        this.#wake = () => {
+          timer.cancel()
+          resolve()
+        }
+      })
+      this.#wake = undefined
+      alive.cancel()
+    }
+    this.#rang = false
+  }
+}

@@ -1,0 +1,21 @@
+/**
+ * For authors of engines: the contract, and what an engine is made of. `holdfast/conformance` checks it, and
+ * docs/writing-an-engine.md tells how to begin.
+ */
+export type { Chance, Clock, Timer } from './core/clock.ts'
+export { channels, type Publish, publish } from './core/diagnostics.ts'
+export {
+  type Claim,
+  type Engine,
+  type Finding,
+  type GoneReason,
+  type Line,
+  type LineEntry,
+  type LineSummary,
+  type News,
+  type Place,
+  type Standing,
+  type Traits,
+  UNLIMITED,
+} from './core/engine.ts'
+export { type CallOutcome, EngineError, LineFullError } from './core/errors.ts'
