@@ -1,7 +1,9 @@
--- What the calls have in common: how they begin, how they wake whoever they have let hold, and how one listens.
+-- What the calls have in common: how they begin, how they wake the processes of waiters that now hold, and how a
+-- process listens.
 
--- Whatever isolation level and access mode this connection has: whoever waited for a lock has to read what is there
--- now. And one row that somebody has locked for good must not hold up the rest for the usual fifty seconds.
+-- Begin a call. Whatever isolation level and access mode this connection has: a call that waited for a lock has to read
+-- what is there now. And one row that another transaction has locked for good must not hold up the rest for the usual
+-- fifty seconds.
 CREATE PROCEDURE `holdfast_begin`() SQL SECURITY INVOKER
 BEGIN
   COMMIT AND NO CHAIN NO RELEASE;
@@ -12,8 +14,8 @@ BEGIN
 END
 //
 
--- Whether a line is locked by somebody else; if not, we have it. For those who have waited for its batch once already,
--- in vain. (Two statements: what is asked inside of SET or IF waits for locks.)
+-- Whether another transaction has locked a line; if not, this one has locked it now. For a batch that has waited for
+-- its lines once already, in vain. (Two statements: what is asked inside of SET or IF waits for locks.)
 CREATE PROCEDURE `holdfast_try`(IN own_key VARBINARY(512), OUT is_locked BOOLEAN) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_had, is_there BOOLEAN DEFAULT FALSE;
@@ -23,14 +25,15 @@ BEGIN
 END
 //
 
--- Wake clients, each named by 32 hexadecimal digits. Whoever listens waits in the server, on a connection that has a
--- named lock, and the server says which connection that is: so nobody else's query is ever killed, however old what is
--- stored of a client. Who is not there, or not ours to wake, finds out by itself.
+-- Wake engine objects (`clients`), each named by the 32 hexadecimal digits of its id. An engine that listens has a
+-- connection with a named lock, and the server says which connection has that lock. So no other query is ever killed,
+-- however old the id that is stored. An engine whose connection is not there, or that this user may not wake, finds out
+-- by itself: its waiters renew.
 --
--- One who sleeps is woken with care: one after the other, and not again before he is up. In MariaDB all who sleep share
--- one mutex. Somebody who is woken asks, while he has it, for what whoever wakes him holds; who in turn, if the mutex
--- is not free, tries again for two seconds, and nobody is woken meanwhile. (THD::abort_current_cond_wait,
--- Interruptible_wait::wait.)
+-- A connection that sleeps is woken with care: no two at the same time, and none again before it is up. In MariaDB all
+-- sleeping connections share one mutex. A connection that wakes up has this mutex, and asks for one that its waker has.
+-- The waker asks for the shared mutex; if that is not free, it tries again for two seconds, and no connection is woken
+-- meanwhile. (THD::abort_current_cond_wait, Interruptible_wait::wait.)
 CREATE PROCEDURE `holdfast_wake`(IN clients LONGTEXT CHARACTER SET ascii) SQL SECURITY INVOKER
 BEGIN
   DECLARE thread, its_query BIGINT;
@@ -43,7 +46,8 @@ BEGIN
     IF thread = IS_USED_LOCK('holdfast.watch') THEN
       SET is_asleep = FALSE, looks = 0;
       DO GET_LOCK('holdfast.wake', 0.1);
-      SELECT TRUE, p.query_id INTO is_asleep, its_query FROM information_schema.processlist p WHERE p.id = thread AND p.state = 'User sleep';
+      SELECT TRUE, p.query_id INTO is_asleep, its_query FROM information_schema.processlist p
+        WHERE p.id = thread AND p.state = 'User sleep';
       KILL QUERY thread;
       WHILE is_asleep AND looks < 100 DO
         SET is_asleep = FALSE, looks = looks + 1;
@@ -58,20 +62,24 @@ BEGIN
 END
 //
 
--- Wait until there is news for `me`, or for so many seconds. Answers rows of key, id, token, whether it was evicted,
--- when it expires, when the news was made, and what time it is.
+-- Wait until there is news for the engine `me`, or for so many seconds. Answers rows of key, id, token, whether it was
+-- evicted, when it expires, when the news was made, and what time it is.
 --
--- One of all who listen sleeps: the watch. The others wait for it to end, and so do not sleep, but can be woken all the
--- same; should it end, the next one is the watch.
+-- Of all connections that listen, one sleeps: the watch. The others wait for its named lock, and so do not sleep, but
+-- can be woken all the same. When the watch ends, the next one gets the lock and is the watch.
 --
--- What was told before is the caller's memory: `newest_us`, the time of the newest, and of those less than `margin_us`
--- older the ids, with a minus if evicted, in the list `told`. What is older still is old. But if the clock was set back
--- since, all that is news is older than the newest, and so the clock counts.
-CREATE PROCEDURE `holdfast_listen`(IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT) SQL SECURITY INVOKER
+-- News stays on its entry when it was told. Which news the engine has heard, it says itself: `newest_us` is the time of
+-- the newest, and `told` has the ids of that and of all news less than `margin_us` older, with a minus if evicted. What
+-- is older still counts as told. But if the clock was set back since, all new news is older than the newest: then the
+-- clock counts instead of `newest_us`.
+CREATE PROCEDURE `holdfast_listen`(
+  IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT
+) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_there BOOLEAN DEFAULT FALSE;
   SELECT TRUE INTO is_there FROM `holdfast_entry`
-    WHERE client = me AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
+    WHERE client = me
+      AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
       AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told) LIMIT 1;
   IF NOT is_there THEN
     IF GET_LOCK('holdfast.watch', seconds) THEN
@@ -81,7 +89,8 @@ BEGIN
   SELECT LOWER(HEX(k)), LOWER(HEX(id)), CAST(token AS CHAR), removed, CAST(expires_at AS CHAR), CAST(news_at AS CHAR),
       CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)
     FROM `holdfast_entry`
-    WHERE client = me AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
+    WHERE client = me
+      AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
       AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told);
 END
 //

@@ -1,6 +1,6 @@
 -- Enter lines. The batch has claims in the order of their keys, each `key id holder weight limit ttl waits;`, with key,
--- id and holder in hexadecimal. `me` is the client's name. `patient`: wait a moment for a line that somebody has
--- locked; else leave that claim out.
+-- id and holder in hexadecimal. `me` is the id of the engine that calls. `patient`: wait a moment for a line that
+-- another transaction has locked; else leave that claim out.
 --
 -- Answers one row. For each claim, separated by blanks, one of
 --     <token>               it holds
@@ -8,7 +8,9 @@
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f  l            gone: evicted, or unknown; the line is full; the line is locked
 -- And the news for `me`.
-CREATE PROCEDURE `holdfast_enter`(IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_enter`(
+  IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN
+) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key, own_holder VARBINARY(512);
   DECLARE own_id BINARY(16);
@@ -27,9 +29,11 @@ BEGIN
   CALL `holdfast_begin`();
   claims: WHILE batch <> '' DO
     SET claim = SUBSTRING_INDEX(batch, ';', 1);
-    SET own_key = UNHEX(SUBSTRING_INDEX(claim, ' ', 1)), own_id = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 2), ' ', -1));
+    SET own_key = UNHEX(SUBSTRING_INDEX(claim, ' ', 1)),
+      own_id = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 2), ' ', -1));
     SET own_holder = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 3), ' ', -1));
-    SET own_weight = SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 4), ' ', -1), own_lim = SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 5), ' ', -1);
+    SET own_weight = SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 4), ' ', -1),
+      own_lim = SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 5), ' ', -1);
     SET own_ttl = SUBSTRING_INDEX(SUBSTRING_INDEX(claim, ' ', 6), ' ', -1), own_waits = SUBSTRING_INDEX(claim, ' ', -1);
     IF NOT patient THEN
       CALL `holdfast_try`(own_key, is_locked);
@@ -54,12 +58,14 @@ BEGIN
           WHERE l.k = own_key;
       ELSEIF its_id = own_id THEN
         SET answer = IF(is_evicted, 'e', last_token);
-        UPDATE `holdfast_line` l SET l.due_at = IF(l.outlives, GREATEST(l.due_at, now_us + own_ttl), now_us + own_ttl), l.ttl = own_ttl
+        UPDATE `holdfast_line` l
+          SET l.due_at = IF(l.outlives, GREATEST(l.due_at, now_us + own_ttl), now_us + own_ttl), l.ttl = own_ttl
           WHERE l.k = own_key AND NOT is_evicted;
       ELSE
         CALL `holdfast_join`(
           own_key, own_id, own_holder, own_weight, own_lim, own_ttl, own_waits, me,
-          now_us, last_token, due, is_crowd, held, held_weight, held_lim, held_until, waiting, first_token, first_expiry, answer);
+          now_us, last_token, due, is_crowd, held, held_weight, held_lim, held_until, waiting,
+          first_token, first_expiry, answer);
       END IF;
     END IF;
     SET answers = CONCAT(answers, answer, ' '), batch = SUBSTRING(batch, LENGTH(claim) + 2);
@@ -70,16 +76,18 @@ BEGIN
 END
 //
 
--- Enter a line that has no row. The answer is '' if somebody was faster, be it an earlier call of ours for the same
--- entry: that has to be renewed, since what lives as long as that call said may be over before what we answer.
+-- Enter a line that has no row. The answer is '' if another call was faster, and then the claim is begun anew. That
+-- call may have been an earlier one for the same entry: then the entry has to be renewed, or it could expire before the
+-- time that this call answers.
 CREATE PROCEDURE `holdfast_make`(
-  IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512), IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN now_us BIGINT, IN me BINARY(16),
+  IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512),
+  IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN now_us BIGINT, IN me BINARY(16),
   OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_token, lowest BIGINT;
-  -- Whoever is second waits here, and then has the row locked. With INSERT IGNORE, two who wait for a third could end
-  -- in a deadlock.
+  -- The second of two calls waits here, and then has the row locked. With INSERT IGNORE, two calls that wait for a
+  -- third could end in a deadlock.
   INSERT INTO `holdfast_line` (k, token, due_at, id, holder, client, weight, lim, ttl, since)
     VALUES (own_key, now_us, now_us + own_ttl, own_id, own_holder, me, own_weight, own_lim, own_ttl, now_us)
     ON DUPLICATE KEY UPDATE k = own_key;
@@ -98,10 +106,12 @@ BEGIN
 END
 //
 
--- Enter a line in which others are. What is handed on of it is as it is afterwards, if it was a crowd before.
+-- Enter a line in which other entries are. If it was a crowd before, the parameters about it are as it is afterwards.
 CREATE PROCEDURE `holdfast_join`(
-  IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512), IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN own_waits BOOLEAN, IN me BINARY(16),
-  IN now_us BIGINT, INOUT last_token BIGINT, INOUT due BIGINT, IN is_crowd BOOLEAN, INOUT held INT, INOUT held_weight BIGINT, INOUT held_lim INT, INOUT held_until BIGINT, INOUT waiting INT,
+  IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_holder VARBINARY(512),
+  IN own_weight INT, IN own_lim INT, IN own_ttl BIGINT, IN own_waits BOOLEAN, IN me BINARY(16),
+  IN now_us BIGINT, INOUT last_token BIGINT, INOUT due BIGINT, IN is_crowd BOOLEAN,
+  INOUT held INT, INOUT held_weight BIGINT, INOUT held_lim INT, INOUT held_until BIGINT, INOUT waiting INT,
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 joining: BEGIN
@@ -117,12 +127,15 @@ joining: BEGIN
   IF NOT is_refused THEN
     -- Fails if it is there already.
     INSERT INTO `holdfast_entry` (k, token, id, holder, client, weight, lim, ttl, expires_at, since, held_since)
-      VALUES (own_key, own_token, own_id, own_holder, me, own_weight, own_lim, own_ttl, now_us + own_ttl, now_us, IF(holds, now_us, NULL));
+      VALUES (
+        own_key, own_token, own_id, own_holder, me, own_weight, own_lim, own_ttl,
+        now_us + own_ttl, now_us, IF(holds, now_us, NULL));
   END IF;
   IF is_refused THEN
     SET answer = 'u';
     IF is_crowd THEN
-      CALL `holdfast_again`(own_key, own_id, own_ttl, FALSE, now_us, due, held_until, first_token, first_expiry, answer);
+      CALL `holdfast_again`(
+        own_key, own_id, own_ttl, FALSE, now_us, due, held_until, first_token, first_expiry, answer);
     END IF;
     IF answer = 'u' THEN
       SET answer = IF(holds OR own_waits, 'f', CONCAT('b:', held + waiting));
@@ -135,12 +148,15 @@ joining: BEGIN
     -- From left to right: held_lims asks for what held_lim was.
     UPDATE `holdfast_line` l
       SET l.token = own_token, l.due_at = due, l.held = l.held + 1, l.held_weight = l.held_weight + own_weight,
-        l.held_lims = IF(own_lim < l.held_lim, 1, l.held_lims + (own_lim = l.held_lim)), l.held_lim = LEAST(l.held_lim, own_lim), l.held_until = own_token
+        l.held_lims = IF(own_lim < l.held_lim, 1, l.held_lims + (own_lim = l.held_lim)),
+        l.held_lim = LEAST(l.held_lim, own_lim), l.held_until = own_token
       WHERE l.k = own_key;
-    SET held = held + 1, held_weight = held_weight + own_weight, held_lim = LEAST(held_lim, own_lim), held_until = own_token, answer = own_token;
+    SET held = held + 1, held_weight = held_weight + own_weight, held_lim = LEAST(held_lim, own_lim),
+      held_until = own_token, answer = own_token;
   ELSE
     UPDATE `holdfast_line` l SET l.token = own_token, l.due_at = due, l.waiting = l.waiting + 1 WHERE l.k = own_key;
-    CALL `holdfast_patience`(own_key, own_token, own_ttl, due, held_until, held + waiting, now_us, first_token, first_expiry, answer);
+    CALL `holdfast_patience`(
+      own_key, own_token, own_ttl, due, held_until, held + waiting, now_us, first_token, first_expiry, answer);
     SET waiting = waiting + 1;
   END IF;
 END

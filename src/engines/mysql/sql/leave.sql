@@ -1,8 +1,10 @@
--- Leave lines, and let those hold who now can. The batch has places in the order of their keys, each `key id;`, in
--- hexadecimal; `patient` as in holdfast_enter. Answers one row: for each place, separated by blanks, `1` if it was in
--- the line and nobody is there now, `2` if it was and others are, `0` if it was not, `l` if the line is locked; and the
--- news for `me`.
-CREATE PROCEDURE `holdfast_leave`(IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER
+-- Leave lines, and let the waiters hold that now can. The batch has places in the order of their keys, each `key id;`,
+-- in hexadecimal; `patient` as in holdfast_enter. Answers one row: for each place, separated by blanks, `1` if it was
+-- in the line, which is empty now, `2` if it was and other entries are there, `0` if it was not, `l` if the line is
+-- locked; and the news for `me`.
+CREATE PROCEDURE `holdfast_leave`(
+  IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN
+) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
   DECLARE own_id BINARY(16);
@@ -43,7 +45,7 @@ BEGIN
           ELSE
             SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
           END IF;
-          -- Also a waiter that goes can let others hold.
+          -- A waiter that goes can let the waiters behind it hold, too.
           --#include settle_line
           SET answer = IF(due IS NULL, '1', '2');
         END IF;

@@ -1,11 +1,15 @@
 -- Renew entries. The batch has places in the order of their keys, each `key id ttl outlives;`, with key and id in
 -- hexadecimal; `patient` as in holdfast_enter. `outlives` is 1 for an entry that is to stand in the line without its
--- owner: a plain renewal, from before, that comes later does not cut it short. Answers one row: for each place,
--- separated by blanks, its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`, `l` as
--- in holdfast_enter; and the news for `me`.
+-- process: a plain renewal that was sent before, and comes late, does not cut it short. Answers one row: for each
+-- place, separated by blanks, its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`,
+-- `l` as in holdfast_enter; and the news for `me`.
 --
--- A waiter's renewal is also its poll: what is in its way and has expired goes.
-CREATE PROCEDURE `holdfast_renew`(IN batch LONGTEXT CHARACTER SET ascii, IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT, IN me BINARY(16), IN patient BOOLEAN) SQL SECURITY INVOKER
+-- A waiter's renewal is also its poll: entries ahead of it that have expired go.
+CREATE PROCEDURE `holdfast_renew`(
+  IN batch LONGTEXT CHARACTER SET ascii,
+  IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT,
+  IN me BINARY(16), IN patient BOOLEAN
+) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
   DECLARE own_id BINARY(16);
@@ -22,13 +26,17 @@ BEGIN
 
   CALL `holdfast_begin`();
   IF patient AND its_keys <> '' THEN
-    CALL `holdfast_quick_renew`(its_keys, its_ids, size, SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(batch, ';', 1), ' ', 3), ' ', -1), answers);
+    CALL `holdfast_quick_renew`(
+      its_keys, its_ids, size,
+      SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(batch, ';', 1), ' ', 3), ' ', -1), answers);
     SET batch = IF(answers = '', batch, '');
   END IF;
   WHILE batch <> '' DO
     SET place = SUBSTRING_INDEX(batch, ';', 1), batch = SUBSTRING(batch, LENGTH(place) + 2);
-    SET own_key = UNHEX(SUBSTRING_INDEX(place, ' ', 1)), own_id = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(place, ' ', 2), ' ', -1));
-    SET own_ttl = SUBSTRING_INDEX(SUBSTRING_INDEX(place, ' ', 3), ' ', -1), own_outlives = SUBSTRING_INDEX(place, ' ', -1);
+    SET own_key = UNHEX(SUBSTRING_INDEX(place, ' ', 1)),
+      own_id = UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(place, ' ', 2), ' ', -1));
+    SET own_ttl = SUBSTRING_INDEX(SUBSTRING_INDEX(place, ' ', 3), ' ', -1),
+      own_outlives = SUBSTRING_INDEX(place, ' ', -1);
     IF NOT patient THEN
       CALL `holdfast_try`(own_key, is_locked);
     END IF;
@@ -40,14 +48,16 @@ BEGIN
         SET first_token = NULL, open_key = IF(is_crowd, own_key, NULL);
       END IF;
       IF is_crowd THEN
-        CALL `holdfast_again`(own_key, own_id, own_ttl, own_outlives, now_us, due, held_until, first_token, first_expiry, answer);
+        CALL `holdfast_again`(
+          own_key, own_id, own_ttl, own_outlives, now_us, due, held_until, first_token, first_expiry, answer);
       ELSEIF its_id IS NULL OR its_id <> own_id THEN
         SET answer = 'u';
       ELSEIF is_evicted THEN
         SET answer = 'e';
       ELSE
         UPDATE `holdfast_line` l
-          SET l.due_at = IF(l.outlives > own_outlives, GREATEST(l.due_at, now_us + own_ttl), now_us + own_ttl), l.outlives = l.outlives OR own_outlives, l.ttl = own_ttl
+          SET l.due_at = IF(l.outlives > own_outlives, GREATEST(l.due_at, now_us + own_ttl), now_us + own_ttl),
+            l.outlives = l.outlives OR own_outlives, l.ttl = own_ttl
           WHERE l.k = own_key;
         SET answer = last_token;
       END IF;

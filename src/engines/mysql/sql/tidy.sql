@@ -1,11 +1,11 @@
--- Removing the rows of lines that nobody is in.
+-- Removing the rows of empty lines.
 
 -- Remove the rows of these lines, a list of literals, if they are free. The highest of their tokens is kept, as a floor
--- for whoever comes next.
+-- for the tokens of entries that come later.
 --
--- The floor is locked first. Whoever enters a line that has no row reads the floor either after the row is there (see
--- holdfast_make), and so sees what was removed before; or with a lock of its own (see plain-statements.ts), and so does not read
--- it while rows are on their way out.
+-- The floor is locked first. A call that enters a line without a row reads the floor in one of two ways. Either after
+-- the new row is there (see holdfast_make): then it sees the floor of rows that were removed before. Or with a lock of
+-- its own (see plain-statements.ts): then it does not read the floor while rows are on their way out.
 CREATE PROCEDURE `holdfast_tidy`(IN its_keys LONGTEXT CHARACTER SET ascii, IN me BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
@@ -16,12 +16,13 @@ BEGIN
 
   CALL `holdfast_begin`();
   SET @holdfast_now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
-  -- Crowds of which nobody may be left, one after the other.
+  -- Crowds in which all entries may have expired, one after the other.
   REPEAT
     SET @holdfast_key = NULL, @holdfast_after = own_key;
     SET @holdfast_sql = CONCAT(
       'SELECT k INTO @holdfast_key FROM `holdfast_line`',
-      ' WHERE k IN (', its_keys, ') AND crowd = 1 AND due_at <= @holdfast_now AND (@holdfast_after IS NULL OR k > @holdfast_after) ORDER BY k LIMIT 1');
+      ' WHERE k IN (', its_keys, ') AND crowd = 1 AND due_at <= @holdfast_now
+        AND (@holdfast_after IS NULL OR k > @holdfast_after) ORDER BY k LIMIT 1');
     CALL `holdfast_run`(changed);
     SET own_key = @holdfast_key;
     IF own_key IS NOT NULL THEN
@@ -29,17 +30,18 @@ BEGIN
     END IF;
   UNTIL own_key IS NULL END REPEAT;
   COMMIT AND NO CHAIN NO RELEASE;
-  -- What fails from here on is left to whoever tidies next: those whom the crowds let hold are told all the same.
+  -- If the rest fails, the rows are left to a later call. Waiters that hold now are told all the same.
   BEGIN
     DECLARE EXIT HANDLER FOR SQLEXCEPTION ROLLBACK AND NO CHAIN NO RELEASE;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
     SELECT m.floor INTO lowest FROM `holdfast_meta` m WHERE m.one = 1 FOR UPDATE;
     SET @holdfast_places = CONCAT(' WHERE k IN (', its_keys, ') AND crowd = 0 AND due_at <= @holdfast_now');
-    SET @holdfast_sql = CONCAT('SELECT MAX(token) INTO @holdfast_most FROM `holdfast_line`', @holdfast_places, ' FOR UPDATE');
+    SET @holdfast_sql = CONCAT(
+      'SELECT MAX(token) INTO @holdfast_most FROM `holdfast_line`', @holdfast_places, ' FOR UPDATE');
     CALL `holdfast_run`(changed);
     IF @holdfast_most IS NOT NULL THEN
-      -- Others may have become free since then, but none with a higher token is removed.
+      -- More lines may have become free since then, but none with a higher token is removed.
       SET @holdfast_sql = CONCAT('DELETE FROM `holdfast_line`', @holdfast_places, ' AND token <= @holdfast_most');
       CALL `holdfast_run`(changed);
       UPDATE `holdfast_meta` m SET m.floor = @holdfast_most WHERE m.one = 1 AND @holdfast_most > lowest;
@@ -52,14 +54,15 @@ END
 //
 
 -- Of the lines after this key, in order, look at `most`. Answers rows of the keys of those that may be free, or in
--- which somebody may have expired; and one row with the last key that was looked at, null if that was the end.
+-- which an entry may have expired; and one row with the last key that was looked at, null if that was the end.
 CREATE PROCEDURE `holdfast_due`(IN after_key VARBINARY(512), IN most INT) SQL SECURITY INVOKER
 BEGIN
   DECLARE last_key VARBINARY(512);
   COMMIT AND NO CHAIN NO RELEASE;
   SELECT l.k INTO last_key FROM `holdfast_line` l WHERE l.k > after_key ORDER BY l.k LIMIT most, 1;
   SELECT LOWER(HEX(l.k)) FROM `holdfast_line` l
-    WHERE l.k > after_key AND (last_key IS NULL OR l.k <= last_key) AND l.due_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) ORDER BY l.k;
+    WHERE l.k > after_key AND (last_key IS NULL OR l.k <= last_key)
+      AND l.due_at <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) ORDER BY l.k;
   COMMIT AND NO CHAIN NO RELEASE;
   SELECT LOWER(HEX(last_key));
 END
