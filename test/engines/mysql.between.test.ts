@@ -1,4 +1,4 @@
-/** What others do on a MariaDB server between two steps of ours: everybody is answered what is true of it. */
+/** What other processes do on a MariaDB server between two steps of ours: each call is answered what is true of it. */
 
 import { createPool, type Pool, type QueryOptions } from 'mysql2/promise'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -59,7 +59,7 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
       let asked: string[] | undefined
       const client = slowly(pool, async (sql) => {
         if (asked?.push(sql) !== 1) return
-        // One is taken by somebody else, and of another nothing is left.
+        // One is taken by another process, and of another nothing is left.
         await theirs.enter(['b', 'removed', 'd'].map((key) => newClaim(key)))
         await server.asRoot(`delete from holdfast.${name}_line where k = 'c' and due_at = 0`)
       })

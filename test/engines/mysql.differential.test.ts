@@ -79,13 +79,13 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
     await engine.renew([first])
     await engine.enter([first])
     expect(await remainingMs(first)).toBe(60_000)
-    // It can be renewed for longer, and by whoever knows of it for less.
+    // It can be renewed for longer, and for less by a process that knows of it.
     await engine.renew([{ ...first, ttlMs: 90_000 }])
     expect(await remainingMs(first)).toBe(90_000)
     await engine.renew([{ ...first, ttlMs: 30_000, outlives: true }])
     expect(await remainingMs(first)).toBe(30_000)
     clock.advance(90_000)
-    // Whoever comes next has nothing of it.
+    // The next entry has nothing of it.
     const [next] = [claimOf('outlives 2')] as [Claim]
     await engine.enter([next])
     await engine.renew([{ ...next, ttlMs: 1_000 }])
@@ -105,7 +105,7 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
         last = tokenOf(standing)
         await engine.leave(claims)
       }
-      // Whoever closes clears away what it left.
+      // An engine that is closed clears away what it left.
       clock.advance(3_000)
       if (round === 0 || round === 3) clock.advance(4 * 3_600_000)
       await engine[Symbol.asyncDispose]()
@@ -170,7 +170,7 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
     const hand = await server.connect()
     await hand.query('begin')
     await hand.query('select floor from holdfast_meta for update')
-    // Whoever closes clears away what it has left.
+    // An engine that is closed clears away what it has left.
     await passing[Symbol.asyncDispose]()
     await (await waiting).release()
     await hand.query('commit')

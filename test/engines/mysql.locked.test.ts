@@ -1,5 +1,5 @@
 /**
- * Rows of ours that somebody else has locked, by hand or for a backup: what can go on does, and what cannot is told so,
+ * Rows of ours that a user has locked, by hand or for a backup: what can go on does, and what cannot is told so,
  * and is had afterwards.
  */
 

@@ -1,6 +1,6 @@
 /**
  * What befalls a MariaDB server, and what its clients make of it: leases in the table are honoured, tokens never go
- * back, nobody crashes or hangs, and a blip is not noticed.
+ * back, no process crashes or hangs, and a blip is not noticed.
  */
 import { createPool } from 'mysql2/promise'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
@@ -83,7 +83,7 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
   })
 
   test('loses its connections, again and again, under load: nobody notices, and waiters are still woken', async () => {
-    // A third of this ttl is longer than the test may take: whoever is not woken is too late.
+    // A third of this ttl is longer than the test may take: a waiter that is not woken is too late.
     const [one, other] = [await open({ ttl: '600s' }), await open({ ttl: '600s' })]
     const lease = await one.mutex('key').acquire()
     const waiting = other.mutex('key').acquire()

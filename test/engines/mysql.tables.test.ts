@@ -1,5 +1,5 @@
 /**
- * The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they
+ * The tables: made on first use, by many at once, or by a user who may; under names of their own; refused where they
  * cannot be used.
  */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'

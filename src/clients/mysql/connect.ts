@@ -48,8 +48,8 @@ export async function poolAt(target: MysqlTarget): Promise<Mysql2PoolWire> {
     },
   }
   return new Mysql2PoolWire(lending, connector(way), async () => {
-    // Nobody waits any more for what these are asked, and the pool would: of a server that is away or stands still
-    // there is no goodbye.
+    // The engine waits for no answer on these any more. The pool would wait until the server says goodbye, which one
+    // that is away or stands still does not.
     for (const connection of [...lent]) cut(connection)
     await pool.end().catch(() => undefined)
   })

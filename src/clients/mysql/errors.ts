@@ -1,7 +1,7 @@
 /**
  * The numbers that MariaDB and MySQL answer errors with (https://mariadb.com/kb/en/mariadb-error-code-reference/), and
- * how an error of the server is told from an error of the client. All numbers that Holdfast knows by name are here; what
- * the engine makes of them is in its own errors.ts.
+ * how an error of the server is told from an error of the client. All numbers that Holdfast knows are here, by name;
+ * what the engine makes of them is in its own errors.ts.
  */
 
 export const ERRNO = {

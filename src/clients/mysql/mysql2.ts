@@ -1,9 +1,9 @@
 /**
- * mysql2: a Pool, or a single Connection.
+ * The wires of mysql2: on a Pool, or on a single Connection.
  *
  * From a pool, each call takes a connection and gives it back. One that does not answer in time is thrown away, not
- * given back: whatever was sent on it may still be executed, and nobody should wait behind that. So is one whose call
- * was killed: its transaction may still be open.
+ * given back: the server may still execute what was sent on it, and the next call would wait behind that. So is one
+ * whose call was killed: its transaction may still be open.
  *
  * Whatever the user's settings are (how big numbers and dates are read, rows as objects, placeholders): we send plain
  * text without placeholders, ask for rows as arrays, and our procedures answer in characters.
@@ -89,7 +89,7 @@ export class Mysql2PoolWire implements MysqlWire {
 export class Mysql2ConnectionWire implements MysqlWire {
   readonly connect: MysqlWire['connect']
   readonly #connection: Mysql2Connection
-  /** Settles when whoever was before us has been answered. */
+  /** Settles when the call before has been answered. */
   #turn: Promise<unknown> = Promise.resolve()
 
   constructor(connection: Mysql2Connection, connect: MysqlWire['connect']) {
@@ -186,8 +186,8 @@ function oneSet(connection: Mysql2Connection): (sql: string) => Promise<ResultRo
 const IN_TRANSACTION = 1
 
 /**
- * On a connection without autocommit a statement leaves its transaction open, and what it did, or has locked, would be
- * nobody's.
+ * On a connection without autocommit a statement leaves its transaction open: what it did would not be committed, and
+ * what it has locked would stay locked. So it is ended here.
  */
 async function changedBy(connection: Mysql2Connection, statement: MysqlStatement): Promise<StatementResult> {
   const [answer] = await sent(connection, statement).catch(async (error: unknown) => {
@@ -231,7 +231,7 @@ function question(sql: string): Mysql2Question {
   return { sql, rowsAsArray: true, typeCast: asItIs, nestTables: false }
 }
 
-/** ResultRows of one SELECT, or the sets of a CALL, with what the server says at the end. */
+/** Rows of one SELECT, or the sets of a CALL, with what the server says at the end. */
 async function asked(connection: Mysql2Connection, sql: string): Promise<readonly ResultRows[]> {
   const [answer] = await connection.query(question(sql))
   if (!Array.isArray(answer)) return []

@@ -3,9 +3,9 @@
  *
  *     mysql://user:password@host:3306/database
  *
- * or `mariadb://`, with options as a query: `name` (see engines/mysql/index.ts); `tls=true`; `ca`, a file with the certificate of the
- * authority; `socket`, a path instead of host and port. Messages say what is wrong without the URL, which may hold a
- * password.
+ * or `mariadb://`, with options as a query: `name` (see engines/mysql/index.ts); `tls=true`; `ca`, a file with the
+ * certificate of the authority; `socket`, a path instead of host and port. Messages say what is wrong without the URL,
+ * which may hold a password.
  */
 import { readFileSync } from 'node:fs'
 

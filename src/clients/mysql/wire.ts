@@ -6,7 +6,7 @@
  */
 import type { CallDeadline } from '../shared/call-limits.ts'
 
-/** ResultRows, each an array of values. */
+/** Rows, each an array of values. */
 export type ResultRows = readonly (readonly unknown[])[]
 
 /** A statement that changes something. */

@@ -3,7 +3,7 @@
  *
  * Our procedures roll back when they fail. But one that is killed between two statements, or after its commit, does not
  * say so: only some of the server's errors mean that nothing was applied (see clients/mysql/errors.ts). After an error
- * of the client (a lost connection, our own deadline) it is not known what the server did, unless nothing had been sent.
+ * of the client (a lost connection, our own deadline) it is not known what the server did, unless nothing was sent.
  */
 
 import {

@@ -2,11 +2,11 @@
  * How a waiter hears that it holds: one connection of this process sleeps in the server, and the process that lets the
  * waiter hold ends that sleep.
  *
- * MySQL has no notifications. So the connection takes a named lock, `holdfast.<engineId>`, by which other processes find
- * it. Then it calls the procedure `listen`, which looks for news and sleeps if there is none. A process that lets one of
- * our waiters hold, or evicts it, first commits that; then, in the same call, it ends our sleep with KILL QUERY. We call
- * `listen` again, and it answers with the news. A wake-up that comes between two calls is lost, but not its news: the
- * next call looks before it sleeps.
+ * MySQL has no notifications. So the connection takes a named lock, `holdfast.<engineId>`, by which other processes
+ * find it. Then it calls the procedure `listen`, which looks for news and sleeps if there is none. A process that lets
+ * one of our waiters hold, or evicts it, first commits that; then, in the same call, it ends our sleep with KILL QUERY.
+ * We call `listen` again, and it answers with the news. A wake-up that comes between two calls is lost, but not its
+ * news: the next call looks before it sleeps.
  *
  * News is not a message that is taken away by reading it. It is a mark (`news_at`, the time it was made) on our entry,
  * and stays until we renew the entry or it leaves the line. So that `listen` does not answer with the same news for
@@ -144,8 +144,8 @@ export class MysqlListener {
   }
 
   /**
-   * No other process uses this name. A connection that has it is an earlier one of this process, of whose end the server
-   * does not know yet.
+   * No other process uses this name. A connection that has it is an earlier one of this process, of whose end the
+   * server does not know yet.
    */
   async #takeName(connection: OwnMysqlConnection, name: string): Promise<void> {
     const [[had] = []] = await connection.ask(`SELECT IS_USED_LOCK('${name}')`)

@@ -28,7 +28,8 @@ export function migration(names: MysqlNames): string {
   const grants = ['meta', 'line', 'entry'].map(
     (table) => `GRANT SELECT, INSERT, UPDATE, DELETE ON ${database}.${name}_${table} TO your_user;`,
   )
-  return `-- Tables and procedures of Holdfast. Run it in the database that the application uses, as a user who may create them. The user of your application then needs:
+  return `-- Tables and procedures of Holdfast. Run it in the database that the application uses, as a user who may
+-- create them. The user of your application then needs:
 --
 ${[...grants, `GRANT EXECUTE ON ${database}.* TO your_user;`].map((grant) => `--     ${grant}`).join('\n')}
 ${SQL_MODE};
@@ -73,7 +74,9 @@ async function turnOf({ name }: MysqlNames, ask: MysqlAsk): Promise<string> {
 async function refuseNewer(names: MysqlNames, ask: MysqlAsk): Promise<void> {
   const [[format] = []] = await ask(renamed('SELECT format FROM `holdfast_meta`', names))
   if (Number(format) === FORMAT) return
-  const message = `its tables are of format ${String(format)}, and this Holdfast knows ${FORMAT}: a newer one made them, update this one`
+  const message =
+    `its tables are of format ${String(format)}, and this Holdfast knows ${FORMAT}: ` +
+    'a newer one made them, update this one'
   throw new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
 }
 

@@ -15,9 +15,9 @@ import { type MysqlNames, renamed } from './names.ts'
 /** No call takes longer, whatever the core says. */
 const LIMIT_MS = 10_000
 /**
- * Lines are locked in one order, which leaves few deadlocks: with a user who locks our rows by hand, and among processes
- * where a server also locks the gaps between rows, for rows that are made and removed, or for plain statements under
- * REPEATABLE READ. The call that the server chooses to fail has done nothing, and is sent again.
+ * Lines are locked in one order, which leaves few deadlocks: with a user who locks our rows by hand, and among
+ * processes where a server also locks the gaps between rows, for rows that are made and removed, or for plain
+ * statements under REPEATABLE READ. The call that the server chooses to fail has done nothing, and is sent again.
  */
 const ATTEMPTS = 3
 

@@ -16,7 +16,7 @@ export interface MysqlNames {
 
 export const DEFAULT_NAME = 'holdfast'
 
-/** MysqlNames have 64 characters at most; the longest of our endings has 22. */
+/** Names have 64 characters at most; the longest of our endings has 22. */
 const LONGEST = 42
 const HASH_DIGITS = 8
 

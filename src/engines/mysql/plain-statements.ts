@@ -3,8 +3,8 @@
  * other entry is in. That is what nearly always happens. One statement for one line costs as much as a lock that is
  * written by hand; one for several lines costs the server half of what a procedure does.
  *
- * A statement that cannot do all that is asked changes nothing, or says by the number of rows what it has done; then the
- * procedure is called, which can do everything. The number that comes back with a statement, LAST_INSERT_ID, is the
+ * A statement that cannot do all that is asked changes nothing, or says by the number of rows what it has done; then
+ * the procedure is called, which can do everything. The number that comes back with a statement, LAST_INSERT_ID, is the
  * token.
  *
  * Statements for one line are always the same but for their values, so that a server can prepare them. Values are

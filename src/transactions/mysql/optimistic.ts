@@ -5,8 +5,8 @@ import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
 
 /**
- * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
- * write.
+ * Change what was read, unless another writer was faster, and then try again: a row of a table, or whatever you read
+ * and write.
  */
 export function optimistic<Columns extends object = Row>(
   options: OptimisticRowOptions<MysqlTransactionClient, Columns>,

@@ -68,7 +68,7 @@ async function lockedBy(
 ): Promise<readonly Row[]> {
   const rows = await rowsOf(client, statement)
   if (rows.length > 0 || rowWait.how !== 'skipLocked') return rows
-  // All were passed over, or there is none. Whoever lets go in between leaves the row to us.
+  // All rows were passed over, or there is none. A row that its holder lets go in between is ours.
   return await rowsOf(client, select(dialect, options, `${lock} NOWAIT`))
 }
 
