@@ -80,6 +80,7 @@ export function found<Row>(rows: readonly Row[]): RowLockResult<Row> {
 /** The refusal that keeps a lock from being released the moment it is taken. */
 export function notInTransaction(what: string, how: string): TypeError {
   return new TypeError(
-    `${what} needs an open transaction, and there is none: the lock would be released at once. ${how} (A pool runs every statement on a connection of its own.)`,
+    `${what} needs an open transaction, and there is none: the lock would be released at once. ${how} ` +
+      '(A pool runs every statement on a connection of its own.)',
   )
 }

@@ -27,6 +27,7 @@ const HOLDER = { holder: 'holdfast doctor' }
 const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
   redlock: () => import('../checks-redlock.ts'),
   postgres: () => import('../checks-postgres.ts'),
+  'postgres-advisory': () => import('../checks-postgres.ts'),
   etcd: () => import('../checks-etcd.ts'),
   mysql: () => import('../checks-mysql.ts'),
 }

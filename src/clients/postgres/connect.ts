@@ -28,9 +28,9 @@ export async function poolAt(url: string): Promise<Pool> {
   })
 }
 
-/** One connection, not yet made. */
-export async function clientAt(url: string): Promise<OwnPgClient> {
-  const { Client } = await loadPg()
+/** One connection, not yet made. `scheme` as for `loadPg`. */
+export async function clientAt(url: string, scheme?: string): Promise<OwnPgClient> {
+  const { Client } = await loadPg(scheme)
   return new Client({ ...CONNECTION, connectionString: url }) as OwnPgClient
 }
 

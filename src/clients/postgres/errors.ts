@@ -1,7 +1,8 @@
 /**
  * The codes that PostgreSQL answers errors with, each five characters
- * (https://www.postgresql.org/docs/current/errcodes-appendix.html), and how an error of the server is told from an error
- * of the client. All codes that Holdfast knows by name are here; what an engine makes of them is in its own errors.ts.
+ * (https://www.postgresql.org/docs/current/errcodes-appendix.html), and how an error of the server is told from an
+ * error of the client. All codes that Holdfast knows by name are here; what an engine makes of them is in its own
+ * errors.ts.
  */
 
 export const SQLSTATE = {
@@ -13,6 +14,9 @@ export const SQLSTATE = {
   serializationFailure: '40001',
   deadlockDetected: '40P01',
   lockNotAvailable: '55P03',
+  invalidPassword: '28P01',
+  invalidAuthorization: '28000',
+  invalidCatalogName: '3D000',
   insufficientPrivilege: '42501',
   undefinedFunction: '42883',
   undefinedTable: '42P01',

@@ -51,8 +51,8 @@ export interface OwnPgClient extends PgClient {
  * Statements under names, as long as that works.
  *
  * A pooler that gives a connection for one transaction only gives another one for the next: there a name is unknown, or
- * taken by another client. The server says so before it does anything, and from then on we do without. (The name is made
- * of the text, so whatever has our name is our statement.)
+ * taken by another client. The server says so before it does anything, and from then on we do without. (The name is
+ * made of the text, so whatever has our name is our statement.)
  */
 export class NamedStatements {
   readonly #names = new Map<string, string>()

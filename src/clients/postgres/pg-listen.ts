@@ -1,7 +1,7 @@
 /**
  * A connection of pg that only listens. When it breaks it is made anew, again and again, less and less often; `gap` is
- * told when it is lost, and once more when it stands again: a waiter that looks again after the first gap could look too
- * early.
+ * told when it is lost, and once more when it stands again: a waiter that looks again after the first gap could look
+ * too early.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'

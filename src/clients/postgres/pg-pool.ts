@@ -1,9 +1,9 @@
 /**
  * A Pool of pg (node-postgres).
  *
- * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back:
- * what was sent on it may still be executed, and no other call should wait behind that. For listening, the pool is asked
- * how it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
+ * Each call takes a connection and gives it back. One that does not answer in time is thrown away, not given back: what
+ * was sent on it may still be executed, and no other call should wait behind that. For listening, the pool is asked how
+ * it makes its clients, and one more is made, outside of it: a pool of one connection would have none left.
  */
 import type { CallLimit, CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'

@@ -1,22 +1,31 @@
 /**
- * `holdfast/postgres-advisory`: PostgreSQL's own session locks, on one connection for each process. For those who want
+ * `holdfast/postgres-advisory`: PostgreSQL's own session locks, on one connection for each process. For users who want
  * the server to free a lock the moment its holder dies, and accept that it can do so before the holder knows.
  *
- * Read in this order: sql.ts (what is asked and stored), book.ts (who of this process wants what), session.ts (the
- * connection), engine.ts (the verbs).
+ * Read in this order:
+ *
+ *     sql.ts                  what is asked of the server, and what is stored there
+ *     own-entries.ts          the entries of this process: which of them may ask the server for a lock
+ *     codec.ts                requests and replies
+ *     session.ts              the connection
+ *     engine.ts               the verbs
+ *     errors.ts, diagnose.ts  what an error means, and `holdfast doctor`
  */
-import { loadPackage } from '../../clients/shared/drivers.ts'
+import { clientAt, loadPg } from '../../clients/postgres/connect.ts'
+import { neverCrash } from '../../clients/shared/drivers.ts'
 import { type Chance, type Clock, systemChance, systemClock } from '../../core/clock.ts'
-import type { Engine } from '../../core/engine.ts'
-import { AdvisoryEngine } from './engine.ts'
-import { ENGINE, Session, type SessionClient } from './session.ts'
+import { PostgresAdvisoryEngine } from './engine.ts'
+import { ENGINE } from './errors.ts'
+import { Session, type SessionClient } from './session.ts'
 
+export type { PostgresAdvisoryEngine } from './engine.ts'
 export type { SessionClient } from './session.ts'
 
-export interface CommonOptions {
+/** What does not depend on how connections are made. */
+export interface PostgresAdvisoryEngineOptions {
   /**
    * There is a pooler on the way, and it is in session mode. Otherwise a pooler is refused: between two statements it
-   * would give our session, with its locks, to somebody else.
+   * would give our session, with its locks, to another client.
    */
   readonly pooler?: 'session'
   /** For tests: where time comes from. */
@@ -25,50 +34,41 @@ export interface CommonOptions {
   readonly chance?: Chance
 }
 
-export interface PostgresAdvisoryOptions extends CommonOptions {
+export interface PostgresAdvisoryOptions extends PostgresAdvisoryEngineOptions {
   /** Make and connect a Client of pg that is for nothing else; called again when the connection was lost. We end it. */
   connect(): Promise<SessionClient>
 }
 
 /** An engine on connections that you make. For one by URL: `openPostgresAdvisory(url)`, or `connect(url)`. */
-export function postgresAdvisory(options: PostgresAdvisoryOptions): Engine {
+export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvisoryEngine {
   const { clock = systemClock, chance = systemChance, pooler } = options
-  return new AdvisoryEngine(
+  return new PostgresAdvisoryEngine(
     async (events) => await Session.begin(await options.connect(), clock, events, pooler === 'session'),
     clock,
     chance,
   )
 }
 
-const CONNECT_LIMIT_MS = 5_000
-const KEEP_ALIVE_MS = 10_000
-
 /**
  * `postgres-advisory://user@host/database`, with `?pooler=session` where that is so, and whatever else pg understands.
  * It connects when it is first asked for something.
  */
-export async function openPostgresAdvisory(url: string, options: CommonOptions = {}): Promise<Engine> {
+export async function openPostgresAdvisory(
+  url: string,
+  options: PostgresAdvisoryEngineOptions = {},
+): Promise<PostgresAdvisoryEngine> {
   const given = new URL(url.replace(/^postgres-advisory:/i, 'postgres:'))
   const pooler = given.searchParams.get('pooler') ?? options.pooler
   if (pooler !== undefined && pooler !== 'session') throw new TypeError(`pooler can only be 'session'; got '${pooler}'`)
   given.searchParams.delete('pooler')
-  const Client = await loadClient()
+  // Now, and not with the first lock: that pg is not installed is known here.
+  await loadPg(ENGINE)
   const connect = async (): Promise<SessionClient> => {
-    const client = new Client({
-      connectionString: given.href,
-      fallback_application_name: 'holdfast',
-      connectionTimeoutMillis: CONNECT_LIMIT_MS,
-      keepAlive: true,
-      keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
-    })
+    const client = await clientAt(given.href, ENGINE)
     // Also while it connects: without a listener a failure ends the process.
-    client.on('error', () => undefined)
+    neverCrash(client)
     await client.connect()
     return client as unknown as SessionClient
   }
   return postgresAdvisory({ ...options, ...(pooler === undefined ? {} : { pooler }), connect })
-}
-
-async function loadClient(): Promise<typeof import('pg').Client> {
-  return (await loadPackage(ENGINE, 'pg', () => import('pg'))).default.Client
 }

@@ -1,7 +1,7 @@
 /**
  * One session on the server, on a connection of its own: what it locks is locked until it unlocks it, or ends. A
- * statement that fails, or is not answered for as long as a session may be silent, ends it: then nobody has to guess
- * what it still holds.
+ * statement that fails, or is not answered for as long as a session may be silent, ends it: then this process need not
+ * guess what it still holds.
  *
  * The server is told to give up a peer that is silent for a little longer than a lease lives without renewal, so that a
  * holder that is cut off has lost its lease by its own clock before the server frees the lock.
@@ -9,9 +9,8 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
-import { BEGIN, CHANNEL, JUMP, MADE, MAKE, SET } from './sql.ts'
-
-export const ENGINE = 'postgres-advisory'
+import { ENGINE } from './errors.ts'
+import { ADVANCE_TOKENS, BEGIN_SESSION, CHANNEL, CREATE_TABLES, SET_SETTINGS, TABLES_EXIST } from './sql.ts'
 
 /** How long a session, and so a lease, lives in silence. */
 export const SESSION_TTL_MS = 30_000
@@ -29,7 +28,7 @@ const SETTINGS: Readonly<Record<string, string>> = {
   // What we write is for people to look at, and what the sequence loses in a crash it makes up for (sql.ts): a commit
   // need not wait for the disk.
   synchronous_commit: 'off',
-  // Ours alone, and resting for as long as nobody asks.
+  // Ours alone, and idle for as long as this process asks for nothing.
   idle_session_timeout: '0',
   statement_timeout: '0',
   lock_timeout: '0',
@@ -47,10 +46,10 @@ export interface SessionClient {
   readonly connection?: { readonly stream?: { destroy(): unknown; ref?(): unknown; unref?(): unknown } }
 }
 
-export type Rows = readonly Record<string, unknown>[]
+export type SessionRows = readonly Readonly<Record<string, unknown>>[]
 
 export interface SessionEvents {
-  heard(payload: string): void
+  message(payload: string): void
   lost(session: Session): void
 }
 
@@ -84,28 +83,28 @@ export class Session {
     // Without a listener the first blip would end the process.
     client.on('error', () => this.#lose())
     client.on('end', () => this.#lose())
-    client.on('notification', ({ payload = '' }) => events.heard(payload))
+    client.on('notification', ({ payload = '' }) => events.message(payload))
   }
 
   async #begin(sessionPooler: boolean): Promise<void> {
-    await this.ask(SET, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
-    const [there] = await this.ask(MADE)
-    if (there?.made !== true) await this.ask(MAKE)
-    await this.ask(JUMP)
-    const [begun] = await this.ask(BEGIN, [String(this.number)])
+    await this.ask(SET_SETTINGS, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
+    const [there] = await this.ask(TABLES_EXIST)
+    if (there?.made !== true) await this.ask(CREATE_TABLES)
+    await this.ask(ADVANCE_TOKENS)
+    const [begun] = await this.ask(BEGIN_SESSION, [String(this.number)])
     // A pooler invents the number it says at the beginning: it does not know yet which of its connections we shall
     // have.
     if (!sessionPooler && typeof this.#client.processID === 'number' && begun?.pid !== this.#client.processID)
       throw pooled()
     await this.ask(`LISTEN ${CHANNEL}`)
-    // Whoever waits or works keeps the process alive; a connection that rests does not.
+    // A call that is under way keeps the process alive; a connection that rests does not.
     this.#client.connection?.stream?.unref?.()
   }
 
   /** The rows. One statement at a time: the engine takes turns. */
-  async ask(text: string, values: readonly unknown[] = []): Promise<Rows> {
+  async ask(text: string, values: readonly unknown[] = []): Promise<SessionRows> {
     if (this.#over) throw new EngineError(ENGINE, 'the session has ended', { outcome: 'unknown' })
-    const awake = this.#clock.stayAlive()
+    const alive = this.#clock.stayAlive()
     const silent = this.#clock.timer(SESSION_TTL_MS, () => this.#lose())
     try {
       return (await this.#client.query(text, [...values])).rows
@@ -114,18 +113,18 @@ export class Session {
       throw error
     } finally {
       silent.cancel()
-      awake.cancel()
+      alive.cancel()
     }
   }
 
   /** In good order if the server answers; its locks are free when this resolves. */
   async close(): Promise<void> {
     this.#over = true
-    const awake = this.#clock.stayAlive()
+    const alive = this.#clock.stayAlive()
     const insist = this.#clock.timer(CLOSE_LIMIT_MS, () => this.end())
     await this.#client.end().catch(() => undefined)
     insist.cancel()
-    awake.cancel()
+    alive.cancel()
   }
 
   end(): void {
@@ -142,8 +141,10 @@ export class Session {
 
 function pooled(): EngineError {
   const why =
-    'this connection goes through a pooler, which may give our session to somebody else between two statements, with its locks'
+    'this connection goes through a pooler, which may give our session to another client between two statements, ' +
+    'with its locks'
   const remedy =
-    "Connect to the server itself; or, if the pooler is surely in session mode, say so: { pooler: 'session' }, or ?pooler=session in the URL"
+    'Connect to the server itself; or, if the pooler is surely in session mode, say so: ' +
+    "{ pooler: 'session' }, or ?pooler=session in the URL"
   return new EngineError(ENGINE, `${why}. ${remedy}`, { outcome: 'not-applied', transient: false })
 }

@@ -1,6 +1,6 @@
 /**
- * What `holdfast doctor` says of a PostgreSQL server: which one it is, whether it keeps what it says, and whether waiters
- * can be woken.
+ * What `holdfast doctor` says of a PostgreSQL server: which one it is, whether it keeps what it says, and whether
+ * waiters can be woken.
  */
 
 import type { PostgresWire } from '../../clients/postgres/wire.ts'

@@ -1,17 +1,19 @@
 /**
- * Who of this process wants what. A session may take its own lock twice, so the server cannot keep two entries of one
- * process apart: this does. Entries of a key stand in order of arrival; the front may ask the server, together with the
- * readers right behind it; whoever comes after a waiting writer of this process waits behind it.
+ * The entries of this process. A session may take its own lock twice, so the server cannot keep two entries of one
+ * process apart: this does. Entries of a key stand in order of arrival. The front may ask the server, together with the
+ * readers right behind it. An entry that comes after a waiting writer of this process waits behind that writer.
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { type Claim, type Place, UNLIMITED } from '../../core/engine.ts'
+import type { AttemptAnswer, KeyAttempt, KeyRelease } from './codec.ts'
 
-export interface Entry {
+export interface OwnAdvisoryEntry {
   readonly claim: Claim
   readonly shared: boolean
   readonly enteredAt: number
   ttlMs: number
+  /** It holds, by this token. */
   token: bigint | undefined
   /** The server has not been told of it. */
   fresh: boolean
@@ -21,11 +23,11 @@ export interface Entry {
 const FLAG = '\0waiting'
 
 /** One key: its entries in order of arrival, and what our session has of it at the server. */
-export class KeyBook {
+export class OwnAdvisoryKey {
   readonly key: string
   readonly #number: string
   readonly #flag: string
-  readonly entries: Map<string, Entry> = new Map()
+  readonly entries: Map<string, OwnAdvisoryEntry> = new Map()
   lock: 'none' | 'shared' | 'exclusive' = 'none'
   flagged = false
 
@@ -39,20 +41,20 @@ export class KeyBook {
     return this.#waiting().length > 0
   }
 
-  #waiting(): readonly Entry[] {
+  #waiting(): readonly OwnAdvisoryEntry[] {
     return [...this.entries.values()].filter(({ token }) => token === undefined)
   }
 
-  /** Those who could hold now if the server agreed: nobody, one writer, or readers. */
-  #candidates(waiting: readonly Entry[]): readonly Entry[] {
+  /** The entries that could hold now if the server agreed: none, one writer, or readers. */
+  #candidates(waiting: readonly OwnAdvisoryEntry[]): readonly OwnAdvisoryEntry[] {
     if (this.lock === 'exclusive') return []
     const writer = waiting.findIndex(({ shared }) => !shared)
     if (writer === 0) return this.lock === 'none' ? waiting.slice(0, 1) : []
     return writer === -1 ? waiting : waiting.slice(0, writer)
   }
 
-  /** What to ask the server, as sql.ts has it. Nothing, if nobody may hold and nobody is new. */
-  question(now: number): object | undefined {
+  /** What to ask the server. Nothing, if no entry may hold and none is new. */
+  attempt(now: number): KeyAttempt | undefined {
     const waiting = this.#waiting()
     const candidates = new Set(this.#candidates(waiting))
     const concerned = waiting.filter((entry) => candidates.has(entry) || (entry.fresh && entry.claim.wait))
@@ -86,42 +88,35 @@ export class KeyBook {
   }
 
   /** What the server said of one entry; the entry, if it holds now. */
-  answered(id: string, outcome: string, token: unknown): Entry | undefined {
+  answered({ id, flagged, token }: AttemptAnswer): OwnAdvisoryEntry | undefined {
     const entry = this.entries.get(id)
-    if (outcome.endsWith('Flagged')) this.flagged = true
-    if (entry === undefined || token === null) return undefined
-    entry.token = BigInt(token as string)
+    if (flagged) this.flagged = true
+    if (entry === undefined || token === undefined) return undefined
+    entry.token = token
     this.lock = entry.shared ? 'shared' : 'exclusive'
     return entry
   }
 
-  /** What to give back, after somebody went, as sql.ts has it. */
-  farewell(): object {
+  /** What to give back to the server, after an entry has gone. */
+  release(): KeyRelease {
     const waiting = this.#waiting().length
     const unlock = this.lock !== 'none' && waiting === this.entries.size
     const unflag = this.flagged && waiting === 0
-    const question = {
-      key: this.key,
-      number: this.#number,
-      flag: this.#flag,
-      shared: this.lock === 'shared',
-      unlock,
-      unflag,
-    }
+    const shared = this.lock === 'shared'
     if (unlock) this.lock = 'none'
     if (unflag) this.flagged = false
-    return question
+    return { key: this.key, number: this.#number, flag: this.#flag, shared, unlock, unflag }
   }
 }
 
-export class Book {
-  readonly #keys = new Map<string, KeyBook>()
+export class OwnAdvisoryEntries {
+  readonly #keys = new Map<string, OwnAdvisoryKey>()
 
-  at(key: string): KeyBook | undefined {
+  at(key: string): OwnAdvisoryKey | undefined {
     return this.#keys.get(key)
   }
 
-  find(key: string, id: string): Entry | undefined {
+  find(key: string, id: string): OwnAdvisoryEntry | undefined {
     return this.#keys.get(key)?.entries.get(id)
   }
 
@@ -130,34 +125,34 @@ export class Book {
   }
 
   add(claim: Claim, now: number): Claim {
-    const book = this.#keys.get(claim.key) ?? new KeyBook(claim.key)
-    this.#keys.set(claim.key, book)
+    const key = this.#keys.get(claim.key) ?? new OwnAdvisoryKey(claim.key)
+    this.#keys.set(claim.key, key)
     const shared = claim.limit === UNLIMITED
-    book.entries.set(claim.id, { claim, shared, enteredAt: now, ttlMs: claim.ttlMs, token: undefined, fresh: true })
+    key.entries.set(claim.id, { claim, shared, enteredAt: now, ttlMs: claim.ttlMs, token: undefined, fresh: true })
     return claim
   }
 
-  /** Whether it was there. A key that nobody wants is forgotten; whoever gives back its lock has the book in hand. */
+  /** Whether it was there. A key without entries is forgotten: to give back its lock, get the key before. */
   remove({ key, id }: Pick<Place, 'key' | 'id'>): boolean {
-    const book = this.#keys.get(key)
-    const there = book?.entries.delete(id) === true
-    if (book?.entries.size === 0) this.#keys.delete(key)
+    const own = this.#keys.get(key)
+    const there = own?.entries.delete(id) === true
+    if (own?.entries.size === 0) this.#keys.delete(key)
     return there
   }
 
-  all(): readonly Entry[] {
-    return [...this.#keys.values()].flatMap((book) => [...book.entries.values()])
+  all(): readonly OwnAdvisoryEntry[] {
+    return [...this.#keys.values()].flatMap((key) => [...key.entries.values()])
   }
 
-  waitedFor(): readonly KeyBook[] {
-    return [...this.#keys.values()].filter((book) => book.waits)
+  waitedFor(): readonly OwnAdvisoryKey[] {
+    return [...this.#keys.values()].filter((key) => key.waits)
   }
 
-  /** The session is no more: what it held is lost, and is answered. Those who wait go on waiting. */
-  sessionLost(): readonly Entry[] {
-    for (const book of this.#keys.values()) {
-      book.lock = 'none'
-      book.flagged = false
+  /** The session is no more: the entries that it held are lost, and are answered. The waiters go on waiting. */
+  sessionLost(): readonly OwnAdvisoryEntry[] {
+    for (const key of this.#keys.values()) {
+      key.lock = 'none'
+      key.flagged = false
     }
     const lost = this.all().filter(({ token }) => token !== undefined)
     for (const { claim } of lost) this.remove(claim)

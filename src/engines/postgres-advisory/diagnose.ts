@@ -1,0 +1,42 @@
+/**
+ * What `holdfast doctor` says of a PostgreSQL server on which sessions hold the locks: which one it is, when it notices
+ * a holder that is cut off, and whether it has connections left, since each process needs one.
+ */
+import type { Finding } from '../../core/engine.ts'
+import type { Session, SessionRows } from './session.ts'
+
+/** Of the connections that a server takes, in use. */
+const TIGHT = 0.9
+
+const FACTS = `
+SELECT current_setting('server_version') AS version, inet_server_addr() IS NULL AS local,
+  current_setting('tcp_keepalives_idle') AS idle, current_setting('max_connections')::int AS most,
+  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used`
+
+export async function diagnose(session: Session): Promise<readonly Finding[]> {
+  const [facts = {}] = await session.ask(FACTS)
+  return [
+    { name: 'postgresql', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },
+    silence(facts),
+    connections(facts),
+  ]
+}
+
+/** The session sets how long the server keeps a silent peer. On some systems the server cannot. */
+function silence({ local, idle }: SessionRows[number]): Finding {
+  const name = 'cut-off holders'
+  if (local === true) return { name, status: 'ok', finding: 'the server is on this host, and notices at once' }
+  if (idle !== '0') return { name, status: 'ok', finding: 'the server frees the locks of a silent session by itself' }
+  return {
+    name,
+    status: 'warn',
+    finding: 'this server cannot set TCP keep-alives for a session',
+    todo: 'the locks of a host that is cut off stay until the system of the server gives up its connection',
+  }
+}
+
+function connections({ used, most }: SessionRows[number]): Finding {
+  const found = { name: 'connections', finding: `${String(used)} of ${String(most)} in use` }
+  if (Number(used) < Number(most) * TIGHT) return { ...found, status: 'ok' }
+  return { ...found, status: 'warn', todo: 'each process needs one of its own: raise max_connections' }
+}
