@@ -16,7 +16,7 @@ import { fileURLToPath } from 'node:url'
 export const ENGINES = {
   postgres: {
     files: ['tables', 'prepare', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look'],
-    parts: [],
+    parts: ['open_next_line', 'take_free_line'],
   },
   mysql: {
     files: ['tables', 'call', 'line', 'quick', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],

@@ -14,10 +14,12 @@ import { sources } from './sources.ts'
 /** For people and for psql. It can be run again. */
 export function migration(names: PostgresNames): string {
   const { schema, name } = names
-  return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The user of your application then needs:
+  const tables = ['meta', 'line', 'entry'].map((table) => `"${schema}"."${name}_${table}"`).join(', ')
+  return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The
+-- user of your application then needs:
 --
 --     GRANT USAGE ON SCHEMA "${schema}" TO your_user;
---     GRANT SELECT, INSERT, UPDATE, DELETE ON "${schema}"."${name}_meta", "${schema}"."${name}_line", "${schema}"."${name}_entry" TO your_user;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON ${tables} TO your_user;
 BEGIN;
 ${schemaOf(names)}
 ${renamed(sources.join('\n'), names)}
@@ -60,7 +62,9 @@ function schemaOf({ schema }: PostgresNames): string {
   return `DO $$ BEGIN IF to_regnamespace('"${schema}"') IS NULL THEN CREATE SCHEMA "${schema}"; END IF; END $$;`
 }
 
-/** A number for the names, so that those who make other tables need not wait. FNV-1a, of which 52 bits are plenty. */
+/**
+ * A number for the names, so that processes that make other tables need not wait. FNV-1a, of which 52 bits are plenty.
+ */
 function turnOf({ schema, name }: PostgresNames): bigint {
   let hash = 0xcbf29ce484222325n
   for (const byte of Buffer.from(`holdfast ${schema}.${name}`))

@@ -1,19 +1,20 @@
 -- Enter lines, in the order of the arrays.
 --
--- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `mine` is the client's name; `patience_ms`, how long
--- to wait for a row that somebody has locked. The answer has for each claim, separated by blanks, one of
+-- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `mine` is under which name the calling process
+-- listens, '' if it does not; `patience_ms`, how long to wait for a row that another transaction has locked. The answer
+-- has for each claim, separated by blanks, one of
 --     <token>               it holds
 --     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_patience_1)
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f               gone: evicted, or unknown; the line is full
--- and after a line break, if there is any, the news for `mine`, as a JSON array.
+-- and after a line break, if there is any, the news for entries of the calling process, as a JSON array.
 --
 -- Nearly always every line is free. Then one statement does it all: it locks each row, in the order of their keys, and
 -- takes those that are free. What is left goes one by one; all rows are locked by then, and each statement from here on
 -- sees them as they are now, and not as they were when the wait for a lock began.
 CREATE OR REPLACE FUNCTION public.holdfast_enter_1(
-  keys text[], ids text[], holders text[], weights integer[], limits integer[], ttls bigint[], waits boolean[], nth integer[],
-  mine text, patience_ms integer
+  keys text[], ids text[], holders text[], weights integer[], limits integer[], ttls bigint[], waits boolean[],
+  nth integer[], mine text, patience_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   prepared text := public.holdfast_prepare_1(patience_ms);
@@ -35,13 +36,10 @@ BEGIN
       AS a(key, id, holder, weight, "limit", ttl_ms, nth, i)
   ), entered AS (
     INSERT INTO public.holdfast_line AS l (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, client)
-      SELECT a.key, now_us + a.i, a.id, a.holder, a.weight, a."limit", a.ttl_ms, clock_timestamp() + a.ttl_ms * interval '1 ms', clock_timestamp(), mine
+      SELECT a.key, now_us + a.i, a.id, a.holder, a.weight, a."limit", a.ttl_ms,
+          clock_timestamp() + a.ttl_ms * interval '1 ms', clock_timestamp(), mine
         FROM asked a WHERE a.nth = 0 ORDER BY a.key COLLATE "C"
-      ON CONFLICT (key) DO UPDATE SET
-        token = greatest(l.token + 1, excluded.token), id = excluded.id, holder = excluded.holder, weight = excluded.weight,
-        "limit" = excluded."limit", ttl_ms = excluded.ttl_ms, expires_at = excluded.expires_at, since = excluded.since,
-        client = excluded.client, evicted = false
-        WHERE NOT l.crowd AND (l.id IS NULL OR l.expires_at <= clock_timestamp())
+      --#include take_free_line
       RETURNING l.key, l.token, l.xmax = 0 AS fresh
   )
   SELECT array_agg(e.token::text ORDER BY a.i), min(e.token) FILTER (WHERE e.fresh)
@@ -57,15 +55,15 @@ BEGIN
   END IF;
   -- One moment for all of them, as they came together: so they expire together.
   entered_at := clock_timestamp();
-  FOR i IN SELECT a.i FROM unnest(keys, answers) WITH ORDINALITY AS a(key, answer, i) WHERE a.answer IS NULL ORDER BY a.key COLLATE "C", a.i LOOP
+  FOR i IN
+    SELECT a.i FROM unnest(keys, answers) WITH ORDINALITY AS a(key, answer, i)
+      WHERE a.answer IS NULL ORDER BY a.key COLLATE "C", a.i
+  LOOP
     IF line.key IS DISTINCT FROM keys[i] THEN
-      saved := public.holdfast_save_1(line, was);
-      opened := public.holdfast_open_1(keys[i], mine, news);
-      line := opened.line;
-      was := opened.was;
-      news := opened.news;
+      --#include open_next_line
     END IF;
-    joined := public.holdfast_join_1(line, ids[i], holders[i], weights[i], limits[i], ttls[i], waits[i], mine, now_us + i, entered_at);
+    joined := public.holdfast_join_1(
+      line, ids[i], holders[i], weights[i], limits[i], ttls[i], waits[i], mine, now_us + i, entered_at);
     line := joined.line;
     answers[i] := joined.answer;
   END LOOP;
@@ -75,7 +73,8 @@ END $$;
 
 -- Enter one line: the same, for the usual claim, which comes alone and finds the line free.
 CREATE OR REPLACE FUNCTION public.holdfast_take_1(
-  own_key text, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint, waits boolean, mine text, patience_ms integer
+  own_key text, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint, waits boolean,
+  mine text, patience_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   prepared text := public.holdfast_prepare_1(patience_ms);
@@ -90,11 +89,7 @@ DECLARE
 BEGIN
   INSERT INTO public.holdfast_line AS l (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, client)
     VALUES (own_key, now_us, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now, mine)
-    ON CONFLICT (key) DO UPDATE SET
-      token = greatest(l.token + 1, excluded.token), id = excluded.id, holder = excluded.holder, weight = excluded.weight,
-      "limit" = excluded."limit", ttl_ms = excluded.ttl_ms, expires_at = excluded.expires_at, since = excluded.since,
-      client = excluded.client, evicted = false
-      WHERE NOT l.crowd AND (l.id IS NULL OR l.expires_at <= clock_timestamp())
+    --#include take_free_line
     RETURNING l.token, l.xmax = 0 INTO own_token, fresh;
   IF fresh THEN
     SELECT m.floor INTO STRICT lowest FROM public.holdfast_meta m;
@@ -106,13 +101,14 @@ BEGIN
     RETURN own_token;
   END IF;
   opened := public.holdfast_open_1(own_key, mine, NULL);
-  joined := public.holdfast_join_1(opened.line, own_id, own_holder, own_weight, own_limit, ttl, waits, mine, now_us, clock_timestamp());
+  joined := public.holdfast_join_1(
+    opened.line, own_id, own_holder, own_weight, own_limit, ttl, waits, mine, now_us, clock_timestamp());
   saved := public.holdfast_save_1(joined.line, opened.was);
   RETURN joined.answer || coalesce(E'\n' || to_json(opened.news), '');
 END $$;
 
--- Tokens of rows that were not there before, raised above the floor: the clock was set back, or we stood still in
--- between.
+-- Tokens of rows that were not there before, raised above the floor: the clock was set back, or the server stood still
+-- in between.
 CREATE OR REPLACE FUNCTION public.holdfast_raise_1(keys text[], answers text[], lowest bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -129,8 +125,8 @@ END $$;
 
 -- Enter an open line that was not free a moment ago.
 CREATE OR REPLACE FUNCTION public.holdfast_join_1(
-  INOUT line public.holdfast_line, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint, waits boolean, mine text,
-  token_us bigint, now timestamptz, OUT answer text
+  INOUT line public.holdfast_line, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint,
+  waits boolean, mine text, token_us bigint, now timestamptz, OUT answer text
 ) LANGUAGE plpgsql AS $$
 DECLARE
   size integer := line.held + line.waiting + (line.id IS NOT NULL)::integer;
@@ -175,8 +171,11 @@ BEGIN
     line.evicted := false;
     RETURN;
   END IF;
-  INSERT INTO public.holdfast_entry (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client)
-    VALUES (line.key, line.token, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now, CASE WHEN holds THEN now END, mine);
+  INSERT INTO public.holdfast_entry (
+      key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client)
+    VALUES (
+      line.key, line.token, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now,
+      CASE WHEN holds THEN now END, mine);
   line.next_expiry := least(line.next_expiry, now + ttl * interval '1 ms');
   IF holds THEN
     line := public.holdfast_hold_1(line, line.token, own_weight, own_limit);

@@ -1,7 +1,8 @@
--- Take somebody else's entry out, named by its token. Until it would have expired it is remembered, so that its owner
+-- Take an entry of any process out, named by its token. Until it would have expired it is remembered, so that its owner
 -- hears why.
-CREATE OR REPLACE FUNCTION public.holdfast_evict_1(own_key text, named bigint, at_once boolean, mine text, patience_ms integer)
-RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION public.holdfast_evict_1(
+  own_key text, named bigint, at_once boolean, mine text, patience_ms integer
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   prepared text := public.holdfast_prepare_1(patience_ms);
   line public.holdfast_line;

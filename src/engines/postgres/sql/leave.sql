@@ -1,10 +1,10 @@
--- Leave lines, in the order of the arrays, and let those hold who now can. The answer has for each place `1` if it was
--- in the line, `2` if it was and the disk has not been waited for, else `0`, without blanks; and after a line break, if
--- there is any, the news for `mine`, as a JSON array.
+-- Leave lines, in the order of the arrays, and let the waiters hold that now can. The answer has for each place `1` if
+-- it was in the line, `2` if it was and the disk has not been waited for, else `0`, without blanks; and after a line
+-- break, if there is any, the news for entries of the calling process, as a JSON array.
 --
--- A call that only hands over does not wait for the disk. The next holder's entry is there already: should the server
--- crash before the rest is, it finds the line as it was, and nobody else is let in before that next holder. Whoever
--- left is told, so that it can leave once more after a crash.
+-- A call that only hands off does not wait for the disk. The next holder's entry is there already: should the server
+-- crash before the rest is, it finds the line as it was, and no other entry is let in before that next holder. The
+-- process that left is told, so that it can leave once more after a crash.
 CREATE OR REPLACE FUNCTION public.holdfast_leave_1(keys text[], ids text[], mine text, patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,16 +22,13 @@ DECLARE
 BEGIN
   FOR i IN SELECT a.i FROM unnest(keys) WITH ORDINALITY AS a(key, i) ORDER BY a.key COLLATE "C", a.i LOOP
     IF line.key IS DISTINCT FROM keys[i] THEN
-      UPDATE public.holdfast_line l SET id = NULL WHERE l.key = keys[i] AND l.id = ids[i] RETURNING l.expires_at > clock_timestamp() INTO lived;
+      UPDATE public.holdfast_line l SET id = NULL WHERE l.key = keys[i] AND l.id = ids[i]
+        RETURNING l.expires_at > clock_timestamp() INTO lived;
       IF FOUND THEN
         answers[i] := lived::integer;
         CONTINUE;
       END IF;
-      saved := public.holdfast_save_1(line, was);
-      opened := public.holdfast_open_1(keys[i], mine, news);
-      line := opened.line;
-      was := opened.was;
-      news := opened.news;
+      --#include open_next_line
     END IF;
     CONTINUE WHEN line.key IS NULL;
     parted := public.holdfast_part_1(line, news, ids[i], mine);
@@ -48,11 +45,11 @@ BEGIN
   RETURN array_to_string(answers, '') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- Leave one line: the same, for the usual holder, which goes alone, and leaves the line free or to the first who waits.
--- Whoever waits for a hand-off waits for each statement, so there are few: the first frees a line that was its alone,
--- and in a crowd with one mutex's holder (nothing has expired, and somebody waits) it passes the line on to the first
--- who waits. If that turns out to be wrong, because it is not ours to pass on, or the first is no mutex, it is taken
--- back.
+-- Leave one line: the same, for the usual holder, which goes alone, and leaves the line free or to the first waiter.
+-- The waiter waits for each statement here, so there are few. The first one frees a line in which the holder was alone.
+-- In a crowd with one holder of a mutex (nothing has expired, and there is a waiter) it passes the line on to the first
+-- waiter. If that turns out to be wrong, because the caller does not hold the line, or the first waiter is no mutex, it
+-- is taken back.
 CREATE OR REPLACE FUNCTION public.holdfast_free_1(own_key text, own_id text, mine text, patience_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,7 +68,8 @@ BEGIN
       head = CASE WHEN l.waiting > 1 THEN public.holdfast_first_1(own_key, l.head) END
     WHERE l.key = own_key
       AND (l.id = own_id
-        OR (l.crowd AND l.held = 1 AND l.held_weight = 1 AND l.held_limit = 1 AND l.head IS NOT NULL AND l.next_expiry > clock_timestamp()))
+        OR (l.crowd AND l.held = 1 AND l.held_weight = 1 AND l.held_limit = 1 AND l.head IS NOT NULL
+          AND l.next_expiry > clock_timestamp()))
     RETURNING l.crowd, l.held_until, l.expires_at > clock_timestamp() INTO passes, next_token, lived;
   IF NOT passes THEN
     RETURN lived::integer;
@@ -79,8 +77,10 @@ BEGIN
   IF passes THEN
     UPDATE public.holdfast_entry e SET held_at = clock_timestamp()
       WHERE e.key = own_key AND e.token = next_token AND e."limit" = 1
-        AND EXISTS (SELECT FROM public.holdfast_entry o WHERE o.id = own_id AND o.key || '' = own_key AND o.held_at IS NOT NULL AND NOT o.removed)
-      RETURNING e.client, json_build_array(e.key, e.id, e.token::text, extract(epoch FROM e.expires_at - e.held_at) * 1000)
+        AND EXISTS (SELECT FROM public.holdfast_entry o
+          WHERE o.id = own_id AND o.key || '' = own_key AND o.held_at IS NOT NULL AND NOT o.removed)
+      RETURNING e.client,
+        json_build_array(e.key, e.id, e.token::text, extract(epoch FROM e.expires_at - e.held_at) * 1000)
       INTO next_client, letter;
     IF FOUND THEN
       DELETE FROM public.holdfast_entry e WHERE e.id = own_id AND e.key || '' = own_key;
@@ -90,7 +90,8 @@ BEGIN
         WHEN next_client <> '' THEN pg_notify('holdfast_' || next_client, letter)::text
         ELSE '' END;
     END IF;
-    UPDATE public.holdfast_line l SET held_until = next_token - 1, waiting = l.waiting + 1, head = next_token WHERE l.key = own_key;
+    UPDATE public.holdfast_line l SET held_until = next_token - 1, waiting = l.waiting + 1, head = next_token
+      WHERE l.key = own_key;
   END IF;
   opened := public.holdfast_open_1(own_key, mine, NULL);
   IF opened.line IS NULL THEN
@@ -104,7 +105,7 @@ BEGIN
   RETURN parted.lived::integer + parted.handed::integer || coalesce(E'\n' || to_json(parted.news), '');
 END $$;
 
--- Leave an open line. `lived`: it was in the line; `handed`: somebody holds who did not before.
+-- Leave an open line. `lived`: the entry was in the line; `handed`: a waiter holds that did not before.
 CREATE OR REPLACE FUNCTION public.holdfast_part_1(
   INOUT line public.holdfast_line, INOUT news json[], own_id text, mine text, OUT lived boolean, OUT handed boolean
 ) LANGUAGE plpgsql AS $$
@@ -119,7 +120,8 @@ BEGIN
     line.id := NULL;
     lived := true;
   ELSIF line.crowd THEN
-    DELETE FROM public.holdfast_entry e WHERE e.id = own_id AND e.key || '' = line.key AND NOT e.removed RETURNING e.* INTO entry;
+    DELETE FROM public.holdfast_entry e WHERE e.id = own_id AND e.key || '' = line.key AND NOT e.removed
+      RETURNING e.* INTO entry;
     lived := FOUND;
     IF lived THEN
       settled := public.holdfast_settle_1(public.holdfast_depart_1(line, entry), news, mine);

@@ -32,9 +32,10 @@ BEGIN
     RETURN false;
   END IF;
   UPDATE public.holdfast_line l SET
-      token = line.token, id = line.id, holder = line.holder, weight = line.weight, "limit" = line."limit", ttl_ms = line.ttl_ms,
-      expires_at = line.expires_at, since = line.since, client = line.client, evicted = line.evicted, crowd = line.crowd, held = line.held,
-      held_weight = line.held_weight, held_limit = line.held_limit, held_limits = line.held_limits, held_until = line.held_until,
+      token = line.token, id = line.id, holder = line.holder, weight = line.weight, "limit" = line."limit",
+      ttl_ms = line.ttl_ms, expires_at = line.expires_at, since = line.since, client = line.client,
+      evicted = line.evicted, crowd = line.crowd, held = line.held, held_weight = line.held_weight,
+      held_limit = line.held_limit, held_limits = line.held_limits, held_until = line.held_until,
       waiting = line.waiting, head = line.head, next_expiry = line.next_expiry
     WHERE l.key = line.key;
   RETURN true;
@@ -61,8 +62,9 @@ BEGIN
 END $$;
 
 -- The sums of the line with one more that holds.
-CREATE OR REPLACE FUNCTION public.holdfast_hold_1(line public.holdfast_line, held_token bigint, held_weight integer, held_limit integer)
-RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION public.holdfast_hold_1(
+  line public.holdfast_line, held_token bigint, held_weight integer, held_limit integer
+) RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
   IF line.held = 0 OR held_limit < line.held_limit THEN
     line.held_limit := held_limit;
@@ -76,8 +78,8 @@ BEGIN
   RETURN line;
 END $$;
 
--- Settle a crowd: what has expired goes, and the front gets what it can have. Whoever begins to hold is told. Expiries
--- stay as they are: a grant never changes one.
+-- Settle a crowd: what has expired goes, and the front gets what it can have. A waiter that begins to hold is told.
+-- Expiries stay as they are: a grant never changes one.
 CREATE OR REPLACE FUNCTION public.holdfast_settle_1(INOUT line public.holdfast_line, INOUT news json[], mine text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,12 +110,13 @@ BEGIN
       line.head := public.holdfast_first_1(line.key, line.held_until);
     END IF;
     EXIT WHEN line.held_weight >= line.held_limit;
-    -- Where nobody holds, the first can: no weight is above its own limit.
+    -- Where no entry holds, the first can: no weight is above its own limit.
     IF line.held > 0 THEN
       SELECT e.* INTO STRICT entry FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
       EXIT WHEN line.held_weight + entry.weight > least(line.held_limit, entry."limit");
     END IF;
-    UPDATE public.holdfast_entry e SET held_at = now WHERE e.key = line.key AND e.token = line.head RETURNING e.* INTO STRICT entry;
+    UPDATE public.holdfast_entry e SET held_at = now WHERE e.key = line.key AND e.token = line.head
+      RETURNING e.* INTO STRICT entry;
     line := public.holdfast_hold_1(line, entry.token, entry.weight, entry."limit");
     line.waiting := line.waiting - 1;
     line.head := NULL;
@@ -121,18 +124,21 @@ BEGIN
   END LOOP;
 END $$;
 
--- The first who waits: the first after the last who holds. Without sorting, only the index of the line's order can
--- tell, and reads one entry; else PostgreSQL, which thinks that lines are short, would read them all.
+-- The token of the first waiter: the first entry after the last that holds. Without sorting, only the index of the
+-- line's order can tell, and reads one entry; else PostgreSQL, which thinks that lines are short, would read them all.
 CREATE OR REPLACE FUNCTION public.holdfast_first_1(own_key text, held_until bigint)
 RETURNS bigint LANGUAGE plpgsql SET enable_sort = off AS $$
 BEGIN
-  RETURN (SELECT e.token FROM public.holdfast_entry e WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
+  RETURN (
+    SELECT e.token FROM public.holdfast_entry e
+      WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
 END $$;
 
--- A letter to the owner of an entry: that it holds, by which token and for how long (ms); or, without a token, that it
--- was evicted. If it is one of `mine` (the client that asks), it goes with the answer, else by a notification.
-CREATE OR REPLACE FUNCTION public.holdfast_tell_1(news json[], mine text, entry public.holdfast_entry, held_token bigint, held_for_ms numeric)
-RETURNS json[] LANGUAGE plpgsql AS $$
+-- Tell the process of an entry that it holds, by which token and for how long (ms); or, without a token, that it was
+-- evicted. If the entry belongs to the calling process (`mine`), that goes with the answer, else by a notification.
+CREATE OR REPLACE FUNCTION public.holdfast_tell_1(
+  news json[], mine text, entry public.holdfast_entry, held_token bigint, held_for_ms numeric
+) RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
   letter json := json_build_array(entry.key, entry.id, held_token::text, held_for_ms);
 BEGIN
@@ -149,19 +155,22 @@ END $$;
 CREATE OR REPLACE FUNCTION public.holdfast_spread_1(line public.holdfast_line)
 RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO public.holdfast_entry (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client, evicted)
-    VALUES (line.key, line.token, line.id, line.holder, line.weight, line."limit", line.ttl_ms, line.expires_at, line.since, line.since,
-      line.client, line.evicted);
+  INSERT INTO public.holdfast_entry (
+      key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client, evicted)
+    VALUES (
+      line.key, line.token, line.id, line.holder, line.weight, line."limit", line.ttl_ms, line.expires_at, line.since,
+      line.since, line.client, line.evicted);
   line.id := NULL;
   line.crowd := true;
   line.next_expiry := line.expires_at;
   RETURN public.holdfast_hold_1(line, line.token, line.weight, line."limit");
 END $$;
 
--- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. From one that outlives
--- its process, nothing is taken by who does not say so again.
-CREATE OR REPLACE FUNCTION public.holdfast_again_1(INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text)
-LANGUAGE plpgsql AS $$
+-- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. An entry that is to
+-- outlive its process is not cut short by a renewal that does not say so again.
+CREATE OR REPLACE FUNCTION public.holdfast_again_1(
+  INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text
+) LANGUAGE plpgsql AS $$
 DECLARE
   until timestamptz := clock_timestamp() + ttl * interval '1 ms';
   entry public.holdfast_entry;
@@ -199,8 +208,8 @@ BEGIN
   END IF;
 END $$;
 
--- Where a waiter stands: `w` for the first in line, and when the next one of those who hold can expire; `q` for one
--- behind it, and when the first in line can expire (both in ms from now). Should nothing be heard, that is when to look
+-- Where a waiter stands: `w` for the first in line, and when the next of the holders can expire; `q` for one behind it,
+-- and when the first in line can expire (both in ms from now). Should the waiter hear nothing, that is when to look
 -- again.
 CREATE OR REPLACE FUNCTION public.holdfast_patience_1(line public.holdfast_line, own_token bigint, ahead text)
 RETURNS text LANGUAGE plpgsql AS $$

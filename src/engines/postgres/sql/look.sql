@@ -1,27 +1,31 @@
--- Look at a line: a JSON array of its entries, those who hold first, each as an array: id, holder, whether it holds,
+-- Look at a line: a JSON array of its entries, the holders first, each as an array: id, holder, whether it holds,
 -- token, weight, limit, ttl, and the times (ms) until it expires, since it entered, since it holds. A line whose time
--- has come is settled first, unless somebody else has it locked.
+-- has come is settled first, unless another transaction has locked it.
 CREATE OR REPLACE FUNCTION public.holdfast_inspect_1(own_key text, mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  -- First the time, then what is due by then: else whoever expires in between would be neither there nor replaced.
+  -- First the time, then what is due by then: else an entry that expires in between would be neither there nor
+  -- replaced.
   now timestamptz := clock_timestamp();
   news json[] := public.holdfast_refresh_1(ARRAY[own_key], mine);
   entries json;
 BEGIN
   WITH entries AS (
-    SELECT l.id, l.holder, true AS holds, l.token, l.weight, l."limit", l.ttl_ms, l.expires_at, l.since, l.since AS held_at
+    SELECT l.id, l.holder, true AS holds, l.token, l.weight, l."limit", l.ttl_ms, l.expires_at, l.since,
+        l.since AS held_at
       FROM public.holdfast_line l WHERE l.key = own_key AND l.id IS NOT NULL AND l.expires_at > now
     UNION ALL
-    SELECT e.id, e.holder, e.held_at IS NOT NULL, e.token, e.weight, e."limit", e.ttl_ms, e.expires_at, e.since, e.held_at
+    SELECT e.id, e.holder, e.held_at IS NOT NULL, e.token, e.weight, e."limit", e.ttl_ms, e.expires_at, e.since,
+        e.held_at
       FROM public.holdfast_entry e WHERE e.key = own_key AND NOT e.removed AND e.expires_at > now
   )
   SELECT json_agg(json_build_array(e.id, e.holder, e.holds, e.token::text, e.weight, e."limit", e.ttl_ms,
-      extract(epoch FROM e.expires_at - now) * 1000, extract(epoch FROM now - e.since) * 1000, extract(epoch FROM now - e.held_at) * 1000)
+      extract(epoch FROM e.expires_at - now) * 1000, extract(epoch FROM now - e.since) * 1000,
+      extract(epoch FROM now - e.held_at) * 1000)
       ORDER BY e.token)
     INTO entries FROM entries e;
   IF entries IS NULL AND NOT current_setting('transaction_read_only')::boolean THEN
-    -- Nobody is there: its row can go, unless somebody else is clearing away.
+    -- The line is empty: its row can go, unless another process is clearing away.
     PERFORM 1 FROM public.holdfast_meta m FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
       PERFORM public.holdfast_tidy_1(ARRAY[own_key]);
@@ -30,23 +34,25 @@ BEGIN
   RETURN coalesce(entries, '[]') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- A page of lines from a key on, as a JSON array: key, how many hold, how many wait. Lines in which nobody is are left
--- out, unless one is the last of the page: it says where the next page begins.
+-- A page of lines from a key on, as a JSON array: key, how many hold, how many wait. Also empty ones: the last of the
+-- page says where the next page begins.
 CREATE OR REPLACE FUNCTION public.holdfast_list_1(first_key text, after_it boolean, most integer, mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   page text[] := ARRAY(
-    SELECT l.key FROM public.holdfast_line l WHERE l.key >= first_key AND (NOT after_it OR l.key <> first_key) ORDER BY l.key LIMIT most);
+    SELECT l.key FROM public.holdfast_line l WHERE l.key >= first_key AND (NOT after_it OR l.key <> first_key)
+      ORDER BY l.key LIMIT most);
   news json[] := public.holdfast_refresh_1(page, mine);
   now timestamptz := clock_timestamp();
   lines json;
 BEGIN
-  SELECT json_agg(json_build_array(l.key, l.held + CASE WHEN l.id IS NOT NULL AND l.expires_at > now THEN 1 ELSE 0 END, l.waiting) ORDER BY l.key)
+  SELECT json_agg(json_build_array(
+      l.key, l.held + CASE WHEN l.id IS NOT NULL AND l.expires_at > now THEN 1 ELSE 0 END, l.waiting) ORDER BY l.key)
     INTO lines FROM public.holdfast_line l WHERE l.key = ANY (page);
   RETURN coalesce(lines, '[]') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- Settle those of the lines whose time has come; on a replica that is for others to do.
+-- Settle those of the lines whose time has come; a replica cannot, and leaves it to calls on the primary.
 CREATE OR REPLACE FUNCTION public.holdfast_refresh_1(keys text[], mine text)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,9 @@
 -- Renew entries, in the order of the arrays: set their expiry to now + ttl, and say where they stand. What is gone
 -- stays gone. `outlive`: which of them are to outlive their process from now on. The answer is that of
 -- holdfast_enter_1.
-CREATE OR REPLACE FUNCTION public.holdfast_renew_1(keys text[], ids text[], ttls bigint[], outlive boolean[], mine text, patience_ms integer)
-RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION public.holdfast_renew_1(
+  keys text[], ids text[], ttls bigint[], outlive boolean[], mine text, patience_ms integer
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   prepared text := public.holdfast_prepare_1(patience_ms);
   i integer;
@@ -19,7 +20,9 @@ BEGIN
   FOR i IN SELECT a.i FROM unnest(keys) WITH ORDINALITY AS a(key, i) ORDER BY a.key COLLATE "C", a.i LOOP
     IF line.key IS DISTINCT FROM keys[i] THEN
       UPDATE public.holdfast_line l SET
-          expires_at = greatest(clock_timestamp() + ttls[i] * interval '1 ms', CASE WHEN l.client IS NULL AND NOT outlive[i] THEN l.expires_at END),
+          expires_at = greatest(
+            clock_timestamp() + ttls[i] * interval '1 ms',
+            CASE WHEN l.client IS NULL AND NOT outlive[i] THEN l.expires_at END),
           ttl_ms = ttls[i], client = CASE WHEN NOT outlive[i] THEN l.client END
         WHERE l.key = keys[i] AND l.id = ids[i] AND NOT l.evicted AND l.expires_at > clock_timestamp()
         RETURNING l.token INTO own_token;
@@ -27,11 +30,7 @@ BEGIN
         answers[i] := own_token;
         CONTINUE;
       END IF;
-      saved := public.holdfast_save_1(line, was);
-      opened := public.holdfast_open_1(keys[i], mine, news);
-      line := opened.line;
-      was := opened.was;
-      news := opened.news;
+      --#include open_next_line
     END IF;
     CONTINUE WHEN line.key IS NULL;
     renewed := public.holdfast_again_1(line, ids[i], ttls[i], outlive[i]);
@@ -41,7 +40,7 @@ BEGIN
   END LOOP;
   saved := public.holdfast_save_1(line, was);
   IF waiting AND mine <> '' THEN
-    -- An empty letter to whoever waits: so it knows, once for each beat, that letters still arrive.
+    -- An empty message to the calling process: with each beat it learns that messages still arrive.
     PERFORM pg_notify('holdfast_' || mine, '');
   END IF;
   RETURN array_to_string(answers, ' ') || coalesce(E'\n' || to_json(news), '');

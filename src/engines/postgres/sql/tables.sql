@@ -2,8 +2,8 @@
 --
 -- A line has one row. While one entry is alone in it, which is nearly always, that entry is in the row itself, and
 -- entering, renewing and leaving are one update each, in place. With a second one the line is a *crowd*: its entries
--- are rows of their own, and the line's row has their sums, so that nothing ever walks a line. Whoever changes a line
--- has locked its row; entries are touched only under that lock, and lines are locked in the order of their keys.
+-- are rows of their own, and the line's row has their sums, so that nothing ever walks a line. A call that changes a
+-- line has locked its row; entries are touched only under that lock, and lines are locked in the order of their keys.
 --
 -- Times are the server's, by clock_timestamp(): now() would be the time at which a transaction began to wait for a
 -- lock.
@@ -28,7 +28,8 @@ INSERT INTO public.holdfast_meta (format, floor, swept_at) VALUES (1, 0, clock_t
 DO $$
 BEGIN
   IF (SELECT format FROM public.holdfast_meta) > 1 THEN
-    RAISE EXCEPTION 'public.holdfast_meta has format %', (SELECT format FROM public.holdfast_meta) USING ERRCODE = 'HF002';
+    RAISE EXCEPTION 'public.holdfast_meta has format %', (SELECT format FROM public.holdfast_meta)
+      USING ERRCODE = 'HF002';
   END IF;
 END $$;
 
@@ -45,9 +46,9 @@ CREATE TABLE IF NOT EXISTS public.holdfast_line (
   ttl_ms bigint,
   expires_at timestamptz,
   since timestamptz,
-  -- Who hears of it: the name of a channel; '' for those who cannot listen. Null for one that is to outlive its
-  -- process: whoever left it there waits for nothing, and a plain renewal of before that comes late does not cut it
-  -- short.
+  -- The process that hears of the entry: the name of its channel, or '' if it cannot listen. Null for an entry that is
+  -- to outlive its process: that process waits for nothing. A plain renewal that was sent before and comes late does
+  -- not cut such an entry short.
   client text,
   evicted boolean NOT NULL DEFAULT false,
 
@@ -55,13 +56,13 @@ CREATE TABLE IF NOT EXISTS public.holdfast_line (
   crowd boolean NOT NULL DEFAULT false,
   held integer NOT NULL DEFAULT 0,
   held_weight bigint NOT NULL DEFAULT 0,
-  -- The smallest limit of those who hold, and how many have it.
+  -- The smallest limit of the holders, and how many of them have it.
   held_limit integer,
   held_limits integer NOT NULL DEFAULT 0,
-  -- The last one that holds: those who hold are the front of the line.
+  -- The token of the last that holds: the holders are the front of the line.
   held_until bigint NOT NULL DEFAULT 0,
   waiting integer NOT NULL DEFAULT 0,
-  -- The token of the first who waits.
+  -- The token of the first waiter.
   head bigint,
   -- Nothing in the crowd expires before this.
   next_expiry timestamptz
@@ -101,8 +102,8 @@ BEGIN
   INSERT INTO public.holdfast_line (key, token, holder)
     SELECT 'holdfast filling ' || i, 0, repeat('.', 1900) FROM generate_series(1, 60) i ON CONFLICT DO NOTHING;
   INSERT INTO public.holdfast_entry (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, client)
-    SELECT 'holdfast filling', i, i, repeat('.', 1900), 1, 1, 0, clock_timestamp(), clock_timestamp(), '' FROM generate_series(1, 60) i
-    ON CONFLICT DO NOTHING;
+    SELECT 'holdfast filling', i, i, repeat('.', 1900), 1, 1, 0, clock_timestamp(), clock_timestamp(), ''
+      FROM generate_series(1, 60) i ON CONFLICT DO NOTHING;
   DELETE FROM public.holdfast_line l WHERE l.id IS NULL AND l.holder = repeat('.', 1900);
   DELETE FROM public.holdfast_entry e WHERE e.holder = repeat('.', 1900);
 END $$;

@@ -1,6 +1,6 @@
--- Remove the rows of these lines, if nobody is in them. The highest of their tokens is kept, as a floor for whoever
--- comes next: however often a key comes and goes, and whatever the clock does meanwhile, its tokens do not go back.
--- What is locked is in use, and left alone.
+-- Remove the rows of these lines, if they are empty. The highest of their tokens is kept, as a floor for the next
+-- entry: however often a key comes and goes, and whatever the clock does meanwhile, its tokens do not go back. What is
+-- locked is in use, and left alone.
 CREATE OR REPLACE FUNCTION public.holdfast_tidy_1(keys text[])
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
@@ -22,8 +22,8 @@ BEGIN
   RETURN removed;
 END $$;
 
--- The same for what processes that died have left behind, in all lines: not more often than once a minute, whoever
--- asks.
+-- The same for what processes that died have left behind, in all lines: not more often than once a minute, however many
+-- processes ask.
 CREATE OR REPLACE FUNCTION public.holdfast_sweep_1(mine text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -31,7 +31,8 @@ DECLARE
   left_behind text[];
   news json[];
 BEGIN
-  PERFORM 1 FROM public.holdfast_meta m WHERE m.swept_at < now - interval '1 minute' OR m.swept_at > now FOR UPDATE SKIP LOCKED;
+  PERFORM 1 FROM public.holdfast_meta m
+    WHERE m.swept_at < now - interval '1 minute' OR m.swept_at > now FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     RETURN '0';
   END IF;
@@ -43,7 +44,7 @@ BEGIN
   RETURN public.holdfast_tidy_1(left_behind) || coalesce(E'\n' || to_json(news), '');
 END $$;
 
--- Which of these lines somebody has locked, as a JSON array.
+-- Which of these lines another transaction has locked, as a JSON array.
 CREATE OR REPLACE FUNCTION public.holdfast_stuck_1(keys text[])
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
