@@ -13,14 +13,14 @@ import type { Peer } from './ours.ts'
 const TTL_MS = 30_000
 
 const TABLE = 'CREATE TABLE hand_written (key text PRIMARY KEY, owner text NOT NULL, expires_at timestamptz NOT NULL)'
-/** Take it if it is free, or if whoever had it is late. */
+/** Take it if it is free, or if its holder is late. */
 const ACQUIRE = `INSERT INTO hand_written VALUES ($1, $2, clock_timestamp() + $3 * interval '1 ms')
   ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at WHERE hand_written.expires_at < clock_timestamp()
   RETURNING key`
 const RELEASE = 'DELETE FROM hand_written WHERE key = $1 AND owner = $2'
 
 const mustHold = (held: unknown): void => {
-  if (!held) throw new Error('a lock that nobody else asks for was not had')
+  if (!held) throw new Error('a lock that no other process asks for was not had')
 }
 
 /** All of them, the hand-written one first. `close` ends their connections. */

@@ -20,7 +20,12 @@
 import { advisoryKey } from '../clients/postgres/advisory-key.ts'
 import { SQLSTATE, sqlStateOf } from '../clients/postgres/errors.ts'
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
-import { type Answer, askerOf, dialect, type PostgresTransactionClient } from '../transactions/postgres/client.ts'
+import {
+  askerOf,
+  dialect,
+  type PostgresAnswer,
+  type PostgresTransactionClient,
+} from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { type Table, tableName } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, type ResourceToken, resourceToken } from './lease-like.ts'
@@ -71,7 +76,7 @@ export interface PostgresGuard {
     lease: LeaseLike,
     statement: GuardedStatement,
     resource?: string,
-  ): Promise<Answer>
+  ): Promise<PostgresAnswer>
   /** The marks of all resources whose name begins so, by name. */
   list(client: PostgresTransactionClient, prefix?: string): Promise<readonly Mark[]>
   /**
@@ -205,7 +210,7 @@ async function checkTransaction(client: PostgresTransactionClient, table: string
 }
 
 /** Until it is not overtaken. Inside of a transaction, the first time has ended that. */
-async function repeated(asked: ResourceToken, ask: () => Promise<Answer>): Promise<Answer> {
+async function repeated(asked: ResourceToken, ask: () => Promise<PostgresAnswer>): Promise<PostgresAnswer> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await answered(asked, ask())
@@ -226,7 +231,7 @@ async function repeated(asked: ResourceToken, ask: () => Promise<Answer>): Promi
 class Overtaken extends Error {}
 
 /** The server's refusal, in our words. Whatever else it says passes unchanged. */
-async function answered({ resource, token }: ResourceToken, reply: Promise<Answer>): Promise<Answer> {
+async function answered({ resource, token }: ResourceToken, reply: Promise<PostgresAnswer>): Promise<PostgresAnswer> {
   try {
     return await reply
   } catch (error) {

@@ -19,8 +19,7 @@ export interface OptimisticRowOptions<Client, Columns extends object = Row> exte
   /** Which row: its key. */
   readonly where: Where
   /**
-   * The column that counts changes: a whole number, raised by one with each. Everybody who changes the row has to raise
-   * it.
+   * The column that counts changes: a whole number, raised by one with each. Every writer of the row has to raise it.
    */
   readonly version?: string
   /**

@@ -1,9 +1,9 @@
 /**
- * Changing a row without locking it: read it, decide, and write only if nobody wrote in between; else read again. Best
- * where two seldom meet: nothing is held while the caller thinks, not even a connection.
+ * Changing a row without locking it: read it, decide, and write only if it was not changed in between; else read again.
+ * Best where two writers seldom meet: nothing is held while the caller thinks, not even a connection.
  *
- * The tries are bounded, and between them passes a random time that grows, so that those who collided do not collide
- * again. Reading and writing are the caller's, or those of a table (optimistic-row.ts).
+ * The tries are bounded, and between them passes a random time that grows, so that writers that collided do not
+ * collide again. Reading and writing are the caller's, or those of a table (optimistic-row.ts).
  */
 
 import { type Chance, type Clock, systemChance, systemClock } from '../core/clock.ts'
@@ -11,7 +11,7 @@ import { ConflictError } from '../core/errors.ts'
 import { onAbort } from '../core/on-abort.ts'
 
 export interface RetryOptions {
-  /** How often to try again after somebody else was faster: 10. Then `ConflictError`. */
+  /** How often to try again after another writer was faster: 10. Then `ConflictError`. */
   readonly retries?: number
   /** Ends the attempt between two tries, with the signal's own reason. */
   readonly signal?: AbortSignal
@@ -65,9 +65,9 @@ function checkedRetries(retries = USUAL_RETRIES): number {
   throw new RangeError(`retries must be a whole number, 0 or more; got ${retries}`)
 }
 
-/** Our timers keep no process alive, and somebody awaits this one. */
+/** Our timers keep no process alive, and the caller awaits this one. */
 async function pause(pauseMs: number, { clock = systemClock, signal }: RetryOptions): Promise<void> {
-  const awake = clock.stayAlive()
+  const alive = clock.stayAlive()
   await new Promise<void>((resolve) => {
     const timer = clock.timer(pauseMs, () => {
       forget()
@@ -78,5 +78,5 @@ async function pause(pauseMs: number, { clock = systemClock, signal }: RetryOpti
       resolve()
     })
   })
-  awake.cancel()
+  alive.cancel()
 }

@@ -13,19 +13,19 @@ export interface RowLockOptions {
    */
   readonly where: Where
   /**
-   * `update` (the default): nobody else locks or changes the rows. `share`: others may lock them in share mode too, and
-   * nobody changes them.
+   * `update` (the default): no other transaction locks or changes the rows. `share`: others may lock them in share mode
+   * too, and none changes them.
    */
   readonly mode?: 'update' | 'share'
   /**
-   * `nowait`: answer `busy` at once. `skipLocked`: take those rows that nobody has locked. A duration: wait that long,
-   * for each row; whole seconds on MySQL and MariaDB, rounded up. Left out: as long as the connection's own setting
-   * says (`lock_timeout`: for ever by default; `innodb_lock_wait_timeout`: 50 s by default).
+   * `nowait`: answer `busy` at once. `skipLocked`: take those rows that no transaction has locked. A duration: wait
+   * that long, for each row; whole seconds on MySQL and MariaDB, rounded up. Left out: as long as the connection's own
+   * setting says (`lock_timeout`: for ever by default; `innodb_lock_wait_timeout`: 50 s by default).
    */
   readonly wait?: 'nowait' | 'skipLocked' | Duration
   /** What to read of each row. All columns unless given. */
   readonly columns?: readonly string[]
-  /** Ascending. Rows that are locked in one order by everybody are in no deadlock. */
+  /** Ascending. Rows that all transactions lock in one order are in no deadlock. */
   readonly order?: readonly string[]
   /** At most so many rows: with `skipLocked`, the next job of a queue. */
   readonly limit?: number
@@ -33,7 +33,7 @@ export interface RowLockOptions {
 
 /**
  * Why a transaction has to begin again. `deadlock`: it and others waited for each other, and the server chose it to
- * give way. `snapshot`: it sees the database as it was before somebody changed the row, and may not change it any more.
+ * give way. `snapshot`: it sees the database as it was before the row was changed, and may not change it any more.
  * `timeout`: the wait is over, and the server is set to end the transaction with it (`innodb_rollback_on_timeout`).
  */
 export type ConflictReason = 'deadlock' | 'snapshot' | 'timeout'
@@ -41,7 +41,7 @@ export type ConflictReason = 'deadlock' | 'snapshot' | 'timeout'
 export type RowLockResult<Row> =
   /** The rows, as they are now; locked until the transaction ends. */
   | { readonly state: 'locked'; readonly rows: readonly [Row, ...Row[]] }
-  /** Somebody else has a row locked. The transaction goes on as if nothing had been asked. */
+  /** Another transaction has a row locked. The transaction goes on as if nothing had been asked. */
   | { readonly state: 'busy' }
   /** No row is like that. */
   | { readonly state: 'missing' }

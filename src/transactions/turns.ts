@@ -7,11 +7,11 @@ const last = new WeakMap<object, Promise<unknown>>()
 
 export async function inTurn<Result>(client: object, work: () => Promise<Result>): Promise<Result> {
   const before = last.get(client)
-  const mine = before === undefined ? work() : before.then(work)
-  const settled = mine.then(
+  const working = before === undefined ? work() : before.then(work)
+  const settled = working.then(
     () => undefined,
     () => undefined,
   )
   last.set(client, settled)
-  return await mine
+  return await working
 }

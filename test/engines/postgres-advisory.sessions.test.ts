@@ -49,7 +49,7 @@ await describeServer('session locks', findPostgres, (source) => {
     expect(next.token).toBeGreaterThan(lease.token as bigint)
   })
 
-  test('whoever waits when its session is ended waits on, and is served', async () => {
+  test('a waiter whose session is ended waits on, and is served', async () => {
     await using locks = await open()
     await looker.query('SELECT pg_advisory_lock($1)', [String(advisoryKey('kept'))])
     const asked = locks.mutex('kept').acquire({ wait: '30s' })
@@ -72,13 +72,13 @@ await describeServer('session locks', findPostgres, (source) => {
     expect((await asked).held).toBe(true)
   })
 
-  test('whoever comes later asks for those before it, too, and they hear of it', async () => {
+  test('an entry that comes later asks for those before it, too, and they hear of it', async () => {
     await using locks = await open()
     await looker.query('BEGIN')
     await xactLock(looker.client, 'asked for')
     const first = locks.mutex('asked for').acquire({ wait: '8s' })
     await vi.waitFor(async () => expect((await locks.inspect('asked for')).entries).toHaveLength(1), LIMIT)
-    // Nobody announces that a stranger is gone: the next one to come finds out.
+    // No message says that a stranger is gone: the next entry to come finds out.
     await looker.query('COMMIT')
     const second = locks.mutex('asked for').acquire({ wait: '30s' })
     await (await first).release()

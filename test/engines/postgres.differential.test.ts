@@ -81,7 +81,7 @@ await describeServer('PostgreSQL under a clock of ours', clockwork, ({ clock, se
       await both('a late enter', (engine) => engine.enter([claim]))
       await both('a late batch', (engine) => engine.enter([claim, { ...claim, key: 'another' }]))
       expect(await remaining()).toBe(60_000)
-      // Whoever says so again may.
+      // A renewal that says so again may.
       await both('leave for sooner', (engine) => engine.renew([{ ...claim, ttlMs: 20_000, outlives: true }]))
       expect(await remaining()).toBe(20_000)
       await pair.advance(20_001)
@@ -111,7 +111,7 @@ await describeServer('PostgreSQL under a clock of ours', clockwork, ({ clock, se
         last = standing.token
         await engine.leave(claims)
       }
-      // Whoever closes clears away what it left.
+      // An engine that is closed clears away what it left.
       await engine[Symbol.asyncDispose]()
       expect(await rows()).toBe(0)
       clock.advance(-3_600_000)

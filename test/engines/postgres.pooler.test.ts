@@ -47,7 +47,7 @@ await describeServer('behind PgBouncer in transaction mode', findBoth, (source) 
     }
   })
 
-  async function handOver(one: Locks, other: Locks): Promise<void> {
+  async function handOff(one: Locks, other: Locks): Promise<void> {
     const lease = await one.mutex('key').acquire()
     const waiting = other.mutex('key').acquire()
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
@@ -59,19 +59,19 @@ await describeServer('behind PgBouncer in transaction mode', findBoth, (source) 
 
   test('a waiter looks often enough, though nobody can tell it anything', async () => {
     const [one, other] = [await open(), await open()]
-    for (let round = 0; round < 5; round += 1) await handOver(one, other)
+    for (let round = 0; round < 5; round += 1) await handOff(one, other)
   })
 
   test('with a way to listen past it, a waiter is woken, and does not poll', async () => {
     const [one, other] = [await open({ listenUrl: database }), await open({ listenUrl: database })]
-    await handOver(one, other)
+    await handOff(one, other)
     const lease = await one.mutex('key').acquire()
     const waiting = other.mutex('key').acquire()
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
     await using connection = await server.connect(database)
     const asked = async (): Promise<number> =>
       Number(await connection.value(`SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`))
-    // It hears its own letter at the first look, and from then on it is silent: only our own question counts, while a
+    // It hears its own message at the first look, and from then on it is silent: only our own question counts, while a
     // poller would ask every half second.
     await vi.waitFor(
       async () => {
@@ -86,10 +86,10 @@ await describeServer('behind PgBouncer in transaction mode', findBoth, (source) 
   })
 
   test('many at once, on two connections, lose no update', async () => {
-    const everybody = await Promise.all(Array.from({ length: 6 }, () => open()))
+    const all = await Promise.all(Array.from({ length: 6 }, () => open()))
     let counter = 0
     await Promise.all(
-      everybody.flatMap((locks) =>
+      all.flatMap((locks) =>
         Array.from({ length: 10 }, () =>
           locks.mutex('counter').using(async () => {
             const before = counter

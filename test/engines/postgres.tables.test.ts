@@ -1,5 +1,5 @@
 /**
- * The tables: made on first use, by many at once, or by somebody who may; under names of their own; refused where they
+ * The tables: made on first use, by many at once, or by a user who may; under names of their own; refused where they
  * cannot be used.
  */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
@@ -38,7 +38,7 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     await locks.mutex('key').using({ wait: '20s' }, (lease) => lease.token)
 
   /** The URL of the same database for a user who may connect, and nothing else. */
-  async function asNobody(database: string): Promise<string> {
+  async function asPlainUser(database: string): Promise<string> {
     await tell(database, `DO $$ BEGIN CREATE ROLE app LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`)
     await tell(database, 'REVOKE CREATE ON SCHEMA public FROM public')
     const url = new URL(database)
@@ -48,18 +48,18 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
 
   test('fifty who come to an empty database at once all get the lock, one after the other', async () => {
     const database = await server.database()
-    const everybody = await Promise.all(
+    const all = await Promise.all(
       Array.from({ length: 50 }, async () => createLocks(await openPostgres(database), { ttl: '60s' })),
     )
-    const tokens = await Promise.all(everybody.map(take))
+    const tokens = await Promise.all(all.map(take))
     expect(new Set(tokens).size).toBe(50)
-    await Promise.all(everybody.map((locks) => locks.close()))
+    await Promise.all(all.map((locks) => locks.close()))
     expect(await tell(database, 'SELECT count(*)::int AS metas FROM holdfast_meta')).toEqual([{ metas: 1 }])
   })
 
   test('a user who may not create them is told what to do; done that, all works', async () => {
     const database = await server.database()
-    const url = await asNobody(database)
+    const url = await asPlainUser(database)
     await expect(using(url, take)).rejects.toMatchObject({
       outcome: 'not-applied',
       transient: false,
@@ -144,7 +144,7 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     })
   })
 
-  test('rows of lines in which nobody is go, by and by, also those of the dead', async () => {
+  test('rows of empty lines go, by and by, also those of dead processes', async () => {
     const database = await server.database()
     const rows = async (): Promise<unknown> =>
       (await tell(database, 'SELECT count(*)::int AS rows FROM holdfast_line'))[0]?.rows

@@ -90,7 +90,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       await rival.query('SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE NOWAIT')
     })
 
-    test('a row that somebody has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
+    test('a row that another transaction has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
       await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
       const seen = await transaction(async (client) => {
         const answers = []
@@ -145,7 +145,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       })
     })
 
-    test('skipping takes the next row that nobody has', async () => {
+    test('skipping takes the next row that no transaction has', async () => {
       await rival.query('BEGIN; SELECT 1 FROM tickets WHERE id = 1 FOR UPDATE')
       const job = { table: 'tickets', where: { left: 10 }, order: ['id'], limit: 1, wait: 'skipLocked' } as const
       expect(await transaction((client) => rowLock(client, job))).toMatchObject({ state: 'locked', rows: [{ id: 2 }] })
@@ -308,7 +308,7 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
       expect(await optimistic(options)).toMatchObject({ state: 'written', before: { note: null } })
     })
 
-    test('sets what change names even where it was that already: somebody else may have changed it since', async () => {
+    test('sets what change names even where it was that already: another writer may have changed it since', async () => {
       const change = async (): Promise<{ left: number; note: string }> => {
         await rival.query('UPDATE tickets SET "left" = 3 WHERE id = 1')
         return { left: 10, note: 'ten' }

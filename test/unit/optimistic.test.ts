@@ -8,7 +8,7 @@ import { ConflictError } from '../../src/core/errors.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../../src/transactions/optimistic.ts'
 
-/** A counter that somebody else raises `rivals` times, each time between our read and our write. */
+/** A counter that another writer raises `rivals` times, each time between our read and our write. */
 function contested(rivals: number): { options: OptimisticOptions<number>; value(): number } {
   let value = 0
   let left = rivals
@@ -47,7 +47,7 @@ async function run(options: OptimisticOptions<number>, fraction = 0.5): Promise<
 }
 
 describe('an optimistic change', () => {
-  test('is written at the first try if nobody is in the way', async () => {
+  test('is written at the first try if no other writer is in the way', async () => {
     const { options, value } = contested(0)
     expect(await run(options)).toEqual({ state: 'written', before: 0, after: 1, tries: 1 })
     expect(value()).toBe(1)

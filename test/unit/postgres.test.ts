@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { splitUrl } from '../../src/clients/postgres/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { redactUrl } from '../../src/core/redact.ts'
-import { departuresOf, newsIn, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
+import { leaveResultsOf, newsIn, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
 import { asEngineError } from '../../src/engines/postgres/errors.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
 import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
@@ -97,7 +97,7 @@ describe('what is sent and what comes back', () => {
     expect(() => standingsOf('renew', 'z', [{ key: 'a', id: 'b', ttlMs: 1 }], ignore)).toThrow(
       'renew: the answer has an',
     )
-    expect(() => departuresOf('leave', '3', 1)).toThrow('leave: the answer has an unknown code: "3"')
+    expect(() => leaveResultsOf('leave', '3', 1)).toThrow('leave: the answer has an unknown code: "3"')
   })
 
   test.each([

@@ -15,7 +15,8 @@ import { unexpectedAnswer } from './errors.ts'
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
 
-type Item = Pick<Place, 'key' | 'id'>
+/** What names an entry. */
+export type EntryName = Pick<Place, 'key' | 'id'>
 
 // ---- requests ----
 
@@ -81,11 +82,11 @@ export function renewArguments(places: readonly Place[], listensAs: string, rowW
   ]
 }
 
-export function leaveArguments(places: readonly Item[], listensAs: string, rowWaitMs: number): string[] {
+export function leaveArguments(places: readonly EntryName[], listensAs: string, rowWaitMs: number): string[] {
   return [...namesOf(places), listensAs, String(rowWaitMs)]
 }
 
-function namesOf(places: readonly Item[]): [string, string] {
+function namesOf(places: readonly EntryName[]): [string, string] {
   return [texts(places.map(({ key }) => key)), texts(places.map(({ id }) => id))]
 }
 
@@ -153,26 +154,25 @@ function standingOf(call: string, code: string, place: Place, schedule: (recheck
 }
 
 /** What became of one place that was to be left. `unsynced`: left, and the server has not waited for its disk. */
-export type Departure = 'left' | 'unsynced' | 'absent'
+export type LeaveResult = 'left' | 'unsynced' | 'absent'
 
-const DEPARTURES: Readonly<Record<string, Departure>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
+const LEAVE_RESULTS: Readonly<Record<string, LeaveResult>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
 
 /** The answer to `leave` and `free`. */
-export function departuresOf(call: string, text: string, count: number): Departure[] {
+export function leaveResultsOf(call: string, text: string, count: number): LeaveResult[] {
   if (text.length !== count) throw wrongCount(call, text.length, count)
   return text.split('').map((digit) => {
-    const departure = DEPARTURES[digit]
-    if (departure === undefined)
-      throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
-    return departure
+    const result = LEAVE_RESULTS[digit]
+    if (result === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
+    return result
   })
 }
 
-type EntryRow = readonly [string, string, boolean, string, number, number, number, number, number, number | null]
+type InspectedRow = readonly [string, string, boolean, string, number, number, number, number, number, number | null]
 
 /** The answer to `inspect`. */
 export function lineOf(key: string, text: string): Line {
-  const entries = (arrayOf('inspect', text) as readonly EntryRow[]).map(
+  const entries = (arrayOf('inspect', text) as readonly InspectedRow[]).map(
     ([id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs]): LineEntry => ({
       ...{ id, holder, state: holds ? 'held' : 'waiting', token: BigInt(token), weight, limit, ttlMs, remainingMs },
       // The clock may have been set back since.

@@ -13,12 +13,13 @@ import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { RowCleanup } from '../shared/row-cleanup.ts'
 import {
-  type Departure,
-  departuresOf,
+  type EntryName,
   enterArguments,
   keysOf,
+  type LeaveResult,
   LINE_BOUND,
   leaveArguments,
+  leaveResultsOf,
   lineOf,
   newsIn,
   pageOf,
@@ -65,8 +66,6 @@ export interface PostgresEngineSetup {
   /** Unique to this engine object: the name of its channel, without its beginning. */
   readonly engineId: string
 }
-
-type Item = Pick<Place, 'key' | 'id'>
 
 /** How long a call waits for a row that another transaction has locked; ours lock one for the time of a commit. */
 const ROW_WAIT_MS = 1000
@@ -121,11 +120,11 @@ export class PostgresEngine implements Engine {
     return aroundLockedRows(places, { call: (some) => this.#renew(some), lockedKeys: this.#lockedKeys, refused })
   }
 
-  leave(places: readonly Item[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
     const several = {
-      call: (some: readonly Item[]) => this.#leave(some),
+      call: (some: readonly EntryName[]) => this.#leave(some),
       lockedKeys: this.#lockedKeys,
       refused: undefined,
     }
@@ -134,7 +133,7 @@ export class PostgresEngine implements Engine {
       for (const [index, place] of places.entries()) if (left[index] === 'unsynced') this.#unsynced.add(place)
       for (const { key } of places) this.#cleanup.left(key, 'free')
       this.#cleanup.work()
-      return left.map((departure) => departure !== 'absent')
+      return left.map((result) => result !== 'absent')
     })
   }
 
@@ -229,14 +228,14 @@ export class PostgresEngine implements Engine {
     return standings
   }
 
-  #leave(places: readonly Item[]): Promise<readonly Departure[]> {
+  #leave(places: readonly EntryName[]): Promise<readonly LeaveResult[]> {
     const values = leaveArguments(places, this.#listensAs, ROW_WAIT_MS)
-    return this.#call('leave', values).then((text) => departuresOf('leave', text, places.length))
+    return this.#call('leave', values).then((text) => leaveResultsOf('leave', text, places.length))
   }
 
-  #free({ key, id }: Item): Promise<readonly Departure[]> {
+  #free({ key, id }: EntryName): Promise<readonly LeaveResult[]> {
     return this.#call('free', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
-      departuresOf('free', text, 1),
+      leaveResultsOf('free', text, 1),
     )
   }
 
@@ -289,7 +288,7 @@ export class PostgresEngine implements Engine {
     if (sweep) await this.#call('sweep', [this.#listensAs], FINISH_MS)
   }
 
-  readonly #lockedKeys = async (items: readonly Item[]): Promise<ReadonlySet<string>> =>
+  readonly #lockedKeys = async (items: readonly EntryName[]): Promise<ReadonlySet<string>> =>
     new Set(keysOf(await this.#call('stuck', [texts(items.map(({ key }) => key))])))
 }
 

@@ -7,9 +7,7 @@
  * its connection it leaves these lines once more.
  */
 import type { Clock } from '../../core/clock.ts'
-import type { Place } from '../../core/engine.ts'
-
-type Item = Pick<Place, 'key' | 'id'>
+import type { EntryName } from './codec.ts'
 
 /** A server writes what it has within a second; to notice that it has crashed may take longer. */
 const REMEMBERED_MS = 60_000
@@ -18,13 +16,13 @@ const MOST = 1000
 export class UnsyncedLeaves {
   readonly #clock: Clock
   /** In the order of time. */
-  readonly #recent = new Map<string, { readonly place: Item; readonly at: number }>()
+  readonly #recent = new Map<string, { readonly place: EntryName; readonly at: number }>()
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  add(place: Item): void {
+  add(place: EntryName): void {
     const now = this.#clock.now()
     this.#recent.set(`${place.id} ${place.key}`, { place, at: now })
     for (const [name, { at }] of this.#recent) {
@@ -34,7 +32,7 @@ export class UnsyncedLeaves {
   }
 
   /** All of them, to be left again. */
-  take(): readonly Item[] {
+  take(): readonly EntryName[] {
     const after = this.#clock.now() - REMEMBERED_MS
     const places = [...this.#recent.values()].filter(({ at }) => at > after).map(({ place }) => place)
     this.#recent.clear()

@@ -30,7 +30,7 @@ export interface PostgresJsSql {
 
 export type PostgresTransactionClient = PgTransactionClient | PostgresJsSql
 
-export interface Answer {
+export interface PostgresAnswer {
   readonly rows: readonly Row[]
   readonly count: number
 }
@@ -39,7 +39,7 @@ export interface Answer {
  * `fixed`: a text that is always the same. postgres.js keeps such a statement prepared, if it may; else it asks the
  * server for the types of its values first, every time.
  */
-export type Ask = (text: string, values?: readonly unknown[], fixed?: 'fixed') => Promise<Answer>
+export type AskPostgres = (text: string, values?: readonly unknown[], fixed?: 'fixed') => Promise<PostgresAnswer>
 
 /** The server keeps 63 bytes of a name and forgets the rest: another table may be called so. */
 const LONGEST_NAME_BYTES = 63
@@ -51,7 +51,7 @@ export const dialect: Dialect = {
   takes: (value) => typeof value !== 'function' && typeof value !== 'symbol',
 }
 
-export function askerOf(client: PostgresTransactionClient): Ask {
+export function askerOf(client: PostgresTransactionClient): AskPostgres {
   if (isPostgresJs(client)) {
     return async (text, values = [], fixed) => {
       const rows = await client.unsafe(text, [...values] as never[], { prepare: fixed === 'fixed' })
@@ -73,7 +73,7 @@ export function askerOf(client: PostgresTransactionClient): Ask {
 export async function behindSavepoint<Result>(
   client: PostgresTransactionClient,
   what: string,
-  work: (ask: Ask) => Promise<Result>,
+  work: (ask: AskPostgres) => Promise<Result>,
 ): Promise<Result> {
   if (!isPostgresJs(client)) return await behindOwnSavepoint(askerOf(client), what, work)
   // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back,
@@ -84,9 +84,9 @@ export async function behindSavepoint<Result>(
 }
 
 async function behindOwnSavepoint<Result>(
-  ask: Ask,
+  ask: AskPostgres,
   what: string,
-  work: (ask: Ask) => Promise<Result>,
+  work: (ask: AskPostgres) => Promise<Result>,
 ): Promise<Result> {
   try {
     await ask('SAVEPOINT holdfast')
@@ -106,7 +106,7 @@ async function behindOwnSavepoint<Result>(
   return result
 }
 
-async function goBack(ask: Ask): Promise<void> {
+async function goBack(ask: AskPostgres): Promise<void> {
   await ask('ROLLBACK TO SAVEPOINT holdfast')
   await ask('RELEASE SAVEPOINT holdfast')
 }

@@ -6,7 +6,7 @@
 import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import type { LockFailure, RowWait } from '../row-lock.ts'
 import { inTurn } from '../turns.ts'
-import { type Ask, behindSavepoint, type PostgresTransactionClient } from './client.ts'
+import { type AskPostgres, behindSavepoint, type PostgresTransactionClient } from './client.ts'
 
 const FAILURES: Readonly<Record<string, LockFailure>> = {
   // NOWAIT, or lock_timeout
@@ -21,7 +21,7 @@ export async function locking<Result>(
   client: PostgresTransactionClient,
   what: string,
   rowWait: RowWait,
-  work: (ask: Ask) => Promise<Result>,
+  work: (ask: AskPostgres) => Promise<Result>,
 ): Promise<Result | LockFailure> {
   return await inTurn(client, async () => {
     try {
@@ -37,7 +37,11 @@ export async function locking<Result>(
 }
 
 /** Only success puts the setting back by hand: going back to a savepoint undoes it. */
-async function within<Result>(waitMs: number, ask: Ask, work: (ask: Ask) => Promise<Result>): Promise<Result> {
+async function within<Result>(
+  waitMs: number,
+  ask: AskPostgres,
+  work: (ask: AskPostgres) => Promise<Result>,
+): Promise<Result> {
   const { rows } = await ask(`SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $1, true)`, [
     `${Math.ceil(waitMs)}ms`,
   ])

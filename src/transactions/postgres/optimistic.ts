@@ -3,10 +3,10 @@
 import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '../optimistic-row.ts'
-import { type Ask, askerOf, dialect, type PostgresTransactionClient } from './client.ts'
+import { type AskPostgres, askerOf, dialect, type PostgresTransactionClient } from './client.ts'
 
 /**
- * Change what was read unless somebody else was faster, and then try again: a row of a table, or whatever you read and
+ * Change what was read unless another writer was faster, and then try again: a row of a table, or whatever you read and
  * write.
  */
 export function optimistic<Columns extends object = Row>(
@@ -23,7 +23,7 @@ export async function optimistic(
     : await changeRow(rowsOf(askerOf(options.client)), options)
 }
 
-function rowsOf(ask: Ask): RowAccess {
+function rowsOf(ask: AskPostgres): RowAccess {
   return {
     dialect,
     read: async ({ text, values }) => (await ask(text, values)).rows,

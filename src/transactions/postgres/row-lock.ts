@@ -22,7 +22,7 @@ export async function rowLock<Columns extends object = Row>(
   return await locking(client, 'rowLock', rowWait, async (ask) => {
     const { rows } = await ask(statement.text, statement.values)
     if (rows.length > 0 || rowWait.how !== 'skipLocked') return found(rows as readonly Columns[])
-    // All were passed over, or there is none. Whoever lets go in between leaves the row to us.
+    // All were passed over, or there is none. A row that is unlocked in between is ours.
     const again = select(dialect, options, `${lock} NOWAIT`)
     return found((await ask(again.text, again.values)).rows as readonly Columns[])
   })

@@ -1,6 +1,6 @@
 /**
  * A lock by name that ends with the caller's transaction: PostgreSQL's transaction-scoped advisory lock. For what is
- * not a row, or not yet: "one import of this file at a time", "nobody else creates this user now".
+ * not a row, or not yet: "one import of this file at a time", "no other process creates this user now".
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
