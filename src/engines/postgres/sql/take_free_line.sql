@@ -1,3 +1,4 @@
+-- A line that is there is taken if no entry is in it that has not expired.
 ON CONFLICT (key) DO UPDATE SET
   token = greatest(l.token + 1, excluded.token), id = excluded.id, holder = excluded.holder,
   weight = excluded.weight, "limit" = excluded."limit", ttl_ms = excluded.ttl_ms,
