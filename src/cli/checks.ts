@@ -1,6 +1,6 @@
 /**
  * What `holdfast doctor` checks on any engine, as data: each check has a name, a verdict, what was found, and what to
- * do about it. Checks that only one engine can have are in a file beside this one, by its name.
+ * do about it. What only one engine can know of its server is in that engine's own diagnose.ts.
  */
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
@@ -112,10 +112,9 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
   ]
 }
 
-/** What the engine itself finds about its server. */
+/** What the engine itself has to say of its server. */
 export async function diagnosis({ engine }: Patient): Promise<readonly Finding[]> {
-  const { diagnose } = engine as Engine & { diagnose?(): Promise<readonly Finding[]> }
-  return (await diagnose?.call(engine)) ?? []
+  return (await engine.diagnose?.()) ?? []
 }
 
 /** What an engine cannot promise, it says here as well. */

@@ -213,4 +213,6 @@ export interface Engine extends AsyncDisposable {
    * Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news.
    */
   watch?(key: string, listener: () => void): Promise<AsyncDisposable>
+  /** What could break the promises of locks on this server, for `holdfast doctor`. Rejects with `EngineError`. */
+  diagnose?(): Promise<readonly Finding[]>
 }

@@ -23,15 +23,6 @@ import { colours, print, printable, printJson, STDOUT } from '../output.ts'
 
 const HOLDER = { holder: 'holdfast doctor' }
 
-/** Checks that only make sense on one engine, and are not in its own diagnosis yet. */
-const BY_ENGINE: Readonly<Record<string, () => Promise<{ checks: readonly Check[] }>>> = {
-  redlock: () => import('../checks-redlock.ts'),
-  postgres: () => import('../checks-postgres.ts'),
-  'postgres-advisory': () => import('../checks-postgres.ts'),
-  etcd: () => import('../checks-etcd.ts'),
-  mysql: () => import('../checks-mysql.ts'),
-}
-
 export const command: CommandSpec = {
   usage: '[options]',
   takes: { least: 0, most: 0 },
@@ -68,8 +59,7 @@ function withTodo(finding: Finding): object {
 async function examine(patient: Patient): Promise<Finding[]> {
   const findings = [...(await nodeVersion()), ...(await reachable(patient))]
   if (findings.some(({ status }) => status === 'fail')) return findings
-  const own = (await BY_ENGINE[patient.engine.name]?.())?.checks ?? [diagnosis]
-  for (const check of [roundTrip, verbs, ...own, handOff, loss]) findings.push(...(await attempt(check, patient)))
+  for (const check of [roundTrip, verbs, diagnosis, handOff, loss]) findings.push(...(await attempt(check, patient)))
   return findings
 }
 
