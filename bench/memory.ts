@@ -2,8 +2,10 @@
  * The memory engine, and with it the price of the core: what a lease, a token and a fair line cost when the engine
  * costs nothing.
  */
+
 import { LockFactory } from '@verrou/core'
 import { memoryStore } from '@verrou/core/drivers/memory'
+import { delegate } from '../conformance/delegate.ts'
 import { createLocks } from '../src/index.ts'
 import { fakeClock, memory } from '../src/testing.ts'
 import { callers, figure, median, race } from './driver.ts'
@@ -86,13 +88,12 @@ async function beat(): Promise<void> {
   const engine = memory({ clock })
   const renewals: number[] = []
   const locks = createLocks(
-    {
-      ...engine,
+    delegate(engine, {
       renew: (places) => {
         renewals.push(places.length)
         return engine.renew(places)
       },
-    },
+    }),
     { clock: counting, ttl: '30s' },
   )
   for (let index = 0; index < 1000; index += 1) {

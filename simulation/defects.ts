@@ -209,7 +209,7 @@ const core: readonly Defect[] = [
 const engine: readonly Defect[] = [
   {
     name: 'no settling after a waiter leaves',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/server.ts',
     find: '    this.#takeOut(entry, options)\n    this.#settle(entry.key)',
     replace:
       "    const { state } = entry\n    this.#takeOut(entry, options)\n    if (state === 'held') this.#settle(entry.key)",
@@ -217,29 +217,29 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'enter does not renew',
-    file: 'src/engines/memory/engine.ts',
-    find: 'if (known !== undefined) return this.#renewEntry(known, claim.ttlMs, now)',
+    file: 'src/engines/memory/server.ts',
+    find: 'if (known !== undefined) return this.#renew(known, ttlMs, now)',
     replace:
-      "if (known !== undefined) return known.state === 'held' ? { state: 'held', token: known.token, heldForMs: claim.ttlMs } : { state: 'waiting', ahead: null }",
+      "if (known !== undefined) return known.state === 'held' ? { state: 'held', token: known.token, heldForMs: ttlMs } : { state: 'waiting', ahead: null }",
     why: 'its answer restarts the deadline of the caller, and not that of the entry',
   },
   {
     name: 'renewal resurrects',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/server.ts',
     find: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#expire()',
     replace: '  renew(places: readonly Place[]): Standing[] {\n    const now = this.#clock.now()',
     why: 'gone is final',
   },
   {
     name: 'a grant renews',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/server.ts',
     find: '      entry.heldAt = this.#clock.now()\n',
     replace: '      entry.heldAt = this.#clock.now()\n      this.#expiries.put(entry, entry.heldAt + entry.ttlMs)\n',
     why: 'a dead process with many waiters delays the line by a ttl for each of them',
   },
   {
     name: 'token reset',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/server.ts',
     find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
     replace:
       '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
@@ -247,7 +247,7 @@ const engine: readonly Defect[] = [
   },
   {
     name: 'newcomers overtake the line',
-    file: 'src/engines/memory/engine.ts',
+    file: 'src/engines/memory/server.ts',
     find: 'const holds = line.first === undefined && line.held.admits(claim)',
     replace: 'const holds = line.held.admits(claim)',
     why: 'readers starve a writer',
@@ -260,14 +260,14 @@ const guards: readonly Defect[] = [
     file: 'src/guards/marks.ts',
     find: "return access === 'write' ? marks.seen : marks.written",
     replace: "return access === 'write' || marks.seen > 0n ? 0n : marks.written",
-    why: 'whoever was stopped past its ttl writes over what its successor has written',
+    why: 'a holder that was stopped past its ttl writes over what its successor has written',
     climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
   },
   {
     name: 'reads do not count',
     file: 'src/guards/marks.ts',
     find: 'seen: token > marks.seen ? token : marks.seen,',
-    replace: "seen: token > marks.seen && touch === 'write' ? token : marks.seen,",
+    replace: "seen: token > marks.seen && access === 'write' ? token : marks.seen,",
     why: 'a late write between the read and the write of the successor is lost',
     climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
   },

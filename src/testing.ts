@@ -10,7 +10,7 @@ import type { Clock } from './core/clock.ts'
 import { type Duration, parseDuration } from './core/duration.ts'
 import { Heap, type Heaped } from './core/heap.ts'
 
-export { type MemoryOptions, MemoryServer, memory } from './engines/memory/index.ts'
+export { type MemoryEngine, type MemoryOptions, MemoryServer, memory } from './engines/memory/index.ts'
 
 export interface FakeClock extends Clock {
   /** Let time pass. Timers fire in order, and what they start runs before the next one fires. */

@@ -2,8 +2,10 @@
  * The conformance suite has teeth: engines that break one promise each fail the cases that are about it. And it is
  * honest: what does not apply is not called passed.
  */
+
 import { describe, expect, test } from 'vitest'
 import { groups } from '../../conformance/cases/index.ts'
+import { delegate } from '../../conformance/delegate.ts'
 import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import type { Defect } from './broken/defect.ts'
@@ -97,7 +99,7 @@ test('what the engine or the world lacks is not applicable, with the reason', as
   const poor = (): World => {
     const engine = memory()
     const traits = { ...engine.traits, sharing: 'none', order: 'none', fencing: false } as const
-    return { engine: () => ({ ...engine, traits }), lacks: { actor: 'it is a hermit' } }
+    return { engine: () => delegate(engine, { traits }), lacks: { actor: 'it is a hermit' } }
   }
   const wanted = [
     'readers hold together, a writer alone',
@@ -215,7 +217,7 @@ describe('a runner that asks for one case', () => {
 test('a case that takes too long fails', async () => {
   const frozen = (): World => {
     const engine = memory()
-    return { engine: () => ({ ...engine, enter: () => new Promise(() => {}) }) }
+    return { engine: () => delegate(engine, { enter: () => new Promise(() => {}) }) }
   }
   const result = await outcomeOf(frozen, 'a try that is refused leaves no trace', 50)
   expect(result).toMatchObject({ outcome: 'failed', error: { message: 'not done after 50 ms' } })

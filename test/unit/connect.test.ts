@@ -24,12 +24,11 @@ describe('a URL', () => {
       '../../src/engines/memory/index.ts',
     )
     let disposed = 0
-    const counting = {
-      ...real.memory(),
+    const counting = Object.assign(real.memory(), {
       [Symbol.asyncDispose]: async () => {
         disposed += 1
       },
-    }
+    })
     vi.resetModules()
     vi.doMock('../../src/engines/memory/index.ts', () => ({ ...real, memory: () => counting }))
     const fresh = await import('../../src/connect.ts')

@@ -1,6 +1,8 @@
 /** Nesting in a lease that is passed along, and in whose context what runs. */
+
 import { AsyncResource } from 'node:async_hooks'
 import { describe, expect, test } from 'vitest'
+import { delegate } from '../../conformance/delegate.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
@@ -58,10 +60,11 @@ test("whoever hears of a loss is not taken to be inside somebody else's work, th
   // As Node does: a timer fires in the async context in which it was set.
   const clock = { ...inner, timer: (ms: number, fire: () => void) => inner.timer(ms, AsyncResource.bind(fire)) }
   const engine = memory({ clock })
-  const locks = createLocks(
-    { ...engine, renew: () => new Promise(() => {}) },
-    { clock, chance: evenChance(), ttl: TTL },
-  )
+  const locks = createLocks(delegate(engine, { renew: () => new Promise(() => {}) }), {
+    clock,
+    chance: evenChance(),
+    ttl: TTL,
+  })
   const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
   let overlapped = false
   let meanwhile: Promise<void> | undefined

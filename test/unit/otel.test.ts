@@ -1,4 +1,5 @@
 /** Telemetry, with a real OpenTelemetry SDK and a real pino: what a user would see in their own backend. */
+
 import { context, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import {
@@ -10,6 +11,7 @@ import {
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { delegate } from '../../conformance/delegate.ts'
 import { publish } from '../../src/core/diagnostics.ts'
 import { type Engine, EngineError } from '../../src/engine.ts'
 import { createLocks } from '../../src/index.ts'
@@ -53,11 +55,8 @@ function cuttable(engine: Engine): Engine & { cut: boolean } {
   const lost = async (): Promise<never> => {
     throw new EngineError('memory', 'cut off', { outcome: 'unknown' })
   }
-  const wrapped = {
-    ...engine,
-    cut: false,
-    renew: (places: Parameters<Engine['renew']>[0]) => (wrapped.cut ? lost() : engine.renew(places)),
-  }
+  const renew: Engine['renew'] = (places) => (wrapped.cut ? lost() : engine.renew(places))
+  const wrapped = Object.assign(delegate(engine, { renew }), { cut: false })
   return wrapped
 }
 

@@ -58,7 +58,7 @@ describe('a process', () => {
 
   test('that only waits for a call to the engine stays alive until its time is over', async () => {
     const ended = await run(`
-      const frozen = { ...memory(), enter: () => new Promise(() => {}) }
+      const frozen = Object.assign(memory(), { enter: () => new Promise(() => {}) })
       const never = createLocks(frozen, { callTimeout: '300ms' })
       await never.mutex('a').tryAcquire().catch((error) => say(error.code, error.outcome))
       await never.close()
@@ -99,7 +99,7 @@ describe('a process', () => {
   test('that has closed its locks ends, though calls to the engine are never answered', async () => {
     const ended = await run(`
       const engine = memory()
-      const never = createLocks({ ...engine, renew: () => new Promise(() => {}), leave: () => new Promise(() => {}) }, { ttl: 60, callTimeout: '200ms' })
+      const never = createLocks(Object.assign(engine, { renew: () => new Promise(() => {}), leave: () => new Promise(() => {}) }), { ttl: 60, callTimeout: '200ms' })
       const lease = await never.mutex('a').acquire()
       const busy = setInterval(() => {}, 1000)
       await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
@@ -142,8 +142,8 @@ test('work in the background never makes an unhandled rejection', async () => {
   const ended = await run(`
     let calls = 0
     const engine = memory()
-    const shaky = (verb) => (...args) => (calls++ % 3 === 0 ? Promise.reject(new Error('shaky')) : engine[verb](...args))
-    const shakyLocks = createLocks({ ...engine, enter: shaky('enter'), renew: shaky('renew'), leave: shaky('leave') }, { ttl: 60 })
+    const shaky = (verb) => (...args) => (calls++ % 3 === 0 ? Promise.reject(new Error('shaky')) : verb.apply(engine, args))
+    const shakyLocks = createLocks(Object.assign(engine, { enter: shaky(engine.enter), renew: shaky(engine.renew), leave: shaky(engine.leave) }), { ttl: 60 })
     for (let round = 0; round < 30; round += 1) {
       const controller = new AbortController()
       const all = ['a', 'b', 'a'].map((key) =>

@@ -3,6 +3,7 @@
  * that is none, and promises one can look at.
  */
 
+import { delegate } from '../../conformance/delegate.ts'
 import type { Chance, Timer } from '../../src/core/clock.ts'
 import type { Engine, Traits } from '../../src/core/engine.ts'
 import { memory } from '../../src/engines/memory/index.ts'
@@ -109,12 +110,11 @@ export function recorded(engine: Engine, log: string[]): Engine {
     log.push(`${verb} ${items.map(({ key }) => key).join(' ')}`)
     return items
   }
-  return {
-    ...engine,
+  return delegate(engine, {
     enter: (claims, signal) => engine.enter(note('enter', claims), signal),
     renew: (places, signal) => engine.renew(note('renew', places), signal),
     leave: (places) => engine.leave(note('leave', places)),
-  }
+  })
 }
 
 /** A promise whose state can be looked at. A rejection counts as seen. */

@@ -1,5 +1,25 @@
 /**
- * `holdfast/memory`: lines in the memory of one process, for tests and as the reference that every other engine is
- * compared with. Read line.ts, then engine.ts.
+ * `holdfast/memory`: lines in the memory of one process, for tests and for work that only has to exclude other work of
+ * the same process. It is the reference that every other engine is compared with: read it before you write one.
+ *
+ * Read in this order: engine.ts (the verbs of the contract), server.ts (what each of them does to the lines), line.ts
+ * (one line and its entries). The rule by which an entry holds is in core/line.ts.
  */
-export { type MemoryOptions, MemoryServer, memory } from './engine.ts'
+import type { Clock } from '../../core/clock.ts'
+import { MemoryEngine } from './engine.ts'
+import { MemoryServer } from './server.ts'
+
+export type { MemoryEngine } from './engine.ts'
+export { MemoryServer } from './server.ts'
+
+export interface MemoryOptions {
+  /** Where the lines live; a new server of its own unless given. */
+  readonly server?: MemoryServer
+  /** The clock of that new server. */
+  readonly clock?: Clock
+}
+
+/** An engine for one process. Engines that are given the same `server` share their lines. */
+export function memory(options: MemoryOptions = {}): MemoryEngine {
+  return new MemoryEngine(options.server ?? new MemoryServer(options))
+}

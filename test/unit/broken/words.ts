@@ -1,4 +1,5 @@
 /** Engines that say the wrong thing, or nothing: answers, news, evictions, and what they leave behind. */
+import { delegate } from '../../../conformance/delegate.ts'
 import type { World } from '../../../conformance/index.ts'
 import type { Engine, News, Standing } from '../../../src/core/engine.ts'
 import { EngineError } from '../../../src/core/errors.ts'
@@ -14,9 +15,9 @@ function hoarding(): World {
   return {
     engine() {
       const engine = memory({ server })
-      return Object.assign(
+      return delegate(
         engine,
-        claiming({ ...engine }, (claim) => {
+        claiming(engine, (claim) => {
           used.add(claim.key)
           return claim
         }),

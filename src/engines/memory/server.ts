@@ -1,0 +1,253 @@
+/**
+ * What is a server for other engines: the place where lines live, changed by one call at a time.
+ *
+ * It does with maps what other engines do with a script or a transaction. Every verb first removes what has expired,
+ * then changes lines, and each entry that goes settles its line: the waiters in front who can hold now do so, and their
+ * engines are told. Nothing here walks a line, so a hand-off costs the same with ten waiters and with ten thousand.
+ */
+import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
+import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../../core/engine.ts'
+import { LineFullError } from '../../core/errors.ts'
+import { Heap } from '../../core/heap.ts'
+import { type MemoryEntry, MemoryLine, type NewsReceiver, newEntry } from './line.ts'
+
+/** How many entries a line takes. */
+export const LINE_BOUND = 10_000
+
+export class MemoryServer {
+  readonly #clock: Clock
+  readonly #lines = new Map<string, MemoryLine>()
+  readonly #expiries = new Heap<MemoryEntry>()
+  readonly #watchers = new Map<string, Set<() => void>>()
+  readonly #mint: (previous: bigint) => bigint
+  #lastToken = 0n
+  /** How many wait, in all lines together. */
+  #waiting = 0
+  #timer: Timer | undefined
+  #timerAt = Number.POSITIVE_INFINITY
+
+  /** `mint` makes the next token from the previous one (0 at first). */
+  constructor(options: { clock?: Clock; mint?: (previous: bigint) => bigint } = {}) {
+    this.#clock = options.clock ?? systemClock
+    this.#mint = options.mint ?? ((previous) => previous + 1n)
+  }
+
+  /** How many lines are kept: 0 when no entry is left. */
+  get size(): number {
+    return this.#lines.size
+  }
+
+  // ---- the verbs ----
+
+  /** `receiver` is told the news of these entries. */
+  enter(claims: readonly Claim[], receiver: NewsReceiver): Standing[] {
+    const now = this.#expire()
+    return claims.map((claim) => this.#enter(claim, receiver, now))
+  }
+
+  renew(places: readonly Place[]): Standing[] {
+    const now = this.#expire()
+    return places.map(({ key, id, ttlMs, outlives }) => {
+      const entry = this.#lines.get(key)?.entries.get(id)
+      if (entry === undefined) return { state: 'gone', why: 'unknown' }
+      if (outlives === true) entry.outlives = true
+      return this.#renew(entry, ttlMs, now, outlives)
+    })
+  }
+
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+    this.#expire()
+    return places.map(({ key, id }) => {
+      const entry = this.#lines.get(key)?.entries.get(id)
+      if (entry === undefined || entry.state === 'removed') return false
+      this.#remove(entry)
+      return true
+    })
+  }
+
+  evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
+    this.#expire()
+    for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
+      if (entry.token !== token || entry.state === 'removed') continue
+      entry.evicted = true
+      // A waiter holds nothing that it would have to stop first.
+      if (how === 'now' || entry.state === 'waiting') {
+        this.#remove(entry, { remember: true })
+        this.#tell(entry, { state: 'gone', why: 'evicted' })
+      }
+      return true
+    }
+    return false
+  }
+
+  inspect(key: string): Line {
+    const now = this.#expire()
+    const entries: LineEntry[] = []
+    for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
+      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt, heldAt } = entry
+      if (state === 'removed') continue
+      const remainingMs = at - now
+      const ageMs = now - enteredAt
+      const heldMs = state === 'held' ? now - heldAt : null
+      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs })
+    }
+    return { key, entries }
+  }
+
+  *list(prefix: string): Iterable<LineSummary> {
+    this.#expire()
+    for (const [key, line] of this.#lines) {
+      if (key.startsWith(prefix) && line.size > 0) yield { key, held: line.held.count, waiting: line.waitingCount }
+    }
+  }
+
+  watch(key: string, listener: () => void): () => void {
+    const listeners = this.#watchers.get(key) ?? new Set()
+    this.#watchers.set(key, listeners.add(listener))
+    this.#arm()
+    return () => {
+      listeners.delete(listener)
+      if (listeners.size === 0) this.#watchers.delete(key)
+      this.#disarm()
+    }
+  }
+
+  // ---- one entry ----
+
+  #enter(claim: Claim, receiver: NewsReceiver, now: number): Standing {
+    const { key, ttlMs } = claim
+    const line = this.#lines.get(key) ?? new MemoryLine()
+    const known = line.entries.get(claim.id)
+    if (known !== undefined) return this.#renew(known, ttlMs, now)
+
+    const ahead = line.size
+    // An entry never overtakes: it holds at once only where no other entry waits.
+    const holds = line.first === undefined && line.held.admits(claim)
+    if (!holds && !claim.wait) return { state: 'busy', ahead }
+    if (ahead >= LINE_BOUND) return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
+
+    this.#lastToken = this.#mint(this.#lastToken)
+    const entry = newEntry(claim, this.#lastToken, receiver, now)
+    this.#lines.set(key, line)
+    line.entries.set(entry.id, entry)
+    this.#expiries.put(entry, now + ttlMs)
+    if (holds) {
+      this.#hold(entry, line)
+    } else {
+      line.append(entry)
+      this.#waiting += 1
+    }
+    this.#arm()
+    return holds ? { state: 'held', token: entry.token, heldForMs: ttlMs } : { state: 'waiting', ahead }
+  }
+
+  #renew(entry: MemoryEntry, ttlMs: number, now: number, outlives?: boolean): Standing {
+    if (entry.evicted) return { state: 'gone', why: 'evicted' }
+    entry.ttlMs = ttlMs
+    // A renewal from before that comes late does not cut short what is to outlive its process.
+    const until = entry.outlives && outlives !== true ? Math.max(entry.at, now + ttlMs) : now + ttlMs
+    this.#expiries.put(entry, until)
+    if (entry.state === 'waiting') {
+      this.#arm()
+      return { state: 'waiting', ahead: null }
+    }
+    return { state: 'held', token: entry.token, heldForMs: ttlMs }
+  }
+
+  #hold(entry: MemoryEntry, line: MemoryLine): void {
+    entry.state = 'held'
+    line.held.add(entry)
+    this.#notify(entry.key)
+  }
+
+  /** Take an entry out of its line and settle the line: also a waiter that goes can let others hold. */
+  #remove(entry: MemoryEntry, options: { remember?: boolean } = {}): void {
+    this.#takeOut(entry, options)
+    this.#settle(entry.key)
+  }
+
+  #takeOut(entry: MemoryEntry, options: { remember?: boolean } = {}): void {
+    const line = this.#lines.get(entry.key) as MemoryLine
+    if (entry.state === 'held') {
+      line.held.remove(entry)
+    } else if (entry.state === 'waiting') {
+      line.unlink(entry)
+      this.#waiting -= 1
+    }
+    entry.state = 'removed'
+    if (options.remember !== true) {
+      line.entries.delete(entry.id)
+      this.#expiries.remove(entry)
+    }
+    if (line.entries.size === 0) this.#lines.delete(entry.key)
+  }
+
+  // ---- one line ----
+
+  /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
+  #settle(key: string): void {
+    const line = this.#lines.get(key)
+    while (line?.first !== undefined && line.held.admits(line.first)) {
+      const entry = line.first
+      line.unlink(entry)
+      this.#waiting -= 1
+      this.#hold(entry, line)
+      entry.heldAt = this.#clock.now()
+      this.#tell(entry, { state: 'held', token: entry.token, heldForMs: entry.at - entry.heldAt })
+    }
+    this.#notify(key)
+    this.#disarm()
+  }
+
+  #tell(entry: MemoryEntry, standing: Standing): void {
+    const { listener } = entry.receiver
+    // Later, as from a real server: never from inside a call of another engine.
+    if (listener !== undefined) queueMicrotask(() => listener({ key: entry.key, id: entry.id, standing }))
+  }
+
+  #notify(key: string): void {
+    if (this.#watchers.size === 0) return
+    for (const listener of this.#watchers.get(key) ?? []) queueMicrotask(listener)
+  }
+
+  // ---- time ----
+
+  /** Remove what has expired, from all lines, and answer what time it is: each verb reads the clock once. */
+  #expire(): number {
+    const now = this.#clock.now()
+    const first = this.#expiries.peek()
+    if (first === undefined || first.at > now) return now
+    // All of them first: nothing is granted to an entry that has expired too.
+    const changed = new Set<string>()
+    for (let entry = this.#expiries.peek(); entry !== undefined && entry.at <= now; entry = this.#expiries.peek()) {
+      this.#takeOut(entry)
+      changed.add(entry.key)
+    }
+    for (const key of changed) this.#settle(key)
+    return now
+  }
+
+  /**
+   * A timer stands at the next expiry while a waiter or a watcher would hear of it. Without them, the next verb is soon
+   * enough.
+   */
+  #arm(): void {
+    const at = this.#expiries.peek()?.at ?? Number.POSITIVE_INFINITY
+    if (at >= this.#timerAt || (this.#waiting === 0 && this.#watchers.size === 0)) return
+    this.#timer?.cancel()
+    this.#timerAt = at
+    this.#timer = this.#clock.timer(at - this.#clock.now(), () => {
+      this.#timer = undefined
+      this.#timerAt = Number.POSITIVE_INFINITY
+      this.#expire()
+      this.#arm()
+    })
+  }
+
+  #disarm(): void {
+    if (this.#timer === undefined || this.#waiting > 0 || this.#watchers.size > 0) return
+    this.#timer.cancel()
+    this.#timer = undefined
+    this.#timerAt = Number.POSITIVE_INFINITY
+  }
+}
