@@ -46,7 +46,7 @@ export async function run(): Promise<void> {
 }
 
 async function healthy(ports: readonly number[], count: number): Promise<void> {
-  const { contenders, close } = await everybody(ports, count)
+  const { contenders, close } = await allContenders(ports, count)
   const results = await race(`acquire + release on ${SERVERS} servers, ${counted(count)}, all well`, contenders, {
     warmUps: WARM_UPS,
   })
@@ -55,7 +55,7 @@ async function healthy(ports: readonly number[], count: number): Promise<void> {
 }
 
 async function oneVanished(ports: readonly number[], proxy: FaultProxy, count: number): Promise<void> {
-  const { contenders, close } = await everybody(ports, count)
+  const { contenders, close } = await allContenders(ports, count)
   proxy.blackHole()
   const results = await race(`acquire + release, ${counted(count)}, one server has vanished`, contenders, {
     rounds: 3,
@@ -107,8 +107,8 @@ function judge(results: readonly Result[], wanted: string): void {
   )
 }
 
-/** Everybody with clients of their own; auto-pipelined where many call at once. */
-async function everybody(
+/** Each with clients of its own; auto-pipelined where many call at once. */
+async function allContenders(
   ports: readonly number[],
   count: number,
 ): Promise<{ contenders: readonly Contender[]; close(): Promise<void> }> {

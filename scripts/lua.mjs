@@ -18,8 +18,8 @@ const FOLDERS = {
   },
   'src/engines/redlock': {
     parts: ['common'],
-    scripts: ['ask', 'raise', 'mend', 'leave', 'retreat', 'look', 'evict'],
-    grants: ['ask'],
+    scripts: ['take', 'raise', 'repair', 'leave', 'undo', 'inspect', 'evict'],
+    grants: ['take'],
   },
   'src/guards/redis': {
     parts: [],

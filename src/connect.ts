@@ -21,7 +21,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   rediss: redis,
   'redis-sentinel': redis,
   'redis-cluster': redis,
-  redlock: async (url) => (await import('./engines/redlock/open.ts')).openRedlock(url),
+  redlock: async (url) => (await import('./engines/redlock/index.ts')).openRedlock(url),
   postgres,
   postgresql: postgres,
   'postgres-advisory': async (url) => (await import('./engines/postgres-advisory/index.ts')).openPostgresAdvisory(url),

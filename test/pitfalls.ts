@@ -23,10 +23,7 @@ export const pitfalls: readonly Pitfall[] = [
     number: 22,
     mistake: 'a split vote hangs for ever',
     shownBy: [
-      [
-        'test/unit/redlock-majority.test.ts',
-        'several that try at the same moment do not hang, and one of them gets it',
-      ],
+      ['test/unit/redlock-quorum.test.ts', 'several that try at the same moment do not hang, and one of them gets it'],
     ],
   },
   {
@@ -34,7 +31,7 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'an attempt waits for keys of its own earlier attempt',
     shownBy: [
       [
-        'test/unit/redlock-majority.test.ts',
+        'test/unit/redlock-quorum.test.ts',
         'a key of an earlier attempt, whose answer was lost, is ours, and lives for a whole ttl again before it counts',
       ],
     ],
@@ -42,7 +39,7 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 24,
     mistake: 'keys stay on servers whose reply was lost',
-    shownBy: [['test/unit/redlock-majority.test.ts', 'what was taken where no answer came is given back there too']],
+    shownBy: [['test/unit/redlock-quorum.test.ts', 'what was taken where no answer came is given back there too']],
   },
   {
     number: 25,

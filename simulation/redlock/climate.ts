@@ -5,7 +5,7 @@
 import type { Random } from '../random.ts'
 
 export interface Climate {
-  readonly nodes: 3 | 5
+  readonly servers: 3 | 5
   readonly clients: number
   readonly keys: number
   /** All keys have one count; else each has its own. */
@@ -29,7 +29,7 @@ export interface Climate {
    */
   readonly amnesia: boolean
   readonly delayMs: number
-  /** How many answers come after everybody has stopped waiting for them. */
+  /** How many answers come when the client waits for them no longer. */
   readonly slow: number
   /** How many messages are refused at first, and sent a second time: those after them are before them then. */
   readonly resent: number
@@ -42,7 +42,7 @@ export function climateOf(chance: Random, given: Partial<Climate>): Climate {
   const wild = given.wild ?? chance.happens(0.6)
   const amnesia = given.amnesia ?? (!wild && chance.happens(0.3))
   return {
-    nodes: chance.happens(0.5) ? 3 : 5,
+    servers: chance.happens(0.5) ? 3 : 5,
     clients: chance.whole(2, 4),
     keys: chance.whole(1, 2),
     shared: chance.happens(0.5),

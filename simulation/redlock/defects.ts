@@ -5,10 +5,11 @@
  */
 import type { Defect } from '../defects.ts'
 
-const MAJORITY = 'src/engines/redlock/majority.ts'
-const VERDICT = 'src/engines/redlock/verdict.ts'
-const ASKING = 'src/engines/redlock/asking.ts'
-const OUTBOX = 'src/engines/redlock/outbox.ts'
+const QUORUM = 'src/engines/redlock/quorum.ts'
+const DECISION = 'src/engines/redlock/quorum-decision.ts'
+const ROUND = 'src/engines/redlock/quorum-round.ts'
+const OWN_ENTRIES = 'src/engines/redlock/own-entries.ts'
+const OUTGOING = 'src/engines/redlock/outgoing-messages.ts'
 const SERVER = 'simulation/redlock/server.ts'
 /** Here what is given back has to be gone at once. */
 const CALM = { wild: false, late: false, amnesia: false, breaks: 0, holes: 0, crashes: 0, delayMs: 0.5 } as const
@@ -16,16 +17,16 @@ const CALM = { wild: false, late: false, amnesia: false, breaks: 0, holes: 0, cr
 const defects: readonly Omit<Defect, 'simulator'>[] = [
   {
     name: 'redlock: the maximum, not written back',
-    file: VERDICT,
+    file: DECISION,
     find: "return token === undefined ? { step: 'raise', to: highest } : { step: 'granted', token }",
     replace: "return { step: 'granted', token: token ?? highest }",
-    why: 'the next majority may not contain the node that knows the highest number',
+    why: 'the next majority may not contain the server that knows the highest number',
   },
   {
     name: 'redlock: raised without asking whose it is',
     file: SERVER,
-    find: 'if (mine?.id !== id) return 0',
-    replace: 'if (mine === undefined) return 0',
+    find: 'if (stored?.id !== id) return 0',
+    replace: 'if (stored === undefined) return 0',
     why: 'two holders get one number',
   },
   {
@@ -33,7 +34,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     file: SERVER,
     find: '    if (count > to) return count\n    this.#counts.set(this.#countOf(key), to)\n',
     replace: '    this.#counts.set(this.#countOf(key), Math.max(count, to))\n',
-    why: 'the number may have been somebody else’s already',
+    why: 'the number may have been another holder’s already',
     climate: { wild: true },
   },
   {
@@ -47,33 +48,33 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
   {
     name: 'redlock: keys of an earlier attempt count as they are',
     file: SERVER,
-    find: '      mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n',
+    find: '      stored.expiresAt = this.#now() + ttlMs\n      stored.ttlMs = ttlMs\n',
     replace:
-      "      if (mode === 'renew' && !this.#line(key).has(id)) mine.expiresAt = this.#now() + ttlMs\n      mine.ttlMs = ttlMs\n",
+      "      if (mode === 'renew' && !this.#line(key).has(id)) stored.expiresAt = this.#now() + ttlMs\n      stored.ttlMs = ttlMs\n",
     why: 'they may expire the next moment',
-    climate: { wild: false, amnesia: false, nodes: 3, breaks: 6, holes: 4 },
+    climate: { wild: false, amnesia: false, servers: 3, breaks: 6, holes: 4 },
   },
   {
     name: 'redlock: set after the release',
-    file: MAJORITY,
-    find: 'const stay = stays.leave(id)',
-    replace: 'const stay = stays.find(id)',
-    why: 'a renewal that is under way gives the key to somebody who has gone',
+    file: OWN_ENTRIES,
+    find: '    entry.left = true\n    this.release(entry)\n',
+    replace: '',
+    why: 'a renewal that is under way gives the key to an entry that has left',
     climate: { wild: false, late: false, crashes: 1 },
   },
   {
     name: 'redlock: given back only where it was had',
-    file: ASKING,
-    find: '        this.#around.outbox.leave(node, departure, ttlMs)\n        continue\n',
+    file: ROUND,
+    find: '        this.#context.outgoing.leave(server, leave, ttlMs)\n        continue\n',
     replace: '        continue\n',
-    why: 'a key stays on every node whose answer was lost, for a ttl',
+    why: 'a key stays on every server whose answer was lost, for a ttl',
     climate: { ...CALM, slow: 0.15 },
   },
   {
     name: 'redlock: what takes back one attempt takes back the next',
     file: SERVER,
-    find: 'mine?.id === id && (upTo === undefined || mine.attempt <= upTo)',
-    replace: 'mine?.id === id',
+    find: 'stored?.id === id && (upToAttempt === undefined || stored.attempt <= upToAttempt)',
+    replace: 'stored?.id === id',
     why: 'a late message gives back what is held',
     climate: { wild: false, breaks: 6, late: true },
   },
@@ -82,47 +83,57 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     file: SERVER,
     find: 'const count = this.#countedTo(key)\n',
     replace: 'const count = this.#counts.get(this.#countOf(key)) ?? 0\n',
-    why: 'a server that has forgotten its counts takes the word of whoever asks',
+    why: 'a server that has forgotten its counts believes the number it is asked for',
     climate: {
       ...CALM,
-      ...{ amnesia: true, nodes: 3, clients: 4, keys: 2, shared: true, delayMs: 3, slow: 0, vanishing: 300, breaks: 6 },
+      ...{
+        amnesia: true,
+        servers: 3,
+        clients: 4,
+        keys: 2,
+        shared: true,
+        delayMs: 3,
+        slow: 0,
+        vanishing: 300,
+        breaks: 6,
+      },
     },
   },
   {
     name: 'redlock: asked for again after it has left',
-    file: MAJORITY,
-    find: 'errands.filter(({ stay }) => !stay.left)',
-    replace: 'errands',
+    file: QUORUM,
+    find: 'called.filter(({ entry }) => !entry.left)',
+    replace: 'called',
     why: 'a try that is given up during its pause leaves keys behind',
     climate: { ...CALM, clients: 4, keys: 1, delayMs: 3 },
   },
   {
-    name: 'redlock: an ask that was sent again has not been overtaken',
-    file: ASKING,
-    find: "typeof answer === 'number' && this.#around.nodes[node]?.ordered !== true",
+    name: 'redlock: a take that was sent again has not been overtaken',
+    file: ROUND,
+    find: "typeof reply === 'number' && servers[server]?.ordered !== true",
     replace: 'false',
     why: 'the release came before it, and the key stays for a ttl',
     climate: { ...CALM, resent: 0.03 },
   },
   {
-    name: 'redlock: a mend that was sent again has not been overtaken',
-    file: OUTBOX,
-    find: 'if (reply !== undefined && node.ordered) return',
+    name: 'redlock: a repair that was sent again has not been overtaken',
+    file: OUTGOING,
+    find: 'if (reply !== undefined && server.ordered) return',
     replace: 'if (reply !== undefined) return',
     why: 'the release came before it, and the key stays for a ttl',
     climate: { ...CALM, resent: 0.15, breaks: 6 },
   },
   {
     name: 'redlock: what could not be given back is forgotten',
-    file: OUTBOX,
-    find: '      if (were === undefined) this.#owe(node, departures)\n',
+    file: OUTGOING,
+    find: '      if (were === undefined) this.#addPending(server, leaves)\n',
     replace: '',
     why: 'a key stays for a ttl on every server whose connection broke',
     climate: { ...CALM, breaks: 6 },
   },
   {
     name: 'redlock: fewer than a majority',
-    file: VERDICT,
+    file: DECISION,
     find: 'return Math.floor(count / 2) + 1',
     replace: 'return Math.floor(count / 2)',
     why: 'two of them need not meet',

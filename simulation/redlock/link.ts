@@ -1,15 +1,23 @@
 /**
- * The way from one client to one server: a node, as the client sees it.
+ * The way from one client to one server: the server, as the client sees it.
  *
  * On one connection messages arrive in order. A connection that breaks fails what is unanswered; what was under way on
  * it is lost, or, in some worlds, arrives much later, after what was sent on the next connection. A link can be silent
  * for a while: then everything arrives when it is over.
  */
-import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from '../../src/engines/redlock/node.ts'
+import type {
+  LeaveRequest,
+  QuorumServer,
+  RaiseRequest,
+  RepairRequest,
+  ReplyCallback,
+  TakeReply,
+  TakeRequest,
+} from '../../src/engines/redlock/quorum-server.ts'
 import type { Random } from '../random.ts'
 import type { Climate } from './climate.ts'
 import type { SimulatedServer } from './server.ts'
-import type { Time } from './time.ts'
+import type { VirtualTime } from './time.ts'
 
 const RECONNECT_MS = 30
 const LATE_MS = 900
@@ -17,15 +25,15 @@ const SLOW_MS = 100
 /** Between two messages on one connection: happenings of one moment come in any order, messages do not. */
 const GAP_MS = 0.001
 
-export class Link implements Node {
+export class Link implements QuorumServer {
   /** Called when it is connected again. */
-  returned: () => void = () => undefined
+  onReturn: () => void = () => undefined
   up = true
-  /** It says so; those that do not must be as good. */
+  /** This link says that it keeps the order. All do; the quorum has to do as well with those that do not say so. */
   readonly #ordered: boolean
-  /** What is being heard was sent a second time. */
+  /** The reply that is being delivered is to a message that was sent a second time. */
   #resent = false
-  readonly #time: Time
+  readonly #time: VirtualTime
   readonly #chance: Random
   readonly #climate: Climate
   readonly #server: SimulatedServer
@@ -35,7 +43,7 @@ export class Link implements Node {
   #requestsFrom = 0
   #repliesFrom = 0
 
-  constructor(time: Time, chance: Random, climate: Climate, server: SimulatedServer) {
+  constructor(time: VirtualTime, chance: Random, climate: Climate, server: SimulatedServer) {
     this.#time = time
     this.#chance = chance
     this.#climate = climate
@@ -51,20 +59,20 @@ export class Link implements Node {
     return this.up
   }
 
-  ask(questions: readonly Question[], hear: Hear<readonly Answer[]>): void {
-    this.#send(() => questions.map((question) => this.#server.ask(question)), hear)
+  take(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
+    this.#send(() => requests.map((request) => this.#server.take(request)), onReply)
   }
 
-  raise(raises: readonly Raise[], hear: Hear<readonly number[]>): void {
-    this.#send(() => raises.map((raise) => this.#server.raise(raise)), hear)
+  raise(requests: readonly RaiseRequest[], onReply: ReplyCallback<readonly number[]>): void {
+    this.#send(() => requests.map((request) => this.#server.raise(request)), onReply)
   }
 
-  mend(mends: readonly Mend[], hear: Hear<unknown>): void {
-    this.#send(() => mends.map((mend) => this.#server.mend(mend)), hear)
+  repair(requests: readonly RepairRequest[], onReply: ReplyCallback<unknown>): void {
+    this.#send(() => requests.map((request) => this.#server.repair(request)), onReply)
   }
 
-  leave(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
-    this.#send(() => departures.map((departure) => this.#server.leave(departure)), hear)
+  leave(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
+    this.#send(() => requests.map((request) => this.#server.leave(request)), onReply)
   }
 
   /** Nothing passes until then. */
@@ -86,15 +94,15 @@ export class Link implements Node {
     this.#time.after(downMs, () => {
       if (connection !== this.#connection) return
       this.up = true
-      this.returned()
+      this.onReturn()
     })
   }
 
-  #send<Reply>(apply: () => Reply, hear: Hear<Reply>): void {
+  #send<Reply>(apply: () => Reply, onReply: ReplyCallback<Reply>): void {
     const [number, connection] = [this.#sent, this.#connection]
     this.#sent += 1
     const resent = this.#chance.happens(this.#climate.resent)
-    this.#unanswered.set(number, () => hear(undefined))
+    this.#unanswered.set(number, () => onReply(undefined))
     this.#requestsFrom = Math.max(this.#requestsFrom + GAP_MS, this.#time.now + this.#delayMs())
     const deliver = (): void => {
       if (connection !== this.#connection) {
@@ -107,7 +115,7 @@ export class Link implements Node {
       this.#time.after(this.#repliesFrom + slowMs - this.#time.now, () => {
         if (connection !== this.#connection || !this.#unanswered.delete(number)) return
         this.#resent = resent
-        hear(reply)
+        onReply(reply)
         this.#resent = false
       })
     }

@@ -3,7 +3,7 @@
  * seeds until so many locks were granted, or so many seeds were run, and say what happened. A seed that breaks a
  * property is printed with its number; the exit code is 1 then.
  *
- * What runs is src/engines/redlock/majority.ts itself, on simulated servers (server.ts) and links (link.ts).
+ * What runs is src/engines/redlock/quorum.ts itself, on simulated servers (server.ts) and links (link.ts).
  */
 import { parseArgs } from 'node:util'
 import type { Climate } from './climate.ts'

@@ -4,7 +4,7 @@ export interface Violation {
   readonly text: string
 }
 
-export class Record {
+export class GrantRecord {
   readonly violations: Violation[] = []
   grants = 0
   readonly #highest = new Map<string, number>()
@@ -56,7 +56,7 @@ export class Record {
   }
 
   notToBeHad(key: string): void {
-    this.#violated('not to be had', `nobody has ${key}, and it cannot be had`)
+    this.#violated('not to be had', `${key} is free, and it cannot be had`)
   }
 
   #violated(check: Violation['check'], text: string): void {

@@ -4,9 +4,15 @@
  *
  * `nowMs` is its own clock, which may run a little fast or slow, and in some worlds jumps.
  */
-import type { Answer, Departure, Mend, Question, Raise } from '../../src/engines/redlock/node.ts'
+import type {
+  LeaveRequest,
+  RaiseRequest,
+  RepairRequest,
+  TakeReply,
+  TakeRequest,
+} from '../../src/engines/redlock/quorum-server.ts'
 
-interface Key {
+interface StoredKey {
   id: string
   number: number
   attempt: number
@@ -15,8 +21,8 @@ interface Key {
 }
 
 export class SimulatedServer {
-  readonly keys: Map<string, Key> = new Map()
-  /** Who stands in line, by key, in the order in which they came; and when each expires. */
+  readonly keys: Map<string, StoredKey> = new Map()
+  /** The waiters, by key, in the order in which they came; and when each expires. */
   readonly #lines = new Map<string, Map<string, number>>()
   readonly #counts = new Map<string, number>()
   readonly #now: () => number
@@ -28,18 +34,18 @@ export class SimulatedServer {
     this.#countOf = countOf
   }
 
-  ask(question: Question): Answer {
-    const { key, id, ttlMs, attempt, mode } = question
-    const mine = this.#key(key)
-    if (mine?.id === id) {
-      mine.expiresAt = this.#now() + ttlMs
-      mine.ttlMs = ttlMs
-      mine.attempt = Math.max(mine.attempt, attempt)
-      return mine.number
+  take(request: TakeRequest): TakeReply {
+    const { key, id, ttlMs, attempt, mode } = request
+    const stored = this.#key(key)
+    if (stored?.id === id) {
+      stored.expiresAt = this.#now() + ttlMs
+      stored.ttlMs = ttlMs
+      stored.attempt = Math.max(stored.attempt, attempt)
+      return stored.number
     }
     const line = this.#line(key)
     if (mode === 'renew' && !line.has(id)) return { why: 'missing', nowMs: this.#now() }
-    if (mine === undefined) {
+    if (stored === undefined) {
       const number = this.#count(key)
       this.keys.set(key, { id, number, attempt, ttlMs, expiresAt: this.#now() + ttlMs })
       if (mode === 'renew') line.delete(id)
@@ -50,42 +56,45 @@ export class SimulatedServer {
     const [first] = ids
     const ahead = 1 + (mode === 'try' ? ids.length : ids.indexOf(id))
     const next = first === undefined || first === id
-    const recheckMs = Math.max(0, (next ? mine.expiresAt : (line.get(first) as number)) - this.#now())
-    return { why: 'taken', by: mine.id, stranger: false, ahead, next, recheckMs }
+    const recheckMs = Math.max(0, (next ? stored.expiresAt : (line.get(first) as number)) - this.#now())
+    return { why: 'taken', by: stored.id, stranger: false, ahead, next, recheckMs }
   }
 
-  raise({ key, id, to }: Raise): number {
-    const mine = this.#key(key)
-    if (mine?.id !== id) return 0
+  raise({ key, id, to }: RaiseRequest): number {
+    const stored = this.#key(key)
+    if (stored?.id !== id) return 0
     const count = this.#countedTo(key)
     if (count > to) return count
     this.#counts.set(this.#countOf(key), to)
-    mine.number = to
+    stored.number = to
     return to
   }
 
-  mend({ key, id, ttlMs, attempt, token, seen, notAfterMs }: Mend): void {
-    const mine = this.#key(key)
-    if (seen === undefined ? mine !== undefined || this.#now() > notAfterMs : mine?.id !== id || mine.number !== seen)
-      return
+  repair({ key, id, ttlMs, attempt, token, currentNumber, notAfterMs }: RepairRequest): void {
+    const stored = this.#key(key)
+    const done =
+      currentNumber === undefined
+        ? stored === undefined && this.#now() <= notAfterMs
+        : stored?.id === id && stored.number === currentNumber
+    if (!done) return
     this.#counts.set(this.#countOf(key), Math.max(this.#countedTo(key), token))
-    if (mine !== undefined) {
-      mine.number = token
+    if (stored !== undefined) {
+      stored.number = token
       return
     }
     this.keys.set(key, { id, number: token, attempt, ttlMs, expiresAt: this.#now() + ttlMs })
     this.#line(key).delete(id)
   }
 
-  leave({ key, id, upTo, stays }: Departure): boolean {
-    const mine = this.#key(key)
+  leave({ key, id, upToAttempt, keepWaiting }: LeaveRequest): boolean {
+    const stored = this.#key(key)
     const line = this.#line(key)
-    const held = mine?.id === id && (upTo === undefined || mine.attempt <= upTo)
+    const held = stored?.id === id && (upToAttempt === undefined || stored.attempt <= upToAttempt)
     if (held) this.keys.delete(key)
     // It was the first, and is again.
-    const back = stays !== undefined && !line.has(id) && (held || mine?.id !== id)
-    if (back) this.#lines.set(key, new Map([[id, this.#now() + stays.ttlMs], ...line]))
-    const waited = upTo === undefined && line.delete(id)
+    const back = keepWaiting !== undefined && !line.has(id) && (held || stored?.id !== id)
+    if (back) this.#lines.set(key, new Map([[id, this.#now() + keepWaiting.ttlMs], ...line]))
+    const waited = upToAttempt === undefined && line.delete(id)
     return held || waited
   }
 
@@ -119,7 +128,7 @@ export class SimulatedServer {
     return seed
   }
 
-  #key(key: string): Key | undefined {
+  #key(key: string): StoredKey | undefined {
     const found = this.keys.get(key)
     if (found !== undefined && found.expiresAt <= this.#now()) this.keys.delete(key)
     return this.keys.get(key)

@@ -15,7 +15,7 @@ class Happening implements Heaped {
   }
 }
 
-export class Time {
+export class VirtualTime {
   /** The true time (ms). */
   now = 0
   readonly #heap = new Heap<Happening>()

@@ -1,6 +1,6 @@
 /**
  * One seed: servers, clients and the weather between them, for a few simulated seconds; then everything heals,
- * everybody leaves, and nothing must be left.
+ * all clients leave, and nothing must be left.
  *
  * In every world tokens are unique and never go back, whatever clocks do and whatever is lost, as long as counts are
  * not. In worlds whose clocks are honest and whose servers forget nothing, there are never two holders. Where late
@@ -10,9 +10,9 @@ import { Random } from '../random.ts'
 import { Client } from './client.ts'
 import { type Climate, climateOf } from './climate.ts'
 import { Link } from './link.ts'
-import { Record, type Violation } from './record.ts'
+import { GrantRecord, type Violation } from './record.ts'
 import { SimulatedServer } from './server.ts'
-import { Time } from './time.ts'
+import { VirtualTime } from './time.ts'
 
 const TTL_MS = 400
 const TIMEOUT_MS = 50
@@ -32,8 +32,8 @@ export function runSeed(seed: number, given: Partial<Climate> = {}): Run {
 class World {
   readonly #climate: Climate
   readonly #chance: Random
-  readonly #time = new Time()
-  readonly #record: Record
+  readonly #time = new VirtualTime()
+  readonly #record: GrantRecord
   readonly #servers: readonly SimulatedServer[]
   readonly #offsets: number[]
   readonly #links: readonly (readonly Link[])[]
@@ -44,11 +44,11 @@ class World {
     this.#chance = new Random(seed, 'w')
     const climate = climateOf(this.#chance, given)
     this.#climate = climate
-    this.#record = new Record(!climate.wild && !climate.amnesia)
+    this.#record = new GrantRecord(!climate.wild && !climate.amnesia)
     this.#keys = Array.from({ length: climate.keys }, (_, index) => `k${index}`)
     // The honest ones differ too: no two clocks show the same, unless they have to stand in for what was counted.
     const apart = climate.amnesia ? 0 : 1
-    this.#offsets = Array.from({ length: climate.nodes }, () => START_MS + apart * this.#chance.between(0, 5000))
+    this.#offsets = Array.from({ length: climate.servers }, () => START_MS + apart * this.#chance.between(0, 5000))
     this.#servers = this.#offsets.map((_, index) => {
       const rate = 1 + apart * this.#chance.between(-0.004, 0.004)
       return new SimulatedServer(
@@ -140,7 +140,7 @@ class World {
 
   #end(): void {
     for (const client of this.#clients) client.stop()
-    // Time for the last errands and for what was late; then time for leaves.
+    // Time for the last entries and for what was late; then time for leaves.
     this.#time.runUntil(this.#time.now + 3 * TTL_MS + 2000)
     for (const client of this.#clients)
       if (client.memory > 0) this.#record.left(`a client keeps ${client.memory} entries in mind`)

@@ -1,4 +1,4 @@
-/** Redlock on servers of our own: for the conformance cases, and for whoever kills, stops and cuts off some of them. */
+/** Redlock on servers of our own: for the conformance cases, and for tests that kill, stop and cut off some of them. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Seat, World } from '../../conformance/index.ts'
 import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'

@@ -8,9 +8,11 @@ import { expect, test } from 'vitest'
 import { Random } from '../../simulation/random.ts'
 import { SimulatedServer } from '../../simulation/redlock/server.ts'
 import { wireOf } from '../../src/clients/redis/detect.ts'
+import { RedisNames } from '../../src/clients/redis/names.ts'
 import { systemClock } from '../../src/core/clock.ts'
-import type { Answer, Hear, Mend, Question } from '../../src/engines/redlock/node.ts'
-import { ServerNode } from '../../src/engines/redlock/server.ts'
+import { RedlockScriptArguments } from '../../src/engines/redlock/codec.ts'
+import type { RepairRequest, ReplyCallback, TakeReply, TakeRequest } from '../../src/engines/redlock/quorum-server.ts'
+import { RedlockServer } from '../../src/engines/redlock/server.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -33,26 +35,33 @@ class Side {
     return number + (this.#first.get(key) ?? 1) - 1
   }
 
-  answer(key: string, answer: Answer): unknown {
+  answer(key: string, answer: TakeReply): unknown {
     if (typeof answer === 'number') return this.number(key, answer)
     if (answer.why === 'taken') return { why: 'taken', by: answer.by, ahead: answer.ahead, next: answer.next }
     return answer.why
   }
 }
 
+async function serverOn(client: Redis): Promise<RedlockServer> {
+  const wire = wireOf(client, systemClock)
+  const names = new RedisNames(wire, 'lock:')
+  const server = new RedlockServer(wire, systemClock, names, new RedlockScriptArguments(names, 'engine'))
+  await server.connected()
+  return server
+}
+
 await describeServer('one server of a Redlock', findOwnRedis, (source) => {
   test(`${STEPS} random calls are answered alike by the scripts and by the simulated server`, async () => {
     await using server = await RedisServer.start(source)
     const client = new Redis(server.port)
-    const node = new ServerNode(wireOf(client, systemClock), systemClock, 'lock:', 'client')
-    await node.connected()
+    const redlockServer = await serverOn(client)
     const model = new SimulatedServer(
       () => systemClock.now(),
       (key) => key,
     )
     const [real, simulated] = [new Side(), new Side()]
     const chance = new Random(7)
-    const call = async <Reply>(send: (hear: Hear<Reply>) => void): Promise<Reply> =>
+    const call = async <Reply>(send: (onReply: ReplyCallback<Reply>) => void): Promise<Reply> =>
       await new Promise((resolve, reject) =>
         send((reply, error) => (reply === undefined ? reject(error as Error) : resolve(reply))),
       )
@@ -61,20 +70,27 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
       const ttlMs = 600_000
       const roll = chance.whole(0, 9)
       if (roll < 5) {
-        const question: Question = { key, id, ttlMs, holder: 'h', attempt, mode: chance.pick(['try', 'wait', 'renew']) }
-        const [answer] = await call<readonly Answer[]>((hear) => node.ask([question], hear))
-        const [theirs, ours] = [real.answer(key, answer as Answer), simulated.answer(key, model.ask(question))]
-        expect(theirs, `step ${step}: ask ${JSON.stringify(question)}`).toEqual(ours)
+        const request: TakeRequest = {
+          key,
+          id,
+          ttlMs,
+          holder: 'h',
+          attempt,
+          mode: chance.pick(['try', 'wait', 'renew']),
+        }
+        const [answer] = await call<readonly TakeReply[]>((onReply) => redlockServer.take([request], onReply))
+        const [theirs, ours] = [real.answer(key, answer as TakeReply), simulated.answer(key, model.take(request))]
+        expect(theirs, `step ${step}: take ${JSON.stringify(request)}`).toEqual(ours)
       } else if (roll < 6) {
         const to = chance.whole(1, step)
-        const [number] = await call<readonly number[]>((hear) =>
-          node.raise([{ key, id, to: real.real(key, to) }], hear),
+        const [number] = await call<readonly number[]>((onReply) =>
+          redlockServer.raise([{ key, id, to: real.real(key, to) }], onReply),
         )
         expect(real.number(key, number as number), `step ${step}: raise`).toBe(
           simulated.number(key, model.raise({ key, id, to: simulated.real(key, to) })),
         )
       } else if (roll < 7) {
-        const [token, seen] = [chance.whole(1, step), chance.happens(0.5) ? chance.whole(1, step) : undefined]
+        const [token, currentNumber] = [chance.whole(1, step), chance.happens(0.5) ? chance.whole(1, step) : undefined]
         const common = {
           key,
           id,
@@ -83,75 +99,76 @@ await describeServer('one server of a Redlock', findOwnRedis, (source) => {
           attempt,
           notAfterMs: chance.happens(0.2) ? 0 : Number.MAX_SAFE_INTEGER,
         }
-        const mend = (side: Side): Parameters<typeof model.mend>[0] => ({
+        const repair = (side: Side): Parameters<typeof model.repair>[0] => ({
           ...common,
           token: side.real(key, token),
-          seen: seen === undefined ? undefined : side.real(key, seen),
+          currentNumber: currentNumber === undefined ? undefined : side.real(key, currentNumber),
         })
-        await call<unknown>((hear) => node.mend([mend(real)], hear))
-        model.mend(mend(simulated))
+        await call<unknown>((onReply) => redlockServer.repair([repair(real)], onReply))
+        model.repair(repair(simulated))
       } else {
-        const stays = { stays: { ttlMs, holder: 'h' } }
-        const departure = {
+        const keepWaiting = { keepWaiting: { ttlMs, holder: 'h' } }
+        const leave = {
           key,
           id,
-          ...(chance.happens(0.5) ? { upTo: attempt, ...(chance.happens(0.5) ? stays : {}) } : {}),
+          ...(chance.happens(0.5) ? { upToAttempt: attempt, ...(chance.happens(0.5) ? keepWaiting : {}) } : {}),
         }
-        const [was] = await call<readonly boolean[]>((hear) => node.leave([departure], hear))
-        expect(was, `step ${step}: leave ${JSON.stringify(departure)}`).toBe(model.leave(departure))
+        const [was] = await call<readonly boolean[]>((onReply) => redlockServer.leave([leave], onReply))
+        expect(was, `step ${step}: leave ${JSON.stringify(leave)}`).toBe(model.leave(leave))
       }
     }
     client.disconnect()
   })
 
-  test('a server that has forgotten what it counted to begins at its clock: when asked, when mended, and when told to raise', async () => {
+  test('a server that has forgotten what it counted to begins at its clock: when asked, when repaired, and when told to raise', async () => {
     await using server = await RedisServer.start(source)
     const client = new Redis(server.port)
-    const node = new ServerNode(wireOf(client, systemClock), systemClock, 'lock:', 'client')
-    await node.connected()
+    const redlockServer = await serverOn(client)
     const model = new SimulatedServer(() => Date.now(), String)
     const micros = async (): Promise<number> => {
       const [seconds, rest] = await client.time()
       return Math.min(Number(seconds) * 1_000_000 + Number(rest), Date.now() * 1000)
     }
     const common = { key: 'a', ttlMs: 600_000, holder: 'h', attempt: 1 }
-    const question: Question = { ...common, id: 'one', mode: 'try' }
+    const request: TakeRequest = { ...common, id: 'one', mode: 'try' }
     const sides = {
       real: {
-        ask: (id: string) =>
-          new Promise<unknown>((resolve) => node.ask([{ ...question, id }], (all) => resolve(all?.[0]))),
-        mend: (mend: Mend) => new Promise<unknown>((resolve) => node.mend([mend], resolve)),
+        take: (id: string) =>
+          new Promise<unknown>((resolve) => redlockServer.take([{ ...request, id }], (all) => resolve(all?.[0]))),
+        repair: (repair: RepairRequest) => new Promise<unknown>((resolve) => redlockServer.repair([repair], resolve)),
         raise: (to: number) =>
-          new Promise<unknown>((resolve) => node.raise([{ key: 'a', id: 'one', to }], (all) => resolve(all?.[0]))),
-        leave: (id: string) => new Promise<unknown>((resolve) => node.leave([{ key: 'a', id }], resolve)),
+          new Promise<unknown>((resolve) =>
+            redlockServer.raise([{ key: 'a', id: 'one', to }], (all) => resolve(all?.[0])),
+          ),
+        leave: (id: string) => new Promise<unknown>((resolve) => redlockServer.leave([{ key: 'a', id }], resolve)),
         forgetCounts: () => client.del('hf1:counters') as Promise<unknown>,
       },
       simulated: {
-        ask: async (id: string) => model.ask({ ...question, id }),
-        mend: async (mend: Mend) => model.mend(mend),
+        take: async (id: string) => model.take({ ...request, id }),
+        repair: async (repair: RepairRequest) => model.repair(repair),
         raise: async (to: number) => model.raise({ key: 'a', id: 'one', to }),
         leave: async (id: string) => model.leave({ key: 'a', id }),
         forgetCounts: async () => model.forgetCounts(),
       },
     }
     for (const [name, side] of Object.entries(sides)) {
-      const mended = { ...common, id: 'one', seen: undefined, notAfterMs: Number.MAX_SAFE_INTEGER }
+      const repaired = { ...common, id: 'one', currentNumber: undefined, notAfterMs: Number.MAX_SAFE_INTEGER }
       const before = await micros()
-      expect(await side.ask('one'), name).toBeGreaterThanOrEqual(before)
+      expect(await side.take('one'), name).toBeGreaterThanOrEqual(before)
       await side.forgetCounts()
       const lost = await micros()
       expect(await side.raise(before), `${name}: raised`).toBeGreaterThanOrEqual(lost)
       await side.leave('one')
       await side.forgetCounts()
-      await side.mend({ ...mended, token: 5 })
+      await side.repair({ ...repaired, token: 5 })
       await side.leave('one')
-      expect(await side.ask('two'), `${name}: mended`).toBeGreaterThan(lost)
+      expect(await side.take('two'), `${name}: repaired`).toBeGreaterThan(lost)
       await side.leave('two')
       await side.forgetCounts()
       // A clock that is behind what was granted is not enough either.
-      await side.mend({ ...mended, token: 2 * lost })
+      await side.repair({ ...repaired, token: 2 * lost })
       await side.leave('one')
-      expect(await side.ask('two'), `${name}: ahead`).toBe(2 * lost + 1)
+      expect(await side.take('two'), `${name}: ahead`).toBe(2 * lost + 1)
     }
     client.disconnect()
   })

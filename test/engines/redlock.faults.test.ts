@@ -1,6 +1,6 @@
 /**
- * Servers that die, freeze and vanish: a minority of them costs nobody the lock, a majority costs nobody more than the
- * lock.
+ * Servers that die, freeze and vanish: a minority of them costs no holder the lock, a majority costs a holder no more
+ * than the lock.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
@@ -103,7 +103,7 @@ await describeServer('Redlock on servers that fail', findOwnRedis, (source) => {
 })
 
 await describeServer('Redlock on servers that forget', findOwnRedis, (source) => {
-  test('a server that restarts empty is given the lock again by the next renewal, and lets nobody in meanwhile', async () => {
+  test('a server that restarts empty is given the lock again by the next renewal, and lets no other holder in meanwhile', async () => {
     await using fleet = await Fleet.start(source, 3, {})
     const [one, other] = await Promise.all(
       [0, 1].map(async () =>

@@ -54,7 +54,7 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
     await (await theirs.lock(`lock:${key}`, 10_000)).unlock()
   })
 
-  test('we do not get what redlock holds; whoever waits gets it when it is unlocked', async () => {
+  test('we do not get what redlock holds; a waiter gets it when it is unlocked', async () => {
     const lock = await theirs.lock(`lock:${key}`, 20_000)
     expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
     const waiting = locks.mutex(key).acquire({ wait: '20s' })
@@ -88,7 +88,7 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
   })
 
   test('clients that were brought are used, and stay open', async () => {
-    const mine = createLocks(redlock({ clients, timeoutMs: 300 }))
+    const mine = createLocks(redlock({ clients, timeout: 300 }))
     const lease = await mine.mutex(key).acquire({ wait: '20s' })
     expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
     await lease.release()

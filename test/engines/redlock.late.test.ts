@@ -7,7 +7,7 @@ import { Redis } from 'ioredis'
 import { afterEach, expect, test, vi } from 'vitest'
 import type { Claim, News } from '../../src/core/engine.ts'
 import { openRedlock, type RedlockEngine, redlock } from '../../src/engines/redlock/index.ts'
-import { ask } from '../../src/engines/redlock/scripts.ts'
+import { take } from '../../src/engines/redlock/scripts.ts'
 import { newClaim } from '../claims.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
@@ -26,7 +26,7 @@ function claimOf(key: string, more: Partial<Claim> = {}): Claim {
 /** A command that is kept back: before it is sent, or before its answer is heard. */
 interface Kept {
   go(): void
-  /** Nobody hears of it any more. */
+  /** It fails, as on a connection that broke. */
   lose(): void
 }
 
@@ -74,19 +74,19 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     const connections = await Promise.all(fleet.servers.map((server) => server.connect()))
     open.push(...connections)
     const clients = connections.map((connection) => new Unordered(connection))
-    const engine = await connected(redlock({ clients, timeoutMs: 20_000 }))
+    const engine = await connected(redlock({ clients, timeout: '20s' }))
     open.push(engine)
     return { engine, clients }
   }
 
-  test('whoever waits for one whose attempt failed is told when it is taken back', async () => {
+  test('a waiter behind an entry whose attempt failed is told when that is undone', async () => {
     const fleet = await fleetOf()
     const one = await unordered(fleet)
     const other = await connected(await openRedlock(`${fleet.url}?timeout=2000`))
     open.push(other)
     const news: News[] = []
     await other.subscribe?.((told) => news.push(told))
-    for (const client of one.clients) client.keeps = { sha: ask.sha, what: 'answer' }
+    for (const client of one.clients) client.keeps = { sha: take.sha, what: 'answer' }
     const trying = one.engine.enter([claimOf('taken back')])
     await vi.waitFor(() => expect(one.clients.map(({ kept }) => kept.length)).toEqual([1, 1, 1]), LIMIT)
     const waiter = claimOf('taken back', { wait: true })
@@ -100,7 +100,7 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
   test('a leave that overtakes its own enter leaves nothing behind', async () => {
     const fleet = await fleetOf()
     const { engine, clients } = await unordered(fleet)
-    for (const client of clients) client.keeps = { sha: ask.sha, what: 'request' }
+    for (const client of clients) client.keeps = { sha: take.sha, what: 'request' }
     const claim = claimOf('overtaken')
     const entering = engine.enter([claim])
     await vi.waitFor(() => expect(clients.map(({ kept }) => kept.length)).toEqual([1, 1, 1]), LIMIT)
@@ -124,7 +124,7 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
       ({ port }) => new Redis({ port, maxRetriesPerRequest: null }),
     )
     open.push({ [Symbol.asyncDispose]: async () => void clients.map((client) => client.disconnect()) })
-    const engine = await connected(redlock({ clients, timeoutMs: 500 }))
+    const engine = await connected(redlock({ clients, timeout: 500 }))
     open.push(engine)
     const [ear, watcher] = [await third.connect(), await first.connect()]
     open.push(ear, watcher)

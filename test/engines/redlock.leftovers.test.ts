@@ -1,6 +1,6 @@
 /**
- * What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and whoever
- * closes. And what was counted is not counted again.
+ * What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and also when the
+ * engine is closed. And what was counted is not counted again.
  */
 import { afterEach, expect, test, vi } from 'vitest'
 import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'
@@ -50,7 +50,7 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     return await client.command(...(words as [string]))
   }
 
-  test('a server that restarts empty and is mended by one holder gives no other holder a number that was given before', async () => {
+  test('a server that restarts empty and is repaired by one holder gives no other holder a number that was given before', async () => {
     const fleet = await fleetOf()
     const [forOne, forOther] = [await proxiesOf(fleet), await proxiesOf(fleet)]
     const [one, other] = [await locksOf(forOne, '3s'), await locksOf(forOther, '3s')]
@@ -79,7 +79,7 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     for (let round = 0; round < 3; round += 1) await cycle()
   })
 
-  test('a server that has lost the script for asking, and not that for leaving, keeps nothing', async () => {
+  test('a server that has lost the script for taking, and not that for leaving, keeps nothing', async () => {
     const fleet = await fleetOf()
     const proxies = await proxiesOf(fleet)
     const locks = await locksOf(proxies)
@@ -108,7 +108,7 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
       expect(String(await command(server, 'INFO', 'errorstats'))).not.toContain('NOSCRIPT')
   })
 
-  test('who closes right after a release leaves nothing, though a script was not known and a server is slower than the others', async () => {
+  test('an engine that is closed right after a release leaves nothing, though a script was not known and a server is slower than the others', async () => {
     const fleet = await fleetOf()
     const proxies = await proxiesOf(fleet)
     const locks = await locksOf(proxies)

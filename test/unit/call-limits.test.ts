@@ -3,14 +3,14 @@
  * answered.
  */
 import { expect, test } from 'vitest'
-import { Time } from '../../simulation/redlock/time.ts'
+import { VirtualTime } from '../../simulation/redlock/time.ts'
 import { CallLimits } from '../../src/clients/shared/call-limits.ts'
 import type { Clock } from '../../src/core/clock.ts'
 
 const TIMEOUT_MS = 50
 
-function world(): { readonly time: Time; readonly clock: Clock; readonly limits: CallLimits; timers(): number } {
-  const time = new Time()
+function world(): { readonly time: VirtualTime; readonly clock: Clock; readonly limits: CallLimits; timers(): number } {
+  const time = new VirtualTime()
   const clock = time.clock(1)
   let timers = 0
   const counting: Clock = {

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest'
 import { Witness } from '../../conformance/witness.ts'
 import { systemChance } from '../../src/core/clock.ts'
-import { Hints } from '../../src/engines/redlock/hints.ts'
-import type { Summary } from '../../src/engines/redlock/verdict.ts'
+import type { RefusalSummary } from '../../src/engines/redlock/quorum-decision.ts'
+import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
 import { RecheckTimer } from '../../src/engines/shared/recheck-timer.ts'
 import { fakeClock } from '../../src/testing.ts'
 
@@ -11,20 +11,25 @@ const WAITER = { key: 'key', id: 'id', ttlMs: 30_000 }
 
 test('behind a stranger, Redlock looks less and less often', async () => {
   const clock = fakeClock()
-  const summary = { split: false, stranger: true, next: true, recheckMs: 30_000 } as Summary
+  const summary = { split: false, stranger: true, next: true, recheckMs: 30_000 } as RefusalSummary
   let looks = 0
-  const hints = new Hints(5, clock, systemChance, () => {
-    looks += 1
-    hints.waits(WAITER, summary)
+  const signals = new RetrySignals({
+    servers: 5,
+    clock,
+    chance: systemChance,
+    deaf: () => false,
+    retry: () => {
+      looks += 1
+      signals.schedule(WAITER, summary)
+    },
   })
-  hints.deaf = false
-  hints.waits(WAITER, summary)
+  signals.schedule(WAITER, summary)
   await clock.advance(10_000)
   expect(looks).toBeGreaterThan(10)
   expect(looks).toBeLessThan(60)
 })
 
-test('after the machine has slept, whoever comes is looked after in time, though a timer from before is late', async () => {
+test('after the machine has slept, a new waiter is rechecked in time, though a timer from before is late', async () => {
   const timers = fakeClock()
   let asleepMs = 0
   const clock = { ...timers, now: () => timers.now() + asleepMs, asleepMs: () => asleepMs }
@@ -44,8 +49,8 @@ test('after the machine has slept, whoever comes is looked after in time, though
 test('what goes unhandled while two cases are played is told to both', async () => {
   using witness = new Witness()
   const { mark } = witness
-  witness.write('nobody handled this')
-  await expect(witness.ask(mark)).rejects.toThrow('nobody handled this')
-  await expect(witness.ask(mark)).rejects.toThrow('nobody handled this')
+  witness.write('unhandled')
+  await expect(witness.ask(mark)).rejects.toThrow('unhandled')
+  await expect(witness.ask(mark)).rejects.toThrow('unhandled')
   await witness.ask(witness.mark)
 })

@@ -1,24 +1,20 @@
-/**
- * The engine: the majority (majority.ts) on Redis servers (server.ts), with hints for those who wait.
- */
+/** The engine: a quorum (quorum.ts) of Redis servers (server.ts), with signals for waiters (retry-signals.ts). */
 
 import { RESERVED, RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
-import type { ListenConnection } from '../../clients/shared/listen.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { EngineError } from '../../core/errors.ts'
+import { askAllServers, fulfilledCount } from './all-servers.ts'
+import { RedlockScriptArguments } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { enough } from './enough.ts'
-import { ENGINE, LINE_BOUND, unanswered } from './errors.ts'
-import { Hints } from './hints.ts'
-import { keysIn } from './listing.ts'
-import { entriesOf, fromAll, seenIn } from './looking.ts'
-import { Majority } from './majority.ts'
-import { ServerNode } from './server.ts'
-import { majorityOf } from './verdict.ts'
-import { Wording } from './wording.ts'
+import { ENGINE, LINE_BOUND, noMajority } from './errors.ts'
+import { entriesIn, keysOn } from './inspect.ts'
+import { RedlockListener } from './listen.ts'
+import { Quorum } from './quorum.ts'
+import { majorityOf } from './quorum-decision.ts'
+import { RetrySignals } from './retry-signals.ts'
+import { RedlockServer } from './server.ts'
 
 /** A lease has to be long against the time that one silent server may cost. */
 const TIMEOUTS_IN_A_TTL = 4
@@ -41,7 +37,7 @@ function traitsFor(timeoutMs: number): Traits {
   }
 }
 
-export interface EngineSetup {
+export interface RedlockSetup {
   readonly wires: readonly RedisWire[]
   readonly prefix: string
   readonly clock: Clock
@@ -49,74 +45,74 @@ export interface EngineSetup {
 }
 
 /** An engine on several Redis servers that know nothing of each other. */
-export interface RedlockEngine extends Engine {
-  /**
-   * What about these servers could break the promises. Looks through all keys for those of strangers that never end.
-   */
-  diagnose(): Promise<readonly Finding[]>
-}
-
-export class RedlockLines implements RedlockEngine {
+export class RedlockEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits
-  readonly #nodes: readonly ServerNode[]
+  readonly #servers: readonly RedlockServer[]
   readonly #clock: Clock
   readonly #timeoutMs: number
   readonly #limits: CallLimits
   readonly #prefix: string
   /** Some keys could be taken for keys of our own. */
   readonly #risky: boolean
-  readonly #majority: Majority
-  readonly #hints: Hints
-  readonly #channel: string
-  readonly #ears = new Map<number, Promise<ListenConnection>>()
-  /** Where we hear. */
-  readonly #hearing = new Set<number>()
+  readonly #quorum: Quorum
+  readonly #signals: RetrySignals
+  readonly #listen: RedlockListener
   #listener: ((news: News) => void) | undefined
   #wasReachable = false
   #closed = false
 
-  constructor({ wires, prefix, clock, timeoutMs }: EngineSetup, chance: Chance = systemChance) {
-    const client = chance.id()
+  constructor({ wires, prefix, clock, timeoutMs }: RedlockSetup, chance: Chance = systemChance) {
+    const engineId = chance.id()
     this.traits = traitsFor(timeoutMs)
     this.#clock = clock
     this.#timeoutMs = timeoutMs
     this.#limits = new CallLimits(clock)
     this.#prefix = prefix
-    this.#channel = RESERVED + client
-    const wordings = new Map<string, Wording>()
-    this.#nodes = wires.map((wire) => {
-      const wording = wordings.get(wire.keyPrefix) ?? new Wording(new RedisNames(wire, prefix), client)
-      wordings.set(wire.keyPrefix, wording)
-      return new ServerNode(wire, clock, prefix, client, wording)
+    this.#servers = serversOn(wires, clock, prefix, engineId)
+    this.#risky = this.#servers.some(({ names }) => !names.together)
+    this.#listen = new RedlockListener(this.#servers, RESERVED + engineId, (server) => {
+      const { names } = this.#servers[server] as RedlockServer
+      return {
+        message: (message) => this.#signals.received(server, message, (serverKey) => names.userKey(serverKey)),
+        gap: () => this.#listener?.({ gap: true }),
+      }
     })
-    this.#risky = this.#nodes.some(({ names }) => !names.together)
-    this.#hints = new Hints(wires.length, clock, chance, (key, id) => this.#listener?.({ key, id }))
-    this.#majority = new Majority({
-      nodes: this.#nodes,
+    this.#signals = new RetrySignals({
+      servers: wires.length,
+      clock,
+      chance,
+      deaf: () => this.#listen.deaf,
+      retry: (key, id) => this.#listener?.({ key, id }),
+    })
+    this.#quorum = new Quorum({
+      servers: this.#servers,
       clock,
       chance,
       timeoutMs,
-      waits: (question, summary) => this.#hints.waits(question, summary),
+      onWaiting: (place, summary) => this.#signals.schedule(place, summary),
     })
-    for (const [index, node] of this.#nodes.entries()) node.returned = () => this.#returned(index)
+    for (const [index, server] of this.#servers.entries()) server.onReturn = () => this.#serverReturned(index)
   }
 
-  // Neither takes a signal: what is sent is sent, and nothing waits long to be.
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
     if (!this.#wasReachable) return this.#reachable().then(() => this.enter(claims))
-    if (this.#risky && claims.some(({ key }) => this.#refuses(key))) return this.#enterSome(claims)
-    return new Promise((resolve) => this.#majority.enter(claims, (standings) => resolve(this.#seen(claims, standings))))
+    if (this.#risky && claims.some(({ key }) => this.#refuses(key))) return this.#enterAllowed(claims)
+    return new Promise((resolve) =>
+      this.#quorum.enter(claims, (standings) => resolve(this.#afterCall(claims, standings))),
+    )
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    return new Promise((resolve) => this.#majority.renew(places, (standings) => resolve(this.#seen(places, standings))))
+    return new Promise((resolve) =>
+      this.#quorum.renew(places, (standings) => resolve(this.#afterCall(places, standings))),
+    )
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    for (const { id } of places) this.#hints.forget(id)
+    for (const { id } of places) this.#signals.forget(id)
     return new Promise((resolve, reject) => {
-      this.#majority.leave(places, (were, error) => (were === undefined ? reject(error as Error) : resolve(were)))
+      this.#quorum.leave(places, (were, error) => (were === undefined ? reject(error as Error) : resolve(were)))
     })
   }
 
@@ -124,20 +120,20 @@ export class RedlockLines implements RedlockEngine {
     const { entries } = await this.inspect(key)
     const entry = entries.find((one) => one.token === token)
     if (entry === undefined) return false
-    const were = await fromAll(this.#nodes, this.#limits, this.#timeoutMs, (node) => node.evict(key, entry.id, how))
-    return were.filter((was) => was === true).length >= majorityOf(this.#nodes.length)
+    const were = await this.#askAll((server) => server.evict(key, entry.id, how))
+    return were.filter((was) => was === true).length >= majorityOf(this.#servers.length)
   }
 
   async inspect(key: string): Promise<Line> {
     await this.#reachable()
-    const replies = await fromAll(this.#nodes, this.#limits, this.#timeoutMs, (node) => node.look(key))
-    const seen = replies.filter((reply) => reply !== undefined).map(seenIn)
-    return { key, entries: entriesOf(key, seen, this.#nodes.length) }
+    const replies = await this.#askAll((server) => server.inspect(key))
+    const inspections = replies.filter((reply) => reply !== undefined)
+    return { key, entries: entriesIn(key, inspections, this.#servers.length) }
   }
 
   async *list(prefix: string): AsyncIterable<LineSummary> {
     await this.#reachable()
-    for await (const keys of keysIn(this.#nodes, prefix)) {
+    for await (const keys of keysOn(this.#servers, prefix)) {
       for (const { key, entries } of await Promise.all(keys.map((one) => this.inspect(one)))) {
         const held = entries.filter(({ state }) => state === 'held').length
         if (entries.length > 0) yield { key, held, waiting: entries.length - held }
@@ -148,111 +144,90 @@ export class RedlockLines implements RedlockEngine {
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#listener = listener
     await this.#reachable()
-    await this.#listen()
+    const opening = this.#listen.openAll()
+    const most = majorityOf(this.#servers.length)
+    if (opening.length >= most) await fulfilledCount(opening, most, this.#clock, this.#timeoutMs)
     return {
       [Symbol.asyncDispose]: async () => {
-        // Another may have come since.
+        // Another listener may have come since.
         if (this.#listener !== listener) return
         this.#listener = undefined
-        this.#hints.stop()
+        this.#signals.stop()
       },
     }
   }
 
+  /**
+   * What about these servers could break the promises. Looks through all keys for those of strangers that never end.
+   */
   async diagnose(): Promise<readonly Finding[]> {
     await this.#reachable()
-    return await diagnose(this.#nodes, this.#clock)
+    return await diagnose(this.#servers, this.#clock)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true
     this.#listener = undefined
-    this.#hints.stop()
-    // One that is still being opened is closed when it is open, or has failed.
-    for (const ear of this.#ears.values()) ear.then((open) => open.close()).catch(() => undefined)
-    await this.#lastWords()
-    await Promise.all(this.#nodes.map(({ wire }) => wire.close()))
+    this.#signals.stop()
+    this.#listen.close()
+    await this.#leavesAnswered()
+    await Promise.all(this.#servers.map(({ wire }) => wire.close()))
   }
 
   /**
-   * What was given back a moment ago may be unanswered, and would stay for a ttl if it got lost. Nobody who is silent
-   * is waited for longer than usual.
+   * A leave that was sent a moment ago may be unanswered. If it got lost, the key would stay for a ttl. A server that is
+   * silent is not waited for longer than usual.
    */
-  #lastWords(): Promise<void> {
+  #leavesAnswered(): Promise<void> {
     return new Promise((resolve) => {
       const timer = this.#limits.start(this.#timeoutMs, resolve)
-      this.#majority.whenAnswered(() => {
+      this.#quorum.whenLeavesAnswered(() => {
         timer.cancel()
         resolve()
       })
     })
   }
 
+  #askAll<Reply>(ask: (server: RedlockServer) => Promise<Reply>): Promise<readonly (Reply | undefined)[]> {
+    return askAllServers(this.#servers, this.#limits, this.#timeoutMs, ask)
+  }
+
   /**
-   * Resolves when a majority can be asked. Only the first connections are waited for, and all of them, for a moment:
-   * later, a majority that is away is a refusal, at once.
+   * Resolves when a majority can be asked. Only the first connections are waited for, and all of them, for a moment.
+   * Later, a call while a majority is away fails at once.
    */
   async #reachable(): Promise<void> {
     if (this.#wasReachable) return
-    const most = majorityOf(this.#nodes.length)
-    let trouble: Error | undefined
-    const connecting = this.#nodes.map(async (node) => {
-      await node.connected().catch((error: Error) => {
-        trouble = error
+    const most = majorityOf(this.#servers.length)
+    let lastError: Error | undefined
+    const connecting = this.#servers.map(async (server) => {
+      await server.connected().catch((error: Error) => {
+        lastError = error
         throw error
       })
     })
-    const answered = await enough(connecting, most, this.#clock, this.#timeoutMs)
-    if (answered < most) throw notApplied(unanswered(answered, this.#nodes.length, trouble))
+    const answered = await fulfilledCount(connecting, most, this.#clock, this.#timeoutMs)
+    if (answered < most) throw noMajority(answered, this.#servers.length, lastError, 'not-applied')
     this.#wasReachable = true
   }
 
-  /** Listens on every server that can be reached; on the others when they come back. */
-  async #listen(): Promise<void> {
-    const most = majorityOf(this.#nodes.length)
-    const opening = this.#nodes.flatMap((node, index) => (node.wire.ready ? this.#listenAt(index) : []))
-    if (opening.length >= most) await enough(opening, most, this.#clock, this.#timeoutMs)
-  }
-
-  #listenAt(index: number): readonly Promise<ListenConnection>[] {
-    const { wire, names } = this.#nodes[index] as ServerNode
-    const known = this.#ears.get(index)
-    if (known !== undefined) return [known]
-    // Closed meanwhile: nobody would close it.
-    if (wire.listen === undefined || this.#closed) return []
-    const opening = wire.listen(this.#channel, {
-      message: (message) => this.#hints.heard(index, message, (K) => names.userKey(K)),
-      gap: () => this.#listener?.({ gap: true }),
-    })
-    opening.then(
-      () => {
-        this.#hearing.add(index)
-        this.#hints.deaf = this.#hearing.size < majorityOf(this.#nodes.length)
-      },
-      // Tried again when the server comes back.
-      () => this.#ears.delete(index),
-    )
-    this.#ears.set(index, opening)
-    return [opening]
-  }
-
-  #returned(index: number): void {
+  #serverReturned(index: number): void {
     if (this.#closed) return
-    this.#majority.returned(index)
-    if (this.#listener !== undefined) void this.#listenAt(index)
+    this.#quorum.serverReturned(index)
+    if (this.#listener !== undefined) void this.#listen.openOn(index)
   }
 
-  /** Who does not wait any more needs no hint. */
-  #seen(places: readonly Place[], standings: readonly Standing[]): readonly Standing[] {
+  /** An entry that does not wait any more needs no signal. */
+  #afterCall(places: readonly Place[], standings: readonly Standing[]): readonly Standing[] {
     for (const [index, { state }] of standings.entries())
-      if (state !== 'waiting') this.#hints.forget((places[index] as Place).id)
+      if (state !== 'waiting') this.#signals.forget((places[index] as Place).id)
     return standings
   }
 
-  /** Without those whose key would look like one of ours. */
-  async #enterSome(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    const rest = claims.filter(({ key }) => !this.#refuses(key))
-    const standings = (rest.length === 0 ? [] : await this.enter(rest)).values()
+  /** Without the claims whose key would look like one of our own. */
+  async #enterAllowed(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    const allowed = claims.filter(({ key }) => !this.#refuses(key))
+    const standings = (allowed.length === 0 ? [] : await this.enter(allowed)).values()
     return claims.map(({ key }): Standing => {
       if (this.#refuses(key)) return { state: 'failed', error: reservedKey(this.#prefix + key) }
       return standings.next().value as Standing
@@ -260,12 +235,22 @@ export class RedlockLines implements RedlockEngine {
   }
 
   #refuses(key: string): boolean {
-    return this.#nodes.some(({ names }) => names.refuses(key))
+    return this.#servers.some(({ names }) => names.refuses(key))
   }
 }
 
-/** Nothing has been sent. */
-function notApplied(error: EngineError): EngineError {
-  const { message, transient, cause } = error
-  return new EngineError(ENGINE, message.replace(`${ENGINE}: `, ''), { outcome: 'not-applied', transient, cause })
+/** Servers whose keys have the same names share what makes the arguments of scripts. */
+function serversOn(
+  wires: readonly RedisWire[],
+  clock: Clock,
+  prefix: string,
+  engineId: string,
+): readonly RedlockServer[] {
+  const known = new Map<string, RedlockScriptArguments>()
+  return wires.map((wire) => {
+    const names = new RedisNames(wire, prefix)
+    const args = known.get(wire.keyPrefix) ?? new RedlockScriptArguments(names, engineId)
+    known.set(wire.keyPrefix, args)
+    return new RedlockServer(wire, clock, names, args)
+  })
 }

@@ -1,30 +1,39 @@
 /**
- * What can go wrong with a majority, as errors. What goes wrong with one server is told by the Redis engine
- * (../redis/faults.ts).
+ * What can go wrong with a majority, as errors. What goes wrong with one server is told by the Redis client
+ * (src/clients/redis/errors.ts).
  */
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import type { Summary } from './verdict.ts'
+import type { RefusalSummary } from './quorum-decision.ts'
+import type { TakeRequest } from './quorum-server.ts'
 
 export const ENGINE = 'redlock'
-/** As in lua/ask.lua. */
+/** As in lua/take.lua. */
 export const LINE_BOUND = 10_000
 
-/** Too few nodes have answered. */
-export function unanswered(answered: number, nodes: number, error?: Error): EngineError {
+/** Too few servers have answered. `outcome` is `not-applied` where nothing was sent. */
+export function noMajority(
+  answered: number,
+  servers: number,
+  error?: Error,
+  outcome: 'unknown' | 'not-applied' = 'unknown',
+): EngineError {
   const why = error === undefined ? '' : `: ${error.message}`
-  const message = `${answered} of ${nodes} servers have answered, which is no majority${why}`
-  // A password that all of them refuse is refused again. If some only are away, they may come back.
+  const message = `${answered} of ${servers} servers have answered, which is no majority${why}`
+  // A password that all servers refuse is refused again. If only some servers are away, they may come back.
   const transient = !(error instanceof EngineError) || error.transient || answered > 0
-  return new EngineError(ENGINE, message, { outcome: 'unknown', transient, cause: error })
+  return new EngineError(ENGINE, message, { outcome, transient, cause: error })
 }
 
-/** It was had when it was of no use any more. */
-export function outrun(ttlMs: number): EngineError {
-  return new EngineError(ENGINE, `it took longer than the ttl of ${ttlMs} ms to get it`, { outcome: 'unknown' })
+/** A majority has replied when the lease that it granted was over already. */
+export function tooLate({ mode, ttlMs }: TakeRequest): EngineError {
+  const call = mode === 'renew' ? 'renew' : 'enter'
+  return new EngineError(ENGINE, `${call}: it took a majority longer than the ttl of ${ttlMs} ms to answer`, {
+    outcome: 'unknown',
+  })
 }
 
 /** On a majority, what is at the key is not a lock, or the line is full. */
-export function unusable(key: string, { unusable: found }: Summary): EngineError | LineFullError {
+export function unusableKey(key: string, found: RefusalSummary['unusable']): EngineError | LineFullError {
   const lasting = { outcome: 'not-applied', transient: false } as const
   const { kind = 'type', detail = '' } = found ?? {}
   if (kind === 'full') return new LineFullError(key, LINE_BOUND)
@@ -34,7 +43,7 @@ export function unusable(key: string, { unusable: found }: Summary): EngineError
     return new EngineError(ENGINE, `'${key}' was written by a newer Holdfast (format ${detail})`, lasting)
   return new EngineError(
     ENGINE,
-    `at '${key}' is a string without expiry that somebody else has set: nobody could wait for its end`,
+    `at '${key}' is a string without expiry that another program has set: a waiter could not wait for its end`,
     lasting,
   )
 }

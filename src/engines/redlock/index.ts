@@ -1,22 +1,26 @@
 /**
  * `holdfast/redlock`: one lock on several Redis servers that know nothing of each other, with a fencing token.
  *
- * Read in this order: verdict.ts (when a lock is granted, and with which token), asking.ts and majority.ts (how that is
- * brought about), lua/common.lua and lua/ask.lua (what one server does), server.ts (how it is asked), engine.ts,
- * hints.ts (how a waiter hears).
+ * Read in this order: quorum-decision.ts (when a lock is granted, and with which token), quorum-server.ts (what one
+ * server is asked), quorum-round.ts and quorum.ts (how a majority is asked), lua/common.lua and lua/take.lua (what one
+ * server does), codec.ts and server.ts (how a script is called), engine.ts, retry-signals.ts (when a waiter tries
+ * again). What may stay behind on a server is looked after in outgoing-messages.ts and pending-leaves.ts.
  */
 
+import type { Redis } from 'ioredis'
+import { loadEvalsha, makeClient } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
-import type { Clock } from '../../core/clock.ts'
-import type { RedlockEngine } from './engine.ts'
-import { engineOn, type RedlockCommonOptions } from './setup.ts'
+import { IoredisWire } from '../../clients/redis/ioredis.ts'
+import { checkPrefix } from '../../clients/redis/names.ts'
+import { parseUrl } from '../../clients/redis/url.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { type Duration, parseDuration } from '../../core/duration.ts'
+import { RedlockEngine, type RedlockSetup } from './engine.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedlockEngine } from './engine.ts'
-export { openRedlock } from './open.ts'
-export type { RedlockCommonOptions } from './setup.ts'
 
-export interface RedlockOptions extends RedlockCommonOptions {
+export interface RedlockOptions {
   /**
    * Your clients, one for each server: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. An odd number of them,
    * 3 or more. You connect them and close them.
@@ -27,7 +31,25 @@ export interface RedlockOptions extends RedlockCommonOptions {
    * poll.
    */
   readonly subscribers?: readonly RedisSubscriber[]
+  /**
+   * What comes before every key: `lock:` unless given; may be ''. Other clients of Redlock that use the same names on
+   * the same servers are excluded too.
+   */
+  readonly prefix?: string
+  /**
+   * How long a server that does not answer is waited for, if the others do not decide: 50 ms unless given. The shortest
+   * ttl is four times that.
+   */
+  readonly timeout?: Duration
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
 }
+
+const DEFAULT_PREFIX = 'lock:'
+const DEFAULT_TIMEOUT: Duration = '50ms'
+const LEAST_SERVERS = 3
+/** Several servers in one URL, each by itself. */
+const SCHEMES = { redlock: { kind: 'server', several: true } } as const
 
 /** An engine on Redis clients of yours. For one by URL: `openRedlock(url)`, or `connect(url)`. */
 export function redlock(options: RedlockOptions): RedlockEngine {
@@ -35,9 +57,62 @@ export function redlock(options: RedlockOptions): RedlockEngine {
   if (!Array.isArray(clients)) throw new TypeError('clients must be a list of Redis clients, one for each server')
   if (new Set(clients).size !== clients.length)
     throw new RangeError('clients must be of different servers; one of them is there twice')
-  return engineOn(
-    (clock: Clock) => clients.map((client, index) => wireOf(client, clock, subscribers?.[index])),
-    clients.length,
-    options,
-  )
+  checkCount(clients.length)
+  const setup = checked(options)
+  const wires = clients.map((client, index) => wireOf(client, setup.clock, subscribers?.[index]))
+  if (wires.some(({ cluster }) => cluster))
+    throw new TypeError('each server of a Redlock is a server of its own, not a Cluster')
+  return new RedlockEngine({ ...setup, wires })
+}
+
+/**
+ * The engine behind a URL. It connects by itself, and closes its connections when it is closed.
+ *
+ *     redlock://user:password@host1:6379,host2:6379,host3:6379/0?prefix=lock:&timeout=50
+ *
+ * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout` in milliseconds. User, password and
+ * database are those of all servers.
+ */
+export async function openRedlock(
+  url: string,
+  options: Omit<RedlockOptions, 'clients' | 'subscribers'> = {},
+): Promise<RedlockEngine> {
+  const { url: plain, ...timeout } = withoutTimeout(url)
+  const { hosts, prefix, replicas, ...target } = parseUrl(plain, SCHEMES)
+  checkCount(hosts.length)
+  if (new Set(hosts.map(({ host, port }) => `${host}:${port}`)).size < hosts.length)
+    throw new RangeError('a redlock URL names different servers; one of them is there twice')
+  if (replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
+  const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...options })
+  // One for all servers: what goes to all of them in the same words is put into the form of the protocol once.
+  const evalsha = await loadEvalsha()
+  const clients = await Promise.all(hosts.map((host) => makeClient({ ...target, kind: 'server', hosts: [host] })))
+  const wires = clients.map((client) => {
+    return new IoredisWire(client, setup.clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
+  })
+  return new RedlockEngine({ ...setup, wires })
+}
+
+/** An even number tolerates no more failures than one fewer, and can be split in halves. */
+function checkCount(count: number): void {
+  if (count >= LEAST_SERVERS && count % 2 === 1) return
+  throw new RangeError(`a Redlock has an odd number of servers, ${LEAST_SERVERS} or more; got ${count}`)
+}
+
+function checked(options: Pick<RedlockOptions, 'prefix' | 'timeout' | 'clock'>): Omit<RedlockSetup, 'wires'> {
+  const { prefix = DEFAULT_PREFIX, timeout = DEFAULT_TIMEOUT, clock = systemClock } = options
+  checkPrefix(prefix)
+  const timeoutMs = parseDuration(timeout, 'timeout')
+  if (!Number.isInteger(timeoutMs) || timeoutMs < 1)
+    throw new RangeError(`timeout must be a whole number of milliseconds, 1 or more; got ${timeout}`)
+  return { prefix, timeoutMs, clock }
+}
+
+/** The URL without the one option that other redis URLs do not have, and that option. */
+function withoutTimeout(url: string): { readonly url: string; readonly timeout?: number } {
+  const found = /([?&])timeout=([^&#]*)(&?)/.exec(url)
+  if (found === null) return { url }
+  const [whole, before, text = '', after] = found
+  if (!/^\d+$/.test(text)) throw new TypeError(`timeout in a redlock URL is a number of milliseconds; got '${text}'`)
+  return { url: url.replace(whole, after === '' ? '' : (before ?? '')), timeout: Number(text) }
 }

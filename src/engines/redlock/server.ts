@@ -1,60 +1,72 @@
 /**
- * One Redis server as a node: what the majority asks becomes a script call (lua/), one for a batch.
+ * One Redis server of a Redlock: each request of the quorum is a call of a script (lua/), one for a batch.
  *
  * It never waits for a connection: a server that is away counts as silent at once, and the others decide. Nor does it
  * heap up calls for a server that does not answer.
  */
 
-import { RedisNames } from '../../clients/redis/names.ts'
+import type { RedisNames } from '../../clients/redis/names.ts'
 import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Answer, Departure, Hear, Mend, Node, Question, Raise } from './node.ts'
-import { answersIn, numbersIn, wereIn } from './replies.ts'
-import { ask, evict, leave, look, mend, raise, retreat } from './scripts.ts'
-import { groupOf, Wording } from './wording.ts'
+import {
+  type RedlockScriptArguments,
+  readInspection,
+  readNumbers,
+  readTakeReplies,
+  readWereThere,
+  type ServerInspection,
+} from './codec.ts'
+import type {
+  LeaveRequest,
+  QuorumServer,
+  RaiseRequest,
+  RepairRequest,
+  ReplyCallback,
+  TakeReply,
+  TakeRequest,
+} from './quorum-server.ts'
+import { evict, inspect, leave, raise, repair, take, undo } from './scripts.ts'
 
-/** More calls than this are unanswered only where nobody answers. */
+/** More calls than this are unanswered only where the server does not answer at all. */
 const MOST_CALLS = 200
-const SCRIPTS = [ask, raise, mend, leave, retreat, look, evict]
+const SCRIPTS = [take, raise, repair, leave, undo, inspect, evict]
 
-export class ServerNode implements Node {
+export class RedlockServer implements QuorumServer {
   readonly wire: RedisWire
   readonly names: RedisNames
-  /** Called when the server can be asked again. */
-  returned: () => void = () => undefined
+  /** Called when the server can be asked for the first time, or again. */
+  onReturn: () => void = () => undefined
   readonly #caller: ScriptCaller
-  readonly #client: string
-  readonly #wording: Wording
-  #calls = 0
+  readonly #arguments: RedlockScriptArguments
+  #unanswered = 0
   #wasReady = false
-  /** Something was sent a second time, and may be unanswered. */
-  #disordered = false
+  /** A script was sent a second time, and some call is unanswered since. */
+  #resent = false
 
-  /** `wording` may be that of another server whose keys have the same names. */
-  constructor(wire: RedisWire, clock: Clock, prefix: string, client: string, wording?: Wording) {
+  /** `args` may be shared with another server whose keys have the same names. */
+  constructor(wire: RedisWire, clock: Clock, names: RedisNames, args: RedlockScriptArguments) {
     this.wire = wire
-    this.names = new RedisNames(wire, prefix)
-    this.#wording = wording ?? new Wording(this.names, client)
-    this.#client = client
+    this.names = names
+    this.#arguments = args
     this.#caller = new ScriptCaller(wire, clock)
     this.#caller.onResend = () => {
-      this.#disordered = true
+      this.#resent = true
     }
     const { onChange } = wire
     wire.onChange = () => {
       onChange()
-      this.#look()
+      this.#changed()
     }
-    this.#look()
+    this.#changed()
   }
 
   get ready(): boolean {
-    return this.wire.ready && this.#calls < MOST_CALLS
+    return this.wire.ready && this.#unanswered < MOST_CALLS
   }
 
   get ordered(): boolean {
-    return this.wire.inOrder && !this.#disordered
+    return this.wire.inOrder && !this.#resent
   }
 
   /** Resolves when it can be asked; rejects after a moment. */
@@ -62,122 +74,95 @@ export class ServerNode implements Node {
     return this.#caller.connected()
   }
 
-  ask(questions: readonly Question[], hear: Hear<readonly Answer[]>): void {
-    const words = this.#wording.ask(questions)
-    if (words === undefined) this.#inHalves(questions, (some, heard) => this.ask(some, heard), hear)
-    else this.#call(ask, words, (reply) => answersIn(reply, questions.length), hear)
+  take(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
+    const words = this.#arguments.take(requests)
+    if (words === undefined) this.#takeInHalves(requests, onReply)
+    else this.#call(take, words, (reply) => readTakeReplies(reply, requests.length), onReply)
   }
 
-  raise(raises: readonly Raise[], hear: Hear<readonly number[]>): void {
-    const args = raises.flatMap(({ key, id, to }) => [this.names.serverKey(key), id, String(to), this.#group(key)])
-    this.#call(raise, ['', '0', ...args], (reply) => numbersIn(reply, raises.length), hear)
+  raise(requests: readonly RaiseRequest[], onReply: ReplyCallback<readonly number[]>): void {
+    this.#call(raise, this.#arguments.raise(requests), (reply) => readNumbers(reply, requests.length), onReply)
   }
 
-  mend(mends: readonly Mend[], hear: Hear<unknown>): void {
-    const args = mends.flatMap(({ key, id, attempt, token, seen, notAfterMs, ttlMs, outlives, holder }) => [
-      ...[
-        this.names.serverKey(key),
-        id,
-        String(attempt),
-        this.#group(key),
-        String(token),
-        seen === undefined ? '' : String(seen),
-      ],
-      ...[String(Math.floor(notAfterMs)), String(ttlMs), outlives === true ? 'o' : 'a', holder],
-    ])
-    this.#call(mend, ['', '0', this.#client, ...args], (reply) => reply ?? 'OK', hear)
+  repair(requests: readonly RepairRequest[], onReply: ReplyCallback<unknown>): void {
+    this.#call(repair, this.#arguments.repair(requests), (reply) => reply ?? 'OK', onReply)
   }
 
-  leave(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
-    const final = departures.filter(({ upTo }) => upTo === undefined)
-    if (final.length === departures.length) this.#leave(departures, hear)
-    else if (final.length === 0) this.#retreat(departures, hear)
+  leave(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
+    const final = requests.filter(({ upToAttempt }) => upToAttempt === undefined)
+    if (final.length === requests.length) this.#leave(requests, onReply)
+    else if (final.length === 0) this.#undo(requests, onReply)
     else {
-      // Some for good, some not: rare, and the order among them means nothing.
-      const attempts = departures.filter(({ upTo }) => upTo !== undefined)
+      // Some for good, some that undo an attempt: rare, and the order among them means nothing.
+      const attempts = requests.filter(({ upToAttempt }) => upToAttempt !== undefined)
       this.#leave(final, (left) => {
-        this.#retreat(attempts, (taken) => {
-          const [one, other] = [left?.values(), taken?.values()]
-          if (one === undefined || other === undefined) hear(undefined)
-          else hear(departures.map(({ upTo }) => (upTo === undefined ? one : other).next().value === true))
+        this.#undo(attempts, (undone) => {
+          const [one, other] = [left?.values(), undone?.values()]
+          if (one === undefined || other === undefined) onReply(undefined)
+          else
+            onReply(requests.map(({ upToAttempt }) => (upToAttempt === undefined ? one : other).next().value === true))
         })
       })
     }
   }
 
-  /** What lua/look.lua answers. */
-  look(key: string): Promise<unknown> {
-    return this.#caller.call(look, ['', '0', this.names.serverKey(key)], '', (reply) => reply)
+  inspect(key: string): Promise<ServerInspection> {
+    return this.#caller.call(inspect, this.#arguments.inspect(key), '', readInspection)
   }
 
   evict(key: string, id: string, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#caller.call(evict, ['', '0', this.names.serverKey(key), id, how], '', (reply) => Number(reply) === 1)
+    return this.#caller.call(evict, this.#arguments.evict(key, id, how), '', (reply) => Number(reply) === 1)
   }
 
-  /** Whether it has come, or come back. */
-  #look(): void {
+  /** The connection has come, or gone. */
+  #changed(): void {
     const { ready } = this.wire
     const came = ready && !this.#wasReady
     this.#wasReady = ready
     if (!came) return
-    // Before anything else, so that no script has to be sent a second time: what was sent after it would overtake it.
-    // Who may not do this is served all the same.
+    // Before anything else, so that no script has to be sent a second time: messages sent after it would overtake it.
+    // A user who may not load scripts is served all the same.
     for (const { text } of SCRIPTS) this.wire.send('SCRIPT', ['LOAD', text]).catch(() => undefined)
-    this.returned()
+    this.onReturn()
   }
 
-  #leave(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
-    this.#call(leave, this.#wording.leave(departures), (reply) => wereIn(reply, departures.length), hear)
+  #leave(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
+    const read = (reply: unknown): readonly boolean[] => readWereThere('leave', reply, requests.length)
+    this.#call(leave, this.#arguments.leave(requests), read, onReply)
   }
 
-  #retreat(departures: readonly Departure[], hear: Hear<readonly boolean[]>): void {
-    const args = departures.flatMap(({ key, id, upTo, stays }) => [
-      ...[
-        this.names.serverKey(key),
-        id,
-        String(upTo),
-        stays === undefined ? '' : String(stays.ttlMs),
-        stays?.holder ?? '',
-      ],
-    ])
-    this.#call(retreat, ['', '0', this.#client, ...args], (reply) => wereIn(reply, departures.length), hear)
+  #undo(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
+    const read = (reply: unknown): readonly boolean[] => readWereThere('undo', reply, requests.length)
+    this.#call(undo, this.#arguments.undo(requests), read, onReply)
   }
 
-  #group(key: string): string {
-    return groupOf(this.names.serverKey(key))
-  }
-
-  #inHalves<Item, Reply>(
-    items: readonly Item[],
-    call: (items: readonly Item[], hear: Hear<readonly Reply[]>) => void,
-    hear: Hear<readonly Reply[]>,
-  ): void {
-    const middle = items.length >> 1
-    const replies: (readonly Reply[] | undefined)[] = []
-    const heard = (half: number, reply: readonly Reply[] | undefined, error: Error | undefined): void => {
-      replies[half] = reply
-      if (replies.length < 2 || !(1 - half in replies)) return
-      const [first, second] = replies
-      if (first === undefined || second === undefined) hear(undefined, error)
-      else hear([...first, ...second])
+  #takeInHalves(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
+    const middle = requests.length >> 1
+    const halves: (readonly TakeReply[] | undefined)[] = []
+    const received = (half: 0 | 1, replies: readonly TakeReply[] | undefined, error: Error | undefined): void => {
+      halves[half] = replies
+      if (!(1 - half in halves)) return
+      const [first, second] = halves
+      if (first === undefined || second === undefined) onReply(undefined, error)
+      else onReply([...first, ...second])
     }
-    call(items.slice(0, middle), (reply, error) => heard(0, reply, error))
-    call(items.slice(middle), (reply, error) => heard(1, reply, error))
+    this.take(requests.slice(0, middle), (replies, error) => received(0, replies, error))
+    this.take(requests.slice(middle), (replies, error) => received(1, replies, error))
   }
 
-  #call<Reply>(script: Script, words: string[], read: (reply: unknown) => Reply, hear: Hear<Reply>): void {
-    this.#calls += 1
-    this.#caller.tell(script, words, (reply, failure) => {
-      this.#calls -= 1
-      let answer: Reply | undefined
+  #call<Reply>(script: Script, words: string[], read: (reply: unknown) => Reply, onReply: ReplyCallback<Reply>): void {
+    this.#unanswered += 1
+    this.#caller.tell(script, words, (raw, failure) => {
+      this.#unanswered -= 1
+      let reply: Reply | undefined
       let error: Error | undefined = failure
       try {
-        if (failure === undefined) answer = read(reply)
-      } catch (strange) {
-        error = strange as Error
+        if (failure === undefined) reply = read(raw)
+      } catch (unreadable) {
+        error = unreadable as Error
       }
-      hear(answer, error)
-      if (this.#calls === 0) this.#disordered = false
+      onReply(reply, error)
+      if (this.#unanswered === 0) this.#resent = false
     })
   }
 }

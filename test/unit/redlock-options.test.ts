@@ -8,7 +8,7 @@ test.each([
   ['redlock://a,b,c,d', /got 4/],
   ['redlock://a,b,a', /there twice/],
   ['redlock://a,b,c?timeout=soon', /timeout in a redlock URL is a number of milliseconds; got 'soon'/],
-  ['redlock://a,b,c?timeout=0', /timeoutMs must be a whole number, 1 or more/],
+  ['redlock://a,b,c?timeout=0', /timeout must be a whole number of milliseconds, 1 or more; got 0/],
   ['redlock://a,b,c?replicas=2', /unknown option 'replicas'/],
   ['redlock://a,b,c?nonsense=2', /unknown option 'nonsense'/],
   ['redlock://a,b,c?prefix=hf1:x', /must not begin with 'hf1:'/],

@@ -1,20 +1,20 @@
-/** How a thing is done on a majority: on simulated servers, with time in hand. */
+/** How an entry enters, renews and leaves on a majority: on simulated servers, with time in hand. */
 import { expect, test } from 'vitest'
 import { Random } from '../../simulation/random.ts'
 import type { Climate } from '../../simulation/redlock/climate.ts'
 import { Link } from '../../simulation/redlock/link.ts'
 import { SimulatedServer } from '../../simulation/redlock/server.ts'
-import { Time } from '../../simulation/redlock/time.ts'
+import { VirtualTime } from '../../simulation/redlock/time.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
-import { Hints } from '../../src/engines/redlock/hints.ts'
-import { Majority } from '../../src/engines/redlock/majority.ts'
-import type { Departure, Mend } from '../../src/engines/redlock/node.ts'
-import { summaryOf } from '../../src/engines/redlock/verdict.ts'
+import { Quorum } from '../../src/engines/redlock/quorum.ts'
+import { summarizeRefusals } from '../../src/engines/redlock/quorum-decision.ts'
+import type { LeaveRequest, RepairRequest } from '../../src/engines/redlock/quorum-server.ts'
+import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
 
 const TTL_MS = 1000
 const CALM: Climate = {
   ...{
-    nodes: 5,
+    servers: 5,
     clients: 2,
     keys: 1,
     shared: false,
@@ -30,33 +30,33 @@ const CALM: Climate = {
 }
 
 class World {
-  readonly time = new Time()
+  readonly time = new VirtualTime()
   readonly servers: readonly SimulatedServer[]
   readonly #chance: Random
 
   constructor(seed = 1) {
     this.#chance = new Random(seed, 'w')
     this.servers = Array.from(
-      { length: CALM.nodes },
+      { length: CALM.servers },
       () => new SimulatedServer(() => 1_000_000 + this.time.now, String),
     )
   }
 
-  client(): { readonly majority: Majority; readonly links: readonly Link[] } {
+  client(): { readonly quorum: Quorum; readonly links: readonly Link[] } {
     const links = this.servers.map((server) => new Link(this.time, this.#chance, CALM, server))
     const clock = this.time.clock(1)
-    const majority = new Majority({
-      nodes: links,
+    const quorum = new Quorum({
+      servers: links,
       clock,
       chance: this.#chance.fork('c'),
       timeoutMs: 50,
-      waits: () => undefined,
+      onWaiting: () => undefined,
     })
-    for (const [index, link] of links.entries()) link.returned = () => majority.returned(index)
-    return { majority, links }
+    for (const [index, link] of links.entries()) link.onReturn = () => quorum.serverReturned(index)
+    return { quorum, links }
   }
 
-  /** Who has the key, server by server. */
+  /** Which entry has the key, server by server. */
   get holders(): readonly (string | undefined)[] {
     return this.servers.map(({ keys }) => keys.get('k')?.id)
   }
@@ -65,9 +65,9 @@ class World {
     this.time.runUntil(this.time.now + ms)
   }
 
-  enter(majority: Majority, id: string, wait = true, ttlMs: number = TTL_MS): Standing[] {
+  enter(quorum: Quorum, id: string, wait = true, ttlMs: number = TTL_MS): Standing[] {
     const heard: Standing[] = []
-    majority.enter([{ ...claim(id, wait), ttlMs }], ([standing]) => heard.push(standing as Standing))
+    quorum.enter([{ ...claim(id, wait), ttlMs }], ([standing]) => heard.push(standing as Standing))
     return heard
   }
 }
@@ -79,12 +79,12 @@ function claim(id: string, wait: boolean): Claim {
 test('several that try at the same moment do not hang, and one of them gets it', () => {
   for (let round = 0; round < 50; round += 1) {
     const world = new World()
-    const answers = ['a', 'b', 'c'].map((id) => world.enter(world.client().majority, id, false))
+    const answers = ['a', 'b', 'c'].map((id) => world.enter(world.client().quorum, id, false))
     world.pass(500)
     const states = answers.map(([standing]) => standing?.state)
     expect(states.filter((state) => state === 'held').length).toBeLessThanOrEqual(1)
     expect(states).not.toContain(undefined)
-    // Whoever lost has given back what it had; the winner gets that with its next renewal.
+    // The losers have given back what they had; the winner gets that with its next renewal.
     const winner = states.includes('held') ? ['a', 'b', 'c'][states.indexOf('held')] : undefined
     expect(world.holders.filter((holder) => holder === winner).length).toBeGreaterThanOrEqual(3)
     for (const holder of world.holders) expect([winner, undefined]).toContain(holder)
@@ -93,16 +93,16 @@ test('several that try at the same moment do not hang, and one of them gets it',
 
 test('a key of an earlier attempt, whose answer was lost, is ours, and lives for a whole ttl again before it counts', () => {
   const world = new World()
-  const { majority, links } = world.client()
-  const first = world.enter(majority, 'a')
+  const { quorum, links } = world.client()
+  const first = world.enter(quorum, 'a')
   // The requests have arrived, the answers have not.
   world.pass(1)
   for (const link of links) link.break()
   world.pass(100)
   expect(first[0]?.state).toBe('failed')
-  for (const server of world.servers) server.ask({ ...claim('a', true), mode: 'wait', attempt: 1 })
+  for (const server of world.servers) server.take({ ...claim('a', true), mode: 'wait', attempt: 1 })
   world.pass(TTL_MS / 2)
-  const again = world.enter(majority, 'a')
+  const again = world.enter(quorum, 'a')
   world.pass(20)
   expect(again[0]).toMatchObject({ state: 'held' })
   for (const { keys } of world.servers)
@@ -112,52 +112,52 @@ test('a key of an earlier attempt, whose answer was lost, is ours, and lives for
 test('what was taken where no answer came is given back there too', () => {
   const world = new World()
   const [one, other] = [world.client(), world.client()]
-  const held = world.enter(other.majority, 'b')
+  const held = world.enter(other.quorum, 'b')
   world.pass(20)
   expect(held[0]?.state).toBe('held')
   // Two servers have forgotten it: they let the next one in, and hear of it late.
   for (const server of world.servers.slice(0, 2)) server.forget()
   for (const link of one.links.slice(0, 2)) link.silence(world.time.now + 200)
-  const failing = world.enter(one.majority, 'a', false)
+  const failing = world.enter(one.quorum, 'a', false)
   world.pass(150)
   expect(failing[0]?.state).toBe('busy')
   world.pass(200)
   expect(world.holders).toEqual([undefined, undefined, 'b', 'b', 'b'])
 })
 
-test('a lease that is renewed is mended on servers that have lost it, and after its release on none', () => {
+test('a lease that is renewed is repaired on servers that have lost it, and after its release on none', () => {
   const world = new World()
-  const { majority } = world.client()
-  world.enter(majority, 'a')
+  const { quorum } = world.client()
+  world.enter(quorum, 'a')
   world.pass(20)
   world.servers[0]?.forget()
   const renewed: Standing[] = []
-  majority.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], ([standing]) => renewed.push(standing as Standing))
+  quorum.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], ([standing]) => renewed.push(standing as Standing))
   world.pass(20)
   expect(renewed[0]?.state).toBe('held')
   expect(world.holders).toEqual(['a', 'a', 'a', 'a', 'a'])
   world.servers[1]?.forget()
-  majority.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], () => undefined)
-  majority.leave([{ key: 'k', id: 'a' }], () => undefined)
+  quorum.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], () => undefined)
+  quorum.leave([{ key: 'k', id: 'a' }], () => undefined)
   world.pass(50)
   expect(world.holders).toEqual([undefined, undefined, undefined, undefined, undefined])
-  expect(majority.size).toBe(0)
+  expect(quorum.size).toBe(0)
 })
 
 test('nothing is waited for that cannot change the outcome: two silent servers cost no time', () => {
   const world = new World()
-  const { majority, links } = world.client()
+  const { quorum, links } = world.client()
   for (const link of links.slice(0, 2)) link.silence(10_000)
-  const answers = world.enter(majority, 'a')
+  const answers = world.enter(quorum, 'a')
   world.pass(15)
   expect(answers[0]?.state).toBe('held')
 })
 
 test('three silent servers: refused after the time-out, and nothing is left when they are back', () => {
   const world = new World()
-  const { majority, links } = world.client()
+  const { quorum, links } = world.client()
   for (const link of links.slice(0, 3)) link.silence(300)
-  const answers = world.enter(majority, 'a')
+  const answers = world.enter(quorum, 'a')
   world.pass(60)
   expect(answers[0]?.state).toBe('failed')
   world.pass(400)
@@ -168,23 +168,23 @@ test('a try that is left while it pauses between two attempts asks no more', () 
   for (let seed = 1; seed <= 100; seed += 1) {
     const world = new World(seed)
     const all = ['a', 'b', 'c'].map((id) => ({ id, ...world.client() }))
-    for (const { id, majority } of all) world.enter(majority, id, false)
+    for (const { id, quorum } of all) world.enter(quorum, id, false)
     world.pass(2 + (seed % 20) / 2)
-    for (const { id, majority } of all) majority.leave([{ key: 'k', id }], () => undefined)
+    for (const { id, quorum } of all) quorum.leave([{ key: 'k', id }], () => undefined)
     world.pass(300)
     expect(world.holders, `seed ${seed}`).toEqual([undefined, undefined, undefined, undefined, undefined])
-    expect(all.map(({ majority }) => majority.size)).toEqual([0, 0, 0])
+    expect(all.map(({ quorum }) => quorum.size)).toEqual([0, 0, 0])
   }
 })
 
 test('what could not be given back is given back when the server returns, as long as it would live there', () => {
   const world = new World()
-  const { majority, links } = world.client()
+  const { quorum, links } = world.client()
   const ttlMs = 600_000
-  world.enter(majority, 'a', true, ttlMs)
+  world.enter(quorum, 'a', true, ttlMs)
   world.pass(20)
   links[0]?.break(120_000)
-  majority.leave([{ key: 'k', id: 'a' }], () => undefined)
+  quorum.leave([{ key: 'k', id: 'a' }], () => undefined)
   world.pass(100_000)
   expect(world.holders).toEqual(['a', undefined, undefined, undefined, undefined])
   world.pass(30_000)
@@ -193,14 +193,14 @@ test('what could not be given back is given back when the server returns, as lon
 
 test('nothing is given back to a server that was never asked, and never more than a hundred at once to one that was', () => {
   const world = new World()
-  const { majority, links } = world.client()
+  const { quorum, links } = world.client()
   const [asked, away] = links as [Link, Link]
   const sizes = { asked: [] as number[], away: [] as number[] }
   for (const [name, link] of Object.entries({ asked, away })) {
     const leave = link.leave.bind(link)
-    link.leave = (departures: readonly Departure[], hear) => {
-      sizes[name as keyof typeof sizes].push(departures.length)
-      leave(departures, hear)
+    link.leave = (requests: readonly LeaveRequest[], onReply) => {
+      sizes[name as keyof typeof sizes].push(requests.length)
+      leave(requests, onReply)
     }
   }
   away.break(5_000)
@@ -209,43 +209,48 @@ test('nothing is given back to a server that was never asked, and never more tha
     key: `k${index}`,
     ttlMs: 60_000,
   }))
-  for (const one of claims) majority.enter([one], () => undefined)
+  for (const one of claims) quorum.enter([one], () => undefined)
   world.pass(100)
   asked.break(5_000)
-  for (const one of claims) majority.leave([one], () => undefined)
+  for (const one of claims) quorum.leave([one], () => undefined)
   world.pass(6_000)
   expect(sizes.away).toEqual([])
   expect(sizes.asked).toEqual(Array.from({ length: 10 }, () => 100))
   for (const { keys } of world.servers) expect(keys.size).toBe(0)
 })
 
-test('a server is mended soon after it has answered, or not at all: what a broken connection has held up may come after the release', () => {
+test('a server is repaired soon after it has answered, or not at all: what a broken connection has held up may come after the release', () => {
   const world = new World()
-  const { majority, links } = world.client()
-  world.enter(majority, 'a')
+  const { quorum, links } = world.client()
+  world.enter(quorum, 'a')
   world.pass(20)
   world.servers[0]?.forget()
-  const held: Mend[] = []
+  const held: RepairRequest[] = []
   const [first] = links as [Link]
-  first.mend = (mends) => held.push(...mends)
-  majority.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], () => undefined)
+  first.repair = (requests) => held.push(...requests)
+  quorum.renew([{ key: 'k', id: 'a', ttlMs: TTL_MS }], () => undefined)
   world.pass(20)
   expect(held).toHaveLength(1)
   first.break()
-  majority.leave([{ key: 'k', id: 'a' }], () => undefined)
+  quorum.leave([{ key: 'k', id: 'a' }], () => undefined)
   world.pass(TTL_MS / 2)
-  for (const mend of held) world.servers[0]?.mend(mend)
+  for (const request of held) world.servers[0]?.repair(request)
   expect(world.holders).toEqual([undefined, undefined, undefined, undefined, undefined])
 })
 
-test('a hint that comes while a waiter asks is not forgotten over the answer, which is older', () => {
+test('a signal that comes while a waiter asks is not forgotten over the answer, which is older', () => {
   const world = new World()
   const told: string[] = []
-  const hints = new Hints(5, world.time.clock(1), new Random(1), (_, id) => told.push(id))
-  hints.deaf = false
+  const signals = new RetrySignals({
+    servers: 5,
+    clock: world.time.clock(1),
+    chance: new Random(1),
+    deaf: () => false,
+    retry: (_, id) => told.push(id),
+  })
   const taken = { why: 'taken', by: 'b', stranger: false, ahead: 1, next: true, recheckMs: 600_000 } as const
-  hints.heard(0, 'a k', (K) => K)
-  hints.waits(claim('a', true), summaryOf([taken, taken, taken, taken, taken]))
+  signals.received(0, 'a k', (serverKey) => serverKey)
+  signals.schedule(claim('a', true), summarizeRefusals([taken, taken, taken, taken, taken]))
   world.pass(100)
   expect(told).toEqual(['a'])
 })
