@@ -1,17 +1,19 @@
 /**
- * Four projects, one after the other, so that `vitest run --project unit` is a step of its own in scripts/test.mjs.
+ * Four projects. scripts/test.mjs runs `unit` as a step of its own, and the other three together, in lanes.
  *
- * Unit tests are pure and share two workers. Tests that start servers and processes, kill and stop them, and measure
- * what the survivors notice, run one file at a time: beside a busy neighbour on two cores, a lease could be lost for
- * want of a processor. On a shared machine that happens even so: such a test gets a second try, and scripts/test.mjs
- * names every test that needed it.
+ * Unit tests are pure. The others start servers and processes, kill and stop them, and measure what the survivors
+ * notice: as many files run side by side as there are cores, the longest first (scripts/lanes.mjs). On a busy machine a
+ * lease can be lost for want of a processor even so: scripts/test.mjs tries what failed again, alone, and names every
+ * test that needed it.
  */
 import { defineConfig } from 'vitest/config'
+import { LongestFirst, lanes } from './scripts/lanes.mjs'
 
 export default defineConfig({
   test: {
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: lanes,
+    sequence: { sequencer: LongestFirst },
     testTimeout: 60_000,
     hookTimeout: 60_000,
     teardownTimeout: 20_000,
@@ -20,34 +22,10 @@ export default defineConfig({
     allowOnly: false,
     setupFiles: ['test/servers/orphan.ts'],
     projects: [
-      {
-        extends: true,
-        test: { name: 'unit', include: ['test/*.test.ts', 'test/unit/**/*.test.ts'], sequence: { groupOrder: 1 } },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'facts',
-          include: ['test/{facts,servers}/**/*.test.ts'],
-          maxWorkers: 1,
-          retry: 1,
-          sequence: { groupOrder: 2 },
-        },
-      },
-      {
-        extends: true,
-        test: {
-          name: 'engines',
-          include: ['test/engines/**/*.test.ts'],
-          maxWorkers: 1,
-          retry: 1,
-          sequence: { groupOrder: 3 },
-        },
-      },
-      {
-        extends: true,
-        test: { name: 'cli', include: ['test/cli/**/*.test.ts'], maxWorkers: 1, retry: 1, sequence: { groupOrder: 4 } },
-      },
+      { extends: true, test: { name: 'unit', include: ['test/*.test.ts', 'test/unit/**/*.test.ts'] } },
+      { extends: true, test: { name: 'facts', include: ['test/{facts,servers}/**/*.test.ts'] } },
+      { extends: true, test: { name: 'engines', include: ['test/engines/**/*.test.ts'] } },
+      { extends: true, test: { name: 'cli', include: ['test/cli/**/*.test.ts'] } },
     ],
   },
 })

@@ -1,6 +1,6 @@
 /**
- * A vitest reporter that writes down what scripts/test.mjs adds up: how many passed, what failed, and what was skipped
- * for which reason.
+ * A vitest reporter that writes down what scripts/test.mjs adds up: each test with its result, what went wrong outside
+ * of tests, and how long each file took.
  *
  * Vitest's own JSON report has no reasons for skips, and counts neither a file that failed to load nor an error outside
  * any test. Those are failures here.
@@ -11,33 +11,33 @@ import { stripVTControlCharacters } from 'node:util'
 
 export default class Tally {
   onTestRunEnd(modules, unhandledErrors) {
-    const tally = { passed: 0, failed: [], skipped: [], unsteady: [] }
-    for (const module of modules) {
-      const file = relative('.', module.moduleId)
-      for (const error of module.errors()) tally.failed.push(`${file}: ${error.message}`)
-      for (const suite of module.children.allSuites()) {
-        for (const error of suite.errors()) tally.failed.push(`${file}: ${suite.fullName}: ${error.message}`)
-      }
-      for (const test of module.children.allTests())
-        count(tally, `${file}: ${test.fullName}`, test.result(), test.diagnostic()?.flaky)
-    }
-    for (const error of unhandledErrors) tally.failed.push(`unhandled: ${error.message}`)
-    writeFileSync(process.env.HOLDFAST_TALLY, JSON.stringify(tally))
+    const report = { files: modules.map(fileReport), errors: unhandledErrors.map(({ message }) => message) }
+    writeFileSync(process.env.HOLDFAST_TALLY, JSON.stringify(report))
   }
 }
 
-/** What went wrong goes along: where only the end of a run can be read, its name alone says little. */
-const MOST_LINES = 20
-
-function count(tally, name, result, flaky) {
-  if (flaky) tally.unsteady.push(withErrors(name, result))
-  if (result.state === 'passed') tally.passed += 1
-  else if (result.state === 'skipped') tally.skipped.push(`${name}: ${result.note ?? 'no reason given'}`)
-  else tally.failed.push(withErrors(name, result))
+function fileReport(module) {
+  const suites = [...module.children.allSuites()]
+  const { duration, collectDuration, setupDuration, prepareDuration, environmentSetupDuration } = module.diagnostic()
+  const ms = duration + collectDuration + setupDuration + prepareDuration + environmentSetupDuration
+  return {
+    project: module.project.name,
+    file: relative('.', module.moduleId),
+    seconds: Math.round(ms / 100) / 10,
+    errors: [
+      ...module.errors().map(({ message }) => message),
+      ...suites.flatMap((suite) => suite.errors().map(({ message }) => `${suite.fullName}: ${message}`)),
+    ],
+    tests: [...module.children.allTests()].map(testReport),
+  }
 }
 
-function withErrors(name, { errors = [] }) {
+/** What went wrong goes along: where only the end of a run can be read, the name of a test alone says little. */
+const MOST_LINES = 20
+
+function testReport(test) {
+  const { state, note, errors = [] } = test.result()
   const lines = errors.flatMap(({ message, diff = '' }) => `${message}\n${stripVTControlCharacters(diff)}`.split('\n'))
-  const told = lines.filter((line) => line.trim() !== '').slice(0, MOST_LINES)
-  return [name, ...told].join('\n    ')
+  const wrong = lines.filter((line) => line.trim() !== '').slice(0, MOST_LINES)
+  return { name: test.fullName, state, note, wrong }
 }

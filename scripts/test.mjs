@@ -1,85 +1,189 @@
 /**
- * `npm test`: everything that must be true of this repository, step by step. A failing step does not hide the ones
- * after it.
+ * `npm test`: everything that must be true of this repository. A failing step does not hide the ones after it.
  *
  *     npm test                          all of it
  *     npm test -- --only unit,lint      some of it
  *     npm test -- --rounds 10           longer conformance runs (HOLDFAST_ROUNDS)
+ *     npm test -- --record              write down how long the files with servers take (scripts/seconds.json)
+ *     npm run check                     what is quick: before each commit
+ *
+ * Steps that use one core run side by side; what such a step prints is shown when it ends. Tests with servers come
+ * last, in lanes (scripts/lanes.mjs). They mostly wait, and measure what processes notice, so nothing else runs beside
+ * them.
  *
  * The last line is always `N passed, N failed, N skipped`: tests are counted one by one, any other step as one, and
- * every skip is listed with its reason. A test of real processes that passed only at its second try is listed as
- * unsteady: look into it if it comes back.
+ * every skip is listed with its reason. A test with servers that fails beside others is tried again alone. One that
+ * passes then is listed as unsteady: look into it if it comes back.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { availableParallelism, constants, setPriority, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { lanes, record } from './lanes.mjs'
+import { addUp, afterSecondTry, emptyTally, failures } from './reports.mjs'
 
-/** Each answers a tally. The order matters: what is built first is used by the rest. */
+const cores = Math.max(2, availableParallelism())
+
+/** Half of the cores for each of two runs of vitest that are side by side. */
+const half = ['--maxWorkers', `${Math.ceil(cores / 2)}`]
+
+/** Each is given where its output goes, and answers a tally. */
 const steps = {
-  build: () => command('npm', 'run', 'build'),
-  types: () => command('tsc', '-p', 'tsconfig.json'),
-  lint: () =>
+  build: (out) => command(out, 'npm', 'run', 'build'),
+  unit: (out) => tests(out, '--project', 'unit', ...half),
+  conformance: (out) => tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts', ...half),
+  types: (out) => command(out, 'tsc', '-p', 'tsconfig.json'),
+  lint: (out) =>
     all(
-      () => command('biome', 'lint', '--error-on-warnings'),
-      () => command('oxlint', '--type-aware', '--deny-warnings'),
+      () => command(out, 'biome', 'lint', '--error-on-warnings'),
+      () => command(out, 'oxlint', '--type-aware', '--deny-warnings'),
     ),
-  format: () => command('biome', 'check', '--linter-enabled=false'),
-  package: () => script('scripts/package-check.mjs'),
-  unit: () => vitest('unit'),
-  facts: () => vitest('facts'),
-  engines: () => vitest('engines'),
-  cli: () => vitest('cli'),
-  simulate: () =>
+  format: (out) => command(out, 'biome', 'check', '--linter-enabled=false'),
+  package: (out) => script(out, 'scripts/package-check.mjs'),
+  examples: (out) => examples(out),
+  simulate: (out) =>
     all(
-      () => script('dist/simulation/main.js', '--seeds', '20000', '--workers', '2'),
-      () => script('dist/simulation/redlock/main.js', '--grants', '50000'),
+      () => script(out, 'dist/simulation/main.js', '--seeds', '20000', '--workers', `${cores}`),
+      () => script(out, 'dist/simulation/redlock/main.js', '--grants', '50000'),
     ),
-  mutants: () => script('dist/simulation/mutants.js', '--budget', 'small'),
-  examples: () => examples(),
+  mutants: (out) => script(out, 'dist/simulation/mutants.js', '--budget', 'small'),
 }
 
-const { values: options } = parseArgs({ options: { only: { type: 'string' }, rounds: { type: 'string' } } })
+/** The projects of vitest whose tests start servers and processes. */
+const inLanes = ['facts', 'engines', 'cli']
+
+/**
+ * Phases come one after the other: what is built first is used by the rest. In a phase, queues of steps are worked off
+ * side by side. Tests have timers, so the tools beside them give way.
+ */
+const phases = [
+  [['build']],
+  [['unit', 'examples'], ['conformance'], ['types', 'lint', 'format', 'package']],
+  [['simulate', 'mutants']],
+]
+const givesWay = ['types', 'lint', 'format', 'package']
+
+/** The conformance of the engines without a server is a part of `engines` as well. */
+const everything = [...Object.keys(steps), ...inLanes].filter((name) => name !== 'conformance')
+
+const { values: options } = parseArgs({
+  options: { only: { type: 'string' }, rounds: { type: 'string' }, record: { type: 'boolean', default: false } },
+})
 if (options.rounds !== undefined) process.env.HOLDFAST_ROUNDS = options.rounds
-const chosen = options.only?.split(',') ?? Object.keys(steps)
-const unknown = chosen.filter((name) => !(name in steps))
+const chosen = options.only?.split(',') ?? everything
+const unknown = chosen.filter((name) => !(name in steps) && !inLanes.includes(name))
 if (unknown.length > 0) {
-  console.error(`no step is called ${unknown.join(', ')}; there are ${Object.keys(steps).join(', ')}`)
+  console.error(`no step is called ${unknown.join(', ')}; there are ${[...Object.keys(steps), ...inLanes].join(', ')}`)
   process.exit(64)
 }
 
-const total = { passed: 0, failed: [], skipped: [], unsteady: [] }
-for (const name of Object.keys(steps).filter((step) => chosen.includes(step))) {
-  console.log(`\n━━━ ${name}`)
-  const startedAt = performance.now()
-  const tally = await steps[name]()
-  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1)
-  console.log(`━━━ ${name}: ${tally.failed.length === 0 ? 'good' : 'FAILED'}, ${seconds} s`)
-  total.passed += tally.passed
-  for (const kind of ['failed', 'skipped', 'unsteady'])
-    total[kind].push(...(tally[kind] ?? []).map((line) => `${name}: ${line}`))
-}
+const startedAt = performance.now()
+const total = emptyTally()
+for (const queues of phases) await sideBySide(queues.map((queue) => queue.filter((name) => chosen.includes(name))))
+await withServers(inLanes.filter((name) => chosen.includes(name)))
 
 console.log('')
 for (const kind of ['skipped', 'unsteady', 'failed']) for (const line of total[kind]) console.log(`${kind}: ${line}`)
+console.log(`${secondsSince(startedAt)} s`)
 console.log(`${total.passed} passed, ${total.failed.length} failed, ${total.skipped.length} skipped`)
 process.exitCode = total.failed.length === 0 ? 0 : 1
 
-/** Run a program of node_modules/.bin or of PATH; its output is ours. */
-async function command(program, ...args) {
-  const installed = join('node_modules', '.bin', program)
-  return await run([program, ...args].join(' '), existsSync(installed) ? installed : program, args)
+/** A queue that is alone prints as it goes; with others, each step prints when it ends. */
+async function sideBySide(queues) {
+  const alone = queues.filter((queue) => queue.length > 0).length === 1
+  await Promise.all(
+    queues.map(async (queue) => {
+      for (const name of queue) await step(name, alone ? undefined : { pieces: [], givesWay: givesWay.includes(name) })
+    }),
+  )
 }
 
-async function script(file, ...args) {
+async function step(name, out) {
+  if (out === undefined) console.log(`\n━━━ ${name}`)
+  const stepStartedAt = performance.now()
+  const tally = await steps[name](out)
+  if (out !== undefined) process.stdout.write(`\n━━━ ${name}\n${Buffer.concat(out.pieces).toString()}`)
+  conclude(name, tally, stepStartedAt)
+}
+
+function conclude(name, tally, since) {
+  console.log(`━━━ ${name}: ${tally.failed.length === 0 ? 'good' : 'FAILED'}, ${secondsSince(since)} s`)
+  total.passed += tally.passed
+  for (const kind of ['failed', 'skipped', 'unsteady'])
+    total[kind].push(...tally[kind].map((line) => `${name}: ${line}`))
+}
+
+function secondsSince(at) {
+  return ((performance.now() - at) / 1000).toFixed(1)
+}
+
+/** All projects in one run of vitest, in lanes; and then what failed, alone. */
+async function withServers(projects) {
+  if (projects.length === 0) return
+  console.log(`\n━━━ ${projects.join(', ')}: ${lanes} files at a time`)
+  const runStartedAt = performance.now()
+  const report = await vitest(undefined, ...projects.flatMap((name) => ['--project', name]))
+  for (const { project, file, names } of failures(report)) {
+    console.log(`\n━━━ again, alone: ${file}`)
+    const only = names === undefined ? [] : ['-t', `^(?:${names.map(asPattern).join('|')})$`]
+    const [second] = (await vitest(undefined, '--project', project, file, ...only)).files
+    const index = report.files.findIndex((each) => each.project === project && each.file === file)
+    if (second !== undefined) report.files[index] = afterSecondTry(report.files[index], second)
+  }
+  for (const name of projects)
+    conclude(name, addUp({ files: report.files.filter(({ project }) => project === name), errors: [] }), runStartedAt)
+  total.failed.push(...addUp({ files: [], errors: report.errors }).failed)
+  if (options.record) record(Object.fromEntries(report.files.map(({ file, seconds }) => [file, seconds])))
+}
+
+/** Vitest looks for the pattern in names that are joined by a space. */
+function asPattern(name) {
+  return name.replaceAll(' > ', ' ').replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&')
+}
+
+/** Tests without servers: what fails has failed. */
+async function tests(out, ...args) {
+  return addUp(await vitest(out, ...args))
+}
+
+/** The report of a run. A bad end that no test accounts for is an error of the run. */
+async function vitest(out, ...args) {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
+  const file = join(folder, 'report.json')
+  try {
+    const reporters = ['--reporter', 'default', '--reporter', './scripts/tally.mjs']
+    const env = { ...process.env, HOLDFAST_TALLY: file }
+    const ran = await run(out, 'vitest', join('node_modules', '.bin', 'vitest'), ['run', ...args, ...reporters], env)
+    if (!existsSync(file)) return { files: [], errors: ['vitest wrote no report'] }
+    const report = JSON.parse(readFileSync(file, 'utf8'))
+    if (addUp(report).failed.length === 0) report.errors.push(...ran.failed)
+    return report
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+async function examples(out) {
+  const files = existsSync('examples') ? readdirSync('examples').filter((name) => name.endsWith('.mjs')) : []
+  if (files.length === 0) return failure('there are no examples/*.mjs')
+  return await all(...files.toSorted().map((name) => () => script(out, join('examples', name))))
+}
+
+/** Run a program of node_modules/.bin or of PATH. */
+async function command(out, program, ...args) {
+  const installed = join('node_modules', '.bin', program)
+  return await run(out, [program, ...args].join(' '), existsSync(installed) ? installed : program, args)
+}
+
+async function script(out, file, ...args) {
   if (!existsSync(file)) return failure(`${file} is missing`)
-  return await run([file, ...args].join(' '), process.execPath, [file, ...args])
+  return await run(out, [file, ...args].join(' '), process.execPath, [file, ...args])
 }
 
 /** One after the other, also after a failure. */
 async function all(...parts) {
-  const sum = { passed: 0, failed: [], skipped: [] }
+  const sum = emptyTally()
   for (const part of parts) {
     const tally = await part()
     sum.passed += tally.passed
@@ -88,47 +192,20 @@ async function all(...parts) {
   return sum
 }
 
-async function vitest(project) {
-  const folder = mkdtempSync(join(tmpdir(), 'holdfast-test-'))
-  try {
-    process.env.HOLDFAST_TALLY = join(folder, 'tally.json')
-    const ran = await command(
-      'vitest',
-      'run',
-      '--project',
-      project,
-      '--reporter',
-      'default',
-      '--reporter',
-      './scripts/tally.mjs',
-    )
-    if (!existsSync(process.env.HOLDFAST_TALLY)) return failure('vitest wrote no report')
-    const tally = JSON.parse(readFileSync(process.env.HOLDFAST_TALLY, 'utf8'))
-    // A bad exit with nothing to show for it must not get lost.
-    if (tally.failed.length === 0) tally.failed.push(...ran.failed)
-    return tally
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
-}
-
-async function examples() {
-  const files = existsSync('examples') ? readdirSync('examples').filter((name) => name.endsWith('.mjs')) : []
-  if (files.length === 0) return failure('there are no examples/*.mjs')
-  return await all(...files.toSorted().map((name) => () => script(join('examples', name))))
-}
-
 function failure(line) {
-  console.log(line)
-  return { passed: 0, failed: [line], skipped: [] }
+  return { ...emptyTally(), failed: [line] }
 }
 
-async function run(title, program, args) {
+/** What it prints is ours, or collected in `out`. */
+async function run(out, title, program, args, env = process.env) {
   return await new Promise((resolve) => {
-    const child = spawn(program, args, { stdio: 'inherit' })
+    const output = out === undefined ? 'inherit' : 'pipe'
+    const child = spawn(program, args, { stdio: ['inherit', output, output], env })
+    if (out?.givesWay && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL)
+    for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece) => out.pieces.push(piece))
     child.once('error', (error) => resolve(failure(`${title}: ${error.message}`)))
-    child.once('exit', (code, signal) => {
-      if (code === 0) resolve({ passed: 1, failed: [], skipped: [] })
+    child.once('close', (code, signal) => {
+      if (code === 0) resolve({ ...emptyTally(), passed: 1 })
       else resolve(failure(`${title} ended with ${signal ?? `exit code ${code}`}`))
     })
   })

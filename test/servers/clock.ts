@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { installPackages } from './apt.ts'
+import { oneAtATime } from './one-at-a-time.ts'
 import { Missing, type Program } from './programs.ts'
 import { weAreRoot } from './user.ts'
 
@@ -29,7 +30,9 @@ export class ServerClock implements Disposable {
     try {
       // A machine that is thrown away is given a compiler.
       const fetched =
-        weAreRoot && process.env.CI ? () => installPackages(['gcc', 'libc6-dev']).then(compile) : undefined
+        weAreRoot && process.env.CI
+          ? () => oneAtATime(() => installPackages(['gcc', 'libc6-dev'])).then(compile)
+          : undefined
       await compile().catch((error: unknown) => fetched?.() ?? Promise.reject(error as Error))
     } catch (error) {
       rmSync(folder, { recursive: true })

@@ -4,7 +4,7 @@
  * Each way is tried and its program run once (`--version`), so that a broken installation, or a cache that no longer
  * fits the machine after an upgrade, leads to the next way and not to a baffling test failure. When every way fails,
  * the answer is `Missing`, with the reasons and the command that helps; `suite.ts` turns that into a counted skip, or,
- * under CI, into a failure.
+ * under CI, into a failure. Only one process of this machine fetches or installs at a time.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync } from 'node:fs'
@@ -12,6 +12,7 @@ import { chmod, mkdtemp, rename, rm } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { promisify } from 'node:util'
 import { fetchPackages, installPackages, libraryFolders } from './apt.ts'
+import { oneAtATime } from './one-at-a-time.ts'
 import { cacheFolder, serverUser, weAreRoot } from './user.ts'
 
 const run = promisify(execFile)
@@ -50,15 +51,23 @@ export class Missing {
 
 const PLACES = ['/usr/local/bin', '/usr/bin', '/usr/sbin', '/usr/local/sbin', '/opt/homebrew/bin']
 
+type Way = readonly [name: string, () => Promise<Program | undefined>]
+
 export async function findProgram(recipe: Recipe): Promise<Program | Missing> {
-  const ways: [string, () => Promise<Program | undefined>][] = [
+  const here: readonly Way[] = [
     ['installed', () => installed(recipe)],
     ['cache', () => cached(recipe)],
-    ['fetch', () => fetched(recipe)],
   ]
+  const elsewhere: Way[] = [['fetch', () => fetched(recipe)]]
   // Changing the system is for machines that are thrown away.
   if (weAreRoot && process.env.CI)
-    ways.push(['apt-get install', () => installPackages(recipe.packages).then(() => installed(recipe))])
+    elsewhere.push(['apt-get install', () => installPackages(recipe.packages).then(() => installed(recipe))])
+  const found = await firstWay(recipe, here)
+  // While this process waited for its turn, another one may have fetched it.
+  return found instanceof Missing ? await oneAtATime(() => firstWay(recipe, [...here, ...elsewhere])) : found
+}
+
+async function firstWay(recipe: Recipe, ways: readonly Way[]): Promise<Program | Missing> {
   const reasons: string[] = []
   for (const [way, tryIt] of ways) {
     try {
@@ -82,9 +91,8 @@ async function cached(recipe: Recipe): Promise<Program | undefined> {
 }
 
 /**
- * Fetch into a folder of our own and move it to its place when complete, so that two test processes that fetch at once
- * do not meet: the first one wins, and the other takes what is there. An unusable cache, if we get here in spite of
- * one, is replaced.
+ * Fetch into a folder of our own and move it to its place when complete: another process that looks meanwhile finds
+ * all of it or nothing. An unusable cache, if we get here in spite of one, is replaced.
  */
 async function fetched(recipe: Recipe): Promise<Program | undefined> {
   const target = join(cacheFolder(), recipe.name)

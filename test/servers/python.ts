@@ -8,6 +8,7 @@ import { mkdtemp, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { fetchPackages } from './apt.ts'
+import { oneAtATime } from './one-at-a-time.ts'
 import { Missing } from './programs.ts'
 import { cacheFolder } from './user.ts'
 
@@ -23,7 +24,7 @@ export class Python {
     const reasons: string[] = []
     for (const path of ways) {
       try {
-        if (path !== undefined && !existsSync(cached)) await fetch(cached)
+        if (path !== undefined && !existsSync(cached)) await oneAtATime(() => fetch(cached))
         const python = new Python(path)
         await python.run('from redis.lock import Lock')
         return python
@@ -52,8 +53,9 @@ export class Python {
   }
 }
 
-/** Into a folder of its own first, so that two test processes that fetch at once do not meet. */
+/** Into a folder of its own first: another process that looks meanwhile finds all of it or nothing. */
 async function fetch(target: string): Promise<void> {
+  if (existsSync(target)) return
   const work = await mkdtemp(`${target}-`)
   try {
     await fetchPackages([PACKAGE], join(work, 'root'), join(work, 'apt'))

@@ -1,0 +1,58 @@
+/**
+ * What scripts/tally.mjs has written about runs of vitest, added up: the tally of a run, and what has to be tried again.
+ */
+
+export function emptyTally() {
+  return { passed: 0, failed: [], skipped: [], unsteady: [] }
+}
+
+/** A tally of the files of a report. */
+export function addUp({ files, errors }) {
+  const tally = emptyTally()
+  for (const { file, errors: outside, tests } of files) {
+    for (const error of outside) tally.failed.push(`${file}: ${error}`)
+    for (const test of tests) count(tally, `${file}: ${test.name}`, test)
+  }
+  for (const error of errors) tally.failed.push(`unhandled: ${error}`)
+  return tally
+}
+
+function count(tally, title, { state, note, wrong, before }) {
+  if (state === 'passed') tally.passed += 1
+  else if (state === 'skipped') tally.skipped.push(`${title}: ${note ?? 'no reason given'}`)
+  else tally.failed.push([title, ...wrong].join('\n    '))
+  if (before !== undefined && state === 'passed') tally.unsteady.push([title, ...before].join('\n    '))
+}
+
+/** The files in which something failed, and the pattern of names of what failed there, if it was only tests. */
+export function failures({ files }) {
+  return files.filter(isBad).map(({ project, file, errors, tests }) => ({
+    project,
+    file,
+    names: errors.length > 0 ? undefined : tests.filter(hasFailed).map(({ name }) => name),
+  }))
+}
+
+function isBad({ errors, tests }) {
+  return errors.length > 0 || tests.some(hasFailed)
+}
+
+function hasFailed({ state }) {
+  return state !== 'passed' && state !== 'skipped'
+}
+
+/**
+ * The file as it is after what failed in it was tried again alone. Only what had failed is taken from the second run:
+ * vitest reports what was left out there as skipped.
+ */
+export function afterSecondTry(first, second) {
+  if (first.errors.length > 0) {
+    const before = first.errors
+    return { ...second, tests: second.tests.map((test) => ({ ...test, before })) }
+  }
+  const failedAgain = [...second.errors]
+  const tests = first.tests.map((test, index) =>
+    hasFailed(test) ? { ...(second.tests[index] ?? test), before: test.wrong } : test,
+  )
+  return { ...first, errors: failedAgain, tests }
+}
