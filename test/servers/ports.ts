@@ -36,26 +36,20 @@ export async function freePort(beside = 0): Promise<number> {
 function claim(port: number): boolean {
   mkdirSync(folder, { recursive: true })
   const ours = `${port}.${process.pid}`
-  const claims = (): readonly string[] => readdirSync(folder).filter((name) => name.startsWith(`${port}.`))
   if (claims().includes(ours)) return false
   writeFileSync(join(folder, ours), '')
-  const others = claims().filter((name) => name !== ours)
-  const taken = others.filter((name) => isAlive(Number(name.slice(name.indexOf('.') + 1))))
-  for (const name of others) if (!taken.includes(name)) rmSync(join(folder, name), { force: true })
-  if (taken.length > 0) rmSync(join(folder, ours), { force: true })
-  return taken.length === 0
+  const taken = claims().some((name) => name.startsWith(`${port}.`) && name !== ours)
+  if (taken) rmSync(join(folder, ours))
+  return !taken
 }
 
-process.once('exit', () => {
-  for (const name of listed()) if (name.endsWith(`.${process.pid}`)) rmSync(join(folder, name), { force: true })
-})
-
-function listed(): readonly string[] {
-  try {
-    return readdirSync(folder)
-  } catch {
-    return []
-  }
+/** Those of processes that live. What dead ones left is removed. */
+function claims(): readonly string[] {
+  return readdirSync(folder).filter((name) => {
+    const lives = isAlive(Number(name.slice(name.indexOf('.') + 1)))
+    if (!lives) rmSync(join(folder, name), { force: true })
+    return lives
+  })
 }
 
 function isAlive(pid: number): boolean {
