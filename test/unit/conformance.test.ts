@@ -9,12 +9,13 @@ import { delegate } from '../../conformance/delegate.ts'
 import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import type { Defect } from './broken/defect.ts'
+import { expiryDefects } from './broken/expiries.ts'
 import { lineDefects } from './broken/lines.ts'
 import { lifeDefects } from './broken/lives.ts'
 import { strangers } from './broken/strangers.ts'
 import { wordDefects } from './broken/words.ts'
 
-const defects: readonly Defect[] = [...lineDefects, ...lifeDefects, ...wordDefects, strangers]
+const defects: readonly Defect[] = [...lineDefects, ...lifeDefects, ...expiryDefects, ...wordDefects, strangers]
 const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))
 const LAST = 'no rejection went unhandled, in any process, in all of this'
 
