@@ -47,10 +47,6 @@ export class MysqlDatabase implements SqlDatabase {
     return {
       engine: mysql({ client: pool }),
       query: () => pool.query('select 1'),
-      take: async () => {
-        const connection = await pool.getConnection()
-        return () => connection.release()
-      },
       end: () => pool.end(),
     }
   }

@@ -53,10 +53,6 @@ export class PostgresDatabase implements SqlDatabase {
     return {
       engine: postgres({ client: pool }),
       query: () => pool.query('SELECT 1'),
-      take: async () => {
-        const client = await pool.connect()
-        return () => client.release()
-      },
       end: () => pool.end(),
     }
   }

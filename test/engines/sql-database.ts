@@ -29,8 +29,6 @@ export interface SqlPool {
   readonly engine: Engine
   /** One statement of the user's own. */
   query(): Promise<unknown>
-  /** Take a connection out of the pool; what is answered gives it back. */
-  take(): Promise<() => void>
   end(): Promise<void>
 }
 
