@@ -176,9 +176,8 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'every waiter takes a connection, until the pool deadlocks; session locks go through a pooler',
     shownBy: [
       ['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it'],
-      ['test/engines/postgres.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
+      ['test/engines/sql-server.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
       ['test/engines/postgres.pooler.test.ts', 'a waiter looks often enough, though nobody can tell it anything'],
-      ['test/engines/mysql.server.test.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
       [
         'test/engines/mysql.server.test.ts',
         'a hundred who wait have one connection more between them, and are renewed together',

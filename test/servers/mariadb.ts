@@ -169,7 +169,8 @@ function shareOf({ root }: Program): string {
 
 /**
  * What the bootstrap and the server itself have to agree on. Small: tests start many. With half the memory, a server
- * reads pages from its disk for every transaction.
+ * reads pages from its disk for every transaction. When a server starts, it removes every temporary table that it finds
+ * in its folder for them, also those of another server: so each has a folder of its own.
  */
 function common(program: Program, folder: string): readonly string[] {
   const share = shareOf(program)
@@ -182,6 +183,7 @@ function common(program: Program, folder: string): readonly string[] {
   return [
     '--no-defaults',
     `--datadir=${join(folder, 'data')}`,
+    `--tmpdir=${folder}`,
     `--lc-messages-dir=${share}`,
     `--character-sets-dir=${share}/charsets`,
     ...small,
