@@ -59,7 +59,8 @@ export class NewsSubscription {
   }
 
   async #subscribe(): Promise<AsyncDisposable | undefined> {
-    return this.#engine.subscribe?.(this.#listener)
+    // A listener of its own for each attempt: the end of one that came late must not be taken for the end of the next.
+    return this.#engine.subscribe?.((news) => this.#listener(news))
   }
 
   #giveUpOn(attempt: Promise<AsyncDisposable | undefined>): void {
