@@ -18,7 +18,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
     lineBound: 10_000,
     batchLimit: climate.batchLimit,
     ...(climate.splitFrom === undefined ? {} : { splitFrom: climate.splitFrom }),
-    takesSignal: climate.signals,
+    takesSignal: climate.signals ? ['enter', 'renew'] : [],
     tokensSurvive: 'everything that is simulated',
     survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
   }

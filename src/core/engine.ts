@@ -149,11 +149,11 @@ export interface Traits {
    */
   readonly splitFrom?: number
   /**
-   * Whether `enter` and `renew` can do anything with an `AbortSignal`. With it, each of these calls is given a signal
-   * that aborts at the core's deadline, and the engine drops what it has not sent by then. Without it, they are given
-   * none: making a signal is the dearest part of a call that costs nothing else.
+   * Which verbs can do anything with an `AbortSignal`. These calls are given a signal that aborts at the core's
+   * deadline, and the engine drops what it has not sent by then. The others are given none: making a signal is the
+   * dearest part of a call that costs nothing else.
    */
-  readonly takesSignal: boolean
+  readonly takesSignal: readonly ('enter' | 'renew')[]
   /** In one sentence: what tokens survive, and what they assume. */
   readonly tokensSurvive: string
   /** In one sentence: which faults the engine survives with its promises intact. */
@@ -180,12 +180,12 @@ export interface Engine extends AsyncDisposable {
   /**
    * Enter lines; an enter of a live id renews it. Answers in the order of the claims. A rejected promise speaks for the
    * whole batch: `EngineError` with `outcome: 'not-applied'` only where nothing can have been applied; anything else
-   * counts as unknown. `signal` aborts at the core's deadline: drop what has not been sent. It is given only where
-   * `traits.takesSignal`.
+   * counts as unknown. `signal` aborts at the core's deadline: drop what has not been sent. It is given only to
+   * the verbs of `traits.takesSignal`.
    */
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]>
   /**
-   * TimerQueue, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone.
+   * Heartbeat, poll and discovery of a grant in one. Sets the expiry to now + `ttlMs`; never brings back what is gone.
    */
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]>
   /**

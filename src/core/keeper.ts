@@ -166,6 +166,7 @@ export class Keeper {
   #enterVerb(): Verb<Entry, Standing> {
     const { engine, callTimeoutMs } = this
     const { batchLimit, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
+    const enterTakesSignal = takesSignal.includes('enter')
     return {
       name: 'enter',
       engine: engine.name,
@@ -173,7 +174,7 @@ export class Keeper {
       splitFrom,
       call: (entries, signal) =>
         this.#subscription.stands ? engine.enter(entries, signal) : this.#subscribeAndEnter(entries, signal),
-      takesSignal: () => takesSignal || !this.#subscription.stands,
+      takesSignal: () => enterTakesSignal || !this.#subscription.stands,
       timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
       sending: (entry, sent) => this.#sending(entry, sent, 'enter'),
       answered: (entry, standing, sent, now) => this.#answered(entry, standing, sent, now, 'enter'),
@@ -184,6 +185,7 @@ export class Keeper {
   #renewVerb(): Verb<Entry, Standing> {
     const { engine, callTimeoutMs } = this
     const { batchLimit, takesSignal } = engine.traits
+    const renewTakesSignal = takesSignal.includes('renew')
     return {
       name: 'renew',
       engine: engine.name,
@@ -191,7 +193,7 @@ export class Keeper {
       // No caller waits for a renewal: one call disturbs the server less than two.
       splitFrom: Number.POSITIVE_INFINITY,
       call: (entries, signal) => this.#renew(entries, signal),
-      takesSignal: () => takesSignal,
+      takesSignal: () => renewTakesSignal,
       // A third of the ttl is gone when a renewal is sent. The time-out comes early enough for the shortest lease to
       // try once more.
       timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
@@ -203,7 +205,7 @@ export class Keeper {
 
   async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
     await this.#subscription.ready(signal)
-    return this.engine.enter(entries, this.engine.traits.takesSignal ? signal : undefined)
+    return this.engine.enter(entries, this.engine.traits.takesSignal.includes('enter') ? signal : undefined)
   }
 
   async #renew(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {

@@ -40,7 +40,7 @@ export const scriptedTraits: Traits = {
   lossBeforeNext: true,
   lineBound: 10_000,
   batchLimit: 100,
-  takesSignal: true,
+  takesSignal: ['enter', 'renew'],
   tokensSurvive: 'whatever the test says',
   survives: 'whatever the test says',
 }

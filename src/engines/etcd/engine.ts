@@ -31,7 +31,7 @@ const traits: Traits = {
   lineBound: LINE_BOUND,
   batchLimit: 384,
   splitFrom: 32,
-  takesSignal: true,
+  takesSignal: ['renew'],
   tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
   survives:
     'the death of any client, and of any minority of members; cut off from the majority, no lock is granted to any client',

@@ -17,7 +17,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 1_000,
-  takesSignal: false,
+  takesSignal: [],
   tokensSurvive: 'release, expiry and deletion; not the end of the process, which ends every holder too',
   survives: 'nothing outside its process',
 }

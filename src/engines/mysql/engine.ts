@@ -49,7 +49,7 @@ const traits: Traits = {
   lineBound: LINE_BOUND,
   batchLimit: 250,
   splitFrom: 32,
-  takesSignal: true,
+  takesSignal: ['enter', 'renew'],
   tokensSurvive:
     'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or ' +
     "dropped tables they go on from the server's clock, which must not be behind",

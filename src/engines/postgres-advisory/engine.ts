@@ -25,7 +25,7 @@ const traits: Traits = {
   lossBeforeNext: false,
   lineBound: 10_000,
   batchLimit: 500,
-  takesSignal: true,
+  takesSignal: ['enter', 'renew'],
   tokensSurvive:
     'everything but the loss of the database: they come from a sequence, which jumps ahead by a million after a ' +
     'crash or a fail-over that may have lost the last of them',

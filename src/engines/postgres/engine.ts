@@ -49,7 +49,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 500,
-  takesSignal: false,
+  takesSignal: [],
   tokensSurvive:
     'release, expiry, kill, crash and restart, whatever the clock does; after a fail-over, a restored backup or ' +
     "dropped tables they go on from the server's clock, which must not be behind",

@@ -30,7 +30,7 @@ const traits: Traits = {
   lineBound: LINE_BOUND,
   batchLimit: 500,
   splitFrom: 32,
-  takesSignal: false,
+  takesSignal: [],
   tokensSurvive:
     'release, expiry, deletion, FLUSHALL, restart and fail-over, as long as the clock of the server that goes on is not behind the last token',
   survives:

@@ -29,7 +29,7 @@ function traitsFor(timeoutMs: number): Traits {
     lossBeforeNext: true,
     lineBound: LINE_BOUND,
     batchLimit: 100,
-    takesSignal: false,
+    takesSignal: [],
     tokensSurvive:
       'release, expiry, and everything that clocks and the network do; restarts of servers that keep their counters (appendonly yes, appendfsync always), and of others as long as their clock is not behind the last token',
     survives:

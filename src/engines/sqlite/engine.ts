@@ -32,7 +32,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 1_000,
-  takesSignal: true,
+  takesSignal: ['enter', 'renew'],
   tokensSurvive:
     'release, expiry, kill and restart, whatever the clock does; after the loss of the file, or a power cut with durability normal, ' +
     'they go on from the wall clock, which must not have been set back meanwhile',
