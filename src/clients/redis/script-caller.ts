@@ -47,7 +47,8 @@ export class ScriptCaller {
 
   /**
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of
-   * the keys. Resolves with what `read` makes of the reply; where replicas have to confirm, when they have. A caller with little time says how long to wait for a connection. Rejects with an `EngineError`.
+   * the keys. Resolves with what `read` makes of the reply; where replicas have to confirm, when they have. A caller
+   * with little time says how long to wait for a connection. Rejects with an `EngineError`.
    */
   call<Answer>(
     script: Script,

@@ -22,7 +22,7 @@ export interface ServerQuestion {
   readonly thorough: boolean
 }
 
-/** Findings are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. */
+/** They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. */
 export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
   const servers = await question.wire.servers()
   const findings: Finding[] = []

@@ -2,7 +2,7 @@
  * What a URL says:
  *
  *     redis://user:password@host:6379/0            one server; rediss:// with TLS
- *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password are those of the servers
+ *     redis-sentinel://host1,host2,host3/mymaster  by name, from the sentinels; user and password of the servers
  *     redis-cluster://host1,host2,host3            a Cluster, from any of its members
  *
  * with options as a query: `prefix`; `replicas`, how many have to confirm; `tls=true`, where the scheme does not say

@@ -2,7 +2,8 @@
 -- the rule is that of src/guards/marks.ts.
 --
 -- KEYS   1: the marks, a hash of format, seen and written. 2 and on: the key of each command.
--- ARGV   1: read, write or reset. 2: the token. Then, for each command: how many words it has besides its key, and those, its name first.
+-- ARGV   1: read, write or reset. 2: the token. Then, for each command: how many words it has besides its key, and
+--        those words, its name first.
 -- Answer { 'ok', reply, ... }, { 'stale', the mark that is higher }, { 'newer' }; for reset { 'ok', 1 or 0 }.
 --
 -- Tokens are compared as text, because a number of Lua holds 53 bits: the longer one is the higher one.
