@@ -1,7 +1,7 @@
 /**
  * The way between one process and the server, and everything that can go wrong on it.
  *
- *     process ── request ──► server ── reply ──► process        each leg: delayed, lost, overtaken; a request also doubled or refused
+ *     process ── request ──► server ── reply ──► process   delayed, lost, overtaken; a request also doubled, refused
  *     process ◄────────────── news ── server                    delayed, lost, doubled; after an outage, a gap
  *
  * A call that vanishes is never answered, or answered by "connection lost": both mean that nobody knows. Only `refused`

@@ -1,6 +1,6 @@
 /**
- * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that nobody pays for the ones they
- * do not use.
+ * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that users do not pay for engines
+ * that they do not use.
  */
 import type { Engine } from './core/engine.ts'
 import { redactUrl } from './core/redact.ts'

@@ -195,9 +195,9 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
-   * Remove an entry of any process, named by its token. `expire` (the default) refuses its renewals: the holder learns of it
-   * and stops before the next one is let in. `now` lets the next one in at once, while the holder may still be working:
-   * only where it is known to be dead, or where guards check tokens.
+   * Remove an entry of any process, named by its token. `expire` (the default) refuses its renewals: the holder learns
+   * of it and stops before the next one is let in. `now` lets the next one in at once, while the holder may still be
+   * working: only where it is known to be dead, or where guards check tokens.
    */
   async evict(key: string, token: bigint, how: 'expire' | 'now' = 'expire'): Promise<boolean> {
     checkKey(key)

@@ -12,6 +12,11 @@ export interface Rule {
   readonly except?: RegExp
   /** What is wrong, one line each. */
   find(text: string, path: string): readonly string[]
+  /**
+   * Folders or files, as the beginnings of paths, where it does not hold yet. One that has become tidy fails the test,
+   * so that this list only shrinks.
+   */
+  readonly notYet?: readonly string[]
   /** A text that breaks it, and one that does not. */
   readonly bad: string
   readonly good: string
@@ -23,6 +28,15 @@ const ROOMS = /^(?:src|conformance|simulation|test)\/.*\.ts$/
 /** These speak of what they forbid. */
 const OURSELVES = /^test\/tidy(?:\.test)?\.ts$/
 const MOST_LINES = 340
+const MOST_COLUMNS = 120
+const MOST_COLUMNS_OF_PROSE = 100
+/** Written by scripts/lua.mjs and scripts/sql.mjs. */
+const GENERATED = /^src\/.*\/(?:scripts|sources)\.ts$/
+
+const LONG_LINES = ['src/cli/', 'src/clients/', 'src/engines/', 'src/guards/', 'test/']
+const LONG_PROSE = ['CHANGELOG.md', 'docs/engines/']
+const VAGUE = ['src/cli/', 'src/clients/', 'src/engines/', 'src/transactions/']
+const VAGUE_ACTORS = /\b(?:whoever|somebody|nobody|anybody|everybody)\b/i
 
 export const rules: readonly Rule[] = [
   {
@@ -45,6 +59,37 @@ export const rules: readonly Rule[] = [
     find: (text) => (/^(?:#!.*\n)?(?:\/\*\*|--)/.test(text) ? [] : ['no comment at the top']),
     bad: 'export const a = 1\n/** Too late. */',
     good: '#!/usr/bin/env node\n/** What this is for. */',
+  },
+  {
+    name: `a line of code or comment has at most ${MOST_COLUMNS} columns, but for what is one long string`,
+    files: /\.(?:ts|mjs|lua|sql)$/,
+    // The pattern in surface.ts cannot be wrapped.
+    except: /^src\/.*\/(?:scripts|sources)\.ts$|^test\/surface\.ts$/,
+    find: (text, path) => longLines(path.endsWith('.sql') ? text : withoutStrings(text), MOST_COLUMNS),
+    bad: `/** ${'long '.repeat(MOST_COLUMNS / 5)} */`,
+    good: `const a = '${'long '.repeat(MOST_COLUMNS / 5)}'`,
+    notYet: LONG_LINES,
+  },
+  {
+    name: `prose in Markdown has at most ${MOST_COLUMNS_OF_PROSE} columns`,
+    files: /\.md$/,
+    find: (text) => longLines(proseOf(text), MOST_COLUMNS_OF_PROSE),
+    bad: 'long '.repeat(MOST_COLUMNS_OF_PROSE / 5).concat('x'),
+    good: `| ${'a table '.repeat(20)} |\n\`\`\`\n${'code '.repeat(30)}\n\`\`\`\n[link]: https://example.org/${'a'.repeat(99)}`,
+    notYet: LONG_PROSE,
+  },
+  {
+    name: 'a comment names its actors: the holder, the waiter, this process, the server',
+    files: /^src\/.*\.(?:ts|lua|sql)$/,
+    except: GENERATED,
+    find: (text) =>
+      text.split('\n').flatMap((line, index) => {
+        const found = /^\s*(?:\*|\/\*|--)|\/\/|\s--\s/.test(line) && VAGUE_ACTORS.exec(line)
+        return found ? [`line ${index + 1}: ${found[0]}`] : []
+      }),
+    bad: '/** Whoever comes first holds. */',
+    good: "/** The first waiter holds. */\nsay('held by nobody')",
+    notYet: VAGUE,
   },
   pattern('no marks are left over', CODE, /\b(?:TODO|FIXME|XXX|HACK)\b/, '// TODO: later', '// to do it later'),
   pattern('no test runs alone', CODE, /\.only\(/, "test.only('x', f)", "test('x', f)"),
@@ -132,10 +177,31 @@ function pattern(
   return { name, files, find, bad, good }
 }
 
+function longLines(text: string, most: number): readonly string[] {
+  return text.split('\n').flatMap((line, index) => {
+    const columns = [...line].length
+    return columns > most ? [`line ${index + 1}: ${columns} columns`] : []
+  })
+}
+
+/** Without code, tables and lines that are one link: these cannot be wrapped. */
+function proseOf(markdown: string): string {
+  return markdown
+    .replaceAll(/^ *```.*?^ *```/gms, (block) => block.replaceAll(/[^\n]/g, ''))
+    .replaceAll(/^(?:\s*\||\s*\(?!?\[[^\]]*\](?::|\()|\s*<).*$/gm, '')
+}
+
+/** Strings become empty, lines and comments stay where they are. */
+function withoutStrings(text: string): string {
+  return text.replaceAll(TOKEN, (found) => (/^['"`]/.test(found) ? found.replaceAll(/[^\n]/g, '') : found))
+}
+
+/** A string, or a comment. */
+const TOKEN = /'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|\/\*.*?\*\/|\/\/[^\n]*/gs
+
 /** Comments become blank, lines stay where they are. Strings are kept apart, since they may look like comments. */
 export function withoutComments(text: string): string {
-  const token = /'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|\/\*.*?\*\/|\/\/[^\n]*/gs
-  return text.replaceAll(token, (found) => (found.startsWith('/') ? found.replaceAll(/[^\n]/g, ' ') : found))
+  return text.replaceAll(TOKEN, (found) => (found.startsWith('/') ? found.replaceAll(/[^\n]/g, ' ') : found))
 }
 
 function deadLinks(text: string, path: string): readonly string[] {
@@ -178,4 +244,16 @@ export function isFor(rule: Rule, path: string): boolean {
   return (
     rule.files.test(path) && rule.except?.test(path) !== true && !OURSELVES.test(path) && path !== 'package-lock.json'
   )
+}
+
+/**
+ * Names of classes and exported interfaces in `src/` that occur more than once, and are still to be told apart. One that
+ * has become unique fails the test.
+ */
+export const SHARED_NAMES: readonly string[] = ['Entry']
+
+/** The names of classes and exported interfaces of a text. */
+export function declaredNames(text: string): readonly string[] {
+  const declared = /^(?:export )?(?:abstract )?class (\w+)|^export interface (\w+)/gm
+  return [...text.matchAll(declared)].map(([, ofClass, ofInterface]) => ofClass ?? ofInterface ?? '')
 }

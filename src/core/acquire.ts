@@ -35,7 +35,7 @@ export const ENDLESS: Patience = { waitMs: Number.POSITIVE_INFINITY }
 /** How long a time-out may take to learn who held the lock; it is only for the message. */
 const NAMING_MS = 250
 
-/** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. `granted` hears of the lease before anybody else. */
+/** Wait until it is held. Undefined: `waitMs` is 0 and it is busy. `granted` hears of the lease first. */
 export async function acquireLease(
   keeper: Keeper,
   ask: Ask,

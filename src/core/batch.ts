@@ -5,7 +5,7 @@
  * answered. An idle batch sends at once, so a single caller pays one round trip and no delay.
  *
  * Every call has a deadline of ours, whatever the client's own time-outs do: a frozen server, a hung driver and a lost
- * reply all look the same, and all mean that nobody knows whether the call was applied. An answer that comes after the
+ * reply all look the same, and all mean that the call may or may not have been applied. An answer that comes after the
  * deadline is still delivered: it is true, only late.
  *
  * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it,
@@ -146,8 +146,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
-    // Whoever asks for a key of this call goes along, if it is cut short: behind it, they would have to wait for its
-    // answer.
+    // If this call is cut short, other items of its keys go along: behind it, they would have to wait for its answer.
     const keys = share < Math.min(this.#queue.length, batchLimit) ? new Set<string>() : undefined
     for (const item of this.#queue) {
       const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)

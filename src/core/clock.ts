@@ -4,7 +4,7 @@
  * Leases are counted in monotonic time, which no administrator and no NTP step can move. But the monotonic clock of
  * Linux and macOS stops while a laptop or a virtual machine sleeps, and the server's clock does not: a lease could be
  * over without our noticing. So, when wall time and monotonic time have come apart, the boot clock (which counts sleep,
- * and which nobody can set) is asked, and the larger of the two counts.
+ * and which cannot be set) is asked, and the larger of the two counts.
  */
 import { randomFillSync } from 'node:crypto'
 import { uptime } from 'node:os'
@@ -25,7 +25,7 @@ export interface Clock {
   /** Call `fire` once, `delayMs` from now or a little later. Never keeps the process alive. */
   timer(delayMs: number, fire: () => void): Timer
   /**
-   * Keep the process alive until cancelled: somebody awaits a lock or a call. (Our timers do not, and an engine's
+   * Keep the process alive until cancelled: a caller awaits a lock or a call. (Our timers do not, and an engine's
    * sockets may not either: without this, a script that only waits for a lock would end, silently, before it gets it.)
    */
   stayAlive(): Timer
@@ -43,7 +43,7 @@ export interface Chance {
 export interface Sources {
   /** Milliseconds; stops in sleep; never steps. */
   monotonicMs(): number
-  /** Milliseconds; counts sleep; can be set to anything by anybody. */
+  /** Milliseconds; counts sleep; any program with the right can set it. */
   wallMs(): number
   /** Milliseconds since boot; counts sleep; never steps; coarse (10 ms) and slow to read. */
   bootMs(): number
@@ -82,7 +82,7 @@ export function sleepless(sources: Sources): { now(): number; asleepMs(): number
 /** The longest delay a Node timer takes; a longer one would fire at once. */
 const LONGEST_DELAY_MS = 2 ** 31 - 1
 
-/** One handle for the whole process, referenced while anybody wants to stay alive. */
+/** One handle for the whole process, referenced while any `stayAlive` is open. */
 let anchor: NodeJS.Timeout | undefined
 let anchored = 0
 

@@ -10,6 +10,9 @@
  * Read `engines/memory/` next: it is the reference.
  */
 import type { EngineError, LineFullError } from './errors.ts'
+import type { Line, LineSummary } from './line-view.ts'
+
+export type { Line, LineEntry, LineSummary } from './line-view.ts'
 
 /**
  * The limit of a reader: so large that it never binds. Also the largest limit an engine has to store (a signed 32-bit
@@ -69,7 +72,7 @@ export type Standing =
   | { readonly state: 'failed'; readonly error: EngineError | LineFullError }
 
 /**
- * Why an entry is gone. `expired`: it was not renewed in time. `evicted`: somebody removed it on purpose; a waiter does
+ * Why an entry is gone. `expired`: it was not renewed in time. `evicted`: a person removed it on purpose; a waiter does
  * not come back. `unknown`: the engine has no memory of it; the core treats it as expired.
  */
 export type GoneReason = 'expired' | 'evicted' | 'unknown'
@@ -81,49 +84,18 @@ export type GoneReason = 'expired' | 'evicted' | 'unknown'
  */
 export type News = { readonly key: string; readonly id: string; readonly standing?: Standing } | { readonly gap: true }
 
-/** One entry, for people to look at. */
-export interface LineEntry {
-  readonly id: string
-  readonly holder: string
-  readonly state: 'held' | 'waiting'
-  /** The fencing token; null where the engine has none, or mints it later than the entry. */
-  readonly token: bigint | null
-  readonly weight: number
-  readonly limit: number
-  readonly ttlMs: number
-  /** Time until it expires unless renewed. */
-  readonly remainingMs: number
-  /** Time since it entered the line; null where the engine does not store it. */
-  readonly ageMs: number | null
-  /** Time since it began to hold; null for waiters, and where the engine does not store it. */
-  readonly heldMs: number | null
-}
-
-/** A line as it stands: held entries first, then the waiting ones, in order. Empty when nobody is in it. */
-export interface Line {
-  readonly key: string
-  readonly entries: readonly LineEntry[]
-}
-
-/** A line in a listing. */
-export interface LineSummary {
-  readonly key: string
-  readonly held: number
-  readonly waiting: number
-}
-
 /** What an engine can and cannot promise. Every member says what follows from it for a user. */
 export interface Traits {
   /**
-   * `fifo`: first come, first served, across processes. `none`: whoever is lucky; a waiter can starve under heavy
+   * `fifo`: first come, first served, across processes. `none`: by luck; a waiter can starve under heavy
    * contention.
    */
   readonly order: 'fifo' | 'none'
   /** Whether grants carry a token. Without one a guard cannot refuse a stale holder, and `lease.token` is null. */
   readonly fencing: boolean
   /**
-   * Which limits are served. `full`: all. `read-write`: 1 and unlimited, so there are read locks and no semaphores above
-   * 1. `none`: only 1, so there are neither. What is not served is refused when the lock is created.
+   * Which limits are served. `full`: all. `read-write`: 1 and unlimited, so there are read locks, and no semaphores
+   * above 1. `none`: only 1, so there are neither. What is not served is refused when the lock is created.
    */
   readonly sharing: 'full' | 'read-write' | 'none'
   /**
@@ -194,14 +166,14 @@ export interface Engine extends AsyncDisposable {
    */
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
   /**
-   * Remove somebody else's entry, named by its token; false if no such entry is there. `expire`: refuse the renewals of
-   * a holder, so that it learns of its end before the next one is let in. `now`: free the line at once, though the
+   * Remove an entry of any client, named by its token; false if no such entry is there. `expire`: refuse the renewals
+   * of a holder, so that it learns of its end before the next one is let in. `now`: free the line at once, though the
    * holder may still be working. A waiter goes at once either way. Until it would have expired, its owner is answered
    * `gone`, `evicted`.
    */
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
   inspect(key: string): Promise<Line>
-  /** Lines with somebody in them whose key starts with `prefix`, bytewise. In no promised order. */
+  /** Lines that have entries, whose key starts with `prefix`, bytewise. In no promised order. */
   list(prefix: string): AsyncIterable<LineSummary>
   /**
    * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be

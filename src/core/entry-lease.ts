@@ -99,7 +99,7 @@ export class EntryLease implements InnerLease {
 
   #lost(why: LossReason): void {
     this.#lossError = new LeaseLostError(this.key, this.token, why)
-    // Whoever listens is not inside the work of whoever noticed.
+    // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
   }
 }

@@ -93,7 +93,7 @@ export class Entry implements Claim, Scheduled {
   lastError: EngineError | undefined
   /** The last time anything was sent for it, answered or not. */
   lastSentAt: number = Number.NEGATIVE_INFINITY
-  /** Until when an enter whose outcome nobody knows may still arrive. */
+  /** Until when an enter of unknown outcome may still arrive. */
   doubtfulUntil: number = Number.NEGATIVE_INFINITY
   /** Since which sequence we know that it is held. */
   heldSince: number = Number.POSITIVE_INFINITY
@@ -113,10 +113,13 @@ export class Entry implements Claim, Scheduled {
 
   /** When its hold became known. */
   grantedAt = 0
-  /** It keeps the process alive while it stands in line: somebody awaits it. */
+  /** It keeps the process alive while it stands in line: a caller awaits it. */
   awaited = false
 
-  /** It is to stand in the line without us until then: nobody takes it out before. Infinity: nobody knows yet. */
+  /**
+   * It is to stand in the line without this process until then, and the sweeper does not take it out before. Infinity:
+   * the time is not known yet.
+   */
   outlivesUntil: number = Number.NEGATIVE_INFINITY
   /** The answer to its leave, once it was asked to. */
   left: Promise<boolean> | undefined
@@ -171,7 +174,7 @@ export class Entry implements Claim, Scheduled {
     this.#onAnswered?.()
   }
 
-  /** The enter sent at `sent` was answered or has failed. True: somebody waited for that, to leave. */
+  /** The enter sent at `sent` was answered or has failed. True: a leave waited for that. */
   endEntering(sent: Sent): boolean {
     if (sent.sequence !== this.entering) return false
     this.entering = 0
@@ -293,7 +296,7 @@ export class Entry implements Claim, Scheduled {
     return this.#confirmedAt + (this.#validMs * 2) / 3
   }
 
-  /** An outage shorter than the ttl is our business. A longer one is the caller's: then whoever waits is told. */
+  /** An outage shorter than the ttl is our business. A longer one is the caller's: its wait is refused then. */
   get unreachableAt(): number {
     return this.failingSince === undefined ? Number.POSITIVE_INFINITY : this.failingSince + this.ttlMs
   }

@@ -6,7 +6,7 @@
  * prototype.
  */
 import { formatDuration } from './duration.ts'
-import type { LineEntry } from './engine.ts'
+import type { LineEntry } from './line-view.ts'
 
 export type ErrorCode =
   | 'ACQUIRE_TIMEOUT'
@@ -64,7 +64,7 @@ export class AcquireTimeoutError extends HoldfastError {
 
 /**
  * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it
- * expire. `evicted`: somebody removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking
+ * expire. `evicted`: a person removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking
  * whether it is held.
  */
 export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed' | 'released'
@@ -112,7 +112,7 @@ export class StaleTokenError extends HoldfastError {
   }
 }
 
-/** Whether a failed call changed anything: surely not, or nobody can tell. */
+/** Whether a failed call changed anything: surely not, or that is unknown. */
 export type CallOutcome = 'not-applied' | 'unknown'
 
 /** The engine, or the way to it, failed. `cause` has what the client said. */
@@ -181,7 +181,7 @@ export class UnsupportedError extends HoldfastError {
 }
 
 /**
- * An optimistic change, or a fenced statement, was given up: somebody else wrote first, as often as was tried. Nothing
+ * An optimistic change, or a fenced statement, was given up: another writer came first, as often as was tried. Nothing
  * of it was written.
  */
 export class ConflictError extends HoldfastError {

@@ -1,4 +1,4 @@
-/** Keeping the process alive while somebody awaits something of ours: one anchor, however many they are. */
+/** Keeping the process alive while callers await something of ours: one anchor, however many callers there are. */
 import type { Clock, Timer } from './clock.ts'
 
 export class KeepAlive {
@@ -10,7 +10,7 @@ export class KeepAlive {
     this.#clock = clock
   }
 
-  /** Once for each who waits; `end` as often. */
+  /** Once for each caller that waits; `end` as often. */
   begin(): void {
     if (this.#wanted === 0) this.#anchor = this.#clock.stayAlive()
     this.#wanted += 1

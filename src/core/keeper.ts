@@ -111,7 +111,7 @@ export class Keeper {
     if (this.#closing !== undefined) return false
     const agreed = await fallbackAfter(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
     entry.outlivesUntil = this.clock.now() + afterMs + marginMs(entry.ttlMs)
-    // An enter of unknown outcome may still arrive and begin another stay, which nobody wants.
+    // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
     if (entry.isDoubtful) this.#sweepLate(entry)
     return agreed
   }
@@ -127,7 +127,7 @@ export class Keeper {
     return standing?.state === 'held' && standing.token === token
   }
 
-  /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs, so whoever asks does. */
+  /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs: a look does. */
   check(entry: Entry, now: number = this.clock.now()): boolean {
     if (entry.phase === 'held' && now >= entry.deadline) this.#lose(entry, 'deadline')
     return entry.phase === 'held'
@@ -324,8 +324,7 @@ export class Keeper {
     entry.askAgain = false
     entry.lastError = error
     const now = this.clock.now()
-    // From the send; but after a stall of our own, in which nothing was tried, nobody knows yet whether there is an
-    // outage.
+    // From the send. But after a stall of this process, in which nothing was tried, there may be no outage at all.
     entry.failingSince ??= Math.max(sent.at, now - entry.ttlMs / 2)
     if (entry.phase !== 'held') this.#awaited(entry, true)
     if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)

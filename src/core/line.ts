@@ -1,16 +1,16 @@
 /**
  * The line: the one rule behind every primitive. Pure: no clock, no engine, no I/O.
  *
- * > Walk from the front. An entry **holds** while the sum of weights up to and including it is no more than the smallest limit
- * > up to and including it. Everyone behind waits.
+ * > Walk from the front. An entry **holds** while the sum of weights up to and including it is no more than the
+ * > smallest limit up to and including it. The entries behind wait.
  *
  *     mutex, write lock   weight 1        limit 1
  *     semaphore of n      weight 1..n     limit n
  *     read lock           weight 1        limit UNLIMITED
  *
- * What follows, and what the property tests check: those who hold are always a prefix of the line; whoever holds goes
- * on holding when others leave; nobody overtakes, so readers cannot starve a writer; two callers who disagree on a
- * limit get the stricter one.
+ * What follows, and what the property tests check: the holders are always a prefix of the line; a holder goes on
+ * holding when others leave; no entry overtakes another, so readers cannot starve a writer; two callers who disagree on
+ * a * limit get the stricter one.
  */
 
 /** What the rule needs to know of an entry. */

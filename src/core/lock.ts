@@ -88,7 +88,7 @@ export class LineLock implements Lock<LineOptions> {
     try {
       const waitMs = patienceMs(options)
       const asked = this.#acquire(options, waitMs)
-      // Whoever waits at all gets a lease, or an error. Nested, the wait can run out as well.
+      // A caller that waits at all gets a lease, or an error. Nested, the wait can run out as well.
       return waitMs > 0 && options.within === undefined
         ? (asked as Promise<InnerLease>)
         : this.#orTimeout(asked, waitMs)

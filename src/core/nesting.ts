@@ -25,7 +25,7 @@ export interface Frame {
 }
 
 /**
- * What is held around whoever asks. Exported for the simulator, which ends it where nothing nests: until Node 24, every
+ * What is held around the caller. Exported for the simulator, which ends it where nothing nests: until Node 24, every
  * promise pays for it from its first use on.
  */
 export const context: AsyncLocalStorage<Frame | undefined> = new AsyncLocalStorage()
@@ -94,7 +94,7 @@ export class NestedLease implements InnerLease {
     refuseWidening(outer, asked)
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {
-      // Whoever waits for a turn is told when there is nothing left to take turns in.
+      // A caller that waits for its turn is told when the outer lease ends.
       const ending = signal === undefined ? outer.signal : AbortSignal.any([outer.signal, signal])
       if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
     }

@@ -4,7 +4,7 @@
  *
  * It draws an edge from every key held in the present async context to the key asked for. A circle of edges is an order
  * that can deadlock, whether or not it happened this time. `all` takes its locks in one global order, and draws its
- * edges in that order: two `all`s are never reported, but an `all` and somebody who takes the same locks by hand the
+ * edges in that order: two `all`s are never reported, but an `all` and code that takes the same locks by hand the
  * other way round are. The graph keeps every key ever asked for.
  *
  * A bare `acquire` marks the async context of its caller for as long as the lease is held; `using` marks only its own
@@ -37,7 +37,7 @@ export class OrderChecker {
   }
 
   /**
-   * Somebody asks for `key`. Call it synchronously from the public method: it marks the caller's async context. Returns
+   * A caller asks for `key`. Call it synchronously from the public method: it marks the caller's async context. Returns
    * what to call with the lease.
    */
   asking(key: string): (lease: Lease) => void {
@@ -51,7 +51,7 @@ export class OrderChecker {
     }
   }
 
-  /** Run `using` so that what it takes is not taken for held by whoever started it. */
+  /** Run `using` so that what it takes is not taken for held by its caller. */
   apart<Result>(run: () => Result): Result {
     return this.#context.run(this.#context.getStore() ?? [], run)
   }
@@ -90,7 +90,8 @@ export class OrderChecker {
     this.#reported.add(pair)
     const other = this.#edges.get(back[0] as string)?.get(back[1] as string) ?? ''
     const message =
-      `lock order: '${first}' then '${second}' here, but ${back.map((key) => `'${key}'`).join(' then ')} elsewhere; these can deadlock. ` +
+      `lock order: '${first}' then '${second}' here, but ${back.map((key) => `'${key}'`).join(' then ')} elsewhere; ` +
+      'these can deadlock. ' +
       `Take them in one order, or with locks.all([...]).\n  here:\n${stack}\n  elsewhere:\n${other}`
     this.#report({ first, second, message })
   }

@@ -6,7 +6,7 @@
 const SECRET_NAME = /pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential/i
 /** In the query of a URL, `key` and `url` are secrets as well: client keys, and the URL of another server. */
 const SECRET_PARAMETER = new RegExp(`${SECRET_NAME.source}|key|url`, 'i')
-/** Nobody calls a variable or an option by more characters than this. */
+/** No variable or option has a name of more characters than this. */
 const LONGEST_NAME = 100
 
 /** The URL without its secrets, for messages, logs and JSON. */

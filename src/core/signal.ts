@@ -2,8 +2,8 @@
  * An AbortSignal that tells the truth after a stall.
  *
  * A timer cannot fire while synchronous code runs. After a long computation, or a SIGSTOP, a signal that only a timer
- * aborts still says "not aborted", and the work goes on with a lease that is over. So whoever looks at this signal
- * makes it look at the clock first. The look itself aborts, which also reaches `AbortSignal.any` and every listener; an
+ * aborts still says "not aborted", and the work goes on with a lease that is over. So a look at this signal makes
+ * it look at the clock first. The look itself aborts, which also reaches `AbortSignal.any` and every listener; an
  * overridden getter alone would reach neither.
  */
 const prototype = AbortSignal.prototype

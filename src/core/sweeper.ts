@@ -3,7 +3,7 @@
  *
  * A leave that fails is repeated until the entry has surely expired by itself. And an enter that was never answered may
  * still be on its way: after giving up on one, the leave is repeated every beat until a ttl after the last attempt,
- * whatever it answers, so that a late arrival does not stand in line for work that nobody waits for.
+ * whatever it answers, so that a late arrival does not stand in line for work that was given up.
  */
 
 import { Batch, type Verb } from './batch.ts'
@@ -87,8 +87,8 @@ export class Sweeper {
 
   /**
    * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it
-   * was there. False once the first attempt has failed; the others go on behind. Never rejects: nobody could do more
-   * about it than this does. What is to outlive us is left alone until then.
+   * was there. False once the first attempt has failed; the others go on behind. Never rejects: a caller could do no
+   * more about it than this does. What is to outlive us is left alone until then.
    */
   leave(entry: Entry, held: boolean): Promise<boolean> {
     if (this.#stopped) return Promise.resolve(false)

@@ -1,8 +1,8 @@
 /**
  * Looking at a line again whenever it may have changed: what `locks.watch` and `election.observe` are made of.
  *
- * The hint of an engine that can watch wakes it at once. A hint can be lost, and some engines send none: looking now and
- * then is the promise.
+ * The hint of an engine that can watch wakes it at once. A hint can be lost, and some engines send none: looking now
+ * and then is the promise.
  */
 import type { Clock } from './clock.ts'
 import type { Line } from './engine.ts'

@@ -1,0 +1,32 @@
+/** A line, for people to look at: what `inspect` and `list` answer. */
+
+/** One entry, for people to look at. */
+export interface LineEntry {
+  readonly id: string
+  readonly holder: string
+  readonly state: 'held' | 'waiting'
+  /** The fencing token; null where the engine has none, or mints it later than the entry. */
+  readonly token: bigint | null
+  readonly weight: number
+  readonly limit: number
+  readonly ttlMs: number
+  /** Time until it expires unless renewed. */
+  readonly remainingMs: number
+  /** Time since it entered the line; null where the engine does not store it. */
+  readonly ageMs: number | null
+  /** Time since it began to hold; null for waiters, and where the engine does not store it. */
+  readonly heldMs: number | null
+}
+
+/** A line as it stands: held entries first, then the waiting ones, in order. Without entries, it is free. */
+export interface Line {
+  readonly key: string
+  readonly entries: readonly LineEntry[]
+}
+
+/** A line in a listing. */
+export interface LineSummary {
+  readonly key: string
+  readonly held: number
+  readonly waiting: number
+}
