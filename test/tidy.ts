@@ -35,7 +35,7 @@ const GENERATED = /^src\/.*\/(?:scripts|sources)\.ts$/
 
 const LONG_LINES = ['src/cli/', 'src/clients/', 'src/engines/', 'src/guards/', 'test/']
 const LONG_PROSE = ['CHANGELOG.md', 'docs/engines/']
-const VAGUE = ['src/cli/', 'src/clients/', 'src/engines/', 'src/transactions/']
+const VAGUE = ['src/clients/', 'src/engines/', 'src/transactions/']
 const VAGUE_ACTORS = /\b(?:whoever|somebody|nobody|anybody|everybody)\b/i
 
 export const rules: readonly Rule[] = [
