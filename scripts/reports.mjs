@@ -1,5 +1,5 @@
 /**
- * What scripts/tally.mjs has written about runs of vitest, added up: the tally of a run, and what has to be tried again.
+ * What scripts/tally.mjs has written about runs of vitest, added up: the tally of a run, and what to try again.
  */
 
 export function emptyTally() {

@@ -55,7 +55,6 @@ export const KNOWN_CYCLES: readonly string[] = [
   'cli/commands.ts -> cli/commands/completion.ts',
   'clients/redis/ioredis-listen.ts -> clients/redis/ioredis.ts',
   'clients/redis/node-redis-listen.ts -> clients/redis/node-redis.ts',
-  'engines/redlock/debts.ts -> engines/redlock/outbox.ts',
 ]
 
 export interface Import {
