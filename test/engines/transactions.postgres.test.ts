@@ -31,6 +31,9 @@ await describeServer('locks inside of a transaction of PostgreSQL', findPostgres
     database = await server.database()
     ;[rival, looker] = [await server.connect(database), await server.connect(database)]
     pool = new pg.Pool({ connectionString: database, max: 4 })
+    // Connections that are being closed may still be told that their database is dropped.
+    pool.on('error', () => undefined)
+    pool.on('connect', (client) => client.on('error', () => undefined))
     sql = postgres(database, { max: 2, onnotice: () => undefined })
     await rival.query(`CREATE SCHEMA "odd ""shop"; CREATE TABLE "odd ""shop"."Tickets.v1" (id int PRIMARY KEY, "left" int NOT NULL);
       CREATE TABLE tickets (id int PRIMARY KEY, "left" int NOT NULL, version bigint NOT NULL DEFAULT 1, note text)`)
