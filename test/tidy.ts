@@ -177,7 +177,7 @@ function pattern(
 
 function longLines(text: string, most: number): readonly string[] {
   return text.split('\n').flatMap((line, index) => {
-    const columns = [...line].length
+    const columns = Array.from(line).length
     return columns > most ? [`line ${index + 1}: ${columns} columns`] : []
   })
 }
