@@ -57,7 +57,7 @@ export function refuseProgram(program: readonly string[]): { exit: number; messa
   return { exit, message: `command not found: '${printable(name)}'${hint}` }
 }
 
-/** SQLite frees a lock early when its process is dead. It has to know of the others that are to be dead first. */
+/** SQLite frees a lock early when its process is dead. The guardian and the command have to be dead, too, before it does. */
 interface JudgesDeath extends Engine {
   alsoAlive(processGroup: number): Promise<void>
 }

@@ -82,7 +82,7 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
-  // In case that the guardian is killed as well. Without that, it is enough.
+  // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.
   if (child.group !== undefined) job.liveAlso(child.group).catch(() => undefined)
   const ended = await child.ended
   const lost = await watch.over()

@@ -44,7 +44,7 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
 
 /** After this long a call no longer holds up what is asked for other keys. */
 const SLOW_MS = 50
-/** How many calls of one verb may be unanswered at once. All but one of them, or two halves of one, are slow. */
+/** How many calls of one verb may be unanswered at once: a fast one, or two halves of one batch, and slow ones. */
 const CALLS_IN_FLIGHT = 4
 
 interface Call<Item> {

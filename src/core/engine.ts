@@ -44,9 +44,9 @@ export interface Place {
   readonly id: string
   readonly ttlMs: number
   /**
-   * From now on the entry does not depend on its process: where an engine frees what a dead process held before its
-   * ttl, it does not do so for this one. Others ignore it. Where requests can overtake each other, a plain enter or
-   * renewal from before that comes late does not cut it short.
+   * From now on the entry does not depend on its process. An engine that frees what a dead process held before the ttl
+   * is over does not free this one; the other engines have nothing to do. A plain enter or renewal that was sent before
+   * and arrives later does not change when it expires.
    */
   readonly outlives?: boolean
 }
@@ -60,8 +60,8 @@ export type Standing =
   | { readonly state: 'held'; readonly token: bigint | null; readonly heldForMs: number }
   /**
    * It stands in line. `ahead` counts the entries before it; null where counting would cost a walk of the line.
-   * `livesForMs` is expiry minus now, as for holders, where the answer does not renew it for a whole ttl; without it,
-   * it does.
+   * `livesForMs` is given only where the entry lives shorter than its ttl from now on: expiry minus now, as for
+   * holders. Without it the core counts a whole ttl.
    */
   | { readonly state: 'waiting'; readonly ahead: number | null; readonly livesForMs?: number }
   /** Only for `wait: false`: it could not hold at once. Nothing of it remains. */

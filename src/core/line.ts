@@ -10,7 +10,7 @@
  *
  * What follows, and what the property tests check: the holders are always a prefix of the line; a holder goes on
  * holding when others leave; no entry overtakes another, so readers cannot starve a writer; two callers who disagree on
- * a * limit get the stricter one.
+ * a limit get the stricter one.
  */
 
 /** What the rule needs to know of an entry. */

@@ -91,7 +91,7 @@ function stateFolders(file: string): Finding {
   return { name, status: 'warn', finding: `others have a file of their own: ${others.join(', ')}`, todo }
 }
 
-/** A shell may have XDG_STATE_HOME where a cron item of the same user has not. */
+/** A shell may have XDG_STATE_HOME where a cron job of the same user has not. */
 function ownOthers(file: string): string[] {
   const plain = defaultFile({ HOME: homedir() })
   return plain !== file && exists(plain) ? [`${plain} (you, without XDG_STATE_HOME)`] : []

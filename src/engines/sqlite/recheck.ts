@@ -14,7 +14,7 @@ import type { EngineRegistry } from './registry.ts'
 const RECHECK_MS = 200
 /**
  * Each line that we wait in makes the round this much longer, so that the rounds of a process with very many waiters
- * entry a small part of its time.
+ * stay a small part of its time.
  */
 const PER_LINE_MS = 0.1
 

@@ -301,7 +301,7 @@ export class SqliteTransaction {
     for (const totals of touched) this.#settle(totals)
   }
 
-  /** Grant the front of the line what it can have now. Expiries entry as they are: a grant never changes one. */
+  /** Grant the front of the line what it can have now. Expiries stay as they are: a grant never changes one. */
   #settle(totals: LineTotals): void {
     while (totals.waiting > 0) {
       const [first] = this.#sql.firstWaiter.all(totals.key)

@@ -2,7 +2,8 @@
  * Every statement that is run more than once, prepared when the file is opened, and what it costs.
  *
  * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than
- * choosing another way. SqliteStatements that write and answer are stepped to their end (`all`); see driver.ts.
+ * choosing another way. Statements that write and answer are stepped to their end (`all`); see
+ * clients/sqlite/driver.ts.
  */
 import { type BroughtDatabase, type Command, command, type Query, query } from '../../../clients/sqlite/driver.ts'
 
