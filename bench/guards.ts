@@ -144,7 +144,7 @@ async function mariadb(): Promise<void> {
   if (source instanceof Missing) return console.log(source.reason)
   await using server = await MariadbServer.start(source, { durable: true })
   const client = await createConnection(server.url)
-  const guarded = mysqlGuard()
+  const guarded = mysqlGuard({ table: [server.database, 'holdfast_marks'] })
   await guarded.setup(client)
   await client.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL) ENGINE = InnoDB')
   await client.query('INSERT INTO account VALUES (7, 0)')

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs'
 import { defaultUrl } from '../connect.ts'
 import { systemClock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
-import type { Mark } from '../guards/marks.ts'
+import { MARKS_TABLE, type Mark } from '../guards/marks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 
@@ -51,9 +51,13 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   },
   mysql: async (url, table) => {
     const { createConnection } = await needed('mysql2', () => import('mysql2/promise'))
+    const { parseUrl } = await import('../clients/mysql/url.ts')
     const { guard } = await import('../guards/mysql.ts')
-    const client = await createConnection({ uri: url, connectTimeout: CONNECT_LIMIT_MS })
-    const guarded = guard(table === undefined ? {} : { table })
+    const { target } = parseUrl(url)
+    // A table without a database is in that of the URL.
+    const named = table ?? MARKS_TABLE
+    const guarded = guard({ table: named.includes('.') ? named : [target.database, named] })
+    const client = await createConnection({ ...target, connectTimeout: CONNECT_LIMIT_MS })
     return {
       list: (prefix) => guarded.list(client, prefix),
       reset: (resource, seen) => guarded.reset(client, resource, seen),
@@ -78,6 +82,7 @@ const CONNECT_LIMIT_MS = 5_000
 /** Other names of the same. */
 const ALIKE: Readonly<Record<string, string>> = {
   postgresql: 'postgres',
+  mariadb: 'mysql',
   rediss: 'redis',
   'redis-sentinel': 'redis',
   'redis-cluster': 'redis',

@@ -2,7 +2,7 @@
  * `holdfast/guards/mysql`: marks in a table beside what is protected, raised and compared inside of the caller's own
  * transaction, on MySQL and MariaDB with mysql2.
  *
- *     const guarded = guard()
+ *     const guarded = guard({ table: 'shop.holdfast_marks' })
  *     await guarded.setup(pool)                    once; or put `guarded.schema` into a migration
  *
  *     await connection.beginTransaction()
@@ -18,7 +18,7 @@
  */
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from '../transactions/mysql/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
-import { type Table, tableName } from '../transactions/statements.ts'
+import { fixedTable, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
@@ -27,8 +27,11 @@ export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface MysqlGuardOptions {
-  /** Where the marks are: `holdfast_marks` unless given. */
-  readonly table?: Table
+  /**
+   * Where the marks are, with the database: `'shop.holdfast_marks'`. All who write one resource have to find the same
+   * marks, and a name alone means another table on each connection that is in another database.
+   */
+  readonly table: Table
 }
 
 /**
@@ -65,8 +68,8 @@ const NEWER = 2n ** 63n - 1n
  * those before them have set, as is usual, or not, as with SIMULTANEOUS_ASSIGNMENT of MariaDB: a token is at least
  * `seen` before it has raised it if and only if it is afterwards.
  */
-export function guard(options: MysqlGuardOptions = {}): MysqlGuard {
-  const table = tableName(dialect, options.table ?? MARKS_TABLE)
+export function guard(options: MysqlGuardOptions): MysqlGuard {
+  const table = fixedTable(dialect, options?.table ?? MARKS_TABLE, undefined)
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   ) ENGINE = InnoDB`

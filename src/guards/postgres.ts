@@ -27,7 +27,7 @@ import {
   type PostgresTransactionClient,
 } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
-import { type Table, tableName } from '../transactions/statements.ts'
+import { fixedTable, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, type ResourceToken, resourceToken } from './lease-like.ts'
 import { type Access, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
@@ -36,7 +36,10 @@ export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface PostgresGuardOptions {
-  /** Where the marks are: `holdfast_marks` unless given. */
+  /**
+   * Where the marks are: `public.holdfast_marks` unless given. Without a schema it is in `public`, whatever search_path
+   * a connection has: all who write one resource have to find the same marks.
+   */
   readonly table?: Table
 }
 
@@ -90,7 +93,7 @@ const REFUSAL = /holdfast (stale|newer|overtaken) (\d+)/
 const MOST_TRIES = 10
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
-  const table = tableName(dialect, options.table ?? MARKS_TABLE)
+  const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'public')
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
   )`
@@ -152,7 +155,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     write: (client, lease, resource) => checkMarks(client, 'write', lease, resource),
     writeStatement: async (client, lease, { text, values = [] }, resource) => {
       const asked = resourceToken(lease, 'write', resource)
-      const [, recursive = '', others] = /^\s*WITH\s+(RECURSIVE\s+)?(.*)$/is.exec(text) ?? []
+      const { recursive, others } = leadingWith(text)
       const whole = `WITH ${recursive}holdfast_guard AS (${raiseWith(values.length)})${others === undefined ? ` ${text}` : `, ${others}`}`
       return await repeated(asked, () => askerOf(client)(whole, [...values, asked.resource, String(asked.token)]))
     },
@@ -175,6 +178,43 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
       return count > 0
     },
   }
+}
+
+/** What a statement that begins with WITH has behind it: `others`, the caller's own; undefined if it has no WITH. */
+function leadingWith(text: string): { readonly recursive: string; readonly others?: string } {
+  const others = afterWord(text, 'WITH')
+  if (others === undefined) return { recursive: '' }
+  const recursive = afterWord(others, 'RECURSIVE')
+  return recursive === undefined ? { recursive: '', others } : { recursive: 'RECURSIVE ', others: recursive }
+}
+
+/** What follows a word at the beginning of a statement; undefined if it begins with another. */
+function afterWord(text: string, word: string): string | undefined {
+  const rest = text.slice(blankLength(text))
+  const [found] = new RegExp(`^${word}(?![\\w$\\u0080-\\uffff])`, 'i').exec(rest) ?? []
+  return found === undefined ? undefined : rest.slice(found.length)
+}
+
+/** How much of a statement's beginning is blanks and comments. */
+function blankLength(text: string): number {
+  const blank = /(?:\s|--[^\r\n]*)*/y
+  for (;;) {
+    blank.exec(text)
+    const at = blank.lastIndex
+    if (!text.startsWith('/*', at)) return at
+    blank.lastIndex = commentEnd(text, at)
+  }
+}
+
+/** Where the comment that begins at `from` has ended. Comments in PostgreSQL can be inside of each other. */
+function commentEnd(text: string, from: number): number {
+  const edge = /\/\*|\*\//g
+  edge.lastIndex = from
+  for (let depth = 0, found = edge.exec(text); found !== null; found = edge.exec(text)) {
+    depth += found[0] === '/*' ? 1 : -1
+    if (depth === 0) return edge.lastIndex
+  }
+  return text.length
 }
 
 const OPEN_ONE = "Send 'BEGIN' on this client first, use the sql that sql.begin() gives, or writeStatement()."

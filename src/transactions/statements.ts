@@ -114,6 +114,21 @@ export function tableName(dialect: Pick<Dialect, 'quote'>, table: Table): string
     .join('.')
 }
 
+/**
+ * A table that is the same one on every connection. A name alone would be looked for wherever that connection looks
+ * first, which differs between users and can be changed. `schema` is where such a table is; undefined if there is no
+ * place that all connections know.
+ */
+export function fixedTable(dialect: Pick<Dialect, 'quote'>, table: Table, schema: string | undefined): string {
+  const parts = partsOf(table)
+  if (parts.length === 2) return tableName(dialect, table)
+  if (schema !== undefined) return tableName(dialect, [schema, ...parts] as [string, string])
+  throw new TypeError(
+    `table must name its database, too: 'database.${parts.join('.')}'. ` +
+      'Connections in different databases would each have a table of their own',
+  )
+}
+
 function partsOf(table: Table): readonly string[] {
   const parts = typeof table === 'string' ? table.split('.') : table
   if (Array.isArray(parts) && parts.length <= 2 && parts.every((part) => typeof part === 'string')) return parts

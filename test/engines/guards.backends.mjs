@@ -88,7 +88,7 @@ export const backends = {
   async mysql(url) {
     const { createConnection } = await import('mysql2/promise')
     const client = await createConnection(url)
-    const guarded = mysqlGuard()
+    const guarded = mysqlGuard({ table: [new URL(url).pathname.slice(1), 'holdfast_marks'] })
     const inside = async (work) => {
       await client.beginTransaction()
       try {

@@ -71,6 +71,8 @@ const locks = await connect('memory:')`
 await describeServer('the example of MariaDB', findMariadb, (source) => {
   test('adds ten', async () => {
     await using server = await MariadbServer.start(source)
+    await server.asRoot('create database if not exists shop')
+    if (server.rootUrl !== undefined) await server.asRoot("grant all on shop.* to app@'%'")
     const before = `import { createConnection } from 'mysql2/promise'
 const connection = await createConnection(${JSON.stringify(server.url)})
 await connection.query('CREATE TABLE account (id int PRIMARY KEY, balance int)')

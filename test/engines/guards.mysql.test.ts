@@ -2,13 +2,13 @@
 import { type Connection, createPool, type Pool, type RowDataPacket } from 'mysql2/promise'
 import { beforeAll, expect, test } from 'vitest'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
-import { guard } from '../../src/guards/mysql.ts'
+import { guard, type MysqlGuard } from '../../src/guards/mysql.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 import { expectRule, leaseLike } from './guards.rule.ts'
 
 await describeServer('the guard of MariaDB', findMariadb, (source) => {
-  const guarded = guard()
+  let guarded: MysqlGuard
   let server: MariadbServer
   let mine: Connection
   let rival: Connection
@@ -18,6 +18,7 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     server = await MariadbServer.start(source)
     ;[mine, rival] = [await server.connect(), await server.connect()]
     pool = createPool({ uri: server.url, connectionLimit: 2 })
+    guarded = guard({ table: [server.database, 'holdfast_marks'] })
     await guarded.setup(pool)
     await guarded.setup(pool)
     await pool.query('create table account (id int primary key, balance int not null) engine = innodb')
@@ -59,6 +60,22 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     await inside(async () => await expect(guarded.write(mine, leaseLike(8n, 'kept'))).rejects.toThrow(StaleTokenError))
     await inside(async () => await expect(guarded.read(mine, leaseLike(8n, 'kept'))).rejects.toThrow(StaleTokenError))
     expect(await guarded.list(pool, 'kept')).toEqual([{ resource: 'kept', seen: 9n, written: 9n }])
+  })
+
+  test('a connection that is in another database finds the same marks', async () => {
+    await inside(() => guarded.write(mine, leaseLike(9n, 'elsewhere')))
+    await mine.query('USE information_schema')
+    await expect(inside(() => guarded.write(mine, leaseLike(8n, 'elsewhere')))).rejects.toThrow(StaleTokenError)
+    await mine.query(`USE \`${server.database}\``)
+  })
+
+  test('a table without its database is refused: it would be another one on another connection', () => {
+    for (const make of [
+      () => guard({ table: 'holdfast_marks' }),
+      () => guard({} as never),
+      () => guard(undefined as never),
+    ])
+      expect(make).toThrow(/must name its database/)
   })
 
   test('outside of a transaction it refuses', async () => {

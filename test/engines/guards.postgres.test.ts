@@ -67,6 +67,25 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     expect(await balance()).toBe(100)
   })
 
+  test('all roles and connections find the same marks, whatever schema they look into first', async () => {
+    await pool.query('CREATE SCHEMA elsewhere')
+    const other = new Client({ connectionString: url, options: '-c search_path=elsewhere,public' })
+    await other.connect()
+    try {
+      await guarded.setup(other)
+      await inside(() => guarded.write(client, leaseLike(9n, 'schemas')))
+      await expect(
+        guarded.writeStatement(other, leaseLike(8n, 'schemas'), { text: 'UPDATE account SET balance = 0' }),
+      ).rejects.toThrow(StaleTokenError)
+      await other.query('BEGIN')
+      await expect(guarded.write(other, leaseLike(8n, 'schemas'))).rejects.toThrow(StaleTokenError)
+      await other.query('ROLLBACK')
+      expect(await balance()).toBe(100)
+    } finally {
+      await other.end()
+    }
+  })
+
   test('outside of a transaction it refuses', async () => {
     await expect(guarded.write(client, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
     await expect(guarded.read(pool, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
@@ -126,6 +145,14 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
       expect(written).toMatchObject({ rows: [{ balance: 101 }], count: 1 })
       const text = 'WITH less AS (SELECT $1::int AS amount) UPDATE account SET balance = balance - amount FROM less'
       await guarded.writeStatement(client, leaseLike(6n, 'one'), { text, values: [1] })
+      for (const comment of ['-- why\n', '/* one /* in another */ */', ' \n/**/ --\n'])
+        for (const text of [
+          'WITH a AS (SELECT 0 AS n) UPDATE account SET balance = balance + n FROM a',
+          'WITH/**/RECURSIVE a(n) AS (SELECT 0) UPDATE account SET balance = balance + n FROM a',
+          'WITH"a" AS (SELECT 0 AS n) UPDATE account SET balance = balance + n FROM a -- so',
+          'UPDATE account SET balance = balance',
+        ])
+          await guarded.writeStatement(client, leaseLike(6n, 'one'), { text: comment + text })
       expect(await balance()).toBe(100)
     })
 

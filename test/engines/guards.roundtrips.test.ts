@@ -129,7 +129,7 @@ await describeServer('a guard of MariaDB', findMariadb, (source) => {
     await using server = await MariadbServer.start(source)
     await using wire = await CountedWire.to(server.url)
     const client = await createConnection(wire.url)
-    const guarded = mysqlGuard()
+    const guarded = mysqlGuard({ table: [server.database, 'holdfast_marks'] })
     await guarded.setup(client)
     await client.beginTransaction()
     expect(await wire.roundTrips(() => guarded.read(client, lease))).toBe(1)

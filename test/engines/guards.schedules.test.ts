@@ -92,7 +92,7 @@ await describeServer('no schedule loses an update behind the guard of PostgreSQL
 })
 
 await describeServer('no schedule loses an update behind the guard of MariaDB', findOwnMariadb, (source) => {
-  const guarded = mysqlGuard()
+  const guarded = mysqlGuard({ table: 'holdfast.holdfast_marks' })
   let connections: readonly Connection[]
 
   beforeAll(async () => {

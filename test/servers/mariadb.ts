@@ -51,6 +51,8 @@ export async function findOwnMariadb(): Promise<{ readonly program: Program } | 
 export class MariadbServer implements AsyncDisposable {
   readonly host: string
   readonly port: number
+  /** The one that the URL names. */
+  readonly database: string
   /** An ordinary user's. */
   readonly url: string
   /** One that may do everything; undefined for a server that is not ours. */
@@ -81,9 +83,10 @@ export class MariadbServer implements AsyncDisposable {
   }
 
   private constructor(url: string, rootUrl: string | undefined, process: ServerProcess | undefined) {
-    const { hostname, port } = new URL(url)
+    const { hostname, port, pathname } = new URL(url)
     this.host = hostname
     this.port = Number(port || 3306)
+    this.database = pathname.slice(1)
     this.url = url
     this.rootUrl = rootUrl
     this.process = process
