@@ -235,6 +235,9 @@ const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, 
 
 function checkedHolder(holder: string): string {
   if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
+  // A server would refuse such a text, again and again.
+  if (holder.includes('\0') || !holder.isWellFormed())
+    throw new RangeError(`holder must be well-formed Unicode without NUL: ${JSON.stringify(holder)}`)
   const bytes = Buffer.byteLength(holder)
   if (bytes > LONGEST_HOLDER_BYTES)
     throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)

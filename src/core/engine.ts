@@ -26,7 +26,7 @@ export interface Claim {
   readonly key: string
   /** 128 random bits in hexadecimal, chosen by the core. Entering twice with one id is entering once. */
   readonly id: string
-  /** Who asks, for people to read; at most 512 bytes. Never used to decide anything. */
+  /** Who asks, for people to read; at most 512 bytes of well-formed UTF-8 without NUL. Decides nothing. */
   readonly holder: string
   /** How much of the limit this entry takes: 1 or more, never above `limit`. */
   readonly weight: number

@@ -3,8 +3,9 @@
  * at a flag.
  */
 import { parseDuration } from './duration.ts'
+import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
-import { LeaseLostError, type LossReason } from './errors.ts'
+import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Holding, InnerLease, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
@@ -81,6 +82,7 @@ export class EntryLease implements InnerLease {
 
   release(options?: ReleaseOptions): Promise<boolean> {
     const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
+    if (afterMs > 0) checkOutlives(this.keeper.engine)
     this.#released ??= this.#release(afterMs)
     return this.#released
   }
@@ -102,4 +104,10 @@ export class EntryLease implements InnerLease {
     // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
   }
+}
+
+/** Throws where a lease ends with the session of its process, so that no key stays busy behind it. */
+export function checkOutlives({ name, traits }: Engine): void {
+  if (traits.ttl !== 'session') return
+  throw new UnsupportedError(name, `${name} cannot keep a key busy behind its process; use any other engine`)
 }

@@ -167,7 +167,7 @@ export class LineFullError extends HoldfastError {
 
 /**
  * This engine cannot serve this lock; the message names engines that can. Thrown when the lock is created, not when it
- * is used.
+ * is used; and by `release({ after })`, where no key can stay busy behind its process.
  */
 export class UnsupportedError extends HoldfastError {
   static override readonly code = 'UNSUPPORTED'

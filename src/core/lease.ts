@@ -42,7 +42,8 @@ export interface Lease extends AsyncDisposable {
    * nothing. Never rejects.
    *
    * `after`: let the key stay busy for that much longer, even if this process ends before: a job that must not run
-   * again within a minute, however fast it was.
+   * again within a minute, however fast it was. Throws `UnsupportedError`, and releases nothing, where a lock ends with
+   * the session of its process (postgres-advisory).
    */
   release(options?: ReleaseOptions): Promise<boolean>
 }

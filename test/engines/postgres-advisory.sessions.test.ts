@@ -11,6 +11,7 @@ import { createLocks, type Locks } from '../../src/locks.ts'
 import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer, present } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
@@ -120,12 +121,54 @@ await describeServer('session locks', findPostgres, (source) => {
     expect((await other.mutex('crash').acquire()).token).toBe((next.token as bigint) + 1n)
   })
 
+  test('tokens rise for all who use the database, whatever schema they look into first', async () => {
+    await looker.query('CREATE SCHEMA elsewhere')
+    const url = new URL(database)
+    url.searchParams.set('options', '-c search_path=elsewhere')
+    await using locks = await open()
+    await using other = createLocks(await openPostgresAdvisory(url.href))
+    let last = 0n
+    for (const each of [locks, locks, locks, other, locks, other]) {
+      const lease = await each.mutex('schemas').acquire()
+      expect(lease.token).toBeGreaterThan(last)
+      last = lease.token as bigint
+      expect(await looker.query('SELECT key FROM public.holdfast_advisory1_entries')).toEqual([{ key: 'schemas' }])
+      await lease.release()
+    }
+  })
+
+  test('a lease that stays busy behind its process is refused: the server frees what a session held', async () => {
+    await using locks = await open()
+    const lease = await locks.mutex('after').acquire()
+    const release = async (): Promise<boolean> => await lease.release({ after: '1s' })
+    await expect(release()).rejects.toThrow(UnsupportedError)
+    expect(lease.held).toBe(true)
+    expect(await lease.release({ after: 0 })).toBe(true)
+  })
+
   test('limits other than 1 and unlimited are refused when the lock is created, naming engines that can', async () => {
     await using locks = await open()
     expect(() => locks.semaphore('many', 2)).toThrow(UnsupportedError)
     expect(() => locks.semaphore('many', 2)).toThrow(/postgres-advisory has no semaphores above 1; use /)
     expect(locks.semaphore('one', 1).key).toBe('one')
   })
+
+  test('closing does not wait for a server that stands still', async () => {
+    await using proxy = await FaultProxy.start(server)
+    const url = new URL(database)
+    url.host = `127.0.0.1:${proxy.port}`
+    const engine = await openPostgresAdvisory(url.href)
+    await engine.inspect('frozen')
+    proxy.blackHole()
+    const unanswered = engine.inspect('frozen').catch(() => 'not answered')
+    // It is sent in a later turn.
+    await new Promise(setImmediate)
+    const begun = Date.now()
+    await engine[Symbol.asyncDispose]()
+    // Far less than a session may be silent.
+    expect(Date.now() - begun).toBeLessThan(15_000)
+    expect(await unanswered).toBe('not answered')
+  }, 60_000)
 
   test('is opened by its URL', async () => {
     await using locks = await connect(database.replace(/^postgres:/, 'postgres-advisory:'))

@@ -1,5 +1,6 @@
 /** `holdfast run KEY -- COMMAND`: the command runs while the lock is held, and never while it is not. */
 import { UNLIMITED } from '../../core/engine.ts'
+import { checkOutlives } from '../../core/entry-lease.ts'
 import type { AcquireOptions, Lock } from '../../core/lock.ts'
 import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
@@ -79,6 +80,7 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
   const interrupt = new AbortController()
   const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
   await using runner = await JobRunner.open(input, plan.limits, signals)
+  if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
   const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
   if (result === undefined) {
     const holder = await holderInWords(runner.locks, key)

@@ -9,11 +9,12 @@ import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
+import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, ENGINE, noSession } from './errors.ts'
 import { OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
-import { SESSION_TTL_MS, type Session, type SessionEvents } from './session.ts'
+import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionEvents } from './session.ts'
 import { ATTEMPT, EVICT, EVICTION, FREED, INSPECT, LIST, OWN_EVICTED, RELEASE } from './sql.ts'
 
 const traits: Traits = {
@@ -147,8 +148,10 @@ export class PostgresAdvisoryEngine implements Engine {
     this.#closed = true
     this.#listener = undefined
     this.#poll?.cancel()
-    await this.#turn
-    await this.#session?.close()
+    const rested = this.#turn.then(() => true)
+    if (await fallbackAfter(this.#clock, CLOSE_LIMIT_MS, rested, false)) await this.#session?.close()
+    // Beside a server that stands still a statement is under way for as long as a session may be silent.
+    else this.#session?.end()
   }
 
   #refusal({ key, weight, limit }: Claim): Standing | undefined {
@@ -292,6 +295,8 @@ export class PostgresAdvisoryEngine implements Engine {
     } catch (error) {
       throw noSession(error)
     }
+    // Closed while the session began.
+    if (this.#closed) this.#session.end()
     return this.#session
   }
 }

@@ -15,7 +15,8 @@ import { ADVANCE_TOKENS, BEGIN_SESSION, CHANNEL, CREATE_TABLES, SET_SETTINGS, TA
 /** How long a session, and so a lease, lives in silence. */
 export const SESSION_TTL_MS = 30_000
 
-const CLOSE_LIMIT_MS = 2_000
+/** How long an end in good order may take. */
+export const CLOSE_LIMIT_MS = 2_000
 
 /** Idle, then probes: 20 s + 3 of 5 s is more than 30 s. While a statement runs the server looks too. */
 const SETTINGS: Readonly<Record<string, string>> = {

@@ -13,10 +13,13 @@
  * SQL promises an order of evaluation only inside of CASE, so what has to come first is in one.
  */
 
-/** The format of the table; a change of it is another table. */
-const ENTRIES = 'holdfast_advisory1_entries'
-const TOKENS = 'holdfast_advisory1_tokens'
-const UNBROKEN = 'holdfast_advisory1_unbroken'
+/**
+ * The format of the table; a change of it is another table. All of them are in one schema, whatever search_path a role
+ * or a connection has: locks belong to the whole database, and so do their tokens.
+ */
+const ENTRIES = 'public.holdfast_advisory1_entries'
+const TOKENS = 'public.holdfast_advisory1_tokens'
+const UNBROKEN = 'public.holdfast_advisory1_unbroken'
 export const CHANNEL = 'holdfast_advisory1'
 /** What is said there: a key follows the first. */
 export const FREED = 'freed:'
@@ -35,7 +38,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ${ENTRIES} (
   evicted boolean NOT NULL DEFAULT false,
   PRIMARY KEY (session, id)
 );
-CREATE INDEX IF NOT EXISTS ${ENTRIES}_key ON ${ENTRIES} (key);
+CREATE INDEX IF NOT EXISTS holdfast_advisory1_entries_key ON ${ENTRIES} (key);
 CREATE UNLOGGED TABLE IF NOT EXISTS ${UNBROKEN} (one boolean PRIMARY KEY CHECK (one));
 COMMIT`
 
