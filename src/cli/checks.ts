@@ -8,14 +8,14 @@ import type { Engine, Finding } from '../core/engine.ts'
 import type { Locks } from '../locks.ts'
 
 /** What the checks may look at. */
-export interface Patient {
+export interface Examined {
   readonly locks: Locks
   readonly engine: Engine
   /** The same engine once more, as another process would have it. */
   readonly another: () => Promise<AsyncDisposable & { readonly locks: Locks }>
 }
 
-export type Check = (patient: Patient) => Promise<readonly Finding[]>
+export type Check = (examined: Examined) => Promise<readonly Finding[]>
 
 /** A key of our own that no other process uses. */
 const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
@@ -34,7 +34,7 @@ export async function nodeVersion(): Promise<readonly Finding[]> {
 }
 
 /** The one on which all others depend. */
-export async function reachable({ engine, locks }: Patient): Promise<readonly Finding[]> {
+export async function reachable({ engine, locks }: Examined): Promise<readonly Finding[]> {
   try {
     await locks.inspect(scratchKey())
     return [{ name: 'reachable', status: 'ok', finding: `${engine.name} answers` }]
@@ -55,7 +55,7 @@ const ROUND_TRIPS = 21
 /** A renewal has a third of the ttl; with the usual 30 s this is where trouble would begin. */
 const SLOW_MS = 1_000
 
-export async function roundTrip({ locks }: Patient): Promise<readonly Finding[]> {
+export async function roundTrip({ locks }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   const times: number[] = []
   for (let i = 0; i < ROUND_TRIPS; i += 1) {
@@ -78,7 +78,7 @@ export async function roundTrip({ locks }: Patient): Promise<readonly Finding[]>
 }
 
 /** Enter, renew, leave, on a key of our own: what every lock is made of. */
-export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
+export async function verbs({ engine }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   const ttlMs = Math.max(5_000, engine.traits.minTtlMs)
   const tokens: (bigint | null)[] = []
@@ -113,12 +113,12 @@ export async function verbs({ engine }: Patient): Promise<readonly Finding[]> {
 }
 
 /** What the engine itself has to say of its server. */
-export async function diagnosis({ engine }: Patient): Promise<readonly Finding[]> {
+export async function diagnosis({ engine }: Examined): Promise<readonly Finding[]> {
   return (await engine.diagnose?.()) ?? []
 }
 
 /** What an engine cannot promise, it says here as well. */
-export async function loss({ engine }: Patient): Promise<readonly Finding[]> {
+export async function loss({ engine }: Examined): Promise<readonly Finding[]> {
   if (engine.traits.lossBeforeNext) return []
   const finding = `${engine.name} can let the next one in before a holder knows that it lost`
   return [{ name: 'loss', status: 'warn', finding, todo: 'check tokens at the resource, or use leases' }]
@@ -128,7 +128,7 @@ export async function loss({ engine }: Patient): Promise<readonly Finding[]> {
 const POLLED_MS = 1_000
 
 /** Two clients on one key: the second one waits, and is woken. */
-export async function handOff({ engine, locks: first, another }: Patient): Promise<readonly Finding[]> {
+export async function handOff({ engine, locks: first, another }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   await using other = await another()
   const { locks: second } = other

@@ -187,7 +187,7 @@ export class JobRunner implements AsyncDisposable {
       },
       id: systemChance.id(),
       limits: this.#limits,
-      liveAlso: async (group) => {
+      alsoAlive: async (group) => {
         if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
       },
       signals: this.#signals.divert,

@@ -37,7 +37,7 @@ export interface Job {
   readonly id: string
   readonly limits: RunLimits
   /** Tell the engine that this process group has to be dead, too, before the lock is free for the next one early. */
-  readonly liveAlso: (group: number) => Promise<void>
+  readonly alsoAlive: (group: number) => Promise<void>
   /** Signals for us, from now until the answer is called. */
   readonly signals: (listener: (signal: NodeJS.Signals) => void) => () => void
   /** Aborted by a signal that asked this process to end before there was a command to pass it on to. */
@@ -67,7 +67,7 @@ const GUARDIAN_LATER = 1 / 5
 export async function supervise(job: Job): Promise<CommandOutcome> {
   const leads = CommandProcess.wouldLead
   const guardian = await Guardian.start(job.limits.graceMs, leads ? undefined : job.id, job.onUnguarded)
-  await job.liveAlso(guardian.pid)
+  await job.alsoAlive(guardian.pid)
   if (!job.lease.held) {
     // We were stopped for a while, right after the grant.
     await guardian.dismiss()
@@ -83,7 +83,7 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
   // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.
-  if (child.group !== undefined) job.liveAlso(child.group).catch(() => undefined)
+  if (child.group !== undefined) job.alsoAlive(child.group).catch(() => undefined)
   const ended = await child.ended
   const lost = await watch.over()
   stopForwarding()

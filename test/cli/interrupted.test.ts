@@ -21,7 +21,7 @@ test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s while the engine is told
     id: 'id',
     limits: { onLost: 'term', ttlMs: 30_000, graceMs: 100, atMostMs: undefined } as const,
     // On a busy SQLite this takes a while, and most signals that come early come now.
-    liveAlso: async () => interrupt.abort(new Interrupted(signal)),
+    alsoAlive: async () => interrupt.abort(new Interrupted(signal)),
     signals: () => () => undefined,
     interrupted: interrupt.signal,
     onUnguarded: () => undefined,

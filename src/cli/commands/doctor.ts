@@ -9,10 +9,10 @@ import type { CommandSpec } from '../args.ts'
 import {
   type Check,
   diagnosis,
+  type Examined,
   handOff,
   loss,
   nodeVersion,
-  type Patient,
   reachable,
   roundTrip,
   verbs,
@@ -36,8 +36,8 @@ export const command: CommandSpec = {
     await using opened = await open(input, HOLDER)
     const { locks, url } = opened
     const { engine } = locks
-    const patient: Patient = { engine, locks, another: () => open(input, HOLDER) }
-    const findings = await examine(patient)
+    const examined: Examined = { engine, locks, another: () => open(input, HOLDER) }
+    const findings = await examine(examined)
     const failed = findings.some(({ status }) => status === 'fail')
     if (input.json)
       printJson(STDOUT, input.command, {
@@ -56,22 +56,22 @@ function withTodo(finding: Finding): object {
   return { ...finding, todo: finding.todo ?? null }
 }
 
-async function examine(patient: Patient): Promise<Finding[]> {
-  const findings = [...(await nodeVersion()), ...(await reachable(patient))]
+async function examine(examined: Examined): Promise<Finding[]> {
+  const findings = [...(await nodeVersion()), ...(await reachable(examined))]
   if (findings.some(({ status }) => status === 'fail')) return findings
-  for (const check of [roundTrip, verbs, diagnosis, handOff, loss]) findings.push(...(await attempt(check, patient)))
+  for (const check of [roundTrip, verbs, diagnosis, handOff, loss]) findings.push(...(await attempt(check, examined)))
   return findings
 }
 
 const CHECK_MS = 30_000
 
 /** A check that throws, or takes for ever, is a finding, too. */
-async function attempt(check: Check, patient: Patient): Promise<readonly Finding[]> {
+async function attempt(check: Check, examined: Examined): Promise<readonly Finding[]> {
   try {
     return await rejectAfter(
       clock,
       CHECK_MS,
-      check(patient),
+      check(examined),
       () => new Error(`no answer within ${formatDuration(CHECK_MS)}`),
     )
   } catch (error) {

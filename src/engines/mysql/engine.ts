@@ -10,7 +10,7 @@ import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
-import { type Memory, RowCleanup } from '../shared/row-cleanup.ts'
+import { type LeftAs, RowCleanup } from '../shared/row-cleanup.ts'
 import { type CallWay, callParts, splitBatch } from './batch-parts.ts'
 import {
   areAlike,
@@ -124,7 +124,7 @@ export class MysqlEngine implements Engine {
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = claims
     const parts = splitBatch(claims, (claim) =>
-      areAlike(claim, first as Claim) ? wayIn(this.#cleanup.memoryOf(claim.key)) : 'call',
+      areAlike(claim, first as Claim) ? wayIn(this.#cleanup.leftAs(claim.key)) : 'call',
     )
     this.#cleanup.entered(claims)
     return this.#standings(
@@ -316,9 +316,9 @@ export class MysqlEngine implements Engine {
 }
 
 /** A line that this process has left free has a row; one that it does not remember is likely to have none. */
-function wayIn(memory: Memory | undefined): CallWay {
-  if (memory === undefined) return 'make'
-  return memory === 'free' ? 'take' : 'call'
+function wayIn(left: LeftAs | undefined): CallWay {
+  if (left === undefined) return 'make'
+  return left === 'free' ? 'take' : 'call'
 }
 
 /** Before which all keys with this prefix are, as an argument. */

@@ -15,11 +15,11 @@ const SWEEP_EVERY_MS = 10 * 60_000
 const MOST_AT_ONCE = 2000
 
 /** How this process left a line: empty, or with others in it. */
-export type Memory = 'free' | 'crowd'
+export type LeftAs = 'free' | 'crowd'
 
 interface LeftLine {
   readonly at: number
-  readonly memory: Memory
+  readonly as: LeftAs
 }
 
 /** Remove the rows of these keys; with `sweep`, also those that dead processes have left. */
@@ -41,17 +41,17 @@ export class RowCleanup {
     this.#remove = remove
   }
 
-  memoryOf(key: string): Memory | undefined {
-    return this.#left.get(key)?.memory
+  leftAs(key: string): LeftAs | undefined {
+    return this.#left.get(key)?.as
   }
 
   entered(items: readonly { readonly key: string }[]): void {
     if (this.#left.size > 0) for (const { key } of items) this.#left.delete(key)
   }
 
-  left(key: string, memory: Memory): void {
+  left(key: string, as: LeftAs): void {
     this.#left.delete(key)
-    this.#left.set(key, { at: this.#clock.now(), memory })
+    this.#left.set(key, { at: this.#clock.now(), as })
   }
 
   /** See whether there is something to remove. */
