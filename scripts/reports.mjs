@@ -42,8 +42,8 @@ function hasFailed({ state }) {
 }
 
 /**
- * The file as it is after what failed in it was tried again alone. Only what had failed is taken from the second run:
- * vitest reports what was left out there as skipped.
+ * The file as it is after what failed in it was tried again alone. Only what had failed is taken from the second run,
+ * and only if it ran there: vitest reports what was left out as skipped, and a failure is no skip.
  */
 export function afterSecondTry(first, second) {
   if (first.errors.length > 0) {
@@ -51,8 +51,11 @@ export function afterSecondTry(first, second) {
     return { ...second, tests: second.tests.map((test) => ({ ...test, before })) }
   }
   const failedAgain = [...second.errors]
-  const tests = first.tests.map((test, index) =>
-    hasFailed(test) ? { ...(second.tests[index] ?? test), before: test.wrong } : test,
-  )
+  const tests = first.tests.map((test, index) => (hasFailed(test) ? secondTryOf(test, second.tests[index]) : test))
   return { ...first, errors: failedAgain, tests }
+}
+
+function secondTryOf(test, again) {
+  if (again === undefined || again.name !== test.name || again.state === 'skipped') return test
+  return { ...again, before: test.wrong }
 }

@@ -127,7 +127,10 @@ async function withServers(projects) {
   for (const { project, file, names } of failures(report)) {
     console.log(`\n━━━ again, alone: ${file}`)
     const only = names === undefined ? [] : ['-t', `^(?:${names.map(asPattern).join('|')})$`]
-    const [second] = (await vitest(undefined, '--project', project, file, ...only)).files
+    const again = await vitest(undefined, '--project', project, file, ...only)
+    // What goes wrong outside of tests counts, also if the tests pass now.
+    report.errors.push(...again.errors)
+    const [second] = again.files
     const index = report.files.findIndex((each) => each.project === project && each.file === file)
     if (second !== undefined) report.files[index] = afterSecondTry(report.files[index], second)
   }
@@ -137,9 +140,9 @@ async function withServers(projects) {
   if (options.record) record(Object.fromEntries(report.files.map(({ file, seconds }) => [file, seconds])))
 }
 
-/** Vitest looks for the pattern in names that are joined by a space. */
+/** Vitest looks for the pattern in names that are joined by a space; a name may contain the sign itself. */
 function asPattern(name) {
-  return name.replaceAll(' > ', ' ').replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&')
+  return name.replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&').replaceAll(' > ', ' (?:> )?')
 }
 
 /** Tests without servers: what fails has failed. */
