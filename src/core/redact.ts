@@ -4,6 +4,7 @@
  */
 
 const SECRET_NAME = /pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential/i
+const ANNOUNCED_NAME = new RegExp(`^--?[\\w-]*?(?:${SECRET_NAME.source}s?)$`, 'i')
 /** In the query of a URL, `key` and `url` are secrets as well: client keys, and the URL of another server. */
 const SECRET_PARAMETER = new RegExp(`${SECRET_NAME.source}|key|url`, 'i')
 /** No variable or option has a name of more characters than this. */
@@ -27,8 +28,12 @@ export function redactCommand(command: readonly string[]): string[] {
   return command.map((argument) => {
     // `--password x y`: all of the next argument is the secret, not only its first word.
     if (words.secretFollows) return words.redact(argument)
-    // Spaces and quotes stay where they are; what is between them is a word.
-    return argument
+    // `--passphrase=correct horse`: so is all that follows the name. A password in a URL may have spaces, too.
+    const [, name = '', rest = argument] = /^([\w.-]*=)?(.*)$/s.exec(argument) ?? []
+    if (name !== '' && isSecretName(name)) return `${name}***`
+    // Spaces and quotes stay where they are; what is between them is a word, as in a text for `sh -c`.
+    const whole = /^[a-z][a-z0-9+.-]*:\/\//i.test(rest) ? redactUrl(rest) : rest
+    return `${name}${whole}`
       .split(/([\s"']+)/)
       .map((word, index) => (index % 2 === 1 || word === '' ? word : words.redact(word)))
       .join('')
@@ -62,7 +67,7 @@ class WordRedactor {
     if (this.#joinsPassword && /^-p./s.test(word)) return '-p***'
     const equals = word.indexOf('=')
     if (equals > 0) return this.#assigned(word.slice(0, equals), word.slice(equals + 1))
-    if (isOption(word) && isSecretName(word)) this.#next = 'secret'
+    if (announcesSecret(word)) this.#next = 'secret'
     else if (word === '-u' || word === '--user' || word === '--proxy-user') this.#next = 'account'
     return redactUrls(word)
   }
@@ -75,12 +80,13 @@ class WordRedactor {
   }
 }
 
-function isOption(word: string): boolean {
-  return /^--?\w/.test(word)
+function isSecretName(name: string): boolean {
+  return name.length <= LONGEST_NAME && SECRET_NAME.test(name)
 }
 
-function isSecretName(name: string): boolean {
-  return name.length <= LONGEST_NAME && SECRET_NAME.test(name) && !/^--?passes$/i.test(name)
+/** `--password`, `-token`; not `--passes` or `--max-tokens`, whose value is a number. */
+function announcesSecret(word: string): boolean {
+  return word.length <= LONGEST_NAME && ANNOUNCED_NAME.test(word)
 }
 
 function redactUrls(word: string): string {

@@ -21,9 +21,32 @@ test.each([
   [['curl', '-u', `me:${SECRET}`, 'https://example.org']],
   [['mysql', '-h', 'db', `-p${SECRET}`]],
   [['/usr/bin/mysqldump', `-p${SECRET}`, 'shop']],
+  [['x', `--passphrase=correct horse ${SECRET}`]],
+  [['x', '--passphrase', `correct horse ${SECRET}`]],
+  [['x', `postgres://app:my ${SECRET}@db/shop`]],
+  [['x', `postgres://app:it's ${SECRET}@db/shop`]],
+  [['x', `--url=postgres://app:it's ${SECRET}@db/shop`]],
+  [['x', `PGPASSWORD=a"b ${SECRET}`]],
 ])('%j', (command) => {
   expect(redactCommand(command).join(' ')).not.toContain(SECRET)
   expect(redactCommand(command)[0]).toBe(command[0])
+})
+
+test('a secret is replaced, and what is around it stays', () => {
+  expect(redactCommand(['x', '--token', 'a', '-password', 'b', '-v'])).toEqual([
+    'x',
+    '--token',
+    '***',
+    '-password',
+    '***',
+    '-v',
+  ])
+  expect(redactCommand(['sh', '-c', 'A=1 deploy --password=pw --force'])).toEqual([
+    'sh',
+    '-c',
+    'A=1 deploy --password=*** --force',
+  ])
+  expect(redactCommand(['x', 'postgres://app:pw@db/shop?a=1'])).toEqual(['x', 'postgres://app:***@db/shop?a=1'])
 })
 
 test('what is no secret stays as it is', () => {
@@ -36,6 +59,8 @@ test('what is no secret stays as it is', () => {
     'key=value',
     '--passes',
     '3',
+    '--max-tokens',
+    '100',
     'https://example.org/path',
   ]
   expect(redactCommand(plain)).toEqual(plain)
