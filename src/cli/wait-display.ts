@@ -5,6 +5,7 @@
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Line, LineEntry } from '../core/engine.ts'
+import { fallbackAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
 import { parseHolder } from './holder.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
@@ -14,6 +15,8 @@ const QUIET_FOR_MS = 250
 const REDRAW_MS = 1_000
 const ERASE = '\r\x1b[K'
 const NARROW = 80
+/** How long a refusal may take to learn who holds the lock: it is only for the message. */
+const NAMING_MS = 500
 
 export class WaitDisplay {
   readonly #locks: Locks
@@ -112,7 +115,7 @@ function sinceInWords(holder: LineEntry | undefined): string {
 
 /** `: held by host pid 4711 (./backup.sh) for 3s`; nothing if that cannot be said any more. */
 export async function holderInWords(locks: Locks, key: string): Promise<string> {
-  const line = await locks.inspect(key).catch(() => undefined)
+  const line = await fallbackAfter(clock, NAMING_MS, locks.inspect(key), undefined)
   if (line === undefined || !line.entries.some(({ state }) => state === 'held')) return ''
   const { who: holder, since } = describeWait(line, locks.holder)
   return `: held by ${holder}${since === '' ? '' : ` for ${since}`}`

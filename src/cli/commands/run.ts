@@ -83,7 +83,7 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
   if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
   const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
   if (result === undefined) {
-    const holder = await holderInWords(runner.locks, key)
+    const holder = input.has('quiet') ? '' : await holderInWords(runner.locks, key)
     return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)
   }
   await giveBack(result, plan.atLeastMs)

@@ -10,6 +10,8 @@ import { callOf, type PostgresNames } from './names.ts'
 
 /** A connection that is not there after this long is not waited for: it would be time to ask again. */
 const CONNECT_MS = 3000
+/** A first connection takes some tens of milliseconds: a call with a short limit gives it those. */
+const LEAST_CONNECT_MS = 50
 /** No answer is waited for longer, whatever the core says. */
 const ANSWER_MS = 10_000
 
@@ -47,7 +49,8 @@ export class PostgresCaller {
   call(name: PostgresFunction, values: readonly string[], limitMs: number = ANSWER_MS): Promise<Reply> {
     // Half of it for a connection: the caller learns that nothing was sent while it still waits. Once it has given up,
     // it would have to fear that the server had applied the call.
-    const limits = { connectMs: Math.min(CONNECT_MS, limitMs / 2), answerMs: Math.min(ANSWER_MS, limitMs) }
+    const connectMs = Math.min(CONNECT_MS, Math.max(limitMs / 2, Math.min(limitMs, LEAST_CONNECT_MS)))
+    const limits = { connectMs, answerMs: Math.min(ANSWER_MS, limitMs) }
     return this.#wire.ask(this.#statements[name], values, limits).then(
       (answer) => replyOf(name, answer),
       (error: unknown) => this.#afterMaking(name, values, limits, error),

@@ -97,8 +97,17 @@ function ownOthers(file: string): string[] {
   return plain !== file && exists(plain) ? [`${plain} (you, without XDG_STATE_HOME)`] : []
 }
 
+/** Undefined in a container whose user has no name. */
+function ownName(): string | undefined {
+  try {
+    return userInfo().username
+  } catch {
+    return undefined
+  }
+}
+
 function othersFiles(file: string): string[] {
-  const self = userInfo().username
+  const self = ownName()
   const users = (readProc('/etc/passwd') ?? '').split('\n').map((line) => line.split(':'))
   return users.flatMap(([user, , , , , home]) => {
     if (user === undefined || home === undefined || user === self || home === '') return []
