@@ -20,7 +20,7 @@ export const ENGINES = {
   },
   mysql: {
     files: ['tables', 'call', 'line', 'quick', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],
-    parts: ['declare_line', 'declare_rollback', 'open_line', 'settle_line', 'finish'],
+    parts: ['declare_line', 'declare_rollback', 'news_name', 'open_line', 'settle_line', 'finish', 'user_code'],
   },
 }
 

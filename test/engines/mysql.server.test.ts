@@ -4,8 +4,8 @@
  */
 import { createPool } from 'mysql2/promise'
 import { expect, test, vi } from 'vitest'
-import { mysql } from '../../src/engines/mysql/index.ts'
-import { createLocks, EngineError } from '../../src/index.ts'
+import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
+import { createLocks, EngineError, type Locks } from '../../src/index.ts'
 import { findOwnMariadb } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 import { MysqlDatabase } from './mysql-database.ts'
@@ -45,6 +45,31 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
     expect((await asked).held).toBe(true)
     expect(lease.held).toBe(true)
   })
+
+  test('where an empty text is null, waiters are woken as everywhere', async () => {
+    await asRoot(`set global sql_mode = 'EMPTY_STRING_IS_NULL'`)
+    await expectHandOff(await tests.open({ ttl: '60s' }), await tests.open({ ttl: '60s' }))
+  })
+
+  test('has several users, who may not wake each other: waiters look', async () => {
+    await asRoot(`create user other@'%' identified by 'secret'`)
+    await asRoot(`grant all on holdfast.* to other@'%'`)
+    const one = await tests.open({ ttl: '60s' })
+    const other = tests.keep(
+      createLocks(await openMysql(tests.database().url.replace('//app:', '//other:')), { ttl: '60s' }),
+    )
+    await expectHandOff(one, other)
+    await expectHandOff(other, one)
+  })
+
+  /** Long before the waiter's next renewal. */
+  async function expectHandOff(one: Locks, other: Locks): Promise<void> {
+    const lease = await one.mutex('key').acquire()
+    const waiting = other.mutex('key').acquire({ wait: '15s' })
+    await tests.untilInLine(one, 'key', 2)
+    await lease.release()
+    await (await waiting).release()
+  }
 
   test('has no connection to spare for listening, or only that one: calls come first, waiters poll, and are served', async () => {
     await asRoot(`alter user app@'%' with max_user_connections 1`)

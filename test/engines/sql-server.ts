@@ -2,9 +2,14 @@
  * What befalls a SQL server, and what its clients make of it: leases in the table are honoured, tokens never go back,
  * no client crashes or hangs, and a blip is not noticed. These cases hold for PostgreSQL and for MySQL alike.
  */
+import { randomBytes } from 'node:crypto'
 import { expect, test, vi } from 'vitest'
+import type { News } from '../../src/core/engine.ts'
 import { createLocks, EngineError, LeaseLostError, type Locks } from '../../src/index.ts'
 import { type DatabaseTests, LIMIT, type SqlDatabase } from './sql-database.ts'
+
+/** One that no test outlasts. */
+const CLAIM = { holder: 'h', weight: 1, limit: 1, ttlMs: 600_000, wait: true }
 
 export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTests<Database>): void {
   const { open, untilInLine } = tests
@@ -120,6 +125,46 @@ export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTest
     await tests.server().start()
     await vi.waitFor(async () => expect(await lease.release()).toBe(true), LIMIT)
     expect((await waiting).token).toBeGreaterThan(lease.token as bigint)
+  })
+
+  test('a key that is released for later is had when that time is over, and not when the ttl would have been', async () => {
+    for (const limit of [1, 2]) {
+      const [one, other] = [await open({ ttl: '60s' }), await open({ ttl: '60s' })]
+      const [key, holders] = [`later ${limit}`, Array.from({ length: limit }, () => one)]
+      const leases = await Promise.all(holders.map((locks) => locks.semaphore(key, limit).acquire()))
+      // In whichever order they come.
+      const waiting = [one, other].map((locks) => locks.semaphore(key, limit).using({ wait: '15s' }, () => 'held'))
+      await untilInLine(one, key, limit + 2)
+      for (const lease of leases) expect(await lease.release({ after: '500ms' })).toBe(true)
+      expect(await Promise.all(waiting)).toEqual(['held', 'held'])
+    }
+  })
+
+  test('a holder that is evicted is told at once, and its line goes on when it has left', async () => {
+    const engines = [await tests.database().engine(), await tests.database().engine()] as const
+    const [one, other] = engines
+    const heard: News[] = []
+    for (const engine of engines) await engine.subscribe?.((news) => heard.push(news))
+    // Alone, and with a waiter behind it.
+    for (const waits of [false, true]) {
+      const holder = { key: `evicted ${waits}`, id: randomBytes(16).toString('hex'), ...CLAIM }
+      const waiter = { ...holder, id: randomBytes(16).toString('hex') }
+      const [held] = await one.enter([holder])
+      if (waits) expect(await other.enter([waiter])).toMatchObject([{ state: 'waiting' }])
+      expect(await other.evict(holder.key, (held as { token: bigint }).token, 'expire')).toBe(true)
+      const told = { key: holder.key, id: holder.id, standing: { state: 'gone', why: 'evicted' } }
+      await vi.waitFor(() => expect(heard).toContainEqual(told), LIMIT)
+      expect(await one.renew([holder])).toEqual([{ state: 'gone', why: 'evicted' }])
+      expect(await other.enter([{ ...waiter, id: randomBytes(16).toString('hex'), wait: false }])).toMatchObject([
+        { state: 'busy' },
+      ])
+      expect(await one.leave([holder])).toEqual([true])
+      if (waits) {
+        const granted = { key: waiter.key, id: waiter.id, standing: expect.objectContaining({ state: 'held' }) }
+        await vi.waitFor(() => expect(heard).toContainEqual(granted), LIMIT)
+      } else expect(await other.enter([waiter])).toMatchObject([{ state: 'held' }])
+    }
+    for (const engine of engines) await engine[Symbol.asyncDispose]()
   })
 
   test('a pool of one connection is enough, for holders, waiters and renewals', async () => {

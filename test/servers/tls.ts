@@ -11,12 +11,13 @@ const run = promisify(execFile)
 export class Authority implements Disposable {
   readonly #folder: string
 
-  static async make(): Promise<Authority | Missing> {
+  /** `names`: those of the server's certificate. */
+  static async make(names = 'IP:127.0.0.1,DNS:localhost'): Promise<Authority | Missing> {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-tls-'))
     chmodSync(folder, 0o755)
     const openssl = (...args: string[]): Promise<unknown> => run('openssl', args, { cwd: folder })
     const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-    writeFileSync(join(folder, 'names'), 'subjectAltName=IP:127.0.0.1,DNS:localhost\n')
+    writeFileSync(join(folder, 'names'), `subjectAltName=${names}\n`)
     try {
       await openssl(
         'req',

@@ -76,7 +76,14 @@ describe('names and URLs', () => {
 
   test('a URL says where, who and what', () => {
     expect(parseUrl('mysql://me:p%40ss:word@[::1]:3307/my%20db?name=app&tls=true')).toEqual({
-      target: { host: '::1', port: 3307, user: 'me', password: 'p@ss:word', database: 'my db', ssl: {} },
+      target: {
+        host: '::1',
+        port: 3307,
+        user: 'me',
+        password: 'p@ss:word',
+        database: 'my db',
+        ssl: { verifyIdentity: true },
+      },
       options: { name: 'app' },
     })
     expect(parseUrl('mariadb:///db?socket=/run/mysqld/mysqld.sock')).toEqual({
@@ -202,10 +209,11 @@ describe('what is sent and what comes back', () => {
     expect(codesOf('renew', 'rows', [[['8'], ['9']]], [1, 0])).toEqual(['9', '8'])
     expect(() => codesOf('leave', '1 0 ', [], [0])).toThrow(/leave: .* has 2 entries instead of 1/)
     expect(() => replyOf('enter', [])).toThrow(/enter: .* two texts/)
-    const news = '6B6579 0F 17 2500;6B6579 0E  0;'
+    const news = '6B6579 0F 17 2500;6B6579 0E  0;6B6579 0D ~ 0;'
     expect(replyOf('leave', [[['', news]]]).news).toEqual([
       { key: 'key', id: '0f', standing: { state: 'held', token: 17n, heldForMs: 2.5 } },
       { key: 'key', id: '0e', standing: { state: 'gone', why: 'evicted' } },
+      { key: 'key', id: '0d' },
     ])
   })
 

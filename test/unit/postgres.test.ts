@@ -89,6 +89,8 @@ describe('what is sent and what comes back', () => {
       id: 'b',
       standing: { state: 'held', token: 7n, heldForMs: 5.5 },
     })
+    expect(newsIn('["a","b"]')).toEqual({ key: 'a', id: 'b' })
+    expect(newsIn('["a","b",null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
     expect(newsIn('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
     const ignore = (): void => undefined
     expect(() => replyOf('take', 7)).toThrow('postgres: take: the answer is a number instead of a text')

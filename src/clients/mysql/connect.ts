@@ -1,5 +1,6 @@
 /** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
 
+import { connect as connectSocket, isIP, type Socket } from 'node:net'
 import { loadPackage } from '../shared/drivers.ts'
 import { cut, Mysql2PoolWire, ownConnection } from './mysql2.ts'
 import type { Mysql2Connection, Mysql2Pool, PooledMysql2Connection } from './mysql2-client.ts'
@@ -26,7 +27,7 @@ const WAY = [
 /** Our own pool. Its connections keep the process alive only while they are asked something. */
 export async function poolAt(target: MysqlTarget): Promise<Mysql2PoolWire> {
   const { createPool } = await loadMysql2()
-  const way = { ...CONNECTION, ...target }
+  const way = { ...CONNECTION, ...target, ...comparedAddress(target) }
   const pool = createPool({ ...way, connectionLimit: MOST_CONNECTIONS })
   const lent = new Set<PooledMysql2Connection>()
   const lending: Mysql2Pool = {
@@ -53,6 +54,16 @@ export async function poolAt(target: MysqlTarget): Promise<Mysql2PoolWire> {
     for (const connection of [...lent]) cut(connection)
     await pool.end().catch(() => undefined)
   })
+}
+
+/**
+ * The certificate of a server is compared with the name of the host. Of a host that is an address, mysql2 tells Node
+ * nothing, and `localhost` would be compared. Node then takes what the socket says of itself.
+ */
+function comparedAddress({ host, port, ssl }: MysqlTarget): { readonly stream?: () => Socket } {
+  if (ssl?.verifyIdentity !== true || isIP(host) === 0) return {}
+  const options = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS }
+  return { stream: () => Object.assign(connectSocket(options), { _host: host }) }
 }
 
 /** How to make one more connection to where this client leads; undefined if it does not tell. */

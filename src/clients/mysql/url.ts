@@ -17,7 +17,8 @@ export interface MysqlTarget {
   readonly password: string
   readonly database: string
   readonly socketPath?: string
-  readonly ssl?: { readonly ca?: Buffer }
+  /** A certificate of the authority may be that of another host: so the name in it is compared, too. */
+  readonly ssl?: { readonly ca?: Buffer; readonly verifyIdentity: boolean }
 }
 
 /** What a URL says of our tables. */
@@ -46,7 +47,9 @@ export function parseUrl(url: string): { readonly target: MysqlTarget; readonly 
     password: decodeURIComponent(secret.join(':')),
     database: decodeURIComponent(database),
     ...(socket === undefined ? {} : { socketPath: socket }),
-    ...(tls === 'true' || ca !== undefined ? { ssl: ca === undefined ? {} : { ca: readFileSync(ca) } } : {}),
+    ...(tls === 'true' || ca !== undefined
+      ? { ssl: { ...(ca === undefined ? {} : { ca: readFileSync(ca) }), verifyIdentity: socket === undefined } }
+      : {}),
   }
   return { target, options: optionsOf(url) }
 }

@@ -203,10 +203,11 @@ export function keysOf(rows: ResultRows): string[] {
   return rows.map(([key]) => unhex(key))
 }
 
-/** One message is `key id token microseconds`; without a token if the entry was evicted. */
+/** One message is `key id token microseconds`; `~` for a token: look again; without one: the entry was evicted. */
 function newsOf(message: string): News {
   const [key, id = '', token, heldForUs] = message.split(' ')
   const named = { key: unhex(key), id: id.toLowerCase() }
+  if (token === '~') return named
   if (token === '' || token === undefined) return { ...named, standing: { state: 'gone', why: 'evicted' } }
   return { ...named, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForUs) / 1000 } }
 }

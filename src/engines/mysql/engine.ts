@@ -274,7 +274,7 @@ export class MysqlEngine implements Engine {
   }
 
   #hear(news: News): void {
-    if ('id' in news && this.#crowded.has(news.id)) {
+    if ('id' in news && news.standing !== undefined && this.#crowded.has(news.id)) {
       this.#crowded.set(news.id, 'held')
       this.#forget(news.id, news.standing)
     }

@@ -10,7 +10,7 @@
  *
  * News is not a message that is taken away by reading it. It is a mark (`news_at`, the time it was made) on our entry,
  * and stays until we renew the entry or it leaves the line. So that `listen` does not answer with the same news for
- * ever, each call tells it what we have heard already: the time of the newest news, and the ids of all news that were
+ * ever, each call tells it what we have heard already: the time of the newest news, and the names of all news that were
  * made within a margin before that. What is older than the margin counts as heard.
  */
 
@@ -37,6 +37,8 @@ const PAUSE_MS = 100
 const WAKE_MS = 2000
 /** How long it may take until a connection is ready to listen. */
 const SET_UP_MS = 5000
+/** As in sql/user_code.sql. */
+const USER_CODE = `LOWER(HEX(CRC32(SUBSTRING_INDEX(USER(), '@', 1))))`
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 2000
 
@@ -55,10 +57,7 @@ export interface MysqlListenerOptions {
 
 export class MysqlListener {
   readonly #options: MysqlListenerOptions
-  /**
-   * The news that were heard: by the id of the entry, with a minus if it was evicted, when they were made. Tokens will
-   * not do: two lines can have the same.
-   */
+  /** The news that were heard: by their names (see sql/call.sql), when they were made. */
   readonly #heard = new Map<string, number>()
   #connection: OwnMysqlConnection | undefined
   #newestUs = 0
@@ -122,6 +121,8 @@ export class MysqlListener {
     const limit = this.#options.clock.timer(SET_UP_MS, () => connection.cut())
     try {
       await connection.ask('SET autocommit = 1')
+      // What is asked has to mean the same everywhere: there is a mode in which an empty text is null.
+      await connection.ask(`SET SESSION sql_mode = 'STRICT_ALL_TABLES'`)
       // MySQL has no such setting, and no limit for procedures either.
       await connection.ask('SET max_statement_time = 0').catch(() => undefined)
       await connection.ask('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED')
@@ -152,6 +153,8 @@ export class MysqlListener {
     if (had !== null && had !== undefined) await connection.ask(`KILL CONNECTION ${Number(had)}`).catch(() => undefined)
     const [[taken] = []] = await connection.ask(`SELECT GET_LOCK('${name}', 3)`)
     if (Number(taken) !== 1) throw new Error(`listen: the named lock '${name}' cannot be had`)
+    // By this one, waiters of other processes know whether this process may wake them: see sql/line.sql.
+    await connection.ask(`SELECT GET_LOCK(CONCAT('${name}.', ${USER_CODE}), 3)`)
   }
 
   /** Call `listen` again and again, until the connection ends. */
@@ -190,14 +193,15 @@ export class MysqlListener {
   }
 
   #hear(rows: ResultRows): number {
-    for (const [key, id, token, removed, expiresAtUs, newsAtUs, nowUs] of rows) {
-      const evicted = Number(removed) === 1
-      this.#heard.set(`${evicted ? '-' : ''}${String(id)}`, Number(newsAtUs))
+    for (const [key, id, token, expiresAtUs, name, newsAtUs, nowUs] of rows) {
+      this.#heard.set(String(name), Number(newsAtUs))
       // The server's clock may have been set back: then all news from now on would seem old.
       this.#newestUs = Math.min(Math.max(this.#newestUs, Number(newsAtUs)), Number(nowUs))
       const named = { key: unhex(key), id: String(id) }
       const heldForMs = (Number(expiresAtUs) - Number(nowUs)) / 1000
-      if (evicted) this.#options.news({ ...named, standing: { state: 'gone', why: 'evicted' } })
+      if (String(name).startsWith('~')) this.#options.news(named)
+      else if (String(name).startsWith('-'))
+        this.#options.news({ ...named, standing: { state: 'gone', why: 'evicted' } })
       else if (heldForMs > 0)
         this.#options.news({ ...named, standing: { state: 'held', token: BigInt(String(token)), heldForMs } })
     }

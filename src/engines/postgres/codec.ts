@@ -43,7 +43,7 @@ export function enterArguments(claims: readonly Claim[], listensAs: string, rowW
   return [
     texts(claims.map(({ key }) => key)),
     texts(claims.map(({ id }) => id)),
-    texts(claims.map(holderOf)),
+    texts(claims.map(({ holder }) => holder)),
     numbers(claims.map(({ weight }) => weight)),
     numbers(claims.map(({ limit }) => limit)),
     numbers(claims.map(({ ttlMs }) => ttlMs)),
@@ -56,18 +56,8 @@ export function enterArguments(claims: readonly Claim[], listensAs: string, rowW
 
 /** For `take`, of one claim. */
 export function takeArguments(claim: Claim, listensAs: string, rowWaitMs: number): string[] {
-  const { key, id, weight, limit, ttlMs, wait } = claim
-  return [
-    key,
-    id,
-    holderOf(claim),
-    String(weight),
-    String(limit),
-    String(ttlMs),
-    wait ? 't' : 'f',
-    listensAs,
-    String(rowWaitMs),
-  ]
+  const { key, id, holder, weight, limit, ttlMs, wait } = claim
+  return [key, id, holder, String(weight), String(limit), String(ttlMs), wait ? 't' : 'f', listensAs, String(rowWaitMs)]
 }
 
 export function renewArguments(places: readonly Place[], listensAs: string, rowWaitMs: number): string[] {
@@ -88,11 +78,6 @@ export function leaveArguments(places: readonly EntryName[], listensAs: string, 
 
 function namesOf(places: readonly EntryName[]): [string, string] {
   return [texts(places.map(({ key }) => key)), texts(places.map(({ id }) => id))]
-}
-
-/** The server takes no NUL in a text, and a holder's name decides nothing. */
-function holderOf({ holder }: Claim): string {
-  return holder.includes('\0') ? holder.replaceAll('\0', '') : holder
 }
 
 /** How often each claim's key came before it: one statement can touch a row only once. */
@@ -205,11 +190,15 @@ function arrayOf(call: string, text: string): readonly unknown[] {
   throw unexpectedAnswer(call, `the answer is not a JSON array: ${JSON.stringify(text)}`)
 }
 
-/** Key, id, token (null for one that was evicted), and for how long it is held (ms). */
+/**
+ * Key, id, token (null for one that was evicted), and for how long it is held (ms). Key and id alone: look again.
+ */
 function newsOf(call: string, message: unknown): News {
-  const [key, id, token, heldForMs] = message as readonly unknown[]
+  const { length } = message as readonly unknown[]
+  const [key, id, token = null, heldForMs] = message as readonly unknown[]
   if (typeof key !== 'string' || typeof id !== 'string' || (token !== null && typeof token !== 'string'))
     throw unexpectedAnswer(call, `news that cannot be read: ${JSON.stringify(message)}`)
+  if (length === 2) return { key, id }
   if (token === null) return { key, id, standing: { state: 'gone', why: 'evicted' } }
   return { key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } }
 }

@@ -62,16 +62,19 @@ BEGIN
 END
 //
 
--- Wait until there is news for the engine `me`, or for so many seconds. Answers rows of key, id, token, whether it was
--- evicted, when it expires, when the news was made, and what time it is.
+-- Wait until there is news for the engine `me`, or for so many seconds. Answers rows of key, id, token, when the entry
+-- expires, the name of the news, when it was made, and what time it is.
 --
 -- Of all connections that listen, one sleeps: the watch. The others wait for its named lock, and so do not sleep, but
 -- can be woken all the same. When the watch ends, the next one gets the lock and is the watch.
 --
--- News stays on its entry when it was told. Which news the engine has heard, it says itself: `newest_us` is the time of
--- the newest, and `told` has the ids of that and of all news less than `margin_us` older, with a minus if evicted. What
--- is older still counts as told. But if the clock was set back since, all new news is older than the newest: then the
--- clock counts instead of `newest_us`.
+-- The name of the news is the id of the entry if it holds, with a minus before it if it was evicted; and if it waits,
+-- and is to look again, with a tilde before it and its time behind it, since that can happen more than once.
+--
+-- News stays on its entry when it was told. Which news the engine has heard, it says itself: `newest_us` is the time
+-- of the newest, and `told` has the names of that and of all news less than `margin_us` older. What is older still
+-- counts as told. But if the clock was set back since, all new news is older than the newest: then the clock counts
+-- instead of `newest_us`.
 CREATE PROCEDURE `holdfast_listen`(
   IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT
 ) SQL SECURITY INVOKER
@@ -80,17 +83,22 @@ BEGIN
   SELECT TRUE INTO is_there FROM `holdfast_entry`
     WHERE client = me
       AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
-      AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told) LIMIT 1;
+      AND NOT FIND_IN_SET(
+        --#include news_name
+        , told) LIMIT 1;
   IF NOT is_there THEN
     IF GET_LOCK('holdfast.watch', seconds) THEN
       DO SLEEP(seconds);
     END IF;
   END IF;
-  SELECT LOWER(HEX(k)), LOWER(HEX(id)), CAST(token AS CHAR), removed, CAST(expires_at AS CHAR), CAST(news_at AS CHAR),
-      CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)
+  SELECT LOWER(HEX(k)), LOWER(HEX(id)), CAST(token AS CHAR), CAST(expires_at AS CHAR),
+      --#include news_name
+      , CAST(news_at AS CHAR), CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)
     FROM `holdfast_entry`
     WHERE client = me
       AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
-      AND NOT FIND_IN_SET(CONCAT(IF(removed, '-', ''), LOWER(HEX(id))), told);
+      AND NOT FIND_IN_SET(
+        --#include news_name
+        , told);
 END
 //

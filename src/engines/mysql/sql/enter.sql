@@ -4,7 +4,7 @@
 --
 -- Answers one row. For each claim, separated by blanks, one of
 --     <token>               it holds
---     w:<ahead>:<us>        it waits, the first in line; q:<ahead>:<us> behind others (see holdfast_patience)
+--     w:<ahead>:<us>        it waits, the first in line; q, s behind others (see holdfast_patience)
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f  l            gone: evicted, or unknown; the line is full; the line is locked
 -- And the news for `me`.

@@ -1,6 +1,6 @@
--- Evict the entry with this token. A holder's renewals are refused, so that it goes when it expires. A waiter, and with
--- `at_once` a holder, too, goes now, and is remembered until it would have expired. Answers one row: `1` if there was
--- such an entry, else `0`; and the news for `me`.
+-- Evict the entry with this token, and tell its engine. A holder's renewals are refused, so that it goes when it
+-- leaves or expires. A waiter, and with `at_once` a holder, too, goes now, and is remembered until it would have
+-- expired. Answers one row: `1` if there was such an entry, else `0`; and the news for `me`.
 CREATE PROCEDURE `holdfast_evict`(
   IN own_key VARBINARY(512), IN own_token BIGINT, IN at_once BOOLEAN, IN me BINARY(16)
 ) SQL SECURITY INVOKER
@@ -19,7 +19,9 @@ BEGIN
   SELECT e.id, e.client, e.weight, e.lim, e.held_since INTO own_id, own_client, own_weight, own_lim, own_held_since
     FROM `holdfast_entry` e WHERE e.k = own_key AND e.token = own_token AND e.removed = 0;
   IF own_held_since IS NOT NULL AND NOT at_once THEN
-    UPDATE `holdfast_entry` e SET e.evicted = 1 WHERE e.k = own_key AND e.token = own_token;
+    UPDATE `holdfast_entry` e SET e.evicted = 1, e.news_at = IF(e.client = me, NULL, now_us)
+      WHERE e.k = own_key AND e.token = own_token;
+    CALL `holdfast_tell`(own_key, own_id, own_client, NULL, 0, me);
   ELSEIF own_id IS NOT NULL THEN
     UPDATE `holdfast_entry` e SET e.removed = 1, e.evicted = 1, e.news_at = IF(e.client = me, NULL, now_us)
       WHERE e.k = own_key AND e.token = own_token;

@@ -4,10 +4,11 @@
 -- A line is opened, which locks it; its sums are handed on, and written once, by holdfast_settle. `me` is the id of the
 -- engine that calls.
 --
--- When an entry begins to hold, or is evicted, its engine is told. The engine that calls is told by @holdfast_news,
--- which goes back with the answer (`key id token microseconds;`, without a token if the entry was evicted). Another
--- engine is told by a mark on its entry, and is put into @holdfast_wakes, the engines to be woken after the commit.
--- (These two are no parameters, because MariaDB writes the values of all parameters into the text of each statement.)
+-- When an entry begins to hold, or is evicted, or is to look again where it stands, its engine is told. The engine
+-- that calls is told by @holdfast_news, which goes back with the answer (`key id token microseconds;`, without a token
+-- if the entry was evicted, with `~` for one if it is to look again). Another engine is told by a mark on its entry,
+-- and is put into @holdfast_wakes, the engines to be woken after the commit. (These two are no parameters, because
+-- MariaDB writes the values of all parameters into the text of each statement.)
 
 -- Lock a line, remove what has expired from it, and say what is in it. `last_token` is null if the line has no row, and
 -- then nothing is locked. `due` is null if the line is empty. If one entry is alone, `its_id` is its id, and the sums
@@ -54,7 +55,7 @@ BEGIN
 END
 //
 
--- Tell the engine of an entry: see above.
+-- Tell the engine of an entry: see above. `held_for` is null if the entry is to look again.
 CREATE PROCEDURE `holdfast_tell`(
   IN own_key VARBINARY(512), IN its_id BINARY(16), IN its_client BINARY(16), IN its_token BIGINT, IN held_for BIGINT,
   IN me BINARY(16)
@@ -62,9 +63,28 @@ CREATE PROCEDURE `holdfast_tell`(
 BEGIN
   IF its_client = me THEN
     SET @holdfast_news = CONCAT(
-      @holdfast_news, HEX(own_key), ' ', HEX(its_id), ' ', IFNULL(its_token, ''), ' ', held_for, ';');
+      @holdfast_news, HEX(own_key), ' ', HEX(its_id), ' ', IF(held_for IS NULL, '~', IFNULL(its_token, '')), ' ',
+      IFNULL(held_for, 0), ';');
   ELSEIF LOCATE(HEX(its_client), @holdfast_wakes) = 0 THEN
     SET @holdfast_wakes = CONCAT(@holdfast_wakes, HEX(its_client));
+  END IF;
+END
+//
+
+-- Tell the engine of the first waiter of a crowd to look again: a holder can expire earlier than that waiter was told.
+CREATE PROCEDURE `holdfast_hint`(
+  IN own_key VARBINARY(512), IN held_until BIGINT, IN now_us BIGINT, IN me BINARY(16)
+) SQL SECURITY INVOKER
+BEGIN
+  DECLARE its_token BIGINT;
+  DECLARE its_id, its_client BINARY(16);
+  SELECT e.token, e.id, e.client INTO its_token, its_id, its_client
+    FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
+    WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
+  IF its_token IS NOT NULL THEN
+    UPDATE `holdfast_entry` e SET e.news_at = IF(e.client = me, NULL, now_us)
+      WHERE e.k = own_key AND e.token = its_token;
+    CALL `holdfast_tell`(own_key, its_id, its_client, NULL, NULL, me);
   END IF;
 END
 //
@@ -140,6 +160,7 @@ END
 -- should it hear nothing (microseconds from now):
 --     w:<ahead>:<us>        the first waiter in line: when the next entry can expire
 --     q:<ahead>:<us>        behind another waiter: when the first waiter can expire, which then did not look
+--     s:<ahead>:<us>        the same, behind an entry of another user of the database, who may not wake this one
 -- The first waiter renews at a third of its ttl. If `due` comes before about its next renewal, it is found out anew: so
 -- the time does not come while all entries are renewed. `first_token` and `first_expiry` are those of the first waiter,
 -- if they are known.
@@ -149,6 +170,7 @@ CREATE PROCEDURE `holdfast_patience`(
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
+  DECLARE strangers INT;
   IF first_token IS NULL THEN
     SELECT e.token, e.expires_at INTO first_token, first_expiry
       FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
@@ -162,6 +184,18 @@ BEGIN
       UPDATE `holdfast_line` l SET l.due_at = due WHERE l.k = own_key;
     END IF;
     SET answer = CONCAT('w:', ahead, ':', due - now_us);
+  END IF;
+  -- An entry that is let hold is let by one of those right before it. An engine that listens has a named lock with the
+  -- code of its user (see listen.ts).
+  SELECT COUNT(*) INTO strangers FROM (
+      SELECT CONCAT('holdfast.', LOWER(HEX(e.client))) AS name FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
+        WHERE e.k = own_key AND e.token < own_token AND e.removed = 0 ORDER BY e.token DESC LIMIT 8
+    ) AS before_it
+    WHERE IS_USED_LOCK(name) IS NOT NULL AND IS_USED_LOCK(CONCAT(name, '.',
+      --#include user_code
+      )) IS NULL;
+  IF strangers > 0 THEN
+    SET answer = CONCAT('s', SUBSTRING(answer, 2));
   END IF;
 END
 //

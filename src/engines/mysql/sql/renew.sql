@@ -1,8 +1,9 @@
 -- Renew entries. The batch has places in the order of their keys, each `key id ttl outlives;`, with key and id in
 -- hexadecimal; `patient` as in holdfast_enter. `outlives` is 1 for an entry that is to stand in the line without its
--- process: a plain renewal that was sent before, and comes late, does not cut it short. Answers one row: for each
--- place, separated by blanks, its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`,
--- `l` as in holdfast_enter; and the news for `me`.
+-- process: a plain renewal that was sent before, and comes late, does not cut it short. A holder may expire earlier by
+-- this than before, so the first waiter is told to look again. Answers one row: for each place, separated by blanks,
+-- its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`, `l` as in holdfast_enter;
+-- and the news for `me`.
 --
 -- A waiter's renewal is also its poll: entries ahead of it that have expired go.
 CREATE PROCEDURE `holdfast_renew`(
@@ -50,6 +51,9 @@ BEGIN
       IF is_crowd THEN
         CALL `holdfast_again`(
           own_key, own_id, own_ttl, own_outlives, now_us, due, held_until, first_token, first_expiry, answer);
+        IF own_outlives AND answer REGEXP '^[0-9]' THEN
+          CALL `holdfast_hint`(own_key, held_until, now_us, me);
+        END IF;
       ELSEIF its_id IS NULL OR its_id <> own_id THEN
         SET answer = 'u';
       ELSEIF is_evicted THEN

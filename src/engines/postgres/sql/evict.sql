@@ -1,5 +1,5 @@
--- Take an entry of any process out, named by its token. Until it would have expired it is remembered, so that its owner
--- hears why.
+-- Take an entry of any process out, named by its token: a waiter now, a holder now if `at_once`, else when it expires
+-- or leaves. Its process is told. Until it would have expired it is remembered, so that its owner hears why.
 CREATE OR REPLACE FUNCTION public.holdfast_evict_1(
   own_key text, named bigint, at_once boolean, mine text, patience_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -22,6 +22,7 @@ BEGIN
     ELSE
       line.evicted := true;
       found_it := true;
+      news := public.holdfast_tell_1(news, mine, line.client, json_build_array(line.key, line.id, NULL));
     END IF;
   END IF;
   IF line.crowd THEN
@@ -29,10 +30,10 @@ BEGIN
     found_it := FOUND;
   END IF;
   IF line.crowd AND found_it THEN
+    news := public.holdfast_tell_1(news, mine, entry.client, json_build_array(entry.key, entry.id, NULL));
     -- A waiter holds nothing that it would have to stop first.
     IF at_once OR entry.held_at IS NULL THEN
       UPDATE public.holdfast_entry e SET evicted = true, removed = true WHERE e.key = own_key AND e.token = named;
-      news := public.holdfast_tell_1(news, mine, entry, NULL, NULL);
       settled := public.holdfast_settle_1(public.holdfast_depart_1(line, entry), news, mine);
       line := settled.line;
       news := settled.news;

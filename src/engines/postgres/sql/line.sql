@@ -140,7 +140,9 @@ BEGIN
     line := public.holdfast_hold_1(line, entry.token, entry.weight, entry."limit");
     line.waiting := line.waiting - 1;
     line.head := NULL;
-    news := public.holdfast_tell_1(news, mine, entry, entry.token, extract(epoch FROM entry.expires_at - now) * 1000);
+    news := public.holdfast_tell_1(
+      news, mine, entry.client,
+      json_build_array(entry.key, entry.id, entry.token::text, extract(epoch FROM entry.expires_at - now) * 1000));
   END LOOP;
 END $$;
 
@@ -154,21 +156,34 @@ BEGIN
       WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
 END $$;
 
--- Tell the process of an entry that it holds, by which token and for how long (ms); or, without a token, that it was
--- evicted. If the entry belongs to the calling process (`mine`), that goes with the answer, else by a notification.
-CREATE OR REPLACE FUNCTION public.holdfast_tell_1(
-  news json[], mine text, entry public.holdfast_entry, held_token bigint, held_for_ms numeric
-) RETURNS json[] LANGUAGE plpgsql AS $$
-DECLARE
-  letter json := json_build_array(entry.key, entry.id, held_token::text, held_for_ms);
+-- Tell the process of an entry, by a letter of the entry's key and id, and
+--     its token, and for how long it holds (ms)
+--     null if it was evicted
+--     nothing more if the process is to look again where the entry stands.
+-- If the entry belongs to the calling process (`mine`), that goes with the answer, else by a notification.
+CREATE OR REPLACE FUNCTION public.holdfast_tell_1(news json[], mine text, its_client text, letter json)
+RETURNS json[] LANGUAGE plpgsql AS $$
 BEGIN
-  IF entry.client = mine THEN
+  IF its_client = mine THEN
     RETURN news || letter;
   END IF;
-  IF entry.client <> '' THEN
-    PERFORM pg_notify('holdfast_' || entry.client, letter::text);
+  IF its_client <> '' THEN
+    PERFORM pg_notify('holdfast_' || its_client, letter::text);
   END IF;
   RETURN news;
+END $$;
+
+-- Tell the process of the first waiter to look again: a holder can expire earlier than that waiter was told.
+CREATE OR REPLACE FUNCTION public.holdfast_hint_1(line public.holdfast_line, news json[], mine text)
+RETURNS json[] LANGUAGE plpgsql AS $$
+DECLARE
+  entry public.holdfast_entry;
+BEGIN
+  IF line.head IS NULL THEN
+    RETURN news;
+  END IF;
+  SELECT e.* INTO entry FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
+  RETURN public.holdfast_tell_1(news, mine, entry.client, json_build_array(entry.key, entry.id));
 END $$;
 
 -- Make the only entry of a line the first of a crowd.

@@ -1,6 +1,6 @@
 -- Renew entries, in the order of the arrays: set their expiry to now + ttl, and say where they stand. What is gone
--- stays gone. `outlive`: which of them are to outlive their process from now on. The answer is that of
--- holdfast_enter_1.
+-- stays gone. `outlive`: which of them are to outlive their process from now on. Such a holder may expire earlier than
+-- before, so the first waiter is told to look again. The answer is that of holdfast_enter_1.
 CREATE OR REPLACE FUNCTION public.holdfast_renew_1(
   keys text[], ids text[], ttls bigint[], outlive boolean[], mine text, patience_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
@@ -36,6 +36,9 @@ BEGIN
     renewed := public.holdfast_again_1(line, ids[i], ttls[i], outlive[i]);
     line := renewed.line;
     answers[i] := renewed.answer;
+    IF outlive[i] AND renewed.answer ~ '^[0-9]' THEN
+      news := public.holdfast_hint_1(line, news, mine);
+    END IF;
     waiting := waiting OR renewed.answer ~ '^[wq]';
   END LOOP;
   saved := public.holdfast_save_1(line, was);
