@@ -2,6 +2,7 @@
  * The command line on PostgreSQL: run across processes, make the tables or print them, and what doctor says of a
  * server.
  */
+import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -32,6 +33,9 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
     await eventually('a token', async () => first.stdout !== '')
     expect(await world.run('run', 'job', '-n', '--url', url, '--', 'true')).toMatchObject({ exit: 75 })
+    const refused = await world.run('run', 'other', '--at-least', '1s', '--url', url, '--', 'touch', world.path('ran'))
+    expect(refused).toMatchObject({ exit: 64, stderr: expect.stringContaining('busy behind its process') })
+    expect(existsSync(world.path('ran'))).toBe(false)
     first.process.kill('SIGKILL')
     expect(await world.run('run', 'job', '-w', '20s', '--url', url, '--', 'true')).toMatchObject({ exit: 0 })
     const found = await world.doctor(url)
@@ -65,6 +69,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
         'database',
         'clock skew',
         'connections',
+        'snapshots',
         'listening',
         'hand-off',
       ].map((name) => [name, 'ok']),
@@ -80,6 +85,21 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     expect(found.get('durability')).toMatchObject({ status: 'warn', finding: 'fsync off' })
     expect(found.get('listening')).toMatchObject({ status: 'warn', todo: expect.stringContaining('listenUrl') })
     expect(found.get('hand-off')).toMatchObject({ status: 'ok' })
+  })
+
+  test('doctor warns of an old snapshot, until it is closed', async () => {
+    const url = await server.database()
+    await using report = await server.connect(url)
+    await report.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+    await report.query('SELECT 1')
+    await using busy = await server.connect(url)
+    await busy.query('DO $$ BEGIN FOR i IN 1..11000 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$')
+    expect((await world.doctor(url)).get('snapshots')).toMatchObject({
+      status: 'warn',
+      finding: expect.stringMatching(/1\d{4} transactions old/),
+    })
+    await report.query('COMMIT')
+    expect((await world.doctor(url)).get('snapshots')).toMatchObject({ status: 'ok' })
   })
 
   test('doctor fails a replica', async () => {

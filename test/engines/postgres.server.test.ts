@@ -64,6 +64,38 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
     expect(free.held).toBe(true)
   })
 
+  test.each(['first', 'last'])(
+    'has no connection to spare for listening, which is asked for %s: calls come first, waiters poll, are served, and listen later',
+    async (asked) => {
+      await tell('CREATE ROLE limited LOGIN CONNECTION LIMIT 1')
+      await tell('GRANT USAGE, CREATE ON SCHEMA public TO limited')
+      const url = new URL(tests.database().url)
+      url.username = 'limited'
+      const pool = new pg.Pool({ connectionString: url.href, max: 1 })
+      if (asked === 'last') await pool.query('SELECT 1')
+      const engine = postgres({ client: pool })
+      const locks = tests.keep(createLocks(engine, { ttl: '60s' }))
+      const lease = await locks.mutex('key').acquire()
+      const finding = expect.stringContaining('no connection to listen on')
+      expect(await engine.diagnose()).toContainEqual(expect.objectContaining({ status: 'warn', finding }))
+      const other = await tests.open({ ttl: '60s' })
+      const waiting = locks.mutex('key').acquire()
+      await tests.untilInLine(other, 'key', 2)
+      await lease.release()
+      await (await waiting).release()
+      const held = await other.mutex('key').acquire()
+      const again = locks.mutex('key').acquire()
+      await tests.untilInLine(other, 'key', 2)
+      await tell('ALTER ROLE limited CONNECTION LIMIT 2')
+      const listening = `SELECT 1 FROM pg_stat_activity WHERE usename = 'limited' AND query LIKE 'LISTEN%'`
+      await vi.waitFor(async () => expect(await tell(listening)).toHaveLength(1), LIMIT)
+      await held.release()
+      await (await again).release()
+      await locks.close()
+      await pool.end()
+    },
+  )
+
   test('the index is used, however the tables grow: no function reads them from end to end', async () => {
     const claim = (key: string, id: string) => ({
       key,

@@ -14,6 +14,7 @@ export const SQLSTATE = {
   serializationFailure: '40001',
   deadlockDetected: '40P01',
   lockNotAvailable: '55P03',
+  tooManyConnections: '53300',
   invalidPassword: '28P01',
   invalidAuthorization: '28000',
   invalidCatalogName: '3D000',

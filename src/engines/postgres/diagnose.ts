@@ -12,6 +12,8 @@ import { asEngineError } from './errors.ts'
 const LEAST_VERSION = 120_000
 /** Of the connections that a server takes, in use. */
 const TIGHT = 0.9
+/** How many transactions old a snapshot may be before locks get slower by it. */
+const OLD_SNAPSHOT = 10_000
 const LIMIT_MS = 5000
 /** A notification takes a millisecond; one that takes this long does not come. */
 const ARRIVAL_MS = 1000
@@ -35,6 +37,11 @@ const FACTS = `SELECT json_build_object(
   'encoding', current_setting('server_encoding'),
   'used', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
   'most', current_setting('max_connections')::int,
+  'oldestSnapshot', greatest(
+    (SELECT max(age(backend_xmin)) FROM pg_stat_activity
+      WHERE pid <> pg_backend_pid() AND (datname = current_database() OR datname IS NULL)),
+    (SELECT max(age(xmin)) FROM pg_replication_slots),
+    (SELECT max(age(transaction)) FROM pg_prepared_xacts WHERE database = current_database()), 0),
   'nowMs', extract(epoch FROM clock_timestamp()) * 1000)::text`
 
 interface ServerFacts {
@@ -52,6 +59,8 @@ interface ServerFacts {
   /** Connections in use, and how many the server takes. */
   readonly used: number
   readonly most: number
+  /** Of the oldest snapshot that keeps the server from removing old versions of our rows: how many transactions ago. */
+  readonly oldestSnapshot: number
   readonly nowMs: number
 }
 
@@ -66,6 +75,7 @@ export async function diagnose(examined: ExaminedServer): Promise<readonly Findi
       database(facts),
       clockSkew(clockAheadMs),
       connections(facts),
+      snapshots(facts),
       // A replica refuses to listen, too.
       ...(facts.replica ? [] : await listening(examined)),
     ]
@@ -119,14 +129,29 @@ function connections({ used, most }: ServerFacts): Finding {
   return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections, or use a pooler' }
 }
 
+function snapshots({ oldestSnapshot }: ServerFacts): Finding {
+  const name = 'snapshots'
+  if (oldestSnapshot < OLD_SNAPSHOT) return { name, status: 'ok', finding: 'no old one is open' }
+  const todo =
+    'until it is closed, old versions of our rows pile up, and each lock on a busy key takes longer than the one ' +
+    'before: look for long transactions (pg_stat_activity), replication slots and prepared transactions'
+  return { name, status: 'warn', finding: `the oldest is ${oldestSnapshot} transactions old`, todo }
+}
+
 /** Nothing, where this engine does not listen. */
 async function listening(examined: ExaminedServer): Promise<readonly Finding[]> {
   const { listen } = examined
   if (listen === undefined) return []
-  if (await hears(examined, listen)) return [{ name: 'listening', status: 'ok', finding: 'notifications arrive' }]
+  const name = 'listening'
+  try {
+    if (await hears(examined, listen)) return [{ name, status: 'ok', finding: 'notifications arrive' }]
+  } catch (error) {
+    const finding = `there is no connection to listen on: ${(error as Error).message}`
+    return [{ name, status: 'warn', finding, todo: 'waiters poll. Each process needs one connection besides its pool' }]
+  }
   const finding = 'no notification arrives: is there a pooler in between?'
   const todo = 'waiters poll. Behind a pooler in transaction mode, give listenUrl: the URL of the server itself'
-  return [{ name: 'listening', status: 'warn', finding, todo }]
+  return [{ name, status: 'warn', finding, todo }]
 }
 
 /** Whether a notification that this process sends to itself arrives. */

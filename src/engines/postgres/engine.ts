@@ -5,6 +5,7 @@
  * eye on, and empty rows cleared away.
  */
 
+import { isLasting } from '../../clients/postgres/errors.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
@@ -30,7 +31,7 @@ import {
   texts,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { asEngineError, ENGINE } from './errors.ts'
+import { asEngineError, ENGINE, isCrowded } from './errors.ts'
 import { PostgresCaller, type PostgresFunction } from './function-calls.ts'
 import { aroundLockedRows } from './locked-rows.ts'
 import type { PostgresNames } from './names.ts'
@@ -186,22 +187,30 @@ export class PostgresEngine implements Engine {
       message: (text) => this.#read(text),
       gap: () => this.#hear({ gap: true }),
     })
+    const before = this.#news
+    this.#news = news
+    // Also while the channel is deaf: entries of now are told of as soon as it is not.
+    this.#listensAs = this.#engineId
+    await before?.[Symbol.asyncDispose]()
     try {
-      await news.open(listen, `holdfast_${this.#engineId}`)
+      await news.openOrLater(listen, `holdfast_${this.#engineId}`, isLasting)
     } catch (error) {
+      if (this.#news === news) await this.#forgetNews()
       throw asEngineError(error)
     }
-    await this.#news?.[Symbol.asyncDispose]()
-    this.#news = news
-    this.#listensAs = this.#engineId
   }
 
   async #unsubscribe(): Promise<void> {
     this.#listener = undefined
-    this.#listensAs = ''
     this.#rechecks.stop()
-    await this.#news?.[Symbol.asyncDispose]()
+    await this.#forgetNews()
+  }
+
+  async #forgetNews(): Promise<void> {
+    const news = this.#news
     this.#news = undefined
+    this.#listensAs = ''
+    await news?.[Symbol.asyncDispose]()
   }
 
   // ---- calling ----
@@ -247,7 +256,11 @@ export class PostgresEngine implements Engine {
 
   /** What it answers; the news that come with it are heard. */
   #call(name: PostgresFunction, values: readonly string[], limitMs?: number): Promise<string> {
-    return this.#caller.call(name, values, limitMs).then(this.#answered, this.#failed)
+    return this.#caller.call(name, values, limitMs).then(this.#answered, async (error: EngineError) => {
+      // Nothing was sent.
+      if (!isCrowded(error) || (await this.#news?.makeRoom()) !== true) return this.#failed(error)
+      return await this.#caller.call(name, values, limitMs).then(this.#answered, this.#failed)
+    })
   }
 
   readonly #answered = ({ text, news }: Reply): string => {

@@ -29,12 +29,18 @@ const ADVICE: Readonly<Record<string, string>> = {
   [NEWER_FORMAT]: 'a newer Holdfast made these tables: update this one',
   [OTHER_ENCODING]: 'Holdfast needs a database in UTF8',
   [SQLSTATE.readOnlyTransaction]: 'this is a replica, or a server that refuses writes: connect to the primary',
+  [SQLSTATE.tooManyConnections]: 'the server, or this user, may have no more connections',
   [SQLSTATE.insufficientPrivilege]:
     'this user may not: let a user who may run what `holdfast migrate --print` prints, with its GRANTs',
 }
 
 export function isMissing(error: unknown): boolean {
   return MISSING.has(sqlStateOf(error) ?? '')
+}
+
+/** Whether a call was not sent because the server, or the role, has no connection to spare. */
+export function isCrowded(error: EngineError): boolean {
+  return sqlStateOf(error.cause) === SQLSTATE.tooManyConnections
 }
 
 /** Whether a call failed because a row was locked for longer than it waits. */

@@ -13,6 +13,9 @@ import type { Clock, Timer } from '../../core/clock.ts'
 
 /** How long a message may take. */
 const ARRIVAL_MS = 2000
+/** How long until a connection that could not be had is tried for again. */
+const RETRY_FIRST_MS = 50
+const RETRY_LONGEST_MS = 2000
 
 export class NewsChannel implements AsyncDisposable {
   readonly #clock: Clock
@@ -20,6 +23,10 @@ export class NewsChannel implements AsyncDisposable {
   #connection: ListenConnection | undefined
   #heardAt = Number.NEGATIVE_INFINITY
   #expecting: Timer | undefined
+  /** Set while there is no connection, and one is tried for later. */
+  #retry: Timer | undefined
+  #openAgain: ((delayMs: number) => void) | undefined
+  #closed = false
   /** Nothing was heard, ever or since the connection was lost. */
   deaf = true
 
@@ -29,10 +36,46 @@ export class NewsChannel implements AsyncDisposable {
   }
 
   async open(listen: Listen, channel: string): Promise<void> {
-    this.#connection = await listen(channel, {
+    const connection = await listen(channel, {
       message: (text) => this.#message(text),
       gap: () => this.#gap(),
     })
+    if (this.#closed) await connection.close()
+    else this.#connection = connection
+  }
+
+  /**
+   * The same where a server may have no connection to spare: it is tried for again and again, and until it is had the
+   * channel is deaf. Rejects only if time does not mend the error.
+   */
+  async openOrLater(listen: Listen, channel: string, isLasting: (error: unknown) => boolean): Promise<void> {
+    this.#openAgain = (delayMs) => {
+      this.#retry = this.#clock.timer(delayMs, () => {
+        this.open(listen, channel).then(
+          () => this.#gap(),
+          () => {
+            if (!this.#closed) this.#openAgain?.(Math.min(2 * delayMs, RETRY_LONGEST_MS))
+          },
+        )
+      })
+    }
+    try {
+      await this.open(listen, channel)
+    } catch (error) {
+      if (isLasting(error)) throw error
+      if (!this.#closed) this.#openAgain(RETRY_FIRST_MS)
+    }
+  }
+
+  /** A call needs a connection more than the channel does: give it up for a while. False if there is none to give. */
+  async makeRoom(): Promise<boolean> {
+    const connection = this.#connection
+    if (connection === undefined || this.#openAgain === undefined) return false
+    this.#connection = undefined
+    this.#gap()
+    this.#openAgain(RETRY_LONGEST_MS)
+    await connection.close()
+    return true
   }
 
   /** A message to this process itself was sent after `since`. */
@@ -47,7 +90,9 @@ export class NewsChannel implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true
     this.#expecting?.cancel()
+    this.#retry?.cancel()
     await this.#connection?.close()
   }
 
