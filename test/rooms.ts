@@ -50,13 +50,6 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
  */
 export const EXCEPTIONS: readonly string[] = []
 
-/** Circles that are still to go, in the same way. */
-export const KNOWN_CYCLES: readonly string[] = [
-  'cli/commands.ts -> cli/commands/completion.ts',
-  'clients/redis/ioredis-listen.ts -> clients/redis/ioredis.ts',
-  'clients/redis/node-redis-listen.ts -> clients/redis/node-redis.ts',
-]
-
 export interface Import {
   readonly from: string
   readonly to: string

@@ -31,8 +31,17 @@ export interface CommandSpec {
   readonly runs: boolean
   readonly options: OptionSpecs
   readonly examples: readonly (readonly [line: string, says: string])[]
-  run(input: Input): Promise<number>
+  /** Runs it, and answers the exit code. `commands`: all there are, for the one that describes them. */
+  run(input: Input, commands: CommandTable): Promise<number>
 }
+
+/** A command that is loaded when it is asked for. */
+export interface ListedCommand {
+  readonly summary: string
+  load(): Promise<{ readonly command: CommandSpec }>
+}
+
+export type CommandTable = Readonly<Record<string, ListedCommand>>
 
 /** What the user did wrong. Ends with exit 64, and without a stack trace. */
 export class UsageError extends Error {}

@@ -2,14 +2,9 @@
  * Which commands there are. Each is in a file of its own, loaded only when it is asked for, so that starting costs
  * little more than starting Node.
  */
-import type { CommandSpec } from './args.ts'
+import type { CommandTable } from './args.ts'
 
-interface Listed {
-  readonly summary: string
-  load(): Promise<{ readonly command: CommandSpec }>
-}
-
-export const COMMANDS: Readonly<Record<string, Listed>> = {
+export const COMMANDS: CommandTable = {
   run: { summary: 'run a command while holding a lock', load: () => import('./commands/run.ts') },
   ls: { summary: 'list the keys that are held or waited for', load: () => import('./commands/ls.ts') },
   show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },

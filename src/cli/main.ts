@@ -21,7 +21,7 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const { command } = await known.load()
   const input = parseInput(name, command, rest)
-  return input.has('help') ? help(name, false) : command.run(input)
+  return input.has('help') ? help(name, false) : command.run(input, COMMANDS)
 }
 
 /** Asked for, it goes to stdout; without a command, to stderr, and as an error. */

@@ -2,8 +2,15 @@
  * `holdfast completion bash|zsh|fish`: a script that teaches your shell the commands, their options, and the keys in
  * use. Made from the same data as the help.
  */
-import { COMMON, type CommandSpec, didYouMean, type OptionSpecs, ownValue, UsageError } from '../args.ts'
-import { COMMANDS } from '../commands.ts'
+import {
+  COMMON,
+  type CommandSpec,
+  type CommandTable,
+  didYouMean,
+  type OptionSpecs,
+  ownValue,
+  UsageError,
+} from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { printJson, STDOUT, write } from '../output.ts'
 
@@ -19,14 +26,14 @@ export const command: CommandSpec = {
     ['holdfast completion zsh > ~/.zfunc/_holdfast', 'once, for zsh, with ~/.zfunc in your fpath'],
     ['holdfast completion fish > ~/.config/fish/completions/holdfast.fish', 'once, for fish'],
   ],
-  run: async (input) => {
+  run: async (input, commands) => {
     const shell = input.rest[0] as string
     const write_ = ownValue(SHELLS, shell)
     if (write_ === undefined)
       throw new UsageError(
         `no completion for '${shell}'; known: bash, zsh, fish${didYouMean(shell, Object.keys(SHELLS))}`,
       )
-    const script = write_(await describeAll())
+    const script = write_(await describeAll(commands))
     if (input.json) printJson(STDOUT, input.command, { shell, script })
     else write(STDOUT, script)
     return EXITS.ok.code
@@ -42,9 +49,9 @@ interface Described {
   readonly runs: boolean
 }
 
-async function describeAll(): Promise<Described[]> {
+async function describeAll(table: CommandTable): Promise<Described[]> {
   return Promise.all(
-    Object.entries(COMMANDS).map(async ([name, { summary, load }]) => {
+    Object.entries(table).map(async ([name, { summary, load }]) => {
       const { command: spec } = await load()
       return {
         name,

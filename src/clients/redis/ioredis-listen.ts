@@ -8,7 +8,18 @@
 
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import type { IoredisClient } from './ioredis.ts'
+
+/** What we use of a `Redis` of ioredis. */
+export interface IoredisClient {
+  readonly status: string
+  readonly options: { readonly keyPrefix?: string | undefined }
+  call(command: string, args: string[]): Promise<unknown>
+  duplicate(override?: object): IoredisClient
+  subscribe(channel: string): Promise<unknown>
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+  disconnect(reconnect?: boolean): void
+}
 
 /** A first connection that does not stand after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000

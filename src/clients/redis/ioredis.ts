@@ -9,20 +9,8 @@
 import type { Clock } from '../../core/clock.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import { IoredisListenConnection } from './ioredis-listen.ts'
+import { type IoredisClient, IoredisListenConnection } from './ioredis-listen.ts'
 import { type RedisWire, type Server, Silence, UnderWay } from './wire.ts'
-
-/** What we use of a `Redis` of ioredis. */
-export interface IoredisClient {
-  readonly status: string
-  readonly options: { readonly keyPrefix?: string | undefined }
-  call(command: string, args: string[]): Promise<unknown>
-  duplicate(override?: object): IoredisClient
-  subscribe(channel: string): Promise<unknown>
-  on(event: string, listener: (...args: unknown[]) => void): unknown
-  off(event: string, listener: (...args: unknown[]) => void): unknown
-  disconnect(reconnect?: boolean): void
-}
 
 /** What we use of a `Cluster` of ioredis. */
 export interface IoredisCluster {

@@ -7,7 +7,24 @@
 
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import type { NodeRedisListener } from './node-redis.ts'
+
+/** What every client of node-redis has. */
+export interface NodeRedisCommon {
+  readonly isOpen: boolean
+  evalSha(...args: never[]): unknown
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+}
+
+/** What can listen, and be made a second time for it. */
+export interface NodeRedisListener extends NodeRedisCommon {
+  duplicate(): NodeRedisListener
+  connect(): Promise<unknown>
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
+  /** Version 5 and later; before that, `disconnect`. */
+  destroy?(): void
+  disconnect?(): unknown
+}
 
 /** A first connection that does not stand after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000

@@ -9,25 +9,8 @@
 import type { Clock } from '../../core/clock.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import { NodeRedisListenConnection } from './node-redis-listen.ts'
+import { type NodeRedisCommon, NodeRedisListenConnection, type NodeRedisListener } from './node-redis-listen.ts'
 import type { RedisWire, Server } from './wire.ts'
-
-interface Common {
-  readonly isOpen: boolean
-  evalSha(...args: never[]): unknown
-  on(event: string, listener: (...args: unknown[]) => void): unknown
-  off(event: string, listener: (...args: unknown[]) => void): unknown
-}
-
-/** What can listen, and be made a second time for it. */
-export interface NodeRedisListener extends Common {
-  duplicate(): NodeRedisListener
-  connect(): Promise<unknown>
-  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
-  /** Version 5 and later; before that, `disconnect`. */
-  destroy?(): void
-  disconnect?(): unknown
-}
 
 /** What we use of a client, as `createClient` makes it. */
 export interface NodeRedisClient extends NodeRedisListener {
@@ -36,7 +19,7 @@ export interface NodeRedisClient extends NodeRedisListener {
 }
 
 /** As `createClientPool` makes it. It cannot listen: give a `subscriber` too. */
-export interface NodeRedisPool extends Common {
+export interface NodeRedisPool extends NodeRedisCommon {
   sendCommand(args: string[]): Promise<unknown>
   execute(...args: never[]): unknown
 }
@@ -128,14 +111,14 @@ async function connectable(client: NodeRedisListener): Promise<NodeRedisListener
   return (node as NodeRedisClient).duplicate()
 }
 
-function isCluster(client: Common): client is NodeRedisCluster {
+function isCluster(client: NodeRedisCommon): client is NodeRedisCluster {
   return 'nodeClient' in client
 }
 
-function isPool(client: Common): client is NodeRedisPool {
+function isPool(client: NodeRedisCommon): client is NodeRedisPool {
   return 'execute' in client
 }
 
-function isSentinel(client: Common): client is NodeRedisSentinel {
+function isSentinel(client: NodeRedisCommon): client is NodeRedisSentinel {
   return 'setTracer' in client
 }
