@@ -101,8 +101,8 @@ export class CommandProcess {
 }
 
 /**
- * Whether the terminal sends this to its whole foreground group: the command then has it already. The kernel does not tell who
- * sent a signal, but keys reach only the foreground, and a hang-up leaves no terminal.
+ * Whether the terminal sends this to its whole foreground group: the command then has it already. The kernel does not
+ * tell who sent a signal, but keys reach only the foreground, and a hang-up leaves no terminal.
  */
 function sentByTerminal(signal: NodeJS.Signals): boolean {
   if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()

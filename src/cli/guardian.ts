@@ -2,13 +2,15 @@
  * The guardian: a small shell beside every command under a lock, in a session of its own, which sees to it that the
  * command never outlives the lock.
  *
- *     holdfast run ──────── starts, first ────────► guardian ◄──── "watch me", before it turns into the command ──── sh, later the command
- *         └──── orders, and on every renewal: "end it in 24 s, unless you hear of me" ────►┘
+ *     holdfast run ──── starts, first ────► guardian ◄──── "watch me" ──── sh, which then turns into the command
+ *         │                                   ▲
+ *         └─ orders, and on every renewal: ───┘
+ *            "end it in 24 s, unless you hear of me"
  *
  * `holdfast run` may be killed with -9, or stopped past the end of its lease. It can do nothing about either, and its
- * command would work on while another process holds. The guardian can: it hears the end of the pipe, or its alarm rings.
- * It is a shell, because that starts in a millisecond and takes no memory worth speaking of, and it is the one place
- * where a command and everything it has started is ended: politely, then surely.
+ * command would work on while another process holds. The guardian can: it hears the end of the pipe, or its alarm
+ * rings. It is a shell, because that starts in a millisecond and takes no memory worth speaking of, and it is the one
+ * place where a command and everything it has started is ended: politely, then surely.
  *
  * Its process group is also named to the engine as a sign of life: it exists until the last process of the command is
  * gone.
@@ -128,7 +130,8 @@ export class Guardian {
 
   /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. `onKilled`: it is gone without our doing. */
   static async start(graceMs: number, id: string | undefined, onKilled: () => void): Promise<Guardian> {
-    // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end this one.
+    // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end
+    // this one.
     const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
     const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), id ?? ''], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.

@@ -113,8 +113,8 @@ class LeaseWatch {
     this.#guardian = guardian
     this.#marginMs = marginMs(ttlMs)
     this.#graceMs = onLost === 'kill' ? 0 : Math.min(graceMs, ttlMs / 3)
-    // Before there is a command: if this process is stopped next, the command is guarded. Earlier than need be, because starting takes a
-    // while.
+    // Before there is a command: if this process is stopped next, the command is guarded. Earlier than need be, because
+    // starting takes a while.
     if (onLost !== 'ignore') this.#arm(ttlMs / 10)
   }
 

@@ -3,14 +3,14 @@
  * transaction, with pg or postgres.js.
  *
  *     const guarded = guard()
- *     await guarded.setup(pool)                                            once; or put `guarded.schema` into a migration
+ *     await guarded.setup(pool)                                      once; or put `guarded.schema` into a migration
  *
  *     await client.query('BEGIN')
- *     await guarded.read(client, lease)                                   before reading what will be written back
- *     await guarded.write(client, lease)                                   before writing
+ *     await guarded.read(client, lease)                              before reading what will be written back
+ *     await guarded.write(client, lease)                             before writing
  *     await client.query('COMMIT')
  *
- *     await guarded.writeStatement(pool, lease, { text, values })        check and write as one: no round trip more
+ *     await guarded.writeStatement(pool, lease, { text, values })    check and write as one: no round trip more
  *
  * The server itself refuses: a stale token makes the statement fail, and a failed statement aborts the transaction.
  * Even a caller who forgets to await the guard cannot commit. How a plain statement fails on purpose, with a number in

@@ -1,6 +1,6 @@
 /**
- * Redis with Sentinel conforms, and a fail-over under load crashes no process: tokens rise, a holder that lost its lock is told,
- * and work goes on with the new master.
+ * Redis with Sentinel conforms, and a fail-over under load crashes no process: tokens rise, a holder that lost its lock
+ * is told, and work goes on with the new master.
  */
 import { afterAll, afterEach, beforeEach, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'

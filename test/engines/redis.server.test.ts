@@ -1,6 +1,6 @@
 /**
- * What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, no process crashes,
- * and a blip is not noticed.
+ * What befalls a Redis server, and what its clients make of it: tokens never go back, holders are told, no process
+ * crashes, and a blip is not noticed.
  */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis } from '../../src/engines/redis/index.ts'

@@ -1,6 +1,7 @@
 /**
  * Strangers: programs that take the same key by hand, with SET NX PX. They and Holdfast exclude each other,
- * whichever came first and however either ends. What is at a key and is no lock is said to be so, instead of being waited for.
+ * whichever came first and however either ends. What is at a key and is no lock is said to be so, instead of being
+ * waited for.
  */
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'

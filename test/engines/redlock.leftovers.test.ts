@@ -1,6 +1,6 @@
 /**
- * What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and also when the
- * engine is closed. And what was counted is not counted again.
+ * What is given back is gone, on every server, long before its ttl is over: whatever the servers know, and also when
+ * the engine is closed. And what was counted is not counted again.
  */
 import { afterEach, expect, test, vi } from 'vitest'
 import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'
@@ -126,8 +126,8 @@ await describeServer('what Redlock leaves behind', findOwnRedis, (source) => {
     const locks = await locksOf(fleet.servers)
     const [, , third] = fleet.servers
     const leases: Lease[] = []
-    // A majority of two decides without the third server: what is acquired before the third is connected, or while it is
-    // slow, is not on it. So locks are acquired until it has enough of them, however many that takes.
+    // A majority of two decides without the third server: what is acquired before the third is connected, or while it
+    // is slow, is not on it. So locks are acquired until it has enough of them, however many that takes.
     while (Number(await command(third, 'DBSIZE')) <= 8_200) {
       const keys = Array.from({ length: 100 }, (_, index) => `${leases.length + index}`)
       leases.push(...(await Promise.all(keys.map((key) => locks.mutex(key).acquire()))))

@@ -1,4 +1,6 @@
-/** What looks like a secret is left out of holders and messages, in every spelling that people use, and nothing else. */
+/**
+ * What looks like a secret is left out of holders and messages, in every spelling that people use, and nothing else.
+ */
 import { expect, test } from 'vitest'
 import { redactCommand, redactUrl } from '../../src/core/redact.ts'
 

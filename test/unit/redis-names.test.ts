@@ -1,11 +1,6 @@
 /**
-<<<<<<< HEAD
- * Names in Redis: every line has names of its own, all in the slot of its server key. The hash is checked against values
- * that Redis itself gives (CLUSTER KEYSLOT).
-=======
- * Names in Redis: every line has names of its own, all in the slot of its key on the server. The hash is checked
- * against values that Redis itself gives (CLUSTER KEYSLOT).
->>>>>>> 568a476 (Let tests keep the directions between rooms, unique names, the width of lines, and comments that name their actors)
+ * Names in Redis: every line has names of its own, all in the slot of its server key. The hash is checked against
+ * values that Redis itself gives (CLUSTER KEYSLOT).
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'

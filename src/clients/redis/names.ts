@@ -11,7 +11,8 @@
  *     {user:7}:cart      user:7              /{user:7}:cart     hf1:entries/{user:7}:cart
  *     a}b, {}x, a{b      all of it           {t}a}b             hf1:entries{t}a}b
  *
- * where t is some tag of the same slot. The three forms differ in the character after the word, so that no two names ever have the same suffix.
+ * where t is some tag of the same slot. The three forms differ in the character after the word, so that no two names
+ * ever have the same suffix.
  */
 import { EngineError } from '../../core/errors.ts'
 import { ENGINE } from './errors.ts'

@@ -1,4 +1,6 @@
-/** What all clients of servers need to know of drivers: loading them, telling them apart, and outliving their errors. */
+/**
+ * What all clients of servers need to know of drivers: loading them, telling them apart, and outliving their errors.
+ */
 import { EngineError } from '../../core/errors.ts'
 
 /** A driver is a peer of ours that the user installs: say so, and not that a module is missing. */

@@ -3,8 +3,8 @@
  *
  * Time is the kernel's monotonic clock, which every process of a host reads alike and which cannot be set: wall-clock
  * jumps do nothing to a lock. It stops while the machine sleeps, and that is right here: holders, waiters and the file
- * all sleep together, so no entry expires while the machine is asleep. (The core counts sleep against a holder, so a holder
- * never believes longer than this clock does.)
+ * all sleep together, so no entry expires while the machine is asleep. (The core counts sleep against a holder, so a
+ * holder never believes longer than this clock does.)
  *
  * Two things would make processes of one host disagree, and are corrected: a time namespace shifts the clock by a known
  * offset, and LXC gives every container a boot id of its own, by a mount, so that such an id says nothing about the

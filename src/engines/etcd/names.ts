@@ -2,8 +2,8 @@
  * The keys that we use in etcd:
  *
  *     holdfast/line/<key>/<name> an entry; it lives as long as its lease
- *     holdfast/seal/<key>/<id>   the marker of an entry that its own process no longer decides about: it was evicted, or
- *                                it is to outlive its process (entry-markers.ts)
+ *     holdfast/seal/<key>/<id>   the marker of an entry that its own process no longer decides about: it was
+ *                                evicted, or it is to outlive its process (entry-markers.ts)
  *
  * The name of an entry is its id. An entry that entered an empty line has the id of its engine object as its name. To
  * read a range, etcd goes through all keys that the range has had since the last compaction, deleted ones included. So

@@ -2,8 +2,8 @@
  * What the scripts in lua/ are given, and what they reply, in the types of quorum-server.ts.
  *
  * Arguments are a place for the name of the script, the number of keys (none: see lua/take.lua), and the words of ARGV.
- * A take or a leave goes to all servers at once, and its arguments are made once: servers whose keys have the same names
- * share one `RedlockScriptArguments`.
+ * A take or a leave goes to all servers at once, and its arguments are made once: servers whose keys have the same
+ * names share one `RedlockScriptArguments`.
  */
 
 import { type RedisNames, slotOf } from '../../clients/redis/names.ts'
@@ -21,8 +21,8 @@ const REMEMBERED_GROUPS = 10_000
 const groups = new Map<string, string>()
 
 /**
- * Which counter a key has. It must be the same in every process and every version, for ever: it is the slot that Cluster
- * would put the key into.
+ * Which counter a key has. It must be the same in every process and every version, for ever: it is the slot that
+ * Cluster would put the key into.
  */
 function groupOf(serverKey: string): string {
   const known = groups.get(serverKey)

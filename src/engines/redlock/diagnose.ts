@@ -37,7 +37,9 @@ function presence(present: number, all: number): Finding {
   return { name, status: 'ok', finding: `${finding}; ${spare} may fail` }
 }
 
-/** Whether a crash loses nothing that was answered. Where we may not ask for the configuration, it may lose something. */
+/**
+ * Whether a crash loses nothing that was answered. Where we may not ask for the configuration, it may lose something.
+ */
 async function isDurable({ wire }: RedlockServer): Promise<boolean> {
   const info = String(await wire.send('INFO', ['persistence']))
   if (!/^aof_enabled:1/m.test(info)) return false

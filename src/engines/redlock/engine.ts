@@ -175,8 +175,8 @@ export class RedlockEngine implements Engine {
   }
 
   /**
-   * A leave that was sent a moment ago may be unanswered. If it got lost, the key would stay for a ttl. A server that is
-   * silent is not waited for longer than usual.
+   * A leave that was sent a moment ago may be unanswered. If it got lost, the key would stay for a ttl. A server that
+   * is silent is not waited for longer than usual.
    */
   #leavesAnswered(): Promise<void> {
     return new Promise((resolve) => {

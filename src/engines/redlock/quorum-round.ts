@@ -1,7 +1,7 @@
 /**
  * One batch of keys, asked for on all servers at once: the steps from the request to the decision.
  *
- *     take on all ──► granted ───────────────────────► held     (repair the servers that have another number, or nothing)
+ *     take on all ──► granted ───────────────────────► held     (servers with another number, or none, are repaired)
  *          │  └─────► raise the numbers ──► granted
  *          └────────► failed ──► undo the attempt ───► waiting, busy, gone, or failed
  *

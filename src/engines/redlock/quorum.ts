@@ -40,7 +40,9 @@ interface CalledEntry {
  * often at most.
  */
 const ATTEMPTS = 6
-/** For how long such a try pauses: about a round trip, and a random part of it, so that two of them do not meet again. */
+/**
+ * For how long such a try pauses: about a round trip, and a random part of it, so that two of them do not meet again.
+ */
 const PAUSE_MS = 4
 /** How long something may live of an entry that this process has forgotten. */
 const UNKNOWN_TTL_MS = 60_000

@@ -148,9 +148,9 @@ export class SqliteEngine implements Engine {
   }
 
   /**
-   * Let this process group live on with the entries of this engine object: if our own process is killed, no waiter takes
-   * over early while a process of the group lives. It is in force when the promise resolves; start the group's real work
-   * after that.
+   * Let this process group live on with the entries of this engine object: if our own process is killed, no waiter
+   * takes over early while a process of the group lives. It is in force when the promise resolves; start the group's
+   * real work after that.
    */
   async alsoAlive(processGroup: number): Promise<void> {
     if (!Number.isSafeInteger(processGroup) || processGroup <= 1) {
@@ -186,7 +186,8 @@ export class SqliteEngine implements Engine {
         ? LockFile.adopt(database as BroughtDatabase, options)
         : LockFile.open(driver.open(file), options)
     if (this.#lastLockFile !== undefined && !lockFile.isSameAs(this.#lastLockFile)) {
-      // A connection that the user opened still has the old file, and would not exclude processes that open the new one.
+      // A connection that the user opened still has the old file, and would not exclude processes that open the new
+      // one.
       if (driver === undefined)
         throw refusal(`'${file}' was deleted or replaced: open the database anew, and make a new engine with it`)
       // In another file, our number and the numbers of the others belong to other engines.

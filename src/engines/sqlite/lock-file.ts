@@ -51,8 +51,8 @@ export class LockFile {
   }
 
   /**
-   * False: another process is writing. `immediate`, because SQLite refuses the write to a transaction that has started by
-   * reading, however long it waits.
+   * False: another process is writing. `immediate`, because SQLite refuses the write to a transaction that has started
+   * by reading, however long it waits.
    */
   begin(): boolean {
     try {

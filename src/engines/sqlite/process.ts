@@ -77,8 +77,8 @@ function isGroupAlive(group: number): boolean {
 }
 
 /**
- * Signal 0 asks whether there is such a process. Only "no such process" is a no: being forbidden to signal it means that it
- * lives.
+ * Signal 0 asks whether there is such a process. Only "no such process" is a no: being forbidden to signal it means
+ * that it lives.
  */
 function answersSignals(target: number): boolean {
   try {

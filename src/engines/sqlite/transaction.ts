@@ -1,8 +1,8 @@
 /**
  * The verbs, inside one transaction: what the memory engine does with maps, this does with rows.
  *
- * Every transaction first removes what has expired. Totals of the lines it changes are kept here and written once, at the
- * end; entries are written as they change. What has to happen after the commit (telling waiters, waking other
+ * Every transaction first removes what has expired. Totals of the lines it changes are kept here and written once, at
+ * the end; entries are written as they change. What has to happen after the commit (telling waiters, waking other
  * processes) is collected in `afterCommit`, and forgotten if the commit fails.
  */
 import type { Claim, GoneReason, Line, LineSummary, Place, Standing } from '../../core/engine.ts'

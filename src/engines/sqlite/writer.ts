@@ -2,9 +2,9 @@
  * One transaction at a time, and everything that is asked meanwhile in the next one.
  *
  * SQLite has one writer per file. Its own way of waiting for the turn blocks the event loop, and can wait for ever
- * beside a busy process. So we try, and try again a little later, at random. What this process asks in one turn of its event loop, or while it
- * waits for the file, becomes one transaction. Opening the file is part of trying: many processes that open a fresh
- * file at once get in each other's way like writers do.
+ * beside a busy process. So we try, and try again a little later, at random. What this process asks in one turn of its
+ * event loop, or while it waits for the file, becomes one transaction. Opening the file is part of trying: many
+ * processes that open a fresh file at once get in each other's way like writers do.
  */
 
 import { asEngineError, BUSY, isBusy, isHarmless } from '../../clients/sqlite/errors.ts'

@@ -3,10 +3,10 @@
  *
  * - `holdfast_file`: one row. The format, the machine's run (`boot`, `epoch`), and the token counter that all lines of
  *   the file share.
- * - `holdfast_entry`: the entries of all lines, kept together by key. Most lines have one entry, held; for such a line this
- *   one row and its place among the expiries are all that is written.
- * - `holdfast_line`: totals of a line of two entries or more, so that no verb has to walk it. A line of one entry has no
- *   row here: the entry says it all.
+ * - `holdfast_entry`: the entries of all lines, kept together by key. Most lines have one entry, held; for such a line
+ *   this one row and its place among the expiries are all that is written.
+ * - `holdfast_line`: totals of a line of two entries or more, so that no verb has to walk it. A line of one entry has
+ *   no row here: the entry says it all.
  * - `holdfast_client`: engine objects that have entered a line, each with the process it lives in.
  *
  * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of
