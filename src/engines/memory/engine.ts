@@ -29,6 +29,7 @@ export class MemoryEngine implements Engine {
   /** Every entry remembers it: the server tells its news here. */
   readonly #receiver: NewsReceiver = { listener: undefined }
 
+  /** @internal */
   constructor(server: MemoryServer) {
     this.#server = server
   }

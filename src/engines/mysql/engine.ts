@@ -68,8 +68,6 @@ export interface MysqlEngineSetup {
   readonly engineId: string
 }
 
-type Item = Pick<Place, 'key' | 'id'>
-
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 /** How many lines are looked at when rows of dead processes are looked for. */
@@ -104,6 +102,7 @@ export class MysqlEngine implements Engine {
   /** Where the last sweep ended. */
   #sweptTo = ''
 
+  /** @internal */
   constructor({ wire, listens, names, clock, engineId }: MysqlEngineSetup) {
     this.#wire = wire
     this.#listens = listens
@@ -140,7 +139,7 @@ export class MysqlEngine implements Engine {
     return this.#standings('renew', places, await this.#calls.renew(places, way, { signal }))
   }
 
-  async leave(places: readonly Item[]): Promise<readonly boolean[]> {
+  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     const parts = splitBatch(places, ({ id }) => (this.#crowded.has(id) ? 'call' : 'alone'))
     for (const { id } of places) {
       this.#rechecks.forget(id)

@@ -54,6 +54,7 @@ export class PostgresAdvisoryEngine implements Engine {
   #poll: Timer | undefined
   #closed = false
 
+  /** @internal */
   constructor(open: OpenSession, clock: Clock, chance: Chance) {
     this.#open = open
     this.#clock = clock

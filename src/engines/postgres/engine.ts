@@ -94,6 +94,7 @@ export class PostgresEngine implements Engine {
   /** A call came to an unknown end, and none has been answered since. */
   #troubled = false
 
+  /** @internal */
   constructor({ wire, listen, names, clock, engineId }: PostgresEngineSetup) {
     this.#wire = wire
     this.#listen = listen
@@ -121,7 +122,7 @@ export class PostgresEngine implements Engine {
     return aroundLockedRows(places, { call: (some) => this.#renew(some), lockedKeys: this.#lockedKeys, refused })
   }
 
-  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
     const several = {

@@ -18,7 +18,7 @@ import { ServerDiagnosis } from './diagnose.ts'
 import { linesIn } from './inspect.ts'
 import { Observers } from './observers.ts'
 import { type Durability, ReplicaConfirmation } from './replica-confirmation.ts'
-import { type LeavingPlace, ScriptCalls } from './script-calls.ts'
+import { ScriptCalls } from './script-calls.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -65,6 +65,7 @@ export class RedisEngine implements Engine {
   #listener: ((news: News) => void) | undefined
   #closed = false
 
+  /** @internal */
   constructor({ wire, prefix, clock, engineId, durability }: RedisEngineSetup) {
     this.#wire = wire
     this.#clock = clock
@@ -102,7 +103,7 @@ export class RedisEngine implements Engine {
     return standings
   }
 
-  leave(places: readonly LeavingPlace[]): Promise<readonly boolean[]> {
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     return this.#calls.leave(places)
   }

@@ -14,7 +14,7 @@ import { type InspectedLine, inspectedLine } from './inspect.ts'
 import { counterKey, keyList } from './names.ts'
 import { alone, enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 
-export type LeavingPlace = Pick<Place, 'key' | 'id'>
+type LeavingPlace = Pick<Place, 'key' | 'id'>
 type Item = LeavingPlace & { readonly ttlMs?: number }
 
 /** In the place of an id, for scripts that are about a line and no entry. */

@@ -62,6 +62,7 @@ export class RedlockEngine implements Engine {
   #wasReachable = false
   #closed = false
 
+  /** @internal */
   constructor({ wires, prefix, clock, timeoutMs }: RedlockSetup, chance: Chance = systemChance) {
     const engineId = chance.id()
     this.traits = traitsFor(timeoutMs)

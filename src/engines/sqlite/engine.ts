@@ -72,6 +72,7 @@ export class SqliteEngine implements Engine {
   #readSoon: NodeJS.Immediate | undefined
   #lastLockFile: LockFile | undefined
 
+  /** @internal */
   constructor(options: SqliteEngineOptions) {
     const { file, clock, chance } = options
     this.file = file
