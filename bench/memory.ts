@@ -35,7 +35,7 @@ async function acquireAndRelease(count: number): Promise<void> {
   await locks.close()
 }
 
-/** Everyone waits in one line; then the line is drained, each handing over to the next. */
+/** All waiters stand in one line; then the line is drained, each holder handing the lock to the next waiter. */
 async function handOff(): Promise<void> {
   console.log('\nhand-off, by number of waiters')
   const costs = new Map<number, number>()

@@ -103,7 +103,10 @@ async function timed(
   return { heardMs: Number(BigInt(at) - startedAt) / 1e6, doneMs: Number((await done) - startedAt) / 1e6 }
 }
 
-/** Eight clients wait, with one or with many waiters each; then the line is drained, each handing over to the next. */
+/**
+ * Eight clients wait, with one or with many waiters each; then the line is drained, each holder handing off to the
+ * next.
+ */
 export async function manyWaiters(url: string, wanted?: string): Promise<void> {
   const clients = await Promise.all(Array.from({ length: 8 }, () => connect(url)))
   const costs = new Map<number, number[]>()

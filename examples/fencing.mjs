@@ -49,13 +49,13 @@ async function act(title, guarded) {
     )
   else
     console.log(
-      red(`           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and nobody knows.`),
+      red(`           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and no process knows.`),
     )
   return { events, balance, lost }
 }
 
 console.log(
-  `The account has ${BEFORE}. A lease lives 600 ms without renewal; nobody renews while stopped. The locks are the SQLite default.`,
+  `The account has ${BEFORE}. A lease lives 600 ms without renewal; a stopped process does not renew. The locks are the SQLite default.`,
 )
 const bare = await act('Without a guard', false)
 const guarded = await act('With a guard: holdfast/guards/sqlite', true)

@@ -1,4 +1,4 @@
-// Readers together, a writer alone, and nobody overtakes.
+// Readers together, a writer alone, and no entry overtakes.
 import assert from 'node:assert/strict'
 import { createLocks } from 'holdfast'
 import { memory } from 'holdfast/memory'

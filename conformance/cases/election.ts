@@ -131,7 +131,7 @@ export const election: Group = {
       },
     },
     {
-      name: 'kill -9 of the leader hands over to the next process, with a higher term',
+      name: 'kill -9 of the leader makes the next process the leader, with a higher term',
       needs: [actors],
       async run(scene) {
         const engine = await scene.engine()

@@ -59,7 +59,7 @@ export const looking: Group = {
       },
     },
     {
-      name: 'whoever watches a line hears that it may have changed: a grant, a release, a hand-over',
+      name: 'a watcher of a line hears that it may have changed: a grant, a release, a hand-off',
       needs: [watches],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
@@ -76,7 +76,7 @@ export const looking: Group = {
         const [first, second] = [scene.claim(key), scene.claim(key)]
         await hears('a grant', () => one.enter([first]))
         await one.enter([second])
-        await hears('a hand-over', () => one.leave([first]))
+        await hears('a hand-off', () => one.leave([first]))
         await hears('a release', () => one.leave([second]))
         await watching?.[Symbol.asyncDispose]()
       },

@@ -1,6 +1,6 @@
 /**
  * A market: in each round there is one ticket left, and ten buyers in eight processes who all want it at the same
- * moment. Then the sales are counted: has anybody bought what was gone?
+ * moment. Then the sales are counted: has a buyer bought what was gone?
  *
  *     node examples/inventory/market.mjs postgres://127.0.0.1/shop [rounds]
  *     node examples/inventory/market.mjs mysql://app@127.0.0.1/shop
@@ -54,7 +54,7 @@ if (results.some(({ way, sold, oversold }) => (way === 'naive' ? oversold === 0 
 process.send?.(results)
 if (process.connected) process.disconnect()
 
-/** Many rounds, each with a ticket of its own. A round begins when the one before is over for everybody. */
+/** Many rounds, each with a ticket of its own. A round begins when the one before is over for all buyers. */
 async function tryOut(way) {
   const first = tickets + 1
   for (let round = 0; round < rounds; round += 1) {

@@ -2,7 +2,7 @@
  * Selling the last ticket, in four ways. Each answers whether this buyer got it; `shop` hides what differs between the
  * databases (shops.mjs).
  *
- * The first is how it is often written, and it sells the ticket to everybody who looks before the first one writes. The
+ * The first is how it is often written, and it sells the ticket to all buyers who look before the first one writes. The
  * others never do.
  */
 
@@ -15,7 +15,7 @@ export async function naive(shop, ticket, buyer) {
   return true
 }
 
-/** The row is ours until the transaction ends; whoever comes next waits, and sees what we wrote. */
+/** The row is ours until the transaction ends; the next buyer waits, and sees what we wrote. */
 export async function byRowLock(shop, ticket, buyer) {
   return await shop.transaction(async (own) => {
     const found = await own.rowLock({ table: 'tickets', where: { id: ticket } })

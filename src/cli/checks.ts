@@ -145,7 +145,7 @@ export async function handOff({ engine, locks: first, another }: Examined): Prom
     ]
   }
   const next = second.mutex(key).acquire({ wait: '20s' })
-  // The second one has to stand in line before the first one goes; else there is nothing to hand over.
+  // The second one has to stand in line before the first one goes; else there is no hand-off.
   while ((await second.inspect(key)).entries.length < 2)
     await new Promise((resolve) => clock.timer(5, () => resolve(undefined)))
   const releasedAt = clock.now()

@@ -57,7 +57,10 @@ export function refuseProgram(program: readonly string[]): { exit: number; messa
   return { exit, message: `command not found: '${printable(name)}'${hint}` }
 }
 
-/** SQLite frees a lock early when its process is dead. The guardian and the command have to be dead, too, before it does. */
+/**
+ * SQLite frees a lock early when its process is dead. The guardian and the command have to be dead, too, before it
+ * does.
+ */
 interface JudgesDeath extends Engine {
   alsoAlive(processGroup: number): Promise<void>
 }

@@ -181,7 +181,7 @@ export class UnsupportedError extends HoldfastError {
 }
 
 /**
- * An optimistic change, or a fenced statement, was given up: another writer came first, as often as was tried. Nothing
+ * An optimistic change, or a guarded statement, was given up: another writer came first, as often as was tried. Nothing
  * of it was written.
  */
 export class ConflictError extends HoldfastError {

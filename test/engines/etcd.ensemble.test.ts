@@ -46,7 +46,7 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
         url: ensemble.url,
         servers: ensemble.servers,
         asEntries: true,
-        // All at once and in good order takes them ten seconds: each tries to hand over its lead first.
+        // All at once and in good order takes them ten seconds: each tries to give its lead to another first.
         restart: (how) => (how === 'killed' ? ensemble.restart('killed') : ensemble.rollingRestart('cleanly')),
       }),
     { atOnce: 16, only: (_, property) => !ON_ONE_MEMBER.includes(property) },

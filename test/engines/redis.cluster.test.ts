@@ -89,7 +89,7 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
   })
 
   describe.each(brought)('a client that is brought: $name', ({ make }) => {
-    test('locks on all servers are had, waited for, handed over, watched and listed', async () => {
+    test('locks on all servers are had, waited for, handed off, watched and listed', async () => {
       const { options, close } = await make(await starting)
       const locks = createLocks(redis({ prefix: 'brought:', ...options }), { ttl: '30s' })
       const keys = Array.from({ length: 30 }, (_, index) => `key ${index}`)

@@ -59,7 +59,7 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     await Promise.all([master, ...replicas].map((server) => server[Symbol.asyncDispose]()))
   })
 
-  test('a majority confirms: locks are had, handed over and renewed, and the replicas have them', async () => {
+  test('a majority confirms: locks are had, handed off and renewed, and the replicas have them', async () => {
     await start(2)
     const [one, other] = [await open(1, '2s'), await open(1, '2s')]
     const lease = await one.mutex('key').acquire()
@@ -70,7 +70,7 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
     await lease.release()
     const next = await waiting
-    expect(await confirmed('lock:key', next.token), 'how many have it when it is handed over').toBeGreaterThanOrEqual(1)
+    expect(await confirmed('lock:key', next.token), 'how many have it when it is handed off').toBeGreaterThanOrEqual(1)
     await vi.waitFor(() => expect(next.remainingMs).toBeLessThan(1500), LIMIT)
     await vi.waitFor(() => expect(next.remainingMs).toBeGreaterThan(1500), LIMIT)
     expect(next.held).toBe(true)

@@ -89,7 +89,7 @@ await describeServer('Redis and strangers', Clockwork.start, (works) => {
     await engine.enter([claim(key)])
     const { entries } = await engine.inspect(key)
     expect(entries).toMatchObject([
-      { state: 'held', holder: 'somebody without Holdfast', token: null, remainingMs: 5000 },
+      { state: 'held', holder: 'a program without Holdfast', token: null, remainingMs: 5000 },
       { state: 'waiting', holder: 'test' },
     ])
     expect(JSON.stringify(entries.map(({ holder }) => holder))).not.toContain('secret')

@@ -70,7 +70,7 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
       await hand.command('SET', `lock:${key}`, 'by hand', 'NX', 'PX', '20000')
     await Promise.all(hands.slice(0, 3).map(set))
     expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
-    expect((await locks.inspect(key)).entries.map(({ holder }) => holder)).toEqual(['somebody without Holdfast'])
+    expect((await locks.inspect(key)).entries.map(({ holder }) => holder)).toEqual(['a program without Holdfast'])
     await hands[0]?.command('DEL', `lock:${key}`)
     const lease = await locks.mutex(key).acquire({ wait: '20s' })
     expect(lease.held).toBe(true)

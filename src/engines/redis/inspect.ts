@@ -45,12 +45,12 @@ function entryOf(id: string, record: string, remainingMs: number, heldMs: number
   }
 }
 
-/** A stranger, who takes the key without Holdfast. What it has stored there may be a secret, and is not shown. */
+/** A program that takes the key without Holdfast. What it has stored there may be a secret, and is not shown. */
 function strangerEntry(remainingMs: number): LineEntry {
   const unknown = { token: null, ageMs: null, heldMs: null }
   return {
     id: '',
-    holder: 'somebody without Holdfast',
+    holder: 'a program without Holdfast',
     state: 'held',
     weight: 1,
     limit: 1,

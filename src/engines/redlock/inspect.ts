@@ -56,7 +56,7 @@ function holderOf(group: readonly ServerInspection[], most: number): LineEntry {
   const values = group.map(({ value }) => readValue(value))
   const [first] = values
   if (first === undefined) {
-    const stranger = { id: '', holder: 'somebody without Holdfast', token: null, ttlMs: remainingMs }
+    const stranger = { id: '', holder: 'a program without Holdfast', token: null, ttlMs: remainingMs }
     return { ...NOT_STORED, ...stranger, state: 'held', remainingMs }
   }
   const { id, holder, ttlMs } = first

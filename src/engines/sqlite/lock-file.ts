@@ -23,7 +23,9 @@ export class LockFile {
   readonly #identity: FileIdentity | undefined
   #comparedAt: number
 
-  /** Throws "busy" while other processes set up the same fresh file; `open` then closes it, and the writer tries again. */
+  /**
+   * Throws "busy" while other processes set up the same fresh file; `open` then closes it, and the writer tries again.
+   */
   private constructor(database: BroughtDatabase, close: () => void, { file, durability, host }: LockFileOptions) {
     this.file = file
     this.#database = database

@@ -123,7 +123,7 @@ export const wordDefects: readonly Defect[] = [
   ),
   defect(
     'does not tell whoever watches',
-    ['whoever watches a line hears that it may have changed: a grant, a release, a hand-over'],
+    ['a watcher of a line hears that it may have changed: a grant, a release, a hand-off'],
     () => ({ watch: silent }),
   ),
   defect(
