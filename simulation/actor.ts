@@ -13,7 +13,7 @@ export type ResumeOrder = 'timers' | 'messages' | 'program'
 const APART_MS = 1e-6
 
 export abstract class Actor implements Owner {
-  abstract readonly rest: 'promises' | 'everything'
+  abstract readonly waitsFor: 'promises' | 'everything'
   protected readonly scheduler: Scheduler
   alive = true
   #stopped = false

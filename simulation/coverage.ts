@@ -22,10 +22,10 @@ export class Coverage {
   earlyNews = 0
   /** Cancelled or timed out when the server had granted it already. */
   racedCancels = 0
-  /** Refused by the fenced register. */
-  staleTouches = 0
-  /** Updates that were lost where there was no fence. */
-  lostWithoutFence = 0
+  /** Reads and writes with a stale token: the guarded register refused them. */
+  staleAccesses = 0
+  /** Updates that were lost where there was no guard. */
+  lostWithoutGuard = 0
   nestings = 0
   terms = 0
   leadersSeen = 0

@@ -1,9 +1,9 @@
 /**
- * Deliberate defects. Each is a mistake that somebody has made in a lock library, or that this one once had, as a small
+ * Deliberate defects. Each is a mistake that some lock library has made, or that this one once had, as a small
  * change to one file: the exact text to find (it must be there exactly once) and what to put in its place. The
  * simulator has to catch every one of them (`mutants.ts` tries), or its silence about the real core means nothing.
  */
-import type { Climate } from './climate.ts'
+import type { Conditions } from './conditions.ts'
 import type { Climate as RedlockClimate } from './redlock/climate.ts'
 
 export interface Defect {
@@ -13,7 +13,7 @@ export interface Defect {
   readonly replace: string
   readonly why: string
   /** The kind of world in which it shows, where most worlds are too friendly. */
-  readonly climate?: Partial<Climate> | Partial<RedlockClimate>
+  readonly conditions?: Partial<Conditions> | Partial<RedlockClimate>
   /** Which simulator is to catch it: `main` unless given. */
   readonly simulator?: 'main' | 'redlock/main'
 }
@@ -31,7 +31,7 @@ const core: readonly Defect[] = [
     file: 'src/core/clock.ts',
     find: 'return monotonic + asleepMs',
     replace: 'return sources.wallMs()',
-    why: 'anybody can set the wall clock, and a lease lives for ever when it is set back',
+    why: 'an administrator or NTP can set the wall clock, and a lease lives for ever when it is set back',
   },
   {
     name: 'sleep is not counted',
@@ -59,14 +59,14 @@ const core: readonly Defect[] = [
     file: 'src/core/entry-lease.ts',
     find: 'return this.keeper.check(this.#entry)',
     replace: "return this.#entry.phase === 'held'",
-    why: 'no timer fires during a stall: whoever looks right after it must see the clock, not what the timer would have set',
+    why: 'no timer fires during a stall: a holder that looks right after it must see the clock, not what the timer would have set',
   },
   {
     name: 'signal aborted by its timer alone',
     file: 'src/core/signal.ts',
     find: '        look()\n        return aborted.call(this)',
     replace: '        return aborted.call(this)',
-    why: 'the same for whoever looks at the signal',
+    why: 'the same for a holder that looks at the signal',
   },
   {
     name: 'no timer at the deadline',
@@ -80,7 +80,7 @@ const core: readonly Defect[] = [
     file: 'src/core/acquire.ts',
     find: '      end({ state })\n      void keeper.leave(entry)',
     replace: '      end({ state })',
-    why: 'the place in line is kept, renewed and granted for nobody',
+    why: 'the place in line is kept, renewed and granted, and no caller wants it',
   },
   {
     name: 'timer of a wait not cleared',
@@ -109,14 +109,14 @@ const core: readonly Defect[] = [
     file: 'src/core/entry.ts',
     find: 'return this.inLine || this.isDoubtful',
     replace: 'return this.inLine',
-    why: 'an enter whose answer was lost stands in line for nobody, for a whole ttl',
+    why: 'an enter whose answer was lost stands in line for a whole ttl, and no caller waits for it',
   },
   {
     name: 'renewal after release',
     file: 'src/core/keeper.ts',
     find: "    if (entry.phase === 'gone') return false\n    entry.asking = sent.sequence",
     replace: '    entry.asking = sent.sequence',
-    why: 'on an engine that creates what it renews, the lock is held again by nobody',
+    why: 'on an engine that creates what it renews, the lock is held again, and no process knows',
   },
   {
     name: 'gap ignored',
@@ -137,7 +137,7 @@ const core: readonly Defect[] = [
     file: 'src/core/keeper.ts',
     find: '    else this.#plan(entry, now)\n  }\n\n  #full(',
     replace: '    else this.#heartbeat.remove(entry)\n  }\n\n  #full(',
-    why: 'one lost message costs the lease, and nobody is told',
+    why: 'one lost message costs the lease, and the holder is not told',
   },
   {
     name: '`waiting` treated as loss',
@@ -152,7 +152,7 @@ const core: readonly Defect[] = [
     find: "    if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK\n",
     replace: '',
     why: 'it may speak of an earlier stay of the same id, and be counted from the send of a later one',
-    climate: { slow: 0.3, reorder: true },
+    conditions: { slow: 0.3, reorder: true },
   },
   {
     name: 'announcement of an earlier stay believed',
@@ -174,14 +174,14 @@ const core: readonly Defect[] = [
     find: "    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n",
     replace: '',
     why: 'a late duplicate of the enter began another stay; the old token is stale, and the holder goes on with it',
-    climate: { duplicate: 0.5, strikes: ['server amnesia', 'server amnesia', 'server amnesia'] },
+    conditions: { duplicate: 0.5, timedFaults: ['server amnesia', 'server amnesia', 'server amnesia'] },
   },
   {
     name: 'subscription after the enter',
     file: 'src/core/subscription.ts',
     find: '      await attempt\n      if (this.#subscription !== attempt) throw',
     replace: '      void attempt.catch(() => {})\n      if (this.#subscription !== attempt) throw',
-    why: 'what is granted before the subscription stands is announced to nobody',
+    why: 'what is granted before the subscription stands is never announced',
   },
   {
     name: 'the loss of a lease is swallowed',
@@ -261,7 +261,7 @@ const guards: readonly Defect[] = [
     find: "return access === 'write' ? marks.seen : marks.written",
     replace: "return access === 'write' || marks.seen > 0n ? 0n : marks.written",
     why: 'a holder that was stopped past its ttl writes over what its successor has written',
-    climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
+    conditions: { timedFaults: ['pause', 'pause', 'pause', 'pause'] },
   },
   {
     name: 'reads do not count',
@@ -269,7 +269,7 @@ const guards: readonly Defect[] = [
     find: 'seen: token > marks.seen ? token : marks.seen,',
     replace: "seen: token > marks.seen && access === 'write' ? token : marks.seen,",
     why: 'a late write between the read and the write of the successor is lost',
-    climate: { strikes: ['pause', 'pause', 'pause', 'pause'] },
+    conditions: { timedFaults: ['pause', 'pause', 'pause', 'pause'] },
   },
 ]
 

@@ -7,7 +7,7 @@ import type { Link } from './link.ts'
 import type { World } from './world.ts'
 
 export function simulatedEngine(world: World, link: Link): Engine {
-  const { server, witness, climate } = world
+  const { server, witness, conditions } = world
   const traits: Traits = {
     order: 'fifo',
     fencing: true,
@@ -16,9 +16,9 @@ export function simulatedEngine(world: World, link: Link): Engine {
     minTtlMs: 10,
     lossBeforeNext: true,
     lineBound: 10_000,
-    batchLimit: climate.batchLimit,
-    ...(climate.splitFrom === undefined ? {} : { splitFrom: climate.splitFrom }),
-    takesSignal: climate.signals ? ['enter', 'renew'] : [],
+    batchLimit: conditions.batchLimit,
+    ...(conditions.splitFrom === undefined ? {} : { splitFrom: conditions.splitFrom }),
+    takesSignal: conditions.signals ? ['enter', 'renew'] : [],
     tokensSurvive: 'everything that is simulated',
     survives: 'everything that is simulated, but the loss of its memory and the setting of its clock',
   }
@@ -55,7 +55,7 @@ export function simulatedEngine(world: World, link: Link): Engine {
       link.close()
     },
   }
-  if (climate.watch) engine.watch = (key, listener) => link.news.watch(key, listener)
-  if (climate.news !== 'none') engine.subscribe = (listener) => link.news.subscribe(listener)
+  if (conditions.watch) engine.watch = (key, listener) => link.news.watch(key, listener)
+  if (conditions.news !== 'none') engine.subscribe = (listener) => link.news.subscribe(listener)
   return engine
 }

@@ -13,9 +13,9 @@ export interface Stay {
   readonly weight: number
   readonly limit: number
   readonly enteredAt: number
-  /** A duplicated request brought it in: nobody knows of it. */
+  /** A duplicated request brought it in: no process knows of it. */
   readonly echo: boolean
-  /** It came in later than its ttl after it was sent, so that nobody expected it any more. */
+  /** It came in later than its ttl after it was sent, so that its process did not expect it any more. */
   readonly late: boolean
   grantedAt: number | undefined
   /** From when on the server would let others in. */
@@ -24,8 +24,8 @@ export interface Stay {
   why: 'left' | 'expired' | 'evicted' | 'forgotten' | undefined
 }
 
-/** One asking of a program: an acquire, a try, a using. */
-export interface Asking {
+/** One attempt of a program to get a lease: an acquire, a try, a using. */
+export interface Attempt {
   readonly process: number
   readonly what: string
   readonly keys: readonly string[]
@@ -71,7 +71,7 @@ export interface Call {
   readonly items: readonly { readonly key: string; readonly id: string }[]
   readonly sentAt: number
   /**
-   * Answered, failed, or given up by the core's own deadline. Where nobody can see the giving up: as soon as it was
+   * Answered, failed, or given up by the core's own deadline. Where the giving up cannot be seen: as soon as it was
    * sent.
    */
   overAt: number | undefined
@@ -92,7 +92,7 @@ export interface Replacement {
  * A process was told of a grant in a way that must not be believed at once: it may be about an earlier stay of the same
  * id.
  */
-export interface Rumour {
+export interface UnconfirmedGrant {
   readonly at: number
   readonly process: number
   readonly key: string
@@ -133,7 +133,7 @@ export type FaultKind =
   | 'server clock jump'
   | 'eviction'
 
-/** Something that went wrong, and how long. `process` undefined: it concerns everybody. */
+/** Something that went wrong, and how long. `process` undefined: it concerns all processes. */
 export interface Fault {
   readonly kind: FaultKind
   readonly process: number | undefined
@@ -141,12 +141,12 @@ export interface Fault {
   readonly to: number
 }
 
-/** A program touched a register. */
-export interface Touch {
+/** A program has read or written a register. */
+export interface RegisterAccess {
   readonly at: number
   readonly key: string
   readonly token: bigint
-  readonly fenced: boolean
+  readonly guarded: boolean
   readonly kind: 'read' | 'write'
   readonly accepted: boolean
   /** What was read, or written. */
@@ -154,7 +154,7 @@ export interface Touch {
 }
 
 export type MishapKind =
-  /** The server keeps somebody waiting who could hold. */
+  /** The server keeps an entry waiting that could hold. */
   | 'unsettled line'
   /** The server let an entry live after its end. */
   | 'resurrection'
@@ -194,14 +194,14 @@ export interface Terms {
 export class History {
   readonly terms: Terms
   readonly stays: Stay[] = []
-  readonly askings: Asking[] = []
+  readonly attempts: Attempt[] = []
   readonly holdings: Holding[] = []
   readonly calls: Call[] = []
   readonly gaps: Gap[] = []
   readonly replacements: Replacement[] = []
-  readonly rumours: Rumour[] = []
+  readonly unconfirmedGrants: UnconfirmedGrant[] = []
   readonly faults: Fault[] = []
-  readonly touches: Touch[] = []
+  readonly accesses: RegisterAccess[] = []
   readonly mishaps: Mishap[] = []
   /** Faults end here, and nothing new is asked. */
   calmAt: number = Number.POSITIVE_INFINITY

@@ -4,14 +4,14 @@
  *     process ── request ──► server ── reply ──► process   delayed, lost, overtaken; a request also doubled, refused
  *     process ◄────────────── news ── server                    delayed, lost, doubled; after an outage, a gap
  *
- * A call that vanishes is never answered, or answered by "connection lost": both mean that nobody knows. Only `refused`
- * promises that nothing was applied.
+ * A call that vanishes is never answered, or answered by "connection lost": both mean that the caller
+ * cannot know. Only `refused` promises that nothing was applied.
  */
 import type { Standing } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
 import type { Call, FaultKind } from './history.ts'
-import { Ledger } from './ledger.ts'
-import { Newsline } from './newsline.ts'
+import { ProcessKnowledge } from './process-knowledge.ts'
+import { NewsDelivery } from './news-delivery.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
@@ -35,8 +35,8 @@ interface Flight {
 const APART_MS = 1e-6
 
 export class Link {
-  readonly ledger: Ledger
-  readonly news: Newsline
+  readonly knowledge: ProcessKnowledge
+  readonly news: NewsDelivery
   /** Its process has closed it, or died. */
   closed = false
   readonly #world: World
@@ -48,8 +48,8 @@ export class Link {
   constructor(world: World, process: SimulatedProcess) {
     this.#world = world
     this.#process = process
-    this.ledger = new Ledger(world, process.number)
-    this.news = new Newsline(world, process, this)
+    this.knowledge = new ProcessKnowledge(world, process.number)
+    this.news = new NewsDelivery(world, process, this)
   }
 
   /** Nothing gets through, in either direction. */
@@ -86,7 +86,7 @@ export class Link {
       goneAt: 0,
     }
     world.history.calls.push(call)
-    this.ledger.sends(call, signal)
+    this.knowledge.sends(call, signal)
     if (world.logging)
       world.log(this.#process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)
     return new Promise<Given[]>((resolve, reject) => {
@@ -95,11 +95,11 @@ export class Link {
     })
   }
 
-  /** A question that changes nothing: it can be lost too, and nobody minds. */
+  /** A question that changes nothing: it can be lost too, without harm. */
   ask<Given>(look: () => Given): Promise<Given> {
-    const { climate, server, witness } = this.#world
+    const { conditions, server, witness } = this.#world
     return new Promise((resolve, reject) => {
-      if (this.severed || this.#befalls(climate.loseRequest, 'lost request')) return
+      if (this.severed || this.#befalls(conditions.loseRequest, 'lost request')) return
       server.schedule(this.#delayMs('there'), 'io', () => {
         if (server.down) return
         const answer = look()
@@ -120,16 +120,16 @@ export class Link {
   }
 
   #fateOfRequest(): Fate {
-    const { climate } = this.#world
-    if (this.closed || (!this.severed && this.#befalls(climate.refuse, 'refused call'))) return 'refused'
-    return this.severed || this.#befalls(climate.loseRequest, 'lost request') ? 'lost' : 'arrives'
+    const { conditions } = this.#world
+    if (this.closed || (!this.severed && this.#befalls(conditions.refuse, 'refused call'))) return 'refused'
+    return this.severed || this.#befalls(conditions.loseRequest, 'lost request') ? 'lost' : 'arrives'
   }
 
   #travel(flight: Flight): void {
-    const { server, witness, random, climate } = this.#world
+    const { server, witness, random, conditions } = this.#world
     server.schedule(this.#delayMs('there'), 'io', () => this.#arrive(flight))
-    if (this.#world.calm || !random.happens(climate.duplicate)) return
-    const laterMs = this.#delayMs('there') + random.between(0, climate.ttlMs * 1.5)
+    if (this.#world.calm || !random.happens(conditions.duplicate)) return
+    const laterMs = this.#delayMs('there') + random.between(0, conditions.ttlMs * 1.5)
     this.#world.fault('duplicated request', this.#process.number, laterMs)
     server.schedule(laterMs, 'io', () => {
       witness.echo = true
@@ -139,24 +139,24 @@ export class Link {
   }
 
   #arrive(flight: Flight): void {
-    const { server, random, witness, climate, now } = this.#world
+    const { server, random, witness, conditions, now } = this.#world
     if (flight.unsent && flight.signal?.aborted) return
     if (server.down && !this.severed && random.happens(0.5)) this.#refuse(flight)
     else if (server.down || this.severed) this.#vanish(flight)
     else {
-      witness.late = now - flight.call.sentAt > climate.ttlMs
+      witness.late = now - flight.call.sentAt > conditions.ttlMs
       this.#answer(flight, flight.apply())
       witness.late = false
     }
   }
 
   #answer(flight: Flight, answers: Answer[]): void {
-    const { climate, random } = this.#world
-    if (flight.call.verb !== 'leave' && this.#befalls(climate.failItem, 'failed item')) {
+    const { conditions, random } = this.#world
+    if (flight.call.verb !== 'leave' && this.#befalls(conditions.failItem, 'failed item')) {
       const error = new EngineError('simulated', 'a script error', { outcome: 'unknown' })
       answers[random.whole(0, answers.length - 1)] = { state: 'failed', error }
     }
-    if (this.#befalls(climate.loseReply, 'lost reply')) {
+    if (this.#befalls(conditions.loseReply, 'lost reply')) {
       this.#vanish(flight)
       return
     }
@@ -179,7 +179,7 @@ export class Link {
     call.overAt ??= world.now
     call.goneAt = world.now
     call.gone = call.items.filter((_, i) => isGone(answers[i] as Answer)).map(({ id }) => id)
-    this.ledger.answered(call, answers)
+    this.knowledge.answered(call, answers)
     resolve(answers)
   }
 
@@ -189,7 +189,7 @@ export class Link {
     process.schedule(this.#delayMs('back'), 'io', () => {
       if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
       call.overAt ??= world.now
-      this.ledger.failed(call, 'not applied')
+      this.knowledge.failed(call, 'not applied')
       reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
     })
   }
@@ -199,10 +199,10 @@ export class Link {
     const world = this.#world
     const process = this.#process
     if (!world.random.happens(0.3)) return
-    process.schedule(world.random.between(0, world.climate.ttlMs / 2), 'io', () => {
+    process.schedule(world.random.between(0, world.conditions.ttlMs / 2), 'io', () => {
       if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
       call.overAt ??= world.now
-      this.ledger.failed(call, 'unknown')
+      this.knowledge.failed(call, 'unknown')
       reject(new Error('connection lost'))
     })
   }
@@ -214,13 +214,13 @@ export class Link {
   }
 
   #delayMs(way: Way): number {
-    const { climate, random, now, calm } = this.#world
-    let delayMs = random.between(climate.delayMs / 10, climate.delayMs)
-    if (!calm && random.happens(climate.slow)) {
-      delayMs = random.between(climate.delayMs, climate.ttlMs * random.pick([0.3, 1, 2.5]))
+    const { conditions, random, now, calm } = this.#world
+    let delayMs = random.between(conditions.delayMs / 10, conditions.delayMs)
+    if (!calm && random.happens(conditions.slow)) {
+      delayMs = random.between(conditions.delayMs, conditions.ttlMs * random.pick([0.3, 1, 2.5]))
       this.#world.fault('slow message', this.#process.number, delayMs)
     }
-    if (climate.reorder) return delayMs
+    if (conditions.reorder) return delayMs
     // One connection: nothing overtakes.
     const at = Math.max(now + delayMs, this.#lastArrival[way] + APART_MS)
     this.#lastArrival[way] = at

@@ -4,15 +4,15 @@
  *
  * `npm run simulate -- --replay 17`: run one seed, and print its whole event log.
  *
- * `--climate '{"duplicate":0.5}'`: with any of them, leave that part of every world's climate not to chance
- * (simulation/climate.ts has the names).
+ * `--conditions '{"duplicate":0.5}'`: with any of them, do not draw that part of every world's conditions
+ * (simulation/conditions.ts has the names).
  *
- * What a world is made of is in world.ts and climate.ts; what has to be true of it afterwards is in checks/.
+ * What a world is made of is in world.ts and conditions.ts; what has to be true of it afterwards is in checks/.
  */
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import type { Climate } from './climate.ts'
+import type { Conditions } from './conditions.ts'
 import { runSeed } from './run.ts'
 import { type Failure, Summary } from './summary.ts'
 
@@ -23,11 +23,11 @@ const { values } = parseArgs({
     workers: { type: 'string', default: '1' },
     replay: { type: 'string' },
     stop: { type: 'boolean', default: false },
-    climate: { type: 'string', default: '{}' },
+    conditions: { type: 'string', default: '{}' },
   },
 })
 
-const climate = JSON.parse(values.climate) as Partial<Climate>
+const conditions = JSON.parse(values.conditions) as Partial<Conditions>
 
 /** What a worker process tells the one that started it. */
 type Message = { readonly failure: Failure } | { readonly summary: Summary }
@@ -45,14 +45,14 @@ function whole(name: 'seeds' | 'from' | 'workers' | 'replay', least: number): nu
 function print({ seed, check, text }: Failure): void {
   printed += 1
   if (printed > MOST_PRINTED) return
-  const given = values.climate === '{}' ? '' : ` --climate '${values.climate}'`
+  const given = values.conditions === '{}' ? '' : ` --conditions '${values.conditions}'`
   console.log(`seed ${seed} breaks "${check}": ${text}\n    npm run simulate -- --replay ${seed}${given}`)
 }
 
 async function replay(seed: number): Promise<Summary> {
   const log: string[] = []
   const summary = new Summary()
-  summary.add(await runSeed(seed, { log, climate }))
+  summary.add(await runSeed(seed, { log, conditions }))
   for (const line of log) console.log(line)
   for (const failure of summary.failures) print(failure)
   return summary
@@ -64,7 +64,7 @@ async function runHere(from: number, seeds: number, failed: (failure: Failure) =
   Error.stackTraceLimit = 0
   const summary = new Summary()
   for (let seed = from; seed < from + seeds; seed += 1) {
-    const run = await runSeed(seed, { climate })
+    const run = await runSeed(seed, { conditions })
     summary.add(run)
     for (const { check, text } of run.violations) failed({ seed, check, text })
     if (values.stop && run.violations.length > 0) break
@@ -73,7 +73,7 @@ async function runHere(from: number, seeds: number, failed: (failure: Failure) =
 }
 
 /**
- * One process for each piece: what a run leaves behind (Node keeps signals alive that somebody still listens to, and
+ * One process for each piece: what a run leaves behind (Node keeps signals alive that are still listened to, and
  * the dead of a simulation listen for ever) goes with it, and a million seeds need no more memory than one piece.
  */
 const PIECE = 25_000
@@ -101,8 +101,8 @@ function runInWorker(from: number, seeds: number): Promise<Summary> {
       `${from}`,
       '--seeds',
       `${seeds}`,
-      '--climate',
-      values.climate,
+      '--conditions',
+      values.conditions,
       ...(values.stop ? ['--stop'] : []),
     ]
     const child = fork(fileURLToPath(import.meta.url), options)

@@ -51,7 +51,7 @@ class Workshop {
   }
 
   /** Plant the defect, compile, run, and put everything back. Says what the simulator said. */
-  async tries({ file, find, replace, climate = {}, simulator = 'main' }: Defect, seeds: number): Promise<string> {
+  async tries({ file, find, replace, conditions = {}, simulator = 'main' }: Defect, seeds: number): Promise<string> {
     const path = join(this.#folder, file)
     const whole = await readFile(path, 'utf8')
     const parts = whole.split(find)
@@ -66,8 +66,8 @@ class Workshop {
         '--seeds',
         `${seeds}`,
         '--stop',
-        '--climate',
-        JSON.stringify(climate),
+        '--conditions',
+        JSON.stringify(conditions),
       )
       if (code === 0) return ''
       if (code === 1 && output.startsWith('seed ')) return output

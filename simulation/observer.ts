@@ -1,6 +1,6 @@
 /**
- * Somebody who watches an election: it sees leader after leader, and never an earlier one again, whatever happens to
- * the watching.
+ * An observer, which watches an election: it sees leader after leader, and never an earlier one again, whatever happens
+ * to the watching.
  */
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
@@ -25,8 +25,8 @@ async function observe(world: World, process: SimulatedProcess, signal: AbortSig
         last = token
       }
     } catch {
-      // It could not look for a while; whoever wants to know looks again.
-      await process.sleep(world.climate.ttlMs / 3)
+      // It could not look for a while, and looks again.
+      await process.sleep(world.conditions.ttlMs / 3)
     }
   }
   process.working -= 1

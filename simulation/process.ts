@@ -1,10 +1,10 @@
 /**
- * One process of somebody's program, on a machine of its own: its three clocks, its timers, its locks. The core inside
+ * One process of a user's program, on a machine of its own: its three clocks, its timers, its locks. The core inside
  * is the real one.
  *
  *     true time ──► monotonic  runs at the machine's own rate; stops while the machine is suspended
  *              ├──► boot       the same, but counts suspension; read in steps of 10 ms
- *              └──► wall       the same as boot, until somebody sets it
+ *              └──► wall       the same as boot, until it is set
  *
  * The core never sees true time. It gets what `sleepless` makes of these three, as on a real machine.
  */
@@ -26,7 +26,7 @@ const EARLY_MS = 0.5
 const OFTEN_EARLY = 0.1
 
 export class SimulatedProcess extends Actor {
-  readonly rest = 'everything'
+  readonly waitsFor = 'everything'
   readonly number: number
   readonly name: string
   readonly link: Link
@@ -59,8 +59,8 @@ export class SimulatedProcess extends Actor {
     this.locks = createLocks(simulatedEngine(world, this.link), {
       clock: this.#clock(),
       chance: world.random.fork(this.name),
-      ttl: world.climate.ttlMs,
-      callTimeout: world.climate.callTimeoutMs,
+      ttl: world.conditions.ttlMs,
+      callTimeout: world.conditions.callTimeoutMs,
       holder: this.name,
     })
   }

@@ -10,10 +10,10 @@
 import { context } from '../src/core/nesting.ts'
 import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
-import { LONGEST_KEPT_TTLS } from './citizen.ts'
+import { LONGEST_KEPT_TTLS } from './holder.ts'
 import type { Coverage } from './coverage.ts'
 import type { History } from './history.ts'
-import { closeProcess, GREATEST_JUMP_TTLS, scheduleStrikes, startProcess } from './strikes.ts'
+import { closeProcess, GREATEST_JUMP_TTLS, scheduleTimedFaults, startProcess } from './timed-faults.ts'
 import { World, type WorldOptions } from './world.ts'
 
 export interface Run {
@@ -27,7 +27,7 @@ export interface Run {
 /** How many events the storm has. Those of the calm come on top. */
 const STORM_EVENTS = 300
 
-/** Rejections that nobody handles belong to the seed that is running: one runs at a time. */
+/** Rejections that are not handled belong to the seed that is running: one runs at a time. */
 let running: World | undefined
 process.on('unhandledRejection', (reason) => {
   const text = reason instanceof Error ? (reason.stack ?? reason.message) : String(reason)
@@ -37,11 +37,11 @@ process.on('unhandledRejection', (reason) => {
 
 export async function runSeed(seed: number, options: WorldOptions = {}): Promise<Run> {
   const world = new World(seed, options)
-  const { scheduler, history, climate } = world
+  const { scheduler, history, conditions } = world
   running = world
-  if (!climate.contexts) context.disable()
-  for (let number = 0; number < climate.processes; number += 1) startProcess(world)
-  scheduleStrikes(world, STORM_EVENTS)
+  if (!conditions.contexts) context.disable()
+  for (let number = 0; number < conditions.processes; number += 1) startProcess(world)
+  scheduleTimedFaults(world, STORM_EVENTS)
   scheduler.afterEvents(STORM_EVENTS, () => endStorm(world))
   const ended = await scheduler.run()
   if (!ended) world.mishap('runaway', `${scheduler.count} events and no end`)
@@ -66,7 +66,7 @@ function endStorm(world: World): void {
     done = true
     scheduler.after(Math.max(0, history.calmAt - world.now) + quietMs(world), 'world', undefined, () => endQuiet(world))
   }
-  // Whoever is not done by then never will be: the check of recovery says who.
+  // A worker that is not done by then never will be: the check of recovery says which.
   scheduler.after(history.calmAt - world.now + recoveryMs(history) * 2, 'world', undefined, () => {
     if (!done) scheduler.stop()
   })
@@ -74,16 +74,16 @@ function endStorm(world: World): void {
 }
 
 /**
- * Whatever nobody renews has expired by then, and whatever is swept has been swept. A server whose clock was set back
+ * Whatever is not renewed has expired by then, and whatever is swept has been swept. A server whose clock was set back
  * makes everything live longer.
  */
-function quietMs({ climate, history }: World): number {
+function quietMs({ conditions, history }: World): number {
   const jumps = history.faults.filter(({ kind }) => kind === 'server clock jump').length
   return (
-    2.5 * climate.longTtlMs +
-    LONGEST_KEPT_TTLS * climate.ttlMs +
-    2 * climate.callTimeoutMs +
-    jumps * GREATEST_JUMP_TTLS * climate.ttlMs
+    2.5 * conditions.longTtlMs +
+    LONGEST_KEPT_TTLS * conditions.ttlMs +
+    2 * conditions.callTimeoutMs +
+    jumps * GREATEST_JUMP_TTLS * conditions.ttlMs
   )
 }
 

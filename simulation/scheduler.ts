@@ -1,19 +1,19 @@
 /**
- * Virtual time. One heap of events; the next one happens when everything that the last one set off has come to rest.
+ * Virtual time. One heap of events; the next one happens when no job that the last one set off is pending any more.
  *
- * The core runs on promises and ticks: rest.ts knows when both are used up. The simulated server only uses promise
- * jobs, so one more of those is enough. Nothing here depends on real time.
+ * The core runs on promises and ticks: pending-jobs.ts knows when both are used up. The simulated server only uses
+ * promise jobs, so one more of those is enough. Nothing here depends on real time.
  */
 import { Heap, type Heaped } from '../src/core/heap.ts'
-import { whenAtRest } from './rest.ts'
+import { afterPendingJobs } from './pending-jobs.ts'
 
-/** `timer`: of a clock. `io`: a message arrives. `work`: the program under the locks goes on. `world`: the weather. */
+/** `timer`: of a clock. `io`: a message arrives. `work`: the program under the locks goes on. `world`: a fault. */
 export type EventKind = 'timer' | 'io' | 'work' | 'world'
 
 /** Whom an event belongs to: it decides whether it can happen now. */
 export interface Owner {
-  /** What has to come to rest after each of its events. */
-  readonly rest: 'promises' | 'everything'
+  /** Which jobs have to be done after each of its events, before the next event. */
+  readonly waitsFor: 'promises' | 'everything'
   /** False: not now (the owner keeps it for later), or never. */
   receives(event: SimulatedEvent): boolean
 }
@@ -79,9 +79,9 @@ export class Scheduler {
     return new Promise((resolve, reject) => {
       const step = (): void => {
         try {
-          const rest = this.#happen()
-          if (rest === 'everything') whenAtRest(step)
-          else if (rest === 'promises') queueMicrotask(step)
+          const waitsFor = this.#happen()
+          if (waitsFor === 'everything') afterPendingJobs(step)
+          else if (waitsFor === 'promises') queueMicrotask(step)
           else resolve(this.count < RUNAWAY_EVENTS)
         } catch (error) {
           reject(error)
@@ -93,14 +93,15 @@ export class Scheduler {
   }
 
   /**
-   * One event, and those of nobody before it. Says what has to come to rest before the next; undefined: there is none.
+   * One event, and those without an owner before it. Says which jobs have to be done before the next; undefined: there
+   * is none.
    */
-  #happen(): Owner['rest'] | undefined {
+  #happen(): Owner['waitsFor'] | undefined {
     for (;;) {
       const event = this.#next()
       if (event === undefined) return undefined
       event.fire()
-      if (event.owner !== undefined) return event.owner.rest
+      if (event.owner !== undefined) return event.owner.waitsFor
     }
   }
 

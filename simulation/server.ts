@@ -12,7 +12,7 @@ import type { World } from './world.ts'
 export const GREATEST_DRIFT = 0.005
 
 export class SimulatedServer extends Actor {
-  readonly rest = 'promises'
+  readonly waitsFor = 'promises'
   readonly rate: number
   readonly #world: World
   readonly #clock: Clock
@@ -74,7 +74,7 @@ export class SimulatedServer extends Actor {
   #newLines(): MemoryServer {
     this.#life += 1
     // What the new lines continue from: nothing, where the counter is lost with them.
-    const floor = this.#world.climate.mint === 'counter survives' ? this.#lastToken : 0n
+    const floor = this.#world.conditions.mint === 'counter survives' ? this.#lastToken : 0n
     return new MemoryServer({
       clock: this.#clock,
       mint: (previous) => {
@@ -87,7 +87,7 @@ export class SimulatedServer extends Actor {
   /** One more; or, where the counter does not survive, never below the server's time in microseconds. */
   #mint(previous: bigint): bigint {
     const next = previous + 1n
-    if (this.#world.climate.mint === 'counter survives') return next
+    if (this.#world.conditions.mint === 'counter survives') return next
     const microseconds = BigInt(Math.floor(this.nowMs * 1000))
     return microseconds > next ? microseconds : next
   }

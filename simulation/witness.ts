@@ -10,7 +10,9 @@ import { heldCount } from '../src/core/line.ts'
 import type { Stay } from './history.ts'
 import type { World } from './world.ts'
 
-interface Touched {
+/** What a call names: a key, and the entry that it enters, renews or takes out. */
+/** What a call names: a key, and the entry that it enters, renews or takes out. */
+interface CalledItem {
   readonly key: string
   readonly id?: string
   readonly ttlMs?: number
@@ -32,7 +34,7 @@ export class Witness {
   readonly #lines = new Map<string, Map<bigint, Watched>>()
   /** What happens now comes from a duplicated request. */
   echo = false
-  /** What happens now comes from a request that nobody expected any more. */
+  /** What happens now comes from a request that its process did not expect to arrive any more. */
   late = false
   #jumpedAt = Number.NEGATIVE_INFINITY
 
@@ -41,12 +43,12 @@ export class Witness {
     for (const key of world.keys) this.#lines.set(key, new Map())
   }
 
-  /** Who is in the line, for whoever wants to strike there. */
+  /** Which entries are in the line. */
   stays(key: string): readonly Stay[] {
     return [...(this.#lines.get(key)?.values() ?? [])].map(({ stay }) => stay)
   }
 
-  /** Whether the entry of this id holds, as far as anybody has looked. */
+  /** Whether the entry of this id holds, as far as the witness has looked. */
   holds(key: string, id: string): boolean {
     for (const { stay } of this.#lines.get(key)?.values() ?? [])
       if (stay.id === id && stay.grantedAt !== undefined) return true
@@ -56,12 +58,12 @@ export class Witness {
   /**
    * Something happened to the lines of these keys. `left`: who asked to go; `evicted`: the token that was thrown out.
    */
-  looks(touched: readonly Touched[], left?: readonly Touched[], evicted?: bigint): void {
+  looks(called: readonly CalledItem[], left?: readonly CalledItem[], evicted?: bigint): void {
     const { nowMs } = this.#world.server
     for (const [key, line] of this.#lines) {
-      // Whoever asks the server for anything makes it see, in every line, what has expired.
-      if (touched.some((item) => item.key === key) || anyExpired(line, nowMs))
-        this.#look(key, line, touched, left, evicted)
+      // Every call makes the server see, in every line, what has expired.
+      if (called.some((item) => item.key === key) || anyExpired(line, nowMs))
+        this.#look(key, line, called, left, evicted)
     }
   }
 
@@ -91,15 +93,15 @@ export class Witness {
   #look(
     key: string,
     line: Map<bigint, Watched>,
-    touched: readonly Touched[],
-    left: readonly Touched[] | undefined,
+    called: readonly CalledItem[],
+    left: readonly CalledItem[] | undefined,
     evicted: bigint | undefined,
   ): void {
     const { server, now } = this.#world
     const { entries } = server.lines.inspect(key)
     for (const entry of entries) {
       const watched = line.get(entry.token as bigint) ?? this.#enters(key, entry, line)
-      this.#mustNotMove(watched, server.nowMs + entry.remainingMs, touched)
+      this.#mustNotMove(watched, server.nowMs + entry.remainingMs, called)
       if (entry.state === 'held' && watched.stay.grantedAt === undefined) this.#holds(watched.stay)
     }
     if (line.size > entries.length) {
@@ -121,11 +123,11 @@ export class Witness {
   }
 
   /** Nothing but its own enter or renewal moves an entry's expiry, and nothing does once it has passed. */
-  #mustNotMove(watched: Watched, expiresAt: number, touched: readonly Touched[]): void {
+  #mustNotMove(watched: Watched, expiresAt: number, called: readonly CalledItem[]): void {
     const { server } = this.#world
     const { stay, expiresAt: before } = watched
     watched.expiresAt = expiresAt
-    const renewedTo = touched.find(({ id }) => id === stay.id)?.ttlMs
+    const renewedTo = called.find(({ id }) => id === stay.id)?.ttlMs
     if (renewedTo !== undefined && expiresAt < server.nowMs + renewedTo - ROUNDING_MS && !watched.condemned) {
       this.#world.mishap(
         'expiry moved',
@@ -135,10 +137,10 @@ export class Witness {
     if (before === 0 || Math.abs(expiresAt - before) < ROUNDING_MS) return
     if (before <= server.nowMs)
       this.#world.mishap('resurrection', `${stay.id} had expired in '${stay.key}', and lives on`)
-    if (touched.some(({ id }) => id === stay.id)) return
+    if (called.some(({ id }) => id === stay.id)) return
     this.#world.mishap(
       'expiry moved',
-      `the expiry of ${stay.id} in '${stay.key}' moved by ${(expiresAt - before).toFixed(1)} ms, and nobody renewed it`,
+      `the expiry of ${stay.id} in '${stay.key}' moved by ${(expiresAt - before).toFixed(1)} ms, and no process renewed it`,
     )
   }
 

@@ -1,17 +1,17 @@
 /**
- * A worker: one strand of somebody's program. It asks for locks in every way there is, works under them as a good
- * citizen, gives them back, and checks that `using` told the truth about how it went.
+ * A worker: one strand of a user's program. It asks for locks in every way there is, works under them (holder.ts),
+ * gives them back, and checks that `using` told the truth about how it went.
  */
 import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lease } from '../src/core/lease.ts'
 import type { Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
-import { drawPatience, drawShare, outcomeOf, SimulatedAsking } from './asking.ts'
-import { Citizen, type Share } from './citizen.ts'
+import { drawPatience, drawShare, outcomeOf, SimulatedAttempt } from './attempt.ts'
+import { SimulatedHolder, type Share } from './holder.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
 export function startWorkers(world: World, process: SimulatedProcess): void {
-  for (let number = 0; number < world.climate.workers; number += 1) {
+  for (let number = 0; number < world.conditions.workers; number += 1) {
     process.working += 1
     void new Worker(world, process).run()
   }
@@ -30,9 +30,9 @@ class Worker {
   }
 
   async run(): Promise<void> {
-    const { random, climate } = this.#world
+    const { random, conditions } = this.#world
     while (!this.#over) {
-      await this.#process.sleep(random.between(0, climate.thinkMs))
+      await this.#process.sleep(random.between(0, conditions.thinkMs))
       if (this.#over) break
       await this.#operate().catch((error: unknown) => this.#unexpected(error))
     }
@@ -45,8 +45,8 @@ class Worker {
   }
 
   #operate(): Promise<void> {
-    const { random, climate } = this.#world
-    const draw = random.between(0, climate.contexts ? 1 : 0.5)
+    const { random, conditions } = this.#world
+    const draw = random.between(0, conditions.contexts ? 1 : 0.5)
     if (draw < 0.3) return this.#acquires()
     if (draw < 0.4) return this.#tries()
     if (draw < 0.5) return this.#takesAll()
@@ -59,36 +59,36 @@ class Worker {
 
   async #acquires(): Promise<void> {
     const share = drawShare(this.#world)
-    const asking = this.#asks('acquire', [share])
-    await this.#has(asking, this.#lock(share).acquire(asking.options()), [share])
+    const attempt = this.#asks('acquire', [share])
+    await this.#has(attempt, this.#lock(share).acquire(attempt.options()), [share])
   }
 
   async #tries(): Promise<void> {
     const share = drawShare(this.#world)
-    const asking = this.#asks('try', [share], 0)
+    const attempt = this.#asks('try', [share], 0)
     const { weight } = share
-    await this.#has(asking, this.#lock(share).tryAcquire(weight > 1 ? { weight } : {}), [share])
+    await this.#has(attempt, this.#lock(share).tryAcquire(weight > 1 ? { weight } : {}), [share])
   }
 
   async #uses(): Promise<void> {
     const share = drawShare(this.#world)
-    const asking = this.#asks('using', [share])
-    await this.#using(asking, [share], (work) => this.#lock(share).using(asking.options(), work))
+    const attempt = this.#asks('using', [share])
+    await this.#using(attempt, [share], (work) => this.#lock(share).using(attempt.options(), work))
   }
 
   /** A mutex inside itself: the same token, no place in line; siblings take turns. */
   async #nests(): Promise<void> {
     const share = { ...drawShare(this.#world), weight: 1, limit: 1 }
-    const asking = this.#asks('nested using', [share])
+    const attempt = this.#asks('nested using', [share])
     const lock = this.#process.locks.mutex(share.key, { ttl: share.ttlMs, reentrant: true })
-    const inside = async (outer: Lease, citizen: Citizen): Promise<void> => {
+    const inside = async (outer: Lease, holder: SimulatedHolder): Promise<void> => {
       this.#world.coverage.nestings += 1
       let turn = 0
       const work = async (inner: Lease): Promise<void> => {
         turn += 1
         if (turn > 1) this.#world.mishap('nesting', `two nested leases of ${share.key} had the turn at once`)
-        // Whoever goes on after a loss is not inside any more, and gets a lease of its own.
-        if (inner.token === outer.token) citizen.looks(inner)
+        // A holder that goes on after a loss is not inside any more, and gets a lease of its own.
+        if (inner.token === outer.token) holder.looks(inner)
         await this.#process.sleep(1)
         turn -= 1
       }
@@ -100,36 +100,36 @@ class Worker {
         if (result.status === 'rejected' && outcomeOf(result.reason) === undefined) this.#unexpected(result.reason)
       }
     }
-    await this.#using(asking, [share], (work) => lock.using(asking.options(), work), inside)
+    await this.#using(attempt, [share], (work) => lock.using(attempt.options(), work), inside)
   }
 
   async #takesAll(): Promise<void> {
-    const { random, keys, climate } = this.#world
+    const { random, keys, conditions } = this.#world
     const shares = keys.filter(() => random.happens(0.7)).map((key) => ({ ...drawShare(this.#world, key), weight: 1 }))
     if (shares.length === 0) return
     const lock = this.#process.locks.all(shares.map((share) => this.#lock(share)))
     if (random.happens(0.3)) return this.#has(this.#asks('try all', shares, 0), lock.tryAcquire(), shares)
-    const asking = this.#asks('all', shares)
-    const { weight: _, ...options } = asking.options()
-    if (!climate.contexts || random.happens(0.3)) return this.#has(asking, lock.acquire(options), shares)
-    return this.#using(asking, shares, (work) => lock.using(options, work))
+    const attempt = this.#asks('all', shares)
+    const { weight: _, ...options } = attempt.options()
+    if (!conditions.contexts || random.happens(0.3)) return this.#has(attempt, lock.acquire(options), shares)
+    return this.#using(attempt, shares, (work) => lock.using(options, work))
   }
 
   async #leads(): Promise<void> {
     const share = { ...drawShare(this.#world), weight: 1, limit: 1 }
-    const asking = this.#asks('lead', [share])
+    const attempt = this.#asks('lead', [share])
     const election = this.#process.locks.election(share.key, { ttl: share.ttlMs })
     const again = this.#world.random.happens(0.3)
-    await this.#using(asking, [share], (work) => {
+    await this.#using(attempt, [share], (work) => {
       this.#world.coverage.terms += 1
-      return election.lead({ ...asking.options(), again }, work)
+      return election.lead({ ...attempt.options(), again }, work)
     })
   }
 
   // ---- what all of them do ----
 
-  #asks(what: string, shares: readonly Share[], waitMs = drawPatience(this.#world)): SimulatedAsking {
-    return new SimulatedAsking(this.#world, this.#process, what, shares, waitMs)
+  #asks(what: string, shares: readonly Share[], waitMs = drawPatience(this.#world)): SimulatedAttempt {
+    return new SimulatedAttempt(this.#world, this.#process, what, shares, waitMs)
   }
 
   #lock({ key, limit, ttlMs }: Share): Lock<WeightedAcquireOptions> {
@@ -140,45 +140,45 @@ class Worker {
   }
 
   /** Wait for the lease, work, give it back. */
-  async #has(asking: SimulatedAsking, granting: Promise<Lease | undefined>, shares: readonly Share[]): Promise<void> {
+  async #has(attempt: SimulatedAttempt, granting: Promise<Lease | undefined>, shares: readonly Share[]): Promise<void> {
     let lease: Lease | undefined
     try {
       lease = await granting
     } catch (error) {
-      if (!asking.endsWith(error)) throw error
+      if (!attempt.endsWith(error)) throw error
       return
     }
-    asking.ends(lease === undefined ? 'busy' : 'granted')
+    attempt.ends(lease === undefined ? 'busy' : 'granted')
     if (lease === undefined) return
-    const citizen = new Citizen(this.#world, this.#process, lease, shares)
-    await citizen.work()
-    await citizen.release()
+    const holder = new SimulatedHolder(this.#world, this.#process, lease, shares)
+    await holder.work()
+    await holder.release()
   }
 
   /** Work inside a `using`, and hold it to its word. */
   async #using(
-    asking: SimulatedAsking,
+    attempt: SimulatedAttempt,
     shares: readonly Share[],
     using: (work: Work<void>) => Promise<void>,
-    inside?: (lease: Lease, citizen: Citizen) => Promise<void>,
+    inside?: (lease: Lease, holder: SimulatedHolder) => Promise<void>,
   ): Promise<void> {
-    let citizen: Citizen | undefined
+    let holder: SimulatedHolder | undefined
     const fails = this.#world.random.happens(0.1)
     const work = async (lease: Lease): Promise<void> => {
-      asking.ends('granted')
-      const worker = new Citizen(this.#world, this.#process, lease, shares)
-      citizen = worker
+      attempt.ends('granted')
+      const worker = new SimulatedHolder(this.#world, this.#process, lease, shares)
+      holder = worker
       await worker.work(inside && (() => inside(lease, worker)))
       worker.ends()
       if (fails) throw WORK_FAILED
     }
     try {
       await using(work)
-      if (citizen?.lost)
+      if (holder?.lost)
         this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the lease was lost`)
       if (fails) this.#world.mishap('dishonest using', `${this.#process.name}: using resolved although the work failed`)
     } catch (error) {
-      if (citizen === undefined ? asking.endsWith(error) : error === WORK_FAILED || outcomeOf(error) !== undefined)
+      if (holder === undefined ? attempt.endsWith(error) : error === WORK_FAILED || outcomeOf(error) !== undefined)
         return
       throw error
     }

@@ -3,7 +3,7 @@
  * this folder is given one of these.
  */
 
-import { type Climate, drawClimate } from './climate.ts'
+import { type Conditions, drawConditions } from './conditions.ts'
 import { Coverage } from './coverage.ts'
 import { type Fault, type FaultKind, History, type MishapKind } from './history.ts'
 import type { SimulatedProcess } from './process.ts'
@@ -17,20 +17,20 @@ export interface WorldOptions {
   /** Where to write the event log, line by line. */
   readonly log?: string[]
   /** What is not left to chance. */
-  readonly climate?: Partial<Climate>
+  readonly conditions?: Partial<Conditions>
 }
 
 export class World {
   readonly seed: number
   readonly random: Random
-  readonly climate: Climate
+  readonly conditions: Conditions
   readonly scheduler: Scheduler = new Scheduler()
   readonly coverage: Coverage = new Coverage()
   readonly history: History
   readonly server: SimulatedServer
   readonly witness: Witness
   readonly keys: readonly string[]
-  readonly fenced: ReadonlyMap<string, Register>
+  readonly guarded: ReadonlyMap<string, Register>
   readonly plain: ReadonlyMap<string, Register>
   readonly bare: ReadonlyMap<string, BareRegister>
   /** Every process there ever was; its number is its place. */
@@ -42,17 +42,17 @@ export class World {
   whenAllAreDone: (() => void) | undefined
   readonly #log: string[] | undefined
 
-  constructor(seed: number, { log, climate = {} }: WorldOptions) {
+  constructor(seed: number, { log, conditions = {} }: WorldOptions) {
     this.seed = seed
     this.#log = log
     this.random = new Random(seed)
-    this.climate = drawClimate(this.random, climate)
-    const { delayMs, longTtlMs, callTimeoutMs, news } = this.climate
+    this.conditions = drawConditions(this.random, conditions)
+    const { delayMs, longTtlMs, callTimeoutMs, news } = this.conditions
     this.history = new History({ delayMs, ttlMs: longTtlMs, callTimeoutMs, news })
-    this.keys = ['a', 'b', 'c'].slice(0, this.climate.keys)
+    this.keys = ['a', 'b', 'c'].slice(0, this.conditions.keys)
     this.server = new SimulatedServer(this)
     this.witness = new Witness(this)
-    this.fenced = new Map(this.keys.map((key) => [key, new Register(this.history, key, true)]))
+    this.guarded = new Map(this.keys.map((key) => [key, new Register(this.history, key, true)]))
     this.plain = new Map(this.keys.map((key) => [key, new Register(this.history, key, false)]))
     this.bare = new Map(this.keys.map((key) => [key, new BareRegister()]))
   }
@@ -61,7 +61,7 @@ export class World {
     return this.scheduler.now
   }
 
-  /** Whether anybody reads the log: building its lines costs more than the rest of the run. */
+  /** Whether the log is wanted: building its lines costs more than the rest of the run. */
   get logging(): boolean {
     return this.#log !== undefined
   }
@@ -95,7 +95,7 @@ export class World {
     if (this.calm && this.processes.every(({ working }) => working === 0)) this.whenAllAreDone?.()
   }
 
-  /** Note a fault that lasts so long. `process` undefined: it concerns everybody. */
+  /** Note a fault that lasts so long. `process` undefined: it concerns all processes. */
   fault(kind: FaultKind, process?: number, durationMs = 0): void {
     const fault: Fault = { kind, process, from: this.now, to: this.now + durationMs }
     this.history.faults.push(fault)

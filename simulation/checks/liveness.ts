@@ -16,8 +16,8 @@ function promptMs({ terms }: History): number {
 }
 
 /**
- * Who was waiting and is let hold knows it at once where the engine sends news, and with its next renewal where it does
- * not; unless its process or the server had trouble.
+ * A waiter that is let hold knows it at once where the engine sends news, and with its next renewal where it does not;
+ * unless its process or the server had trouble.
  */
 function* lostWakeUp(history: History): Iterable<string> {
   const stays = staysByToken(history)
@@ -35,8 +35,8 @@ function* lostWakeUp(history: History): Iterable<string> {
 }
 
 /** How long after the last fault everything asked may still be open. */
-export function recoveryMs({ terms, askings, calmAt }: History): number {
-  const open = askings.filter(({ settledAt }) => settledAt === undefined || settledAt > calmAt).length
+export function recoveryMs({ terms, attempts, calmAt }: History): number {
+  const open = attempts.filter(({ settledAt }) => settledAt === undefined || settledAt > calmAt).length
   // What was lost expires, what hangs times out, what sleeps wakes; and then they have it one after the other.
   return 4 * terms.ttlMs + 3 * terms.callTimeoutMs + (open + 1) * (terms.ttlMs + 20 * terms.delayMs)
 }
@@ -45,7 +45,7 @@ export function recoveryMs({ terms, askings, calmAt }: History): number {
 function* recovery(history: History): Iterable<string> {
   const dead = new Set(history.faults.filter(({ kind }) => kind === 'crash').map(({ process }) => process))
   const boundMs = recoveryMs(history)
-  for (const { process, what, keys, at, settledAt } of history.askings) {
+  for (const { process, what, keys, at, settledAt } of history.attempts) {
     if (dead.has(process)) continue
     const by = Math.max(at, history.calmAt) + boundMs
     if (settledAt === undefined)
@@ -58,9 +58,9 @@ function* recovery(history: History): Iterable<string> {
 /** How long a wait that ran out may take to learn who was in the way (NAMING_MS in src/core/acquire.ts). */
 const NAMING_MS = 250
 
-/** Whoever waits with limited patience has an answer when it runs out, if its process runs. */
+/** A caller that waits with limited patience has an answer when it runs out, if its process runs. */
 function* patience(history: History): Iterable<string> {
-  for (const { process, what, keys, at, waitMs, settledAt } of history.askings) {
+  for (const { process, what, keys, at, waitMs, settledAt } of history.attempts) {
     if (settledAt === undefined || waitMs === 0 || what.startsWith('all')) continue
     const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
     if (lateMs <= 0) continue
@@ -75,7 +75,7 @@ function* patience(history: History): Iterable<string> {
 /**
  * A living process that can reach the server renews what it wants, and takes out of the line what it does not, also if
  * it never learned whether it got in: nothing of it is left to expire, for others to wait for. Except what comes in so
- * late that nobody expects it any more.
+ * late that its process does not expect it any more.
  */
 function* leftToExpire(history: History): Iterable<string> {
   const ended = new Set<number | undefined>()

@@ -27,7 +27,7 @@ function* needlessLoss(history: History): Iterable<string> {
     const at = holding.lostAt ?? holding.doubtedAt
     if (at === undefined || (holding.endedAt ?? Number.POSITIVE_INFINITY) < at) continue
     if (holding.lostWhy === 'closed' && history.troubled(holding.process, holding.grantedAt, at)) continue
-    // Who does not listen learns of it late: it happened some time after the last look.
+    // A holder that does not listen learns of it late: it happened some time after the last look.
     const since = (holding.lostAt ?? holding.believedAt) - terms.ttlMs - terms.callTimeoutMs
     const troubles = [...history.troubles(holding.process, since, at)]
     const [only] = troubles
@@ -39,12 +39,12 @@ function* needlessLoss(history: History): Iterable<string> {
 }
 
 /**
- * An asking is refused only if its process could not reach the server for as long as its ttl, and a try only if its one
- * call failed.
+ * An attempt is refused only if its process could not reach the server for as long as its ttl, and a try only if its
+ * one call failed.
  */
 function* needlessRefusal(history: History): Iterable<string> {
   const { terms } = history
-  for (const { process, what, keys, at, settledAt, outcome, error } of history.askings) {
+  for (const { process, what, keys, at, settledAt, outcome, error } of history.attempts) {
     if (settledAt === undefined || (outcome !== 'refused' && outcome !== 'lost')) continue
     const since = at - terms.ttlMs - terms.callTimeoutMs
     if (history.troubled(process, since, settledAt)) continue

@@ -7,7 +7,7 @@ export const order: Readonly<Record<string, Check>> = {
   'asked in order': askedInOrder,
 }
 
-/** Nobody is let hold while somebody who came earlier waits. */
+/** No entry is let hold while an entry that came earlier waits. */
 function* firstComeFirstServed(history: History): Iterable<string> {
   const lines = new Map<string, Stay[]>()
   for (const stay of history.stays) {
@@ -24,7 +24,7 @@ function* firstComeFirstServed(history: History): Iterable<string> {
   }
 }
 
-/** What one process asks of one key goes out in the order of asking; unless an attempt failed before it went out. */
+/** What one process asks of one key goes out in the order of its attempts; unless one failed before it went out. */
 function* askedInOrder(history: History): Iterable<string> {
   const sent = new Set<string>()
   const last = new Map<string, number>()

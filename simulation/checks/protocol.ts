@@ -7,7 +7,7 @@ export const protocol: Readonly<Record<string, Check>> = {
   'nothing after leaving': nothingAfterLeaving,
   'gone is final': goneIsFinal,
   'a gap is asked about': gapIsAskedAbout,
-  'rumours are not believed': rumoursAreNotBelieved,
+  'unconfirmed grants are not believed': unconfirmedAreNotBelieved,
 }
 
 /** While an enter is on its way, neither answered nor given up, nothing else is sent for its entry. */
@@ -37,7 +37,7 @@ function* nothingAfterLeaving(history: History): Iterable<string> {
   }
 }
 
-/** An id that the engine said is gone is never entered again: somebody may still have a say about the old one. */
+/** An id that the engine said is gone is never entered again: late calls may still be about the old one. */
 function* goneIsFinal(history: History): Iterable<string> {
   const goneAt = new Map<string, number>()
   for (const call of history.calls)
@@ -67,8 +67,8 @@ function* gapIsAskedAbout(history: History): Iterable<string> {
 }
 
 /** What may be about an earlier stay of the same id is a reason to ask, and no more. */
-function* rumoursAreNotBelieved(history: History): Iterable<string> {
-  for (const { at, process, key, token, why } of history.rumours) {
+function* unconfirmedAreNotBelieved(history: History): Iterable<string> {
+  for (const { at, process, key, token, why } of history.unconfirmedGrants) {
     const holding = history.holdings.find((one) => one.process === process && one.key === key && one.token === token)
     if (holding?.grantedAt === at)
       yield `p${process} believed at ${at.toFixed(3)} that it holds '${key}' (token ${token}): ${why}`

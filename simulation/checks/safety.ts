@@ -1,15 +1,15 @@
 /**
- * Nobody believes what is not true: the checks that the locks are for.
+ * No program believes that it holds when it does not: the checks that the locks are for.
  *
- * Two faults excuse a belief, because no lock service with leases survives them unfenced: a server that forgets, and
- * one whose clock is set. And an eviction that frees the line at once is meant to. Even then, no belief outlives its
- * ttl; and tokens are never excused.
+ * Two faults excuse a belief, because no lock service with leases survives them without guards: a server that forgets,
+ * and one whose clock is set. And an eviction that frees the line at once is meant to. Even then, no belief outlives
+ * its ttl; and tokens are never excused.
  */
 import type { Check } from '../checks.ts'
 import type { FaultKind, History, Holding, Stay } from '../history.ts'
 
 export const safety: Readonly<Record<string, Check>> = {
-  'unfenced overlap': unfencedOverlap,
+  'overlap without a guard': unguardedOverlap,
   'belief without truth': beliefWithoutTruth,
   'loss not signalled in time': lateSignal,
   'token order': tokenOrder,
@@ -34,7 +34,7 @@ function excused(stay: Stay | undefined): boolean {
 }
 
 /** At no time do programs believe to hold more than the line allows: weights and limits together. */
-function* unfencedOverlap(history: History): Iterable<string> {
+function* unguardedOverlap(history: History): Iterable<string> {
   if (history.had('server clock jump')) return
   const stays = staysByToken(history)
   const holdings = history.holdings.filter((holding) => !excused(stayOf(stays, holding)))
@@ -51,8 +51,8 @@ function* unfencedOverlap(history: History): Iterable<string> {
 }
 
 /**
- * Whoever believes to hold does hold, in the server's truth; is not returned a lease that is over; and never believes
- * again after having doubted.
+ * A program that believes to hold does hold, in the server's truth; is not returned a lease that is over; and never
+ * believes again after having doubted.
  */
 function* beliefWithoutTruth(history: History): Iterable<string> {
   const stays = staysByToken(history)
@@ -79,7 +79,8 @@ function* beliefWithoutTruth(history: History): Iterable<string> {
 }
 
 /**
- * Whoever listens to the signal is told before the server lets the next one in; or as soon as its process runs again.
+ * A holder that listens to the signal is told before the server lets the next waiter in; or as soon as its process runs
+ * again.
  */
 function* lateSignal(history: History): Iterable<string> {
   if (history.had('server clock jump')) return
@@ -132,7 +133,8 @@ function* tokenOrder(history: History): Iterable<string> {
 }
 
 /**
- * Who renews, and is told that its entry holds by another token, has been away: its own token is stale, and it knows.
+ * A holder that renews, and is told that its entry holds by another token, has been away: its own token is stale, and
+ * it knows.
  */
 function* anotherToken(history: History): Iterable<string> {
   for (const { at, process, key, token } of history.replacements) {

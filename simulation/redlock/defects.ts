@@ -35,7 +35,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: '    if (count > to) return count\n    this.#counts.set(this.#countOf(key), to)\n',
     replace: '    this.#counts.set(this.#countOf(key), Math.max(count, to))\n',
     why: 'the number may have been another holder’s already',
-    climate: { wild: true },
+    conditions: { wild: true },
   },
   {
     name: 'redlock: every number from the clock',
@@ -43,7 +43,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'known === undefined ? this.#countedTo(key) : known + 1',
     replace: 'known === undefined || known > 0 ? Math.floor(this.#now() * 1000) : known + 1',
     why: 'clocks go back',
-    climate: { wild: true },
+    conditions: { wild: true },
   },
   {
     name: 'redlock: keys of an earlier attempt count as they are',
@@ -52,7 +52,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     replace:
       "      if (mode === 'renew' && !this.#line(key).has(id)) stored.expiresAt = this.#now() + ttlMs\n      stored.ttlMs = ttlMs\n",
     why: 'they may expire the next moment',
-    climate: { wild: false, amnesia: false, servers: 3, breaks: 6, holes: 4 },
+    conditions: { wild: false, amnesia: false, servers: 3, breaks: 6, holes: 4 },
   },
   {
     name: 'redlock: set after the release',
@@ -60,7 +60,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: '    entry.left = true\n    this.release(entry)\n',
     replace: '',
     why: 'a renewal that is under way gives the key to an entry that has left',
-    climate: { wild: false, late: false, crashes: 1 },
+    conditions: { wild: false, late: false, crashes: 1 },
   },
   {
     name: 'redlock: given back only where it was had',
@@ -68,7 +68,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: '        this.#context.outgoing.leave(server, leave, ttlMs)\n        continue\n',
     replace: '        continue\n',
     why: 'a key stays on every server whose answer was lost, for a ttl',
-    climate: { ...CALM, slow: 0.15 },
+    conditions: { ...CALM, slow: 0.15 },
   },
   {
     name: 'redlock: what takes back one attempt takes back the next',
@@ -76,7 +76,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'stored?.id === id && (upToAttempt === undefined || stored.attempt <= upToAttempt)',
     replace: 'stored?.id === id',
     why: 'a late message gives back what is held',
-    climate: { wild: false, breaks: 6, late: true },
+    conditions: { wild: false, breaks: 6, late: true },
   },
   {
     name: 'redlock: a raised number is all that was counted',
@@ -84,7 +84,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'const count = this.#countedTo(key)\n',
     replace: 'const count = this.#counts.get(this.#countOf(key)) ?? 0\n',
     why: 'a server that has forgotten its counts believes the number it is asked for',
-    climate: {
+    conditions: {
       ...CALM,
       ...{
         amnesia: true,
@@ -105,7 +105,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'called.filter(({ entry }) => !entry.left)',
     replace: 'called',
     why: 'a try that is given up during its pause leaves keys behind',
-    climate: { ...CALM, clients: 4, keys: 1, delayMs: 3 },
+    conditions: { ...CALM, clients: 4, keys: 1, delayMs: 3 },
   },
   {
     name: 'redlock: a take that was sent again has not been overtaken',
@@ -113,7 +113,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: "typeof reply === 'number' && servers[server]?.ordered !== true",
     replace: 'false',
     why: 'the release came before it, and the key stays for a ttl',
-    climate: { ...CALM, resent: 0.03 },
+    conditions: { ...CALM, resent: 0.03 },
   },
   {
     name: 'redlock: a repair that was sent again has not been overtaken',
@@ -121,7 +121,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: 'if (reply !== undefined && server.ordered) return',
     replace: 'if (reply !== undefined) return',
     why: 'the release came before it, and the key stays for a ttl',
-    climate: { ...CALM, resent: 0.15, breaks: 6 },
+    conditions: { ...CALM, resent: 0.15, breaks: 6 },
   },
   {
     name: 'redlock: what could not be given back is forgotten',
@@ -129,7 +129,7 @@ const defects: readonly Omit<Defect, 'simulator'>[] = [
     find: '      if (were === undefined) this.#addPending(server, leaves)\n',
     replace: '',
     why: 'a key stays for a ttl on every server whose connection broke',
-    climate: { ...CALM, breaks: 6 },
+    conditions: { ...CALM, breaks: 6 },
   },
   {
     name: 'redlock: fewer than a majority',

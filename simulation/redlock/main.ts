@@ -1,5 +1,5 @@
 /**
- * `npm run simulate:redlock -- --grants 1000000 [--seeds 1000] [--from 1] [--stop] [--climate '{"wild":true}']`: run
+ * `npm run simulate:redlock -- --grants 1000000 [--seeds 1000] [--from 1] [--stop] [--conditions '{"wild":true}']`: run
  * seeds until so many locks were granted, or so many seeds were run, and say what happened. A seed that breaks a
  * property is printed with its number; the exit code is 1 then.
  *
@@ -15,12 +15,12 @@ const { values } = parseArgs({
     seeds: { type: 'string' },
     from: { type: 'string', default: '1' },
     stop: { type: 'boolean', default: false },
-    climate: { type: 'string', default: '{}' },
+    conditions: { type: 'string', default: '{}' },
   },
 })
 
 const MOST_PRINTED = 20
-const climate = JSON.parse(values.climate) as Partial<Climate>
+const climate = JSON.parse(values.conditions) as Partial<Climate>
 const mostGrants = Number(values.grants ?? (values.seeds === undefined ? 100_000 : Number.POSITIVE_INFINITY))
 const mostSeeds = Number(values.seeds ?? Number.POSITIVE_INFINITY)
 const startedAt = performance.now()

@@ -10,7 +10,7 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { builtModule } from '../built.ts'
 
-const climate = { processes: 8, workers: 1, keys: 1, strikes: Array.from({ length: 24 }, () => 'pause') }
+const conditions = { processes: 8, workers: 1, keys: 1, timedFaults: Array.from({ length: 24 }, () => 'pause') }
 
 test('in the simulator, eight processes that are stopped past their ttl lose no update behind the rule, and lose some without', async () => {
   const simulator = fileURLToPath(builtModule('simulation/main.ts'))
@@ -19,12 +19,12 @@ test('in the simulator, eight processes that are stopped past their ttl lose no 
     simulator,
     '--seeds',
     '200',
-    '--climate',
-    JSON.stringify(climate),
+    '--conditions',
+    JSON.stringify(conditions),
   ])
   expect(stdout).toContain('no violations')
   const reached = (what: string): number =>
     Number(new RegExp(`${what} ([\\d,]+)`).exec(stdout)?.[1]?.replaceAll(',', ''))
-  expect(reached('lostWithoutFence'), 'updates lost without a guard').toBeGreaterThan(0)
-  expect(reached('staleTouches'), 'accesses refused').toBeGreaterThan(0)
+  expect(reached('lostWithoutGuard'), 'updates lost without a guard').toBeGreaterThan(0)
+  expect(reached('staleAccesses'), 'accesses refused').toBeGreaterThan(0)
 })

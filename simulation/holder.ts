@@ -1,6 +1,6 @@
 /**
- * A good citizen: somebody who has a lease and works under it, looking at the lease before each step, in any of the
- * ways there are to look.
+ * A simulated holder: the part of a program that has a lease and works under it. It looks at the lease before each
+ * step, in any of the ways there are to look.
  *
  * The work is on the registers: read, take time, write back one higher. Taking time is where the faults hit: it sleeps,
  * it stalls its own event loop, it outlives its ttl. What it believes at each moment goes into the history.
@@ -25,19 +25,19 @@ interface Read {
   readonly key: string
   readonly token: bigint
   readonly plainValue: number | undefined
-  readonly fencedValue: number | undefined
+  readonly guardedValue: number | undefined
   readonly bareValue: number | undefined
 }
 
 /** How many use the lease's signal. It is made when first asked for, and dear. */
 const LISTENING = 0.35
-/** How many never look, and write whatever comes. They only touch the fenced register: it is there for them. */
+/** How many never look, and write whatever comes. They only use the guarded register: it is there for them. */
 const CARELESS = 0.2
 
 /** For how long a key is kept busy after its release, at most. */
 export const LONGEST_KEPT_TTLS = 3
 
-export class Citizen {
+export class SimulatedHolder {
   readonly #world: World
   readonly #process: SimulatedProcess
   readonly #lease: Lease | AllLease
@@ -109,10 +109,10 @@ export class Citizen {
   }
 
   async release(): Promise<void> {
-    const { random, climate } = this.#world
+    const { random, conditions } = this.#world
     this.ends()
     const lease = this.#lease
-    const keptMs = random.happens(0.05) ? random.whole(10, climate.ttlMs * LONGEST_KEPT_TTLS) : undefined
+    const keptMs = random.happens(0.05) ? random.whole(10, conditions.ttlMs * LONGEST_KEPT_TTLS) : undefined
     const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
     if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
     if (random.happens(0.2)) await lease[Symbol.asyncDispose]()
@@ -157,19 +157,19 @@ export class Citizen {
   }
 
   async #takeTime(): Promise<void> {
-    const { random, climate, calm } = this.#world
+    const { random, conditions, calm } = this.#world
     const durationMs = random.happens(0.12)
-      ? random.between(0, 1.6 * climate.ttlMs)
-      : random.between(0, climate.ttlMs / 10)
-    if (calm || !random.happens(climate.stall)) return this.#process.sleep(durationMs)
-    const stalledMs = random.between(0, 1.6 * climate.ttlMs)
+      ? random.between(0, 1.6 * conditions.ttlMs)
+      : random.between(0, conditions.ttlMs / 10)
+    if (calm || !random.happens(conditions.stall)) return this.#process.sleep(durationMs)
+    const stalledMs = random.between(0, 1.6 * conditions.ttlMs)
     this.#world.fault('stall', this.#process.number, stalledMs)
     return this.#process.stall(stalledMs)
   }
 
-  /** The registers are for those who hold alone: what a reader may do at the same time as others needs no fence. */
+  /** The registers are for holders that hold alone: what a reader may do beside other readers needs no guard. */
   #readAll(careful: boolean): readonly Read[] {
-    const { fenced, plain, bare, now } = this.#world
+    const { guarded, plain, bare, now } = this.#world
     const alone = this.#holdings.filter(({ limit }) => limit === 1)
     return alone.map(({ key, token }) => {
       const plainValue = careful ? plain.get(key)?.read(now, token) : undefined
@@ -177,18 +177,19 @@ export class Citizen {
         key,
         token,
         plainValue,
-        fencedValue: fenced.get(key)?.read(now, token),
+        guardedValue: guarded.get(key)?.read(now, token),
         bareValue: bare.get(key)?.read(),
       }
     })
   }
 
   #writeAll(read: readonly Read[]): void {
-    const { fenced, plain, bare, now, coverage } = this.#world
-    for (const { key, token, plainValue, fencedValue, bareValue } of read) {
+    const { guarded, plain, bare, now, coverage } = this.#world
+    for (const { key, token, plainValue, guardedValue, bareValue } of read) {
       if (plainValue !== undefined) plain.get(key)?.write(now, token, plainValue + 1)
-      if (fencedValue === undefined || !fenced.get(key)?.write(now, token, fencedValue + 1)) coverage.staleTouches += 1
-      if (bareValue !== undefined && bare.get(key)?.write(bareValue)) coverage.lostWithoutFence += 1
+      if (guardedValue === undefined || !guarded.get(key)?.write(now, token, guardedValue + 1))
+        coverage.staleAccesses += 1
+      if (bareValue !== undefined && bare.get(key)?.write(bareValue)) coverage.lostWithoutGuard += 1
     }
   }
 

@@ -1,13 +1,13 @@
 /**
- * What a seed's world is like: how fast, how lossy, how many, which faults. Drawn once, at the beginning, so that some
- * worlds are perfectly fair (there, nothing may be lost or late at all), some have one kind of trouble, and some have
- * everything at once.
+ * The conditions of a seed's world: how fast it is, how lossy, how many processes it has, which faults happen. They are
+ * drawn once, at the beginning, so that some worlds are perfectly fair (there, nothing may be lost or late at all),
+ * some have one kind of trouble, and some have everything at once.
  */
 import type { ResumeOrder } from './actor.ts'
 import type { Random } from './random.ts'
 
-/** Faults that strike at some moment, as opposed to those that befall messages. */
-export const STRIKES = [
+/** Faults that happen to a process or to the server at some moment, as opposed to those of single messages. */
+export const TIMED_FAULTS = [
   'blackout',
   'pause',
   'suspension',
@@ -20,9 +20,9 @@ export const STRIKES = [
   'server clock jump',
   'eviction',
 ] as const
-export type Strike = (typeof STRIKES)[number]
+export type TimedFault = (typeof TIMED_FAULTS)[number]
 
-export interface Climate {
+export interface Conditions {
   readonly ttlMs: number
   /** Some locks have a longer ttl, in some worlds. */
   readonly longTtlMs: number
@@ -43,8 +43,7 @@ export interface Climate {
    */
   readonly signals: boolean
   /**
-   * Whether anybody works inside `using`. The async contexts behind it make every promise dearer, so most worlds do
-   * without.
+   * Whether workers use `using`. The async contexts behind it make every promise dearer, so most worlds do without.
    */
   readonly contexts: boolean
   readonly batchLimit: number
@@ -53,14 +52,14 @@ export interface Climate {
   readonly processes: number
   readonly workers: number
   readonly keys: number
-  /** Whether each process has somebody who watches an election. */
+  /** Whether each process has an observer, which watches an election. */
   readonly observers: boolean
   /**
    * How long a worker is busy with something else, at most: the more of them there are, the longer, or all they would
    * do is wait.
    */
   readonly thinkMs: number
-  /** How often each of these befalls a message. */
+  /** How often each of these happens to a message. */
   readonly refuse: number
   readonly loseRequest: number
   readonly loseReply: number
@@ -72,8 +71,9 @@ export interface Climate {
   readonly duplicateNews: number
   /** How often the program stalls its own event loop. */
   readonly stall: number
-  readonly strikes: readonly Strike[]
-  /** What may come first when somebody who was stopped goes on. */
+  /** What happens at some moment, each as often as it is listed. */
+  readonly timedFaults: readonly TimedFault[]
+  /** What may come first when a process that was stopped goes on. */
   readonly resumeOrders: readonly ResumeOrder[]
 }
 
@@ -81,7 +81,7 @@ export interface Climate {
 const DELAY_SHARE = 1 / 80
 
 /** `given` takes the place of what is drawn: to look closer at one kind of world. */
-export function drawClimate(random: Random, given: Partial<Climate>): Climate {
+export function drawConditions(random: Random, given: Partial<Conditions>): Conditions {
   const mood = random.pick(MOODS)
   const fair = mood === 'fair'
   const often = (probability: number): number => {
@@ -90,7 +90,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
   }
   const ttlMs = random.pick([300, 500, 1000, 1500, 3000])
   const longTtlMs = random.happens(0.25) ? ttlMs * random.pick([2, 4, 10]) : ttlMs
-  const strikes = fair ? [] : drawStrikes(random)
+  const timedFaults = fair ? [] : drawTimedFaults(random)
   const processes = random.pick([2, 2, 3, 4])
   const workers = random.pick([1, 2, 2, 3])
   return {
@@ -102,7 +102,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     news: random.pick(['standing', 'standing', 'bare', 'none']),
     watch: random.happens(0.7),
     subscription: fair ? 'prompt' : random.pick(['prompt', 'prompt', 'slow', 'fails at first']),
-    mint: strikes.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
+    mint: timedFaults.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
     signals: random.happens(0.15),
     contexts: random.happens(0.3),
     batchLimit: random.pick([1, 3, 1000]),
@@ -121,7 +121,7 @@ export function drawClimate(random: Random, given: Partial<Climate>): Climate {
     slowNews: often(0.2),
     duplicateNews: often(0.3),
     stall: often(0.15),
-    strikes,
+    timedFaults,
     resumeOrders: ['timers', 'messages', 'program'],
     splitFrom: random.happens(0.3) ? random.pick([1, 2]) : undefined,
     ...given,
@@ -146,14 +146,14 @@ const MOODS = [
 ] as const
 
 /** A few kinds, a few times each. */
-function drawStrikes(random: Random): readonly Strike[] {
-  const strikes: Strike[] = []
-  for (const strike of STRIKES) {
-    if (!random.happens(RARE.has(strike) ? 0.1 : 0.25)) continue
-    for (let times = random.whole(1, 3); times > 0; times -= 1) strikes.push(strike)
+function drawTimedFaults(random: Random): readonly TimedFault[] {
+  const timedFaults: TimedFault[] = []
+  for (const fault of TIMED_FAULTS) {
+    if (!random.happens(RARE.has(fault) ? 0.1 : 0.25)) continue
+    for (let times = random.whole(1, 3); times > 0; times -= 1) timedFaults.push(fault)
   }
-  return strikes
+  return timedFaults
 }
 
-/** These excuse what they touch from some checks, so most worlds do without them. */
-const RARE: ReadonlySet<Strike> = new Set(['server amnesia', 'server clock jump'])
+/** These excuse what they happen to from some checks, so most worlds do without them. */
+const RARE: ReadonlySet<TimedFault> = new Set(['server amnesia', 'server clock jump'])

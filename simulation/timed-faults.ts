@@ -1,10 +1,10 @@
 /**
- * Faults that strike at a moment: processes are stopped, suspended, killed and closed, links go dark, clocks are set,
- * the server freezes, restarts and forgets. They are spread over the events of the storm, not over its time: so they
- * hit where something is going on.
+ * Faults that happen at a moment, as opposed to those of single messages (link.ts): processes are stopped, suspended,
+ * killed and closed, links go dark, clocks are set, the server freezes, restarts and forgets. They are spread over the
+ * events of the storm, not over its time: so they happen where something is going on.
  */
 import type { ResumeOrder } from './actor.ts'
-import type { Strike } from './climate.ts'
+import type { TimedFault } from './conditions.ts'
 import { startObserver } from './observer.ts'
 import { SimulatedProcess } from './process.ts'
 import { startWorkers } from './worker.ts'
@@ -13,38 +13,39 @@ import type { World } from './world.ts'
 /** The shortest sleep of a machine. Below, the core's clock does not promise to notice (see src/core/clock.ts). */
 const SHORTEST_SUSPENSION_MS = 1000
 
-export function scheduleStrikes(world: World, events: number): void {
-  const { climate, random, scheduler } = world
-  for (const strike of climate.strikes) scheduler.afterEvents(random.whole(0, events), () => STRIKE[strike](world))
+export function scheduleTimedFaults(world: World, events: number): void {
+  const { conditions, random, scheduler } = world
+  for (const fault of conditions.timedFaults)
+    scheduler.afterEvents(random.whole(0, events), () => EFFECTS[fault](world))
 }
 
 /** A new process, at work. */
 export function startProcess(world: World): void {
   const process = new SimulatedProcess(world)
   startWorkers(world, process)
-  if (world.climate.observers && !world.calm) startObserver(world, process)
+  if (world.conditions.observers && !world.calm) startObserver(world, process)
 }
 
 /** How far the server's clock is set, at most. */
 export const GREATEST_JUMP_TTLS = 2
 
-const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
+const EFFECTS: Readonly<Record<TimedFault, (world: World) => void>> = {
   blackout: (world) =>
-    onSomebody(world, (process) => {
+    onSomeProcess(world, (process) => {
       const durationMs = lasting(world, 2)
       world.fault('blackout', process.number, durationMs)
       process.link.blackOut(durationMs)
     }),
 
   pause: (world) =>
-    onSomebody(world, (process) => {
+    onSomeProcess(world, (process) => {
       const durationMs = lasting(world, 3)
       world.fault('pause', process.number, durationMs)
       process.stop(durationMs, resumeOrder(world))
     }),
 
   suspension: (world) =>
-    onSomebody(world, (process) => {
+    onSomeProcess(world, (process) => {
       const durationMs = Math.max(SHORTEST_SUSPENSION_MS, lasting(world, 3))
       world.fault('suspension', process.number, durationMs)
       process.suspend(durationMs, resumeOrder(world))
@@ -53,16 +54,16 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
     }),
 
   crash: (world) =>
-    onSomebody(world, (process) => {
+    onSomeProcess(world, (process) => {
       world.fault('crash', process.number)
       process.crash()
       buried(world, process)
       world.scheduler.after(lasting(world, 1), 'world', undefined, () => startProcess(world))
     }),
 
-  close: (world) => onSomebody(world, (process) => closeProcess(world, process, () => startProcess(world))),
+  close: (world) => onSomeProcess(world, (process) => closeProcess(world, process, () => startProcess(world))),
 
-  'wall clock jump': (world) => onSomebody(world, (process) => setWallClock(world, process)),
+  'wall clock jump': (world) => onSomeProcess(world, (process) => setWallClock(world, process)),
 
   'server freeze': (world) => {
     const durationMs = lasting(world, 1.5)
@@ -77,17 +78,17 @@ const STRIKE: Readonly<Record<Strike, (world: World) => void>> = {
   'server clock jump': (world) => {
     world.fault('server clock jump')
     world.witness.jumps()
-    world.server.jump(world.random.between(-GREATEST_JUMP_TTLS, GREATEST_JUMP_TTLS) * world.climate.ttlMs)
+    world.server.jump(world.random.between(-GREATEST_JUMP_TTLS, GREATEST_JUMP_TTLS) * world.conditions.ttlMs)
   },
 
   eviction: (world) => {
     const key = world.random.pick(world.keys)
     const how = world.random.pick(['expire', 'now'] as const)
-    world.server.schedule(0, 'io', () => evictSomebody(world, key, how))
+    world.server.schedule(0, 'io', () => evictSomeEntry(world, key, how))
   },
 }
 
-function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
+function evictSomeEntry(world: World, key: string, how: 'expire' | 'now'): void {
   const { random, server, witness } = world
   if (server.down) return
   // Whatever has expired lets others hold first: what is evicted then may have been holding for no time at all, but it
@@ -97,7 +98,7 @@ function evictSomebody(world: World, key: string, how: 'expire' | 'now'): void {
   const stays = witness.stays(key)
   if (stays.length === 0) return
   const { token, process } = random.pick(stays)
-  world.fault('eviction', process, world.climate.longTtlMs)
+  world.fault('eviction', process, world.conditions.longTtlMs)
   if (!server.lines.evict(key, token, how)) return
   if (world.logging) world.log('server', `${key}: token ${token} is evicted (${how})`)
   witness.condemns(key, token)
@@ -114,7 +115,7 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
       if (world.logging) world.log(process.name, 'is closed')
       // Each leave, and an enter on its way, is waited for once: no longer than the core's own deadline for a call,
       // twice.
-      const boundMs = 2 * world.climate.callTimeoutMs + 2 * world.climate.longTtlMs
+      const boundMs = 2 * world.conditions.callTimeoutMs + 2 * world.conditions.longTtlMs
       if (world.now - startedAt > boundMs && !world.history.troubled(process.number, startedAt + 1, world.now)) {
         world.mishap('slow close', `${process.name} took ${(world.now - startedAt).toFixed(1)} ms to close`)
       }
@@ -137,23 +138,23 @@ function setWallClock(world: World, process: SimulatedProcess): void {
   process.setWallClock(world.random.pick([-1, 1]) * world.random.pick([300, 5_000, 3_600_000]))
 }
 
-/** What it believed ends with it, and nobody waits for what it asked. */
+/** What the dead process believed ends with it, and no worker waits for what it asked. */
 function buried(world: World, process: SimulatedProcess): void {
   for (const holding of world.history.holdings) if (holding.process === process.number) holding.endedAt ??= world.now
   process.working = 0
   world.workerDone(process)
 }
 
-function onSomebody(world: World, strike: (process: SimulatedProcess) => void): void {
+function onSomeProcess(world: World, apply: (process: SimulatedProcess) => void): void {
   const living = world.processes.filter(({ alive, ending }) => alive && !ending)
-  if (living.length > 0) strike(world.random.pick(living))
+  if (living.length > 0) apply(world.random.pick(living))
 }
 
 /** Up to `ttls` of the ttl. */
-function lasting({ climate, random }: World, ttls: number): number {
-  return random.between(0, ttls * climate.ttlMs)
+function lasting({ conditions, random }: World, ttls: number): number {
+  return random.between(0, ttls * conditions.ttlMs)
 }
 
 function resumeOrder(world: World): ResumeOrder {
-  return world.random.pick(world.climate.resumeOrders)
+  return world.random.pick(world.conditions.resumeOrders)
 }

@@ -1,10 +1,10 @@
 /**
- * What one process was told about its own entries: what it can know, as opposed to what the witness sees. From this the
- * history learns of the moments that are easily got wrong: a grant announced too early or too late, an answer overtaken
- * by a later one, another token, a gap.
+ * The knowledge of one process: what it was told about its own entries, as opposed to what the witness sees. From this
+ * the history learns of the moments that are easily got wrong: a grant announced too early or too late, an answer
+ * overtaken by a later one, another token, a gap.
  */
 import type { News, Standing } from '../src/core/engine.ts'
-import type { Call, Rumour } from './history.ts'
+import type { Call, UnconfirmedGrant } from './history.ts'
 import type { World } from './world.ts'
 
 interface Known {
@@ -23,11 +23,11 @@ interface Known {
   signal: AbortSignal | undefined
 }
 
-export class Ledger {
+export class ProcessKnowledge {
   readonly #world: World
   readonly #process: number
   readonly #known = new Map<string, Known>()
-  /** Calls that nobody has told the process anything about. One that has vanished stays among them. */
+  /** Calls that the process has no answer to. One that has vanished stays among them. */
   #unanswered = 0
 
   constructor(world: World, process: number) {
@@ -69,15 +69,15 @@ export class Ledger {
   }
 
   hears({ key, id, standing }: Exclude<News, { gap: true }>): void {
-    const { coverage, climate, now } = this.#world
+    const { coverage, conditions, now } = this.#world
     const known = this.#known.get(id)
     if (known !== undefined) known.announcedAt = Number.NEGATIVE_INFINITY
     if (known === undefined || standing?.state !== 'held') return
     const token = standing.token as bigint
     this.#learns(known, token)
     if (known.standing === 'entering') coverage.earlyNews += 1
-    if (known.standing === 'waiting' && now - known.answeredSend > climate.ttlMs / 2) coverage.tardyNews += 1
-    if (known.doubtful) this.#rumour(key, token, 'news after an enter of unknown outcome')
+    if (known.standing === 'waiting' && now - known.answeredSend > conditions.ttlMs / 2) coverage.tardyNews += 1
+    if (known.doubtful) this.#unconfirmed(key, token, 'news after an enter of unknown outcome')
     else if (known.standing === 'waiting') known.standing = 'held'
     else known.announcedAt = now
   }
@@ -134,7 +134,7 @@ export class Ledger {
     if (answer.state === 'held') {
       const token = answer.token as bigint
       this.#learns(known, token)
-      if (known.standing === 'waiting' && overtaken) this.#rumour(key, token, 'overtaken by a later answer')
+      if (known.standing === 'waiting' && overtaken) this.#unconfirmed(key, token, 'overtaken by a later answer')
       // What was asked before the token was known may have been answered before it was given.
       if (
         call.verb === 'renew' &&
@@ -154,7 +154,7 @@ export class Ledger {
     known.tokenKnownAt = this.#world.now
   }
 
-  #rumour(key: string, token: bigint, why: Rumour['why']): void {
-    this.#world.history.rumours.push({ at: this.#world.now, process: this.#process, key, token, why })
+  #unconfirmed(key: string, token: bigint, why: UnconfirmedGrant['why']): void {
+    this.#world.history.unconfirmedGrants.push({ at: this.#world.now, process: this.#process, key, token, why })
   }
 }

@@ -1,39 +1,40 @@
 /**
- * What is asked for, and with how much patience. Drawn, and written into the history together with how it ended.
+ * One attempt of a worker to get a lease: for which keys, and with how much patience. It is drawn, and written into the
+ * history together with how it ended.
  */
 import { UNLIMITED } from '../src/core/engine.ts'
 import { AcquireTimeoutError, EngineError, LeaseLostError } from '../src/core/errors.ts'
 import type { WeightedAcquireOptions } from '../src/core/lock.ts'
-import type { Share } from './citizen.ts'
-import type { Asking, Stay } from './history.ts'
+import type { Share } from './holder.ts'
+import type { Attempt, Stay } from './history.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
 /** The reason of every cancellation: the caller must get exactly this back. */
 const CANCELLED = Symbol('cancelled')
 
-/** What most askings for the first, second and third key agree on: a mutex, a read-write lock, a semaphore. */
+/** What most attempts for the first, second and third key agree on: a mutex, a read-write lock, a semaphore. */
 const USUAL_LIMITS: readonly (readonly number[])[] = [[1], [1, UNLIMITED, UNLIMITED], [3]]
 
 /** A key, and how much of it; now and then something that disagrees with the others about the limit. */
 export function drawShare(world: World, key: string = world.random.pick(world.keys)): Share {
-  const { random, keys, climate } = world
+  const { random, keys, conditions } = world
   const usual = USUAL_LIMITS[keys.indexOf(key)] as readonly number[]
   const limit = random.happens(0.12) ? random.pick([1, 2, 3, UNLIMITED]) : random.pick(usual)
   const weight = limit > 1 && limit < UNLIMITED ? random.whole(1, limit) : 1
-  return { key, limit, weight, ttlMs: random.happens(0.3) ? climate.longTtlMs : climate.ttlMs }
+  return { key, limit, weight, ttlMs: random.happens(0.3) ? conditions.longTtlMs : conditions.ttlMs }
 }
 
 export function drawPatience(world: World): number {
-  const { random, climate } = world
-  return random.happens(0.6) ? Number.POSITIVE_INFINITY : random.between(0, 2) * climate.ttlMs
+  const { random, conditions } = world
+  return random.happens(0.6) ? Number.POSITIVE_INFINITY : random.between(0, 2) * conditions.ttlMs
 }
 
-export class SimulatedAsking {
+export class SimulatedAttempt {
   readonly #world: World
   readonly #process: SimulatedProcess
   readonly #shares: readonly Share[]
-  readonly #record: Asking
+  readonly #record: Attempt
 
   constructor(world: World, process: SimulatedProcess, what: string, shares: readonly Share[], waitMs: number) {
     this.#world = world
@@ -50,7 +51,7 @@ export class SimulatedAsking {
       outcome: undefined,
       error: undefined,
     }
-    world.history.askings.push(this.#record)
+    world.history.attempts.push(this.#record)
     if (world.logging)
       world.log(
         process.name,
@@ -65,7 +66,7 @@ export class SimulatedAsking {
   /** How to say it to a lock. Some carry a signal, which aborts at some moment, granted or not. */
   options(): WeightedAcquireOptions {
     const { waitMs } = this.#record
-    const { random, climate } = this.#world
+    const { random, conditions } = this.#world
     const [first] = this.#shares
     const options: { wait?: number; signal?: AbortSignal; weight?: number } = {}
     if (waitMs < Number.POSITIVE_INFINITY) options.wait = waitMs
@@ -73,12 +74,12 @@ export class SimulatedAsking {
     if (random.happens(0.25)) {
       const controller = new AbortController()
       options.signal = controller.signal
-      this.#process.schedule(random.between(0, 1.5 * climate.ttlMs), 'work', () => controller.abort(CANCELLED))
+      this.#process.schedule(random.between(0, 1.5 * conditions.ttlMs), 'work', () => controller.abort(CANCELLED))
     }
     return options
   }
 
-  ends(outcome: NonNullable<Asking['outcome']>, error?: unknown): void {
+  ends(outcome: NonNullable<Attempt['outcome']>, error?: unknown): void {
     if (this.settled) return
     this.#record.outcome = outcome
     this.#record.settledAt = this.#world.now
@@ -91,7 +92,7 @@ export class SimulatedAsking {
       )
   }
 
-  /** It ended with this error. False: no such error belongs to an asking. */
+  /** It ended with this error. False: an attempt must not end with such an error. */
   endsWith(error: unknown): boolean {
     const outcome = outcomeOf(error)
     if (outcome !== undefined) this.ends(outcome, error)
@@ -117,7 +118,7 @@ export class SimulatedAsking {
   }
 }
 
-export function outcomeOf(error: unknown): Asking['outcome'] {
+export function outcomeOf(error: unknown): Attempt['outcome'] {
   if (error === CANCELLED) return 'cancelled'
   if (error instanceof AcquireTimeoutError) return 'timeout'
   if (error instanceof EngineError) return 'refused'

@@ -1,11 +1,11 @@
 /**
- * When everything that an event has set off has come to rest: no promise job is left, and no tick.
+ * Waits for the jobs that an event has set off: until no promise job is pending, and no tick.
  *
  * `setImmediate` would tell, but it takes a turn of the event loop, with its system calls. Node works through all
  * ticks, then all promise jobs, then ticks again, until neither is left. So ticks are counted here, and a tick of our
  * own that finds no other one, neither waiting nor run since promise jobs were last used up, knows that it is alone.
  *
- * Now and then the event loop gets its turn all the same: only then does Node report rejections that nobody has
+ * Now and then the event loop gets its turn all the same: only then does Node report rejections that were not
  * handled.
  */
 
@@ -26,7 +26,7 @@ process.nextTick = (job: (...given: unknown[]) => void, ...given: unknown[]): vo
   })
 }
 
-export function whenAtRest(go: () => void): void {
+export function afterPendingJobs(go: () => void): void {
   asked += 1
   if (asked % TURNS_APART === 0) {
     setImmediate(go)
