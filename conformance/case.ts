@@ -20,7 +20,7 @@ export interface Case {
 export interface Group {
   readonly property: string
   /**
-   * Its cases mostly wait, and disturb nobody: they are played beside each other, and beside those of other such
+   * Its cases mostly wait, and disturb no other case: they are played beside each other, and beside those of other such
    * groups.
    */
   readonly atOnce?: boolean

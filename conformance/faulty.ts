@@ -28,8 +28,8 @@ export type Fault =
   | 'hold request, lose reply'
   | 'repeat'
 
-/** A fault that has been laid out for one call. */
-export interface Ambush {
+/** A fault that is planned for one call. */
+export interface PlannedFault {
   /** The call has come to the place where it is lost or held. */
   readonly reached: Promise<void>
   /** The call is over, whichever way it went. */
@@ -39,10 +39,11 @@ export interface Ambush {
 }
 
 export interface FaultyEngine extends Engine {
-  /** Lay out a fault for the next call of `verb` that has none yet. */
-  next(verb: FaultyVerb, fault: Fault): Ambush
+  /** Plan a fault for the next call of `verb` that has none yet. */
+  next(verb: FaultyVerb, fault: Fault): PlannedFault
   /**
-   * From now on nothing goes out and nothing comes in, and nobody is told: calls just hang. For good, this is a crash.
+   * From now on nothing goes out and nothing comes in, and neither side is told: calls just hang. For good, this is a
+   * crash.
    */
   cut(): void
   /**
@@ -56,7 +57,7 @@ export interface FaultyEngine extends Engine {
   tell(news: News): void
 }
 
-interface LaidOut {
+interface FaultPlan {
   readonly fault: Fault
   readonly reach: () => void
   readonly end: () => void
@@ -64,7 +65,7 @@ interface LaidOut {
 }
 
 export function faulty(engine: Engine): FaultyEngine {
-  const ambushes: Record<FaultyVerb, LaidOut[]> = { enter: [], renew: [], leave: [] }
+  const plans: Record<FaultyVerb, FaultPlan[]> = { enter: [], renew: [], leave: [] }
   const hanging = new Set<() => void>()
   let isCut = false
   let listener: ((news: News) => void) | undefined
@@ -77,7 +78,7 @@ export function faulty(engine: Engine): FaultyEngine {
       hanging.add(() => reject(broken(verb)))
     })
 
-  /** The way to the engine and back, without an ambush. */
+  /** The way to the engine and back, without a planned fault. */
   const pass = async <Answer>(verb: string, go: () => Promise<Answer>): Promise<Answer> => {
     if (isCut) return hang(verb)
     const answer = await go()
@@ -85,21 +86,21 @@ export function faulty(engine: Engine): FaultyEngine {
   }
 
   const call = async <Answer>(verb: FaultyVerb, go: (late?: boolean) => Promise<Answer>): Promise<Answer> => {
-    const ambush = isCut ? undefined : ambushes[verb].shift()
-    if (ambush === undefined) return pass(verb, go)
+    const plan = isCut ? undefined : plans[verb].shift()
+    if (plan === undefined) return pass(verb, go)
     try {
-      return await waylay(ambush, verb, go)
+      return await callWithFault(plan, verb, go)
     } finally {
-      ambush.end()
+      plan.end()
     }
   }
 
-  const waylay = async <Answer>(
-    ambush: LaidOut,
+  const callWithFault = async <Answer>(
+    plan: FaultPlan,
     verb: FaultyVerb,
     go: (late?: boolean) => Promise<Answer>,
   ): Promise<Answer> => {
-    const { fault, reach, released } = ambush
+    const { fault, reach, released } = plan
     if (fault === 'lose request') {
       reach()
       throw broken(verb)
@@ -140,11 +141,11 @@ export function faulty(engine: Engine): FaultyEngine {
 
   const faults: FaultyEngine = Object.assign(wrapper, {
     deaf: false,
-    next(verb: FaultyVerb, fault: Fault): Ambush {
+    next(verb: FaultyVerb, fault: Fault): PlannedFault {
       const { promise: reached, resolve: reach } = opening()
       const { promise: over, resolve: end } = opening()
       const { promise: released, resolve: release } = opening()
-      ambushes[verb].push({ fault, reach, end, released })
+      plans[verb].push({ fault, reach, end, released })
       return { reached, over, release }
     },
     cut(): void {

@@ -7,6 +7,6 @@
  *
  * Nothing here imports a test runner. `runCases` runs the same cases without one and returns the results.
  */
-export { type Ambush, type Fault, type FaultyEngine, type FaultyVerb, faulty } from './faulty.ts'
+export { type Fault, type FaultyEngine, type FaultyVerb, faulty, type PlannedFault } from './faulty.ts'
 export { conformance, type Outcome, type Result, type RunOptions, runCases, type TestRunner } from './run.ts'
-export type { Ability, EngineModule, Seat, World } from './world.ts'
+export type { Ability, ActorModule, EngineModule, World } from './world.ts'

@@ -7,12 +7,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Troupe } from './actor/troupe.ts'
+import { ActorPool } from './actor/actor-pool.ts'
 import type { Case, Group } from './case.ts'
 import { groups } from './cases/index.ts'
 import { inapplicable } from './needs.ts'
 import { DoesNotApply, Scene, type Stage } from './scene.ts'
-import { Witness } from './witness.ts'
+import { UnhandledErrors } from './unhandled-errors.ts'
 import type { World } from './world.ts'
 
 export interface RunOptions {
@@ -170,9 +170,9 @@ class Run {
     await Promise.all(this.#playing)
     // A world that could not be made needs no closing.
     const stage = await this.#stage?.catch(() => undefined)
-    await stage?.troupe.close()
+    await stage?.actorPool.close()
     await stage?.world.close?.()
-    stage?.witness[Symbol.dispose]()
+    stage?.unhandled[Symbol.dispose]()
   }
 
   /** Never rejects: a world that cannot be made fails every case. */
@@ -193,7 +193,7 @@ class Run {
   /** What fails first is what is told: a mess left by a failed case is no news. */
   async #play(one: Case, stage: Stage): Promise<void> {
     const scene = new Scene(stage, this.limitMs(one))
-    const { mark } = stage.witness
+    const { mark } = stage.unhandled
     let failure: { readonly error: unknown } | undefined
     const attempt = async (part: () => Promise<void>): Promise<void> => {
       try {
@@ -204,7 +204,7 @@ class Run {
     }
     await attempt(() => one.run(scene))
     await attempt(() => scene[Symbol.asyncDispose]())
-    await attempt(() => stage.witness.ask(mark))
+    await attempt(() => stage.unhandled.ask(mark))
     if (failure !== undefined) throw failure.error
   }
 }
@@ -214,8 +214,8 @@ async function setStage(world: World, rounds: number, seed: number): Promise<Sta
   const { traits, subscribe, watch } = sample
   await sample[Symbol.asyncDispose]()
   const prefix = `conformance:${randomBytes(4).toString('hex')}:`
-  const witness = new Witness()
-  const troupe = new Troupe(world, (what) => witness.write(`in an actor: ${what}`))
+  const unhandled = new UnhandledErrors()
+  const actorPool = new ActorPool(world, (what) => unhandled.write(`in an actor: ${what}`))
   return {
     world,
     traits,
@@ -224,8 +224,8 @@ async function setStage(world: World, rounds: number, seed: number): Promise<Sta
     rounds,
     seed,
     prefix,
-    witness,
-    troupe,
+    unhandled,
+    actorPool,
   }
 }
 

@@ -8,9 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Claim, Engine, Line, Traits } from '../src/core/engine.ts'
 import { createLocks, type Locks, type LocksOptions } from '../src/locks.ts'
 import type { Actor } from './actor/client.ts'
-import type { Troupe } from './actor/troupe.ts'
+import type { ActorPool } from './actor/actor-pool.ts'
 import { type FaultyEngine, faulty } from './faulty.ts'
-import type { Witness } from './witness.ts'
+import type { UnhandledErrors } from './unhandled-errors.ts'
 import type { Deployment, World } from './world.ts'
 
 /** What all scenes of one run share. */
@@ -19,8 +19,8 @@ export interface Stage extends Deployment {
   readonly rounds: number
   /** Where chance begins. */
   readonly seed: number
-  readonly witness: Witness
-  readonly troupe: Troupe
+  readonly unhandled: UnhandledErrors
+  readonly actorPool: ActorPool
   /** Begins every key of this run, so that a server that was used before does no harm. */
   readonly prefix: string
 }
@@ -34,7 +34,7 @@ export interface FaultyClient {
 /** Thrown by a case that finds out on the way that it does not apply. */
 export class DoesNotApply extends Error {}
 
-/** For what is asked now and awaited later: should the case fail in between, a rejection of it is nobody's business. */
+/** For what is asked now and awaited later: should the case fail in between, a rejection of it does not matter. */
 export function later<Answer>(asked: Promise<Answer>): Promise<Answer> {
   asked.catch(() => {})
   return asked
@@ -83,7 +83,7 @@ export class Scene implements AsyncDisposable {
     this.fairTtlMs = Math.max(stage.traits.minTtlMs, FAIR_TTL_MS)
   }
 
-  /** A key that nobody else uses. */
+  /** A key that no other case uses. */
   key(label = 'line'): string {
     keysMade += 1
     return `${this.#stage.prefix}${keysMade}:${label}`
@@ -122,7 +122,7 @@ export class Scene implements AsyncDisposable {
   /** A client in a process of its own. */
   async actor(options: { readonly ttlMs?: number } = {}): Promise<Actor> {
     const holder = `actor ${this.#actors.length + 1}`
-    const actor = await this.#stage.troupe.take({ ttlMs: options.ttlMs ?? this.longTtlMs, holder })
+    const actor = await this.#stage.actorPool.take({ ttlMs: options.ttlMs ?? this.longTtlMs, holder })
     this.#actors.push(actor)
     return actor
   }
@@ -181,7 +181,7 @@ export class Scene implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const engine of this.#faulty) engine.heal()
-    await Promise.all(this.#actors.map((actor) => this.#stage.troupe.giveBack(actor)))
+    await Promise.all(this.#actors.map((actor) => this.#stage.actorPool.giveBack(actor)))
     await Promise.all(this.#locks.map((locks) => locks.close()))
     await this.#leaveAll()
     await Promise.all(this.#engines.map((engine) => engine[Symbol.asyncDispose]()))

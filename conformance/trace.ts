@@ -122,7 +122,7 @@ export class Trace {
     const place = this.#chance.below(Math.max(1, lines[0].entries.length))
     const tokens = lines.map(({ entries }) => entries[place]?.token ?? null)
     const [referenceToken, token] = tokens
-    // Nobody there, or an engine that gives a waiter its token with the grant: nothing to name it by.
+    // No entry there, or an engine that gives a waiter its token with the grant: nothing to name it by.
     if (typeof referenceToken !== 'bigint' || typeof token !== 'bigint') return
     this.#note(`evict ${how}: number ${place} of ${key}`)
     const expected = await this.#reference.engines[0]?.evict(key, referenceToken, how)

@@ -24,8 +24,10 @@ export interface EngineModule {
   readonly options?: unknown
 }
 
-/** A client for one process, and how to cut that process off, where the network between them can be. */
-export interface Seat extends EngineModule {
+/**
+ * How an actor, a process of its own, gets its client; and how to cut it off from the server, where that is possible.
+ */
+export interface ActorModule extends EngineModule {
   /** From now on nothing passes between this process and the server, and neither is told. */
   cut?(): void | Promise<void>
   heal?(): void | Promise<void>
@@ -38,7 +40,7 @@ export interface World {
   /** One more client of the same server, in this process. */
   engine(): Engine | Promise<Engine>
   /** One more client, in a process of its own, which will be killed, stopped and cut off. */
-  actor?(): Seat | Promise<Seat>
+  actor?(): ActorModule | Promise<ActorModule>
   /** End the server and start it again, with what it has stored. `killed`: with SIGKILL. */
   restart?(how: 'cleanly' | 'killed'): Promise<void>
   /** Whether lines survive a restart. Where they do, a lease that is renewed in time does too. */

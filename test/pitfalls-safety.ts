@@ -47,13 +47,13 @@ export const safety: readonly Pitfall[] = [
   {
     number: 6,
     mistake: 'a holder is expired by the ttl of whoever asks, not by its own',
-    shownBy: [['conformance/cases/expiry.ts', 'an entry lives by its own ttl, not by that of whoever asks next']],
+    shownBy: [['conformance/cases/expiry.ts', 'an entry lives by its own ttl, not by that of the next one in line']],
   },
   {
     number: 7,
     mistake: 'the token is drawn after the lock and not with it',
     shownBy: [
-      ['conformance/cases/order.ts', 'tokens ascend in the order of the line, also for those who still wait'],
+      ['conformance/cases/order.ts', 'tokens ascend in the order of the line, also for entries that still wait'],
       [
         'conformance/cases/tokens.ts',
         'the token that a waiter is granted with is its own, and higher than that of the holder before it',

@@ -155,7 +155,7 @@ export const pitfalls: readonly Pitfall[] = [
     number: 37,
     mistake: 'waiters poll in step, without jitter',
     shownBy: [
-      ['conformance/cases/waiting.ts', 'a release wakes the next one: nobody waits for a poll'],
+      ['conformance/cases/waiting.ts', 'a release wakes the next waiter: no waiter waits for a poll'],
       [
         'test/unit/timer-queue.test.ts',
         'are tried again after a pause that is short against the ttl, and never a hot loop',
@@ -195,7 +195,7 @@ export const pitfalls: readonly Pitfall[] = [
     number: 41,
     mistake: 'keys without bound are left behind',
     shownBy: [
-      ['conformance/cases/leftovers.ts', 'the server stores nothing for lines in which nobody is'],
+      ['conformance/cases/leftovers.ts', 'the server stores nothing for lines without entries'],
       ['conformance/cases/leftovers.ts', 'the server stores nothing for processes that were killed'],
     ],
   },

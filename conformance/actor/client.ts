@@ -6,7 +6,7 @@ import { type ChildProcess, fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import type { Seat } from '../world.ts'
+import type { ActorModule } from '../world.ts'
 import type { Answer, Arguments, CommandName, FromActor, Question } from './protocol.ts'
 
 export interface ActorOptions {
@@ -39,7 +39,7 @@ interface Pending {
 
 export class Actor {
   readonly #process: ChildProcess
-  readonly #seat: Seat
+  readonly #module: ActorModule
   readonly #pending = new Map<number, Pending>()
   readonly #exited: Promise<unknown>
   #questions = 0
@@ -47,9 +47,9 @@ export class Actor {
   #complaints = ''
   #guard: ChildProcess | undefined
 
-  private constructor(process: ChildProcess, seat: Seat, onUnhandled: OnUnhandled) {
+  private constructor(process: ChildProcess, module: ActorModule, onUnhandled: OnUnhandled) {
     this.#process = process
-    this.#seat = seat
+    this.#module = module
     this.#exited = once(process, 'exit').then(([code, signal]) => this.#ended(`ended (${signal ?? code})`))
     process.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#complaints += text
@@ -59,13 +59,13 @@ export class Actor {
   }
 
   /** Start a process. */
-  static start(seat: Seat, onUnhandled: OnUnhandled): Actor {
+  static start(module: ActorModule, onUnhandled: OnUnhandled): Actor {
     const process = fork(actorScript(), {
       execArgv: [],
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     })
-    return new Actor(process, seat, onUnhandled)
+    return new Actor(process, module, onUnhandled)
   }
 
   /** Whether it can act again: nothing was done to it that lasts, and it is not busy. */
@@ -75,7 +75,7 @@ export class Actor {
 
   /** Give it an engine and locks of its own. */
   async open({ ttlMs, holder }: ActorOptions): Promise<void> {
-    const { module, export: name, options } = this.#seat
+    const { module, export: name, options } = this.#module
     await this.ask('open', { engine: { module, export: name, options }, ttlMs, holder })
   }
 
@@ -90,7 +90,7 @@ export class Actor {
         if (error) this.#settle(number)?.reject(error)
       })
     })
-    // A question may be asked only to be cut short by a kill; whoever awaits it still sees the rejection.
+    // A question may be asked only to be cut short by a kill; a caller that awaits it still sees the rejection.
     answer.catch(() => {})
     return answer as Promise<Awaited<Answer<Name>>>
   }
@@ -124,12 +124,12 @@ export class Actor {
   /** Cut it off from the server: in the network, where the world can, or else inside the process. */
   async cut(): Promise<void> {
     this.#spoiled = true
-    if (this.#seat.cut !== undefined) await this.#seat.cut()
+    if (this.#module.cut !== undefined) await this.#module.cut()
     else await this.ask('cut', {})
   }
 
   async heal(): Promise<void> {
-    if (this.#seat.heal !== undefined) await this.#seat.heal()
+    if (this.#module.heal !== undefined) await this.#module.heal()
     else await this.ask('heal', {})
   }
 

@@ -69,5 +69,5 @@ export interface Question {
 export type FromActor =
   | { readonly type: 'answer'; readonly number: number; readonly value: unknown }
   | { readonly type: 'refusal'; readonly number: number; readonly name: string; readonly message: string }
-  /** Something was rejected or thrown with nobody to catch it. */
+  /** Something was rejected or thrown, and not caught. */
   | { readonly type: 'unhandled'; readonly message: string }

@@ -10,7 +10,7 @@ export const election: Group = {
   atOnce: true,
   cases: [
     {
-      name: 'one leads at a time, in order, each term higher than the last, and everybody can see who',
+      name: 'one leads at a time, in order, each term higher than the last, and every process can see who',
       needs: [fifo],
       async run(scene) {
         const engine = await scene.engine()
@@ -41,7 +41,7 @@ export const election: Group = {
       },
     },
     {
-      name: 'an observer sees who leads, the change, and that nobody does',
+      name: 'an observer sees who leads, the change, and that there is no leader',
       async run(scene) {
         const key = scene.key()
         const [onlooker, ann, bob] = await Promise.all([
@@ -56,7 +56,7 @@ export const election: Group = {
         }
         const observing = later(observe())
         const sees = (holder: string | undefined): Promise<true> =>
-          scene.eventually(`sight of ${holder ?? 'nobody'}`, () => seen.length > 0 && seen.at(-1) === holder)
+          scene.eventually(`sight of ${holder ?? 'no leader'}`, () => seen.length > 0 && seen.at(-1) === holder)
         await sees(undefined)
         await ann.election(key).lead(() => sees('ann').then(() => {}))
         await sees(undefined)
@@ -112,7 +112,7 @@ export const election: Group = {
       },
     },
     {
-      name: 'an observer sees that a dead leader leads no more, though nobody says so',
+      name: 'an observer sees that a dead leader leads no more, though no process says so',
       needs: [ownTtl],
       async run(scene) {
         const key = scene.key()

@@ -1,4 +1,4 @@
-/** Eviction: removing somebody else's entry, with or without letting it finish. */
+/** Eviction: removing another process's entry, with or without letting it finish. */
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
@@ -81,7 +81,7 @@ export const eviction: Group = {
       },
     },
     {
-      name: 'eviction goes by the token: another one, or that of another key, evicts nobody',
+      name: 'eviction goes by the token: another one, or that of another key, evicts no entry',
       needs: [fencing],
       async run(scene) {
         const engine = await scene.engine()
@@ -91,8 +91,8 @@ export const eviction: Group = {
         const [token, other] = [tokenOf(standing), tokenOf(elsewhere)]
         for (const how of ['now', 'expire'] as const) {
           assert.equal(await engine.evict(here.key, other, how), false, 'the token of another key')
-          assert.equal(await engine.evict(here.key, token + 1_000_000_000n, how), false, 'a token that nobody has')
-          assert.equal(await engine.evict(scene.key('nowhere'), token, how), false, 'a line that nobody is in')
+          assert.equal(await engine.evict(here.key, token + 1_000_000_000n, how), false, 'a token that no entry has')
+          assert.equal(await engine.evict(scene.key('nowhere'), token, how), false, 'a line without entries')
         }
         for (const still of await engine.renew([here, there])) isHeld(still)
       },

@@ -81,7 +81,7 @@ export const expiry: Group = {
             round % 2 === 0 ? [one.renew([claim]), one.leave([claim])] : [one.leave([claim]), one.renew([claim])],
           )
           isGone((await one.renew([claim]))[0], 'unknown')
-          assert.deepEqual(await statesOf(other, claim.key), [], 'somebody is left in line')
+          assert.deepEqual(await statesOf(other, claim.key), [], 'an entry is left in line')
         }
       },
     },
@@ -161,7 +161,7 @@ export const expiry: Group = {
       },
     },
     {
-      name: 'an entry lives by its own ttl, not by that of whoever asks next',
+      name: 'an entry lives by its own ttl, not by that of the next one in line',
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
@@ -213,7 +213,7 @@ export const expiry: Group = {
       },
     },
     {
-      name: 'what has expired is seen by nobody, also when nobody has touched the line since',
+      name: 'what has expired is not seen any more, also when no call has changed the line since',
       needs: [ownTtl],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])

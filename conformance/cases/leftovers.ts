@@ -60,7 +60,7 @@ async function cycles(locks: Locks, taken: string, stop: AbortSignal): Promise<v
       case 0:
       case 1: {
         const lease = await locks.mutex(`${taken}:${index % 32}`).acquire({ signal: stop })
-        // Whoever has looked at the signal has made one.
+        // A holder that has looked at the signal has made one.
         assert.equal(lease.signal.aborted, false)
         await lease.release()
         return
@@ -103,8 +103,8 @@ async function comeAndGo(engine: Engine, scene: Scene): Promise<void> {
 }
 
 /**
- * Until the server stores nothing that it did not store before. Engines may clear away when somebody comes to a line,
- * or is new, so somebody does and is.
+ * Until the server stores nothing that it did not store before. Engines may clear away when an entry comes to a line,
+ * or when a client is new, so an entry of a new client comes.
  */
 async function nothingMore(
   scene: Scene,
@@ -172,7 +172,7 @@ export const leftovers: Group = {
       },
     },
     {
-      name: 'the server stores nothing for lines in which nobody is',
+      name: 'the server stores nothing for lines without entries',
       // Some are left to expire.
       needs: [shows, ownTtl],
       async run(scene) {

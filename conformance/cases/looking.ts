@@ -1,4 +1,4 @@
-/** Looking at lines: who holds, who waits, since when, and word of a change for those who only watch. */
+/** Looking at lines: who holds, who waits, since when, and word of a change for watchers. */
 import assert from 'node:assert/strict'
 import type { Group } from '../case.ts'
 import { semaphores, watches } from '../needs.ts'
@@ -46,7 +46,7 @@ export const looking: Group = {
       },
     },
     {
-      name: 'a line in which nobody is, is empty and is not listed',
+      name: 'a line without entries is empty and is not listed',
       async run(scene) {
         const engine = await scene.engine()
         const key = scene.key()

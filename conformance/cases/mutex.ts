@@ -42,7 +42,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
       },
     },
     {
-      name: 'whoever comes second waits until the first releases, and a try is told that it is taken',
+      name: 'the second caller waits until the first releases, and a try is told that it is taken',
       async run(scene) {
         const { key, standing } = await like.prepare(scene)
         const engine = await scene.engine()
@@ -69,7 +69,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
       },
     },
     {
-      name: 'those who wait are served in the order in which they came, whoever they are',
+      name: 'waiters are served in the order in which they came, of whatever process',
       needs: [fifo],
       async run(scene) {
         const { key, standing } = await like.prepare(scene)
@@ -163,7 +163,7 @@ function mutexCases(like: MutexLike): readonly Case[] {
         await lease.release()
         await lease[Symbol.asyncDispose]()
         assert.equal(next.held, true)
-        assert.equal(await lockOf(like, first, key).tryAcquire(), undefined, 'the second release freed somebody else')
+        assert.equal(await lockOf(like, first, key).tryAcquire(), undefined, 'the second release freed another holder')
       },
     },
   ]

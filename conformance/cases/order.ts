@@ -29,7 +29,7 @@ export const order: Group = {
       },
     },
     {
-      name: 'tokens ascend in the order of the line, also for those who still wait',
+      name: 'tokens ascend in the order of the line, also for entries that still wait',
       needs: [fifo, fencing],
       async run(scene) {
         const engine = await scene.engine()
@@ -44,7 +44,7 @@ export const order: Group = {
       },
     },
     {
-      name: 'nobody overtakes: a reader that came after a waiting writer waits, though it could hold',
+      name: 'no entry overtakes: a reader that came after a waiting writer waits, though it could hold',
       needs: [fifo, readers],
       async run(scene) {
         const engine = await scene.engine()

@@ -1,6 +1,6 @@
 /**
- * A server that goes away and comes back. What lines survive it is the engine's word; that nobody hangs, crashes or
- * holds twice is everyone's.
+ * A server that goes away and comes back. What lines survive it is the engine's word; that no client hangs or crashes,
+ * and that no two hold, is promised by all.
  */
 import assert from 'node:assert/strict'
 import type { Case, Group } from '../case.ts'
@@ -48,7 +48,7 @@ const cases: readonly Case[] = (['cleanly', 'killed'] as const).flatMap((how) =>
       const key = scene.key()
       const lease = await one.mutex(key).acquire()
       await scene.world.restart?.(how)
-      assert.equal(await other.mutex(key).tryAcquire(), undefined, 'somebody else got it')
+      assert.equal(await other.mutex(key).tryAcquire(), undefined, 'another client got it')
       assert.equal(lease.held, true)
       assert.equal(await lease.release(), true)
     },

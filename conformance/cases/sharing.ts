@@ -116,7 +116,7 @@ const weights: readonly Case[] = [
     },
   },
   {
-    name: 'whoever disagrees on the limit gets the stricter of the two',
+    name: 'entries that disagree on the limit get the stricter of the two',
     needs: [fifo, semaphores],
     async run(scene) {
       const engine = await scene.engine()

@@ -12,7 +12,7 @@ export const together: Group = {
   atOnce: true,
   cases: [
     {
-      name: 'many who want overlapping keys in any order all get them in turn: nobody deadlocks, nobody meets another',
+      name: 'many callers that want overlapping keys in any order all get them in turn: none deadlocks, none meets another',
       async run(scene) {
         const clients = await scene.times(3, () => scene.locks())
         const engine = await scene.engine()

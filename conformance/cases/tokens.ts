@@ -1,6 +1,6 @@
 /**
  * Fencing tokens never go back for a key: not after a release, an expiry, an eviction, a crash or a restart, and not
- * when nobody has used the key for a while. A guard at the resource relies on nothing else.
+ * when the key was not used for a while. A guard at the resource relies on nothing else.
  */
 import assert from 'node:assert/strict'
 import type { Claim, Engine } from '../../src/core/engine.ts'

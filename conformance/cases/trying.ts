@@ -28,7 +28,7 @@ export const trying: Group = {
       },
     },
     {
-      name: 'a try does not overtake those who wait',
+      name: 'a try does not overtake waiters',
       needs: [semaphores],
       async run(scene) {
         const engine = await scene.engine()
@@ -60,7 +60,7 @@ export const trying: Group = {
           clients.flatMap((locks) => Array.from({ length: 250 }, () => locks.mutex(key).tryAcquire())),
         )
         const [lease, ...more] = tries.filter((one) => one !== undefined)
-        assert(lease !== undefined, 'nobody got it')
+        assert(lease !== undefined, 'no try got it')
         assert.equal(more.length, 0, 'more than one got it')
         assert.equal(await lease.release(), true)
         await sleep(0)

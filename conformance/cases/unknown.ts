@@ -1,6 +1,6 @@
 /**
- * Unknown outcomes: requests and replies that are lost on the way. Nobody can tell whether the call was applied, and it
- * must not matter.
+ * Unknown outcomes: requests and replies that are lost on the way. The caller cannot tell whether the call was applied,
+ * and it must not matter.
  */
 import assert from 'node:assert/strict'
 import { EngineError } from '../../src/core/errors.ts'

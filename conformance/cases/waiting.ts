@@ -35,7 +35,7 @@ export const waiting: Group = {
       },
     },
     {
-      name: 'a release wakes the next one: nobody waits for a poll',
+      name: 'a release wakes the next waiter: no waiter waits for a poll',
       needs: [wakes],
       async run(scene) {
         // The waiters' own renewals come every 200 s: later than this case may take.

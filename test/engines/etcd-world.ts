@@ -2,7 +2,7 @@
  * The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored.
  */
 import { delegate } from '../../conformance/delegate.ts'
-import type { Seat, World } from '../../conformance/index.ts'
+import type { ActorModule, World } from '../../conformance/index.ts'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
@@ -30,7 +30,7 @@ export interface Place {
 export function etcdWorld({ url, servers, restart, asEntries = false }: Place): World {
   const proxies: FaultProxy[] = []
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const own = await Promise.all(servers.map((server) => FaultProxy.start(server)))
     proxies.push(...own)
     return {

@@ -3,7 +3,7 @@
  * proxy of their own, and a look at what is stored.
  */
 import type { RowDataPacket } from 'mysql2'
-import type { Seat, World } from '../../conformance/index.ts'
+import type { ActorModule, World } from '../../conformance/index.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { builtModule } from '../built.ts'
@@ -26,7 +26,7 @@ export async function mysqlWorld(server: MariadbServer, brought: Brought = byUrl
   await first.inspect('first')
   await first[Symbol.asyncDispose]()
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const proxy = await FaultProxy.start(server)
     proxies.push(proxy)
     const url = server.url.replace(`${server.host}:${server.port}`, `127.0.0.1:${proxy.port}`)

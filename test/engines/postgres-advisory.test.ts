@@ -3,7 +3,7 @@
  * stopped and cut off from it.
  */
 import { afterAll, describe, it } from 'vitest'
-import { conformance, type Seat, type World } from '../../conformance/index.ts'
+import { type ActorModule, conformance, type World } from '../../conformance/index.ts'
 import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
 import { builtModule } from '../built.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -16,7 +16,7 @@ async function advisoryWorld(server: PostgresServer): Promise<World> {
   const database = await server.database()
   const { process } = server
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const proxy = await FaultProxy.start(server)
     proxies.push(proxy)
     const url = new URL(database)

@@ -2,7 +2,7 @@
  * The world of the conformance cases on one PostgreSQL server: clients by URL, processes whose network goes through a
  * proxy of their own, and a look at what is stored.
  */
-import type { Seat, World } from '../../conformance/index.ts'
+import type { ActorModule, World } from '../../conformance/index.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { builtModule } from '../built.ts'
@@ -17,7 +17,7 @@ export async function postgresWorld(server: PostgresServer, brought?: (database:
   const { engine, close } = (brought ?? byUrl)(database)
   const { process } = server
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const proxy = await FaultProxy.start(server)
     proxies.push(proxy)
     const url = new URL(database)

@@ -1,7 +1,7 @@
 /**
  * The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored.
  */
-import type { Seat, World } from '../../conformance/index.ts'
+import type { ActorModule, World } from '../../conformance/index.ts'
 import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'
 import { FaultProxy } from '../servers/proxy.ts'
@@ -23,7 +23,7 @@ export async function redisWorld(server: RedisServer, options: { readonly keepsL
   const proxies: FaultProxy[] = []
   const { process } = server
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const proxy = await FaultProxy.start(server)
     proxies.push(proxy)
     return {

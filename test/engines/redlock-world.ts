@@ -1,6 +1,6 @@
 /** Redlock on servers of our own: for the conformance cases, and for tests that kill, stop and cut off some of them. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Seat, World } from '../../conformance/index.ts'
+import type { ActorModule, World } from '../../conformance/index.ts'
 import { openRedlock, type RedlockEngine } from '../../src/engines/redlock/index.ts'
 import { builtModule } from '../built.ts'
 import type { Program } from '../servers/programs.ts'
@@ -89,7 +89,7 @@ export async function redlockWorld(starting: Promise<Fleet>): Promise<World> {
     return engine
   }
 
-  const actor = async (): Promise<Seat> => {
+  const actor = async (): Promise<ActorModule> => {
     const own = await Promise.all(fleet.servers.map((server) => FaultProxy.start(server)))
     proxies.push(...own)
     return {

@@ -143,7 +143,7 @@ class Runner {
 
 test('a test runner sees passed, skipped with the reason, and failed', async () => {
   const runner = new Runner()
-  const stores = 'the server stores nothing for lines in which nobody is'
+  const stores = 'the server stores nothing for lines without entries'
   let closed = 0
   const world = (): World => ({
     ...memoryWorld(),

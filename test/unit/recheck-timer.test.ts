@@ -1,6 +1,6 @@
 /** When waiters look again: less and less often for a stranger, and in time although the machine has slept. */
 import { expect, test } from 'vitest'
-import { Witness } from '../../conformance/witness.ts'
+import { UnhandledErrors } from '../../conformance/unhandled-errors.ts'
 import { systemChance } from '../../src/core/clock.ts'
 import type { RefusalSummary } from '../../src/engines/redlock/quorum-decision.ts'
 import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
@@ -47,10 +47,10 @@ test('after the machine has slept, a new waiter is rechecked in time, though a t
 })
 
 test('what goes unhandled while two cases are played is told to both', async () => {
-  using witness = new Witness()
-  const { mark } = witness
-  witness.write('unhandled')
-  await expect(witness.ask(mark)).rejects.toThrow('unhandled')
-  await expect(witness.ask(mark)).rejects.toThrow('unhandled')
-  await witness.ask(witness.mark)
+  using errors = new UnhandledErrors()
+  const { mark } = errors
+  errors.write('unhandled')
+  await expect(errors.ask(mark)).rejects.toThrow('unhandled')
+  await expect(errors.ask(mark)).rejects.toThrow('unhandled')
+  await errors.ask(errors.mark)
 })

@@ -41,9 +41,9 @@ export const expiryDefects: readonly Defect[] = [
       'semaphore of 5 with four drained: a holder that dies is followed by the next in line',
       'a waiter that dies in line does not hold up those behind it for longer than its ttl',
       'a leader that dies is followed by the next in line',
-      'an observer sees that a dead leader leads no more, though nobody says so',
+      'an observer sees that a dead leader leads no more, though no process says so',
       'a writer that expires between readers lets the readers behind it in',
-      'what has expired is seen by nobody, also when nobody has touched the line since',
+      'what has expired is not seen any more, also when no call has changed the line since',
       'an expiry wakes the next one, or lets it find out by itself',
     ],
     (engine) => claiming(engine, (claim) => ({ ...claim, ttlMs: 3_600_000 })),
@@ -106,7 +106,7 @@ export const expiryDefects: readonly Defect[] = [
   ),
   defect(
     'expires a holder by the ttl of whoever asks',
-    ['an entry lives by its own ttl, not by that of whoever asks next'],
+    ['an entry lives by its own ttl, not by that of the next one in line'],
     (engine) => ({
       async enter(claims, signal) {
         const standings = await engine.enter(claims, signal)

@@ -46,12 +46,12 @@ export const lineDefects: readonly Defect[] = [
     'grants one more than the limit',
     [
       'mutex: never two holders at once, and no update is lost, however many ask',
-      'mutex: whoever comes second waits until the first releases, and a try is told that it is taken',
+      'mutex: the second caller waits until the first releases, and a try is told that it is taken',
       'semaphore of 1: never two holders at once, and no update is lost, however many ask',
       'semaphore of 5 with four drained: never two holders at once, and no update is lost, however many ask',
       'write lock: never two holders at once, and no update is lost, however many ask',
       'all of one: never two holders at once, and no update is lost, however many ask',
-      'many who want overlapping keys in any order all get them in turn: nobody deadlocks, nobody meets another',
+      'many callers that want overlapping keys in any order all get them in turn: none deadlocks, none meets another',
       'a semaphore is never overdrawn and never left idle by many clients with many weights',
       'a thousand tries at once give one lease, and the next try after its release another',
       'a full batch of enters, renewals and leaves is answered in full',
@@ -61,7 +61,7 @@ export const lineDefects: readonly Defect[] = [
   overtaking(
     'serves the last to come first',
     [
-      'mutex: those who wait are served in the order in which they came, whoever they are',
+      'mutex: waiters are served in the order in which they came, of whatever process',
       'a line stands in the order in which its entries came, whatever they ask for',
       'random calls are answered as the memory engine answers them',
     ],
@@ -69,10 +69,10 @@ export const lineDefects: readonly Defect[] = [
   ),
   overtaking(
     'lets readers overtake a writer',
-    ['nobody overtakes: a reader that came after a waiting writer waits, though it could hold'],
+    ['no entry overtakes: a reader that came after a waiting writer waits, though it could hold'],
     ({ limit }) => limit === UNLIMITED,
   ),
-  overtaking('lets a try overtake', ['a try does not overtake those who wait'], ({ wait }) => !wait),
+  overtaking('lets a try overtake', ['a try does not overtake waiters'], ({ wait }) => !wait),
   defect(
     'takes every weight for 1',
     [
@@ -92,7 +92,7 @@ export const lineDefects: readonly Defect[] = [
   defect(
     'gives whoever disagrees the wider limit',
     [
-      'whoever disagrees on the limit gets the stricter of the two',
+      'entries that disagree on the limit get the stricter of the two',
       'random calls are answered as the memory engine answers them',
     ],
     (engine) => claiming(engine, (claim) => (claim.limit === 2 ? { ...claim, limit: 4 } : claim)),
@@ -139,7 +139,7 @@ export const lineDefects: readonly Defect[] = [
         ),
     }),
   ),
-  defect('lists lines in which nobody is', ['a line in which nobody is, is empty and is not listed'], (engine) => {
+  defect('lists lines in which nobody is', ['a line without entries is empty and is not listed'], (engine) => {
     const used = new Set<string>()
     return {
       ...claiming(engine, (claim) => {
@@ -157,8 +157,8 @@ export const lineDefects: readonly Defect[] = [
       'mutex: each holder has a higher token than the one before, over release, cancellation and an empty line',
       'a token is higher than every earlier one of its key: after release, expiry and eviction, and when the line was empty',
       'tokens go on when every client has gone and new ones come',
-      'tokens ascend in the order of the line, also for those who still wait',
-      'one leads at a time, in order, each term higher than the last, and everybody can see who',
+      'tokens ascend in the order of the line, also for entries that still wait',
+      'one leads at a time, in order, each term higher than the last, and every process can see who',
     ],
     () => ({}),
     { mint: (previous) => (previous === 2n ? 1n : previous + 1n) },
@@ -204,8 +204,8 @@ export const lineDefects: readonly Defect[] = [
   defect(
     'shows every line as empty',
     [
-      'an observer sees who leads, the change, and that nobody does',
-      'one leads at a time, in order, each term higher than the last, and everybody can see who',
+      'an observer sees who leads, the change, and that there is no leader',
+      'one leads at a time, in order, each term higher than the last, and every process can see who',
     ],
     () => ({ inspect: async (key) => ({ key, entries: [] }) }),
   ),

@@ -53,7 +53,7 @@ export const lifeDefects: readonly Defect[] = [
     'frees the line long after a release is answered',
     [
       'mutex: releasing twice is releasing once',
-      'mutex: whoever comes second waits until the first releases, and a try is told that it is taken',
+      'mutex: the second caller waits until the first releases, and a try is told that it is taken',
       'two claims of one key in one batch: the first holds, the second waits',
       'a caller whose signal aborts during its work still releases',
       'a waiter that is cancelled while its enter is on the way: what arrives is given back',

@@ -76,7 +76,7 @@ export const wordDefects: readonly Defect[] = [
   defect(
     'sends no news',
     [
-      'a release wakes the next one: nobody waits for a poll',
+      'a release wakes the next waiter: no waiter waits for a poll',
       'readers behind a cancelled writer are woken, not left to their next renewal',
     ],
     () => ({ subscribe: silent }),
@@ -128,7 +128,7 @@ export const wordDefects: readonly Defect[] = [
   ),
   defect(
     'evicts the holder, whatever the token',
-    ['eviction goes by the token: another one, or that of another key, evicts nobody'],
+    ['eviction goes by the token: another one, or that of another key, evicts no entry'],
     (engine) => ({
       evict: (key, _token, how) => evictFront(engine, key, how),
     }),
@@ -176,7 +176,7 @@ export const wordDefects: readonly Defect[] = [
       return engine.enter(claims, signal)
     },
   })),
-  { name: 'hoards keys', fails: ['the server stores nothing for lines in which nobody is'], world: hoarding },
+  { name: 'hoards keys', fails: ['the server stores nothing for lines without entries'], world: hoarding },
   defect(
     'keeps the process busy',
     ['after 10000 cycles of acquire, cancel and release: no timer, no socket, no listener, no entry, nothing stored'],

@@ -1,11 +1,11 @@
 /**
- * Who sees what nobody handles. While a suite runs, every unhandled rejection and uncaught exception, in this process
- * and in its actors, is written down, and fails the case in which it is seen. So does Node's warning that somebody adds
- * listeners without end.
+ * Collects errors that are not handled. While a suite runs, every unhandled rejection and uncaught exception, in this
+ * process and in its actors, is written down, and fails the case in which it is seen. So does Node's warning that
+ * listeners are added without end.
  */
 import { setImmediate as turn } from 'node:timers/promises'
 
-export class Witness implements Disposable {
+export class UnhandledErrors implements Disposable {
   readonly #seen: string[] = []
   readonly #rejected = (error: unknown): void => this.write(described(error))
   readonly #warned = (warning: Error): void => {
@@ -29,8 +29,8 @@ export class Witness implements Disposable {
   }
 
   /**
-   * Throws if something went unhandled since `mark`. Whoever plays beside a case that left it to nobody is blamed, too;
-   * played again, alone, only that one is. Node tells of a rejection when its turn ends, so two turns are let pass.
+   * Throws if something went unhandled since `mark`. A case that plays beside the guilty one is blamed, too; played
+   * again, alone, only the guilty one is. Node tells of a rejection when its turn ends, so two turns are let pass.
    */
   async ask(mark: number): Promise<void> {
     await turn()

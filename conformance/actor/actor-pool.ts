@@ -5,7 +5,7 @@
 import type { World } from '../world.ts'
 import { Actor, type ActorOptions, type OnUnhandled } from './client.ts'
 
-export class Troupe {
+export class ActorPool {
   readonly #world: World
   readonly #onUnhandled: OnUnhandled
   readonly #idle: Actor[] = []
