@@ -69,7 +69,7 @@ export const rules: readonly Rule[] = [
   },
   {
     name: 'a comment names its actors: the holder, the waiter, this process, the server',
-    files: /^src\/.*\.(?:ts|lua|sql)$/,
+    files: /^(?:src|conformance|simulation)\/.*\.(?:ts|lua|sql)$/,
     except: GENERATED,
     find: (text) =>
       text.split('\n').flatMap((line, index) => {
