@@ -49,7 +49,9 @@ async function act(title, guarded) {
     )
   else
     console.log(
-      red(`           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and no process knows.`),
+      red(
+        `           balance ${balance}, though ${expected} was acknowledged: ${lost} are lost, and no process knows.`,
+      ),
     )
   return { events, balance, lost }
 }

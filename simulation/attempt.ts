@@ -5,8 +5,8 @@
 import { UNLIMITED } from '../src/core/engine.ts'
 import { AcquireTimeoutError, EngineError, LeaseLostError } from '../src/core/errors.ts'
 import type { WeightedAcquireOptions } from '../src/core/lock.ts'
-import type { Share } from './holder.ts'
 import type { Attempt, Stay } from './history.ts'
+import type { Share } from './holder.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 

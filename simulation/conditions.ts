@@ -102,7 +102,9 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
     news: random.pick(['standing', 'standing', 'bare', 'none']),
     watch: random.happens(0.7),
     subscription: fair ? 'prompt' : random.pick(['prompt', 'prompt', 'slow', 'fails at first']),
-    mint: timedFaults.includes('server clock jump') ? 'counter survives' : random.pick(['counter survives', 'server time']),
+    mint: timedFaults.includes('server clock jump')
+      ? 'counter survives'
+      : random.pick(['counter survives', 'server time']),
     signals: random.happens(0.15),
     contexts: random.happens(0.3),
     batchLimit: random.pick([1, 3, 1000]),

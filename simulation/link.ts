@@ -10,9 +10,9 @@
 import type { Standing } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
 import type { Call, FaultKind } from './history.ts'
-import { ProcessKnowledge } from './process-knowledge.ts'
 import { NewsDelivery } from './news-delivery.ts'
 import type { SimulatedProcess } from './process.ts'
+import { ProcessKnowledge } from './process-knowledge.ts'
 import type { World } from './world.ts'
 
 type Answer = Standing | boolean

@@ -10,9 +10,9 @@
 import { context } from '../src/core/nesting.ts'
 import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
-import { LONGEST_KEPT_TTLS } from './holder.ts'
 import type { Coverage } from './coverage.ts'
 import type { History } from './history.ts'
+import { LONGEST_KEPT_TTLS } from './holder.ts'
 import { closeProcess, GREATEST_JUMP_TTLS, scheduleTimedFaults, startProcess } from './timed-faults.ts'
 import { World, type WorldOptions } from './world.ts'
 

@@ -6,7 +6,7 @@ import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lease } from '../src/core/lease.ts'
 import type { Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
 import { drawPatience, drawShare, outcomeOf, SimulatedAttempt } from './attempt.ts'
-import { SimulatedHolder, type Share } from './holder.ts'
+import { type Share, SimulatedHolder } from './holder.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
 
