@@ -23,10 +23,12 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   sqlite: async (url, table) => {
     const { openSqlite } = await import('../engines/sqlite/index.ts')
     const { loadDriver } = await import('../clients/sqlite/driver.ts')
+    const { demandPlainFile } = await import('../clients/sqlite/folder.ts')
     const { guard } = await import('../guards/sqlite.ts')
     const { file } = openSqlite(url)
     const guarded = guard(table === undefined ? {} : { table })
     if (!existsSync(file)) return { list: async () => [], reset: async () => false, close: async () => undefined }
+    demandPlainFile(file)
     const database = (await loadDriver()).open(file)
     database.exec('pragma busy_timeout = 5000')
     return {

@@ -16,13 +16,13 @@
  * It protects from all processes of this host that write through a guard of the same folder.
  */
 import { randomUUID } from 'node:crypto'
-import { closeSync, constants, openSync, readFile, renameSync } from 'node:fs'
+import { closeSync, constants, fstatSync, lstatSync, openSync, readFile, renameSync, type Stats } from 'node:fs'
 import { open, realpath, rm } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
 import { configure, type Database, loadDriver, rollback } from '../clients/sqlite/driver.ts'
 import { asEngineError, codeOf, isBusy } from '../clients/sqlite/errors.ts'
-import { preparePlace } from '../clients/sqlite/folder.ts'
+import { preparePlace, withoutLinks } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
@@ -63,7 +63,7 @@ const LONGEST_PAUSE_MS = 8
 
 export function guard(options: FilesGuardOptions): FilesGuard {
   const folder = resolve(options.folder)
-  const file = resolve(options.file ?? join(folder, '.holdfast-marks.db'))
+  const file = withoutLinks(resolve(options.file ?? join(folder, '.holdfast-marks.db')))
   const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'))
   const guarded = sqliteGuard()
 
@@ -77,7 +77,7 @@ export function guard(options: FilesGuardOptions): FilesGuard {
         // descriptor is that of the file from before.
         await marks.alone((database) => {
           guarded.read(database, lease, path)
-          descriptor = openIfThere(full)
+          descriptor = openIfThere(full, file)
         })
         return descriptor === undefined ? undefined : await promisify(readFile)(descriptor)
       } finally {
@@ -165,8 +165,10 @@ class MarksFile {
   async #open(): Promise<Database> {
     let database: Database | undefined
     try {
-      preparePlace(this.#file, false)
-      const opened = (await loadDriver()).open(this.#file)
+      // First what takes time: a failure that came at once would be remembered, and not be tried again.
+      const driver = await loadDriver()
+      preparePlace(this.#file)
+      const opened = driver.open(this.#file)
       database = opened
       await this.#withRetries(() => {
         configure(opened, 'full')
@@ -228,14 +230,25 @@ async function realFolderOf(folder: string): Promise<string> {
   })
 }
 
-/** A link at the end of the way is refused (ELOOP), where the system can do that. */
-function openIfThere(file: string): number | undefined {
-  try {
-    return openSync(file, constants.O_RDONLY | (constants.O_NOFOLLOW ?? 0))
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw error
-  }
+/**
+ * A link at the end of the way is refused (ELOOP), where the system can do that, and a FIFO is not waited for: it would
+ * stop this process inside of the transaction, and with it all other users of the marks.
+ */
+function openIfThere(file: string, marks: string): number | undefined {
+  const found = lstatSync(file, { throwIfNoEntry: false })
+  if (found === undefined) return undefined
+  // Under a second name, they are still not to be opened.
+  if (found.isFile() && found.nlink > 1 && isSameFile(found, lstatSync(marks)))
+    throw new RangeError(`'${file}' is where the marks are`)
+  const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = constants
+  const descriptor = openSync(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+  if (fstatSync(descriptor).isFile()) return descriptor
+  closeSync(descriptor)
+  throw new RangeError(`'${file}' is not a regular file`)
+}
+
+function isSameFile(one: Stats, other: Stats): boolean {
+  return one.dev === other.dev && one.ino === other.ino
 }
 
 async function store(file: string, content: string | Uint8Array): Promise<void> {
@@ -246,7 +259,8 @@ async function store(file: string, content: string | Uint8Array): Promise<void> 
 
 /** So that the rename is there after a power cut, too. Not every system lets a folder be opened. */
 async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r').catch(() => undefined)
+  const { O_RDONLY, O_DIRECTORY = 0 } = constants
+  const handle = await open(folder, O_RDONLY | O_DIRECTORY).catch(() => undefined)
   await handle?.sync().catch(() => undefined)
   await handle?.close()
 }

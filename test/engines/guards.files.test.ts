@@ -1,7 +1,17 @@
 /** The guard of files, on a real disk. Stopped processes are in guards.processes.test.ts. */
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
+import {
+  existsSync,
+  lchownSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -87,6 +97,30 @@ test('the marks themselves are no file to be read or replaced', async () => {
     await expect(guarded.write(leaseLike(5n), path, '')).rejects.toThrow('where the marks are')
     await expect(guarded.read(leaseLike(5n), path)).rejects.toThrow('where the marks are')
   }
+})
+
+test('a FIFO in the place of a file is refused, and not waited for', async () => {
+  execFileSync('mkfifo', [join(folder, 'x')])
+  const program = `
+    const { guard } = await import(${JSON.stringify(builtModule('src/guards/files.ts'))})
+    const guarded = guard({ folder: ${JSON.stringify(folder)} })
+    console.log(await guarded.read({ key: 'x', token: 6n, shared: false }, 'x').then(() => 'read', (error) => error.message))`
+  const said = execFileSync(process.execPath, ['--input-type=module', '-e', program], { timeout: 30_000 })
+  expect(String(said)).toContain('is not a regular file')
+})
+
+test('the marks are not opened under a second name either', async () => {
+  await guarded.write(leaseLike(5n), 'x', 'five')
+  linkSync(join(folder, '.holdfast-marks.db'), join(folder, 'y'))
+  await expect(guarded.read(leaseLike(5n), 'y')).rejects.toThrow('where the marks are')
+})
+
+test('marks behind a link of another user are refused', async (context) => {
+  if (process.getuid?.() !== 0) return context.skip('only root can make what belongs to another user')
+  symlinkSync(join(folder, 'elsewhere'), join(folder, '.holdfast-marks.db'))
+  lchownSync(join(folder, '.holdfast-marks.db'), 65534, 65534)
+  await expect(guarded.write(leaseLike(5n), 'x', 'five')).rejects.toThrow('symbolic link of user 65534')
+  expect(existsSync(join(folder, 'elsewhere'))).toBe(false)
 })
 
 test('what a folder does not have is undefined to a reader, and an error to a writer', async () => {

@@ -5,9 +5,9 @@
  * Nothing here may ever open the database file itself: closing any descriptor of it would drop the POSIX locks that
  * SQLite holds in this process.
  */
-import { accessSync, constants, mkdirSync, realpathSync, type Stats, statSync } from 'node:fs'
+import { accessSync, constants, lstatSync, mkdirSync, readlinkSync, realpathSync, type Stats, statSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { dirname, isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute, join, resolve } from 'node:path'
 import { refusal } from './errors.ts'
 import { readProc } from './host.ts'
 
@@ -46,23 +46,42 @@ export function identityOf(file: string): FileIdentity | undefined {
   return stats === undefined ? undefined : { device: stats.dev, inode: stats.ino }
 }
 
-/** Make the folder if need be, and refuse a place where locks cannot work. */
-export function preparePlace(file: string, allowNetworkFs: boolean): void {
-  const folder = dirname(file)
+/**
+ * Where the locks of this path are kept: the path itself, or what it leads to as a symbolic link. Two names of one file
+ * then share everything that lies beside it. Only links of this user and of root are followed; `preparePlace` refuses
+ * one that another user may have planted.
+ */
+export function withoutLinks(file: string): string {
+  let found = file
   try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 })
-  } catch (error) {
-    throw refusal(
-      `cannot make the folder of '${file}' (${reason(error)}): make it yourself, or name another file`,
-      error,
-    )
+    for (let steps = 0; steps < MOST_LINKS; steps += 1) {
+      const stats = lookAt(found)
+      if (stats === undefined || !stats.isSymbolicLink() || !isTrusted(stats)) return found
+      found = resolve(dirname(found), readlinkSync(found))
+    }
+  } catch {
+    // Not to be looked at. `preparePlace` says so, when the file is needed.
   }
-  const stats = statsOf(file)
-  if (stats?.isDirectory())
-    throw refusal(`'${file}' is a directory: name a file in it, such as '${join(file, 'locks.db')}'`)
-  if (stats !== undefined && !stats.isFile()) throw refusal(`'${file}' is not a regular file: name another file`)
+  return file
+}
+
+/** As many as Linux follows. */
+const MOST_LINKS = 40
+
+export interface PlaceOptions {
+  /** The user has named no file. Then its folder is made if need be. */
+  readonly isDefaultFile?: boolean
+  readonly allowNetworkFs?: boolean
+}
+
+/** Refuse a place where locks cannot work, or where another user has laid something out. */
+export function preparePlace(file: string, { isDefaultFile = false, allowNetworkFs = false }: PlaceOptions = {}): void {
+  const folder = dirname(file)
+  if (isDefaultFile) makeStateFolder(folder, file)
+  else mkdirSync(folder, { recursive: true, mode: 0o700 })
+  demandPlainFile(file)
   demandAccess(folder, constants.W_OK | constants.X_OK, `'${file}'`, `its folder '${folder}'`)
-  if (stats !== undefined) demandAccess(file, constants.R_OK | constants.W_OK, `'${file}'`, 'it')
+  if (lookAt(file) !== undefined) demandAccess(file, constants.R_OK | constants.W_OK, `'${file}'`, 'it')
   const type = allowNetworkFs ? undefined : networkTypeOf(realpathSync(folder), readProc('/proc/self/mountinfo') ?? '')
   if (type === undefined) return
   throw refusal(
@@ -71,11 +90,88 @@ export function preparePlace(file: string, allowNetworkFs: boolean): void {
   )
 }
 
-function statsOf(file: string): Stats | undefined {
+function makeStateFolder(folder: string, file: string): void {
   try {
-    return statSync(file, { throwIfNoEntry: false })
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
   } catch (error) {
-    throw refusal(`cannot look at '${file}' (${reason(error)}): check the permissions of its folder`, error)
+    throw refusal(
+      `cannot make the folder of '${file}' (${reason(error)}): make it yourself, or name another file`,
+      error,
+    )
+  }
+  const [stats, above] = [statsOf(folder), statsOf(dirname(folder))]
+  // Root may work in the folder of the user whose HOME it has.
+  if (stats === undefined || isTrusted(stats) || stats.uid === above?.uid) return
+  throw refusal(
+    `'${folder}' belongs to user ${stats.uid}, who could replace your locks: remove it, or name another file (sqlite:/path/to/locks.db)`,
+  )
+}
+
+/** What SQLite keeps beside its file. */
+const COMPANIONS = ['-wal', '-shm', '-journal']
+
+/**
+ * Refuse to give SQLite anything but plain files with one name each, made by a user of the database: it would follow a
+ * link, wait for ever for the other end of a FIFO, and believe a log that a stranger wrote.
+ */
+export function demandPlainFile(file: string): void {
+  const database = lookAt(file)
+  if (database?.isDirectory())
+    throw refusal(`'${file}' is a directory: name a file in it, such as '${join(file, 'locks.db')}'`)
+  if (database?.isSymbolicLink())
+    throw refusal(`'${file}' is a symbolic link of user ${database.uid}, which is not followed: name the file itself`)
+  if (database !== undefined && !database.isFile()) throw refusal(`'${file}' is not a regular file: name another file`)
+  for (const companion of COMPANIONS.map((end) => file + end)) {
+    const stats = lookAt(companion)
+    if (stats === undefined) continue
+    if (!stats.isFile())
+      throw refusal(`'${companion}' is not a regular file, so that SQLite cannot have made it: remove it`)
+    if (stats.nlink > 1)
+      throw refusal(`'${companion}' has ${stats.nlink} names (hard links): remove the others, and leave this one`)
+    if (!mayComeFromUserOf(database, stats))
+      throw refusal(
+        `'${companion}' belongs to user ${stats.uid}, who may not write '${file}': remove it while no process uses the file, ` +
+          'or give that user write permission to the file',
+      )
+  }
+}
+
+/** Owner, group and mode of a file. */
+export type Ownership = Pick<Stats, 'uid' | 'gid' | 'mode'>
+
+/**
+ * Whether a file beside the database was made by a user who may write the database, too. That user could do with the
+ * locks what it likes in any case; another user must not.
+ */
+export function mayComeFromUserOf(database: Ownership | undefined, stats: Ownership): boolean {
+  if (isTrusted(stats)) return true
+  if (database === undefined) return false
+  const { uid, gid, mode } = database
+  return stats.uid === uid || (mode & 0o002) !== 0 || ((mode & 0o020) !== 0 && stats.gid === gid)
+}
+
+/** Of this user, or of root. Where a system has no such numbers, all are trusted. */
+function isTrusted({ uid }: Ownership): boolean {
+  const own = process.geteuid?.()
+  return own === undefined || uid === own || uid === 0
+}
+
+/** The thing itself, and not what it leads to. */
+function lookAt(path: string): Stats | undefined {
+  return looking(path, lstatSync)
+}
+
+function statsOf(path: string): Stats | undefined {
+  return looking(path, statSync)
+}
+
+function looking(path: string, look: (path: string, options: { throwIfNoEntry: false }) => Stats | undefined) {
+  try {
+    return look(path, { throwIfNoEntry: false })
+  } catch (error) {
+    // A file where a folder should be: there is nothing at this path.
+    if ((error as NodeJS.ErrnoException).code === 'ENOTDIR') return undefined
+    throw refusal(`cannot look at '${path}' (${reason(error)}): check the permissions of its folder`, error)
   }
 }
 
@@ -114,12 +210,7 @@ const NETWORK_TYPES = new Set(
 export function networkTypeOf(folder: string, mountinfo: string): string | undefined {
   let best = ''
   let found: string | undefined
-  for (const line of mountinfo.split('\n')) {
-    const [left, right] = line.split(' - ')
-    const encoded = left?.split(' ')[4]
-    const type = right?.split(' ')[0]
-    if (encoded === undefined || type === undefined) continue
-    const point = encoded.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
+  for (const { point, type } of mountsOf(mountinfo)) {
     const within = point === '/' || folder === point || folder.startsWith(`${point}/`)
     // The longest one wins, and of two mounts on one point the later, which covers the other.
     if (!within || point.length < best.length) continue
@@ -127,4 +218,15 @@ export function networkTypeOf(folder: string, mountinfo: string): string | undef
     found = type
   }
   return found !== undefined && NETWORK_TYPES.has(found) ? found : undefined
+}
+
+function mountsOf(mountinfo: string): { readonly point: string; readonly type: string }[] {
+  return mountinfo.split('\n').flatMap((line) => {
+    const [left, right] = line.split(' - ')
+    const encoded = left?.split(' ')[4]
+    const type = right?.split(' ')[0]
+    if (encoded === undefined || type === undefined) return []
+    const point = encoded.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
+    return [{ point, type }]
+  })
 }

@@ -178,14 +178,20 @@ export class SqliteEngine implements Engine {
   // ---- the file ----
 
   async #open(): Promise<LockFile> {
-    const { file, database, durability, allowNetworkFs, clock } = this.#options
+    const { file, database, durability, clock } = this.#options
     const driver = database === undefined ? await loadDriver() : undefined
-    preparePlace(file, allowNetworkFs)
+    preparePlace(file, this.#options)
     const options = { file, durability, host: { boot: bootId(), now: clock.now() } }
     const lockFile =
       driver === undefined
         ? LockFile.adopt(database as BroughtDatabase, options)
         : LockFile.open(driver.open(file), options)
+    try {
+      this.#wakeFiles.prepare()
+    } catch (error) {
+      lockFile.close()
+      throw error
+    }
     if (this.#lastLockFile !== undefined && !lockFile.isSameAs(this.#lastLockFile)) {
       // A connection that the user opened still has the old file, and would not exclude processes that open the new
       // one.

@@ -8,7 +8,7 @@
  */
 import { resolve } from 'node:path'
 import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
-import { defaultFile } from '../../clients/sqlite/folder.ts'
+import { defaultFile, withoutLinks } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import { SqliteEngine } from './engine.ts'
@@ -58,7 +58,7 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
   if (durability !== 'normal' && durability !== 'full')
     throw new TypeError(`durability must be 'normal' or 'full'; got ${String(durability)}`)
   return new SqliteEngine({
-    file: database === undefined ? resolve(file ?? defaultFile()) : fileOf(database),
+    file: database === undefined ? withoutLinks(resolve(file ?? defaultFile())) : fileOf(database),
     isDefaultFile: file === undefined && database === undefined,
     database,
     durability,
