@@ -5,6 +5,7 @@
 import {
   chmodSync,
   closeSync,
+  linkSync,
   mkdirSync,
   mkdtempSync,
   openSync,
@@ -93,6 +94,31 @@ describe('a place that cannot be used is refused in words', () => {
     const error = await refusalOf(open({ file: join(folder, 'a', 'locks.db') }))
     expect(error.message).toMatch(/cannot make the folder of '.*locks\.db' \((EEXIST|ENOTDIR)\)/)
     expect(error.transient).toBe(false)
+  })
+
+  test('a file with two names, because each name would have a log of its own', async () => {
+    await open().enter([claim('k')])
+    linkSync(file, join(folder, 'other.db'))
+    for (const name of [file, join(folder, 'other.db')]) {
+      const error = await refusalOf(open({ file: name }))
+      expect(error.message).toContain(`'${name}' has 2 names (hard links)`)
+      expect(error).toMatchObject({ outcome: 'not-applied', transient: false })
+    }
+    rmSync(join(folder, 'other.db'))
+    expect(await open().enter([claim('k', { wait: false })])).toEqual([{ state: 'busy', ahead: 1 }])
+  })
+
+  test('a file that is mounted alone, as into a container, because its log stays outside', async (context) => {
+    const inside = join(folder, 'inside.db')
+    writeFileSync(inside, '')
+    await open().enter([claim('k')])
+    const wrapper = ['unshare', '--mount', 'sh', '-c', `mount --bind '${file}' '${inside}' && exec "$@"`, 'sh']
+    const reason = whyNot(wrapper[0] as string, ...wrapper.slice(1), 'true')
+    if (reason !== undefined) return context.skip(reason)
+    const child = await children.start({ file: inside }, wrapper)
+    const error = await child.enter(claim('k')).catch((thrown) => thrown)
+    expect(error.message).toContain(`'${inside}' is mounted here as a single file, without the log beside it`)
+    expect(error).toMatchObject({ kind: 'EngineError', outcome: 'not-applied', transient: false })
   })
 
   test('a folder that may not be written, and a file that may not be read', async () => {

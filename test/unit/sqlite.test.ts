@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { isSafe } from '../../src/clients/sqlite/driver.ts'
 import { asEngineError, codeOf } from '../../src/clients/sqlite/errors.ts'
-import { networkTypeOf } from '../../src/clients/sqlite/folder.ts'
+import { isMountPoint, networkTypeOf } from '../../src/clients/sqlite/folder.ts'
 import { hostClock } from '../../src/clients/sqlite/host.ts'
 
 test('a SQLite that several processes can corrupt is told from one they cannot', () => {
@@ -33,6 +33,12 @@ describe('network file systems are recognised by the mount they are on', () => {
     ['/mnt/twice', undefined],
   ])('%s: %s', (folder, type) => {
     expect(networkTypeOf(folder, mountinfo)).toBe(type)
+  })
+
+  test('and a file that is mounted alone by a mount of just its path', () => {
+    expect(isMountPoint('/mnt/with space', mountinfo)).toBe(true)
+    expect(isMountPoint('/mnt/with space/x', mountinfo)).toBe(false)
+    expect(isMountPoint('/mnt', mountinfo)).toBe(false)
   })
 
   test('where there is no list of mounts, nothing is refused', () => {

@@ -7,7 +7,7 @@
  */
 import { accessSync, constants, lstatSync, mkdirSync, readlinkSync, realpathSync, type Stats, statSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { dirname, isAbsolute, join, resolve } from 'node:path'
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
 import { refusal } from './errors.ts'
 import { readProc } from './host.ts'
 
@@ -121,6 +121,7 @@ export function demandPlainFile(file: string): void {
   if (database?.isSymbolicLink())
     throw refusal(`'${file}' is a symbolic link of user ${database.uid}, which is not followed: name the file itself`)
   if (database !== undefined && !database.isFile()) throw refusal(`'${file}' is not a regular file: name another file`)
+  if (database !== undefined) demandOneName(file, database)
   for (const companion of COMPANIONS.map((end) => file + end)) {
     const stats = lookAt(companion)
     if (stats === undefined) continue
@@ -134,6 +135,27 @@ export function demandPlainFile(file: string): void {
           'or give that user write permission to the file',
       )
   }
+}
+
+/**
+ * A file with two names has two logs, each beside one of the names: processes that use different names would not
+ * exclude each other.
+ */
+function demandOneName(file: string, stats: Stats): void {
+  if (stats.nlink > 1)
+    throw refusal(
+      `'${file}' has ${stats.nlink} names (hard links), and locks under one name do not exclude locks under another: ` +
+        `use one name, and make it a file of its own (cp '${file}' '${file}.new' && mv '${file}.new' '${file}', while no process uses it)`,
+    )
+  if (isMountPoint(realPlaceOf(file), readProc('/proc/self/mountinfo') ?? ''))
+    throw refusal(
+      `'${file}' is mounted here as a single file, without the log beside it, so that locks here would not exclude ` +
+        `those outside: mount the folder that it is in (docker run -v /var/lib/locks:/locks), and name the file in it`,
+    )
+}
+
+function realPlaceOf(file: string): string {
+  return join(realpathSync(dirname(file)), basename(file))
 }
 
 /** Owner, group and mode of a file. */
@@ -218,6 +240,11 @@ export function networkTypeOf(folder: string, mountinfo: string): string | undef
     found = type
   }
   return found !== undefined && NETWORK_TYPES.has(found) ? found : undefined
+}
+
+/** Whether exactly this path is mounted. */
+export function isMountPoint(path: string, mountinfo: string): boolean {
+  return mountsOf(mountinfo).some(({ point }) => point === path)
 }
 
 function mountsOf(mountinfo: string): { readonly point: string; readonly type: string }[] {
