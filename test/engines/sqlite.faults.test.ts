@@ -83,17 +83,26 @@ describe('a place that cannot be used is refused in words', () => {
     expect(error).toMatchObject({ outcome: 'not-applied', transient: false })
   })
 
-  test('a folder that is missing is made, for its user alone', async () => {
-    const deep = join(folder, 'a', 'b', 'locks.db')
-    await open({ file: deep }).enter([claim('k')])
-    expect(statSync(join(folder, 'a')).mode & 0o777).toBe(0o700)
+  test('a folder that is missing, which is rather a typing error, and is not made', async () => {
+    const error = await refusalOf(open({ file: join(folder, 'a', 'locks.db') }))
+    expect(error.message).toContain(`does not exist: if the path is right, make it (mkdir -p '${join(folder, 'a')}')`)
+    expect(error).toMatchObject({ outcome: 'not-applied', transient: false })
+    expect(readdirSync(folder)).toEqual([])
   })
 
-  test('a folder that cannot be made, because a file is in its place', async () => {
+  test('a folder that is a file', async () => {
     writeFileSync(join(folder, 'a'), '')
     const error = await refusalOf(open({ file: join(folder, 'a', 'locks.db') }))
-    expect(error.message).toMatch(/cannot make the folder of '.*locks\.db' \((EEXIST|ENOTDIR)\)/)
+    expect(error.message).toContain(`'${join(folder, 'a')}', in the path of '${join(folder, 'a', 'locks.db')}', is not`)
     expect(error.transient).toBe(false)
+  })
+
+  test('a default folder that cannot be made, because a file is in its place', async () => {
+    const child = await children.start({}, [], { XDG_STATE_HOME: folder })
+    writeFileSync(join(folder, 'holdfast'), '')
+    await expect(child.enter(claim('k'))).rejects.toThrow(
+      /cannot make the folder of '.*locks\.db' \((EEXIST|ENOTDIR)\)/,
+    )
   })
 
   test('a file with two names, because each name would have a log of its own', async () => {
@@ -283,6 +292,13 @@ describe('a disk without room', () => {
 })
 
 describe('the default file', () => {
+  test('gets its folder made, for its user alone', async () => {
+    const child = await children.start({}, [], { XDG_STATE_HOME: join(folder, 'state') })
+    expect(await child.enter(claim('k'))).toMatchObject({ state: 'held' })
+    for (const made of ['state', join('state', 'holdfast')])
+      expect(statSync(join(folder, made)).mode & 0o777).toBe(0o700)
+  })
+
   test('is in the folder for state', () => {
     expect(defaultFile({ XDG_STATE_HOME: '/var/state', HOME: '/var/me' })).toBe('/var/state/holdfast/locks.db')
     expect(defaultFile({ XDG_STATE_HOME: 'not/absolute', HOME: '/var/me' })).toBe(

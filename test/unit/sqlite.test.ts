@@ -4,6 +4,7 @@ import { isSafe } from '../../src/clients/sqlite/driver.ts'
 import { asEngineError, codeOf } from '../../src/clients/sqlite/errors.ts'
 import { isMountPoint, networkTypeOf } from '../../src/clients/sqlite/folder.ts'
 import { hostClock } from '../../src/clients/sqlite/host.ts'
+import { openSqlite, sqlite } from '../../src/engines/sqlite/index.ts'
 
 test('a SQLite that several processes can corrupt is told from one they cannot', () => {
   const safe = ['3.51.3', '3.51.10', '3.52.0', '3.100.0', '4.0.0']
@@ -70,4 +71,9 @@ test('the host clock is the same for every clock made from it, and only goes for
     expect(now).toBeGreaterThanOrEqual(last)
     last = now
   }
+})
+
+test("SQLite's name for a database in memory is no file", () => {
+  expect(() => openSqlite('sqlite::memory:')).toThrow(/use the memory engine \(memory:\)/)
+  expect(() => sqlite({ file: ':memory:' })).toThrow(TypeError)
 })

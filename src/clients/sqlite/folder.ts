@@ -78,7 +78,7 @@ export interface PlaceOptions {
 export function preparePlace(file: string, { isDefaultFile = false, allowNetworkFs = false }: PlaceOptions = {}): void {
   const folder = dirname(file)
   if (isDefaultFile) makeStateFolder(folder, file)
-  else mkdirSync(folder, { recursive: true, mode: 0o700 })
+  else demandFolder(folder, file)
   demandPlainFile(file)
   demandAccess(folder, constants.W_OK | constants.X_OK, `'${file}'`, `its folder '${folder}'`)
   if (lookAt(file) !== undefined) demandAccess(file, constants.R_OK | constants.W_OK, `'${file}'`, 'it')
@@ -88,6 +88,14 @@ export function preparePlace(file: string, { isDefaultFile = false, allowNetwork
     `'${file}' is on a network or shared file system (${type}), where file locks and clocks of several machines do not agree. ` +
       'Name a file on a local disk; for locks across machines use another engine. If only this machine ever uses it: allowNetworkFs',
   )
+}
+
+/** Only the default one is made: any other that is missing is more likely a typing error. */
+function demandFolder(folder: string, file: string): void {
+  const stats = statsOf(folder)
+  if (stats === undefined)
+    throw refusal(`the folder of '${file}' does not exist: if the path is right, make it (mkdir -p '${folder}')`)
+  if (!stats.isDirectory()) throw refusal(`'${folder}', in the path of '${file}', is not a folder: name another file`)
 }
 
 function makeStateFolder(folder: string, file: string): void {

@@ -20,8 +20,8 @@ export type { SqliteEngine } from './engine.ts'
 
 export interface SqliteOptions {
   /**
-   * The database file; it and its folder are made if need be. Default: `defaultFile()`. All processes that share locks
-   * name the same one.
+   * The database file; it is made if need be, in a folder that is there. Default: `defaultFile()`, whose folder is made
+   * as well. All processes that share locks name the same one.
    */
   readonly file?: string
   /**
@@ -55,6 +55,8 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
   if (file !== undefined && database !== undefined) throw new TypeError('give either file or database, not both')
   if (file !== undefined && (typeof file !== 'string' || file === ''))
     throw new TypeError(`file must be a path; got ${JSON.stringify(file)}`)
+  if (file === ':memory:')
+    throw new TypeError("a file is for locks across processes, and ':memory:' is none: use the memory engine (memory:)")
   if (durability !== 'normal' && durability !== 'full')
     throw new TypeError(`durability must be 'normal' or 'full'; got ${String(durability)}`)
   return new SqliteEngine({
