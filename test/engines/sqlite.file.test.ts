@@ -238,3 +238,19 @@ test('a wake file tells the token of a grant, and none that is not there twice',
   one.close()
   other.close()
 })
+
+test('free locks in a row leave the event loop its turns', async () => {
+  const engine = open()
+  let turns = 0
+  const timer = setInterval(() => {
+    turns += 1
+  }, 1)
+  const limit = performance.now() + 5_000
+  while (turns < 5 && performance.now() < limit) {
+    const one = claim('k')
+    await engine.enter([one])
+    await engine.leave([one])
+  }
+  clearInterval(timer)
+  expect(turns).toBe(5)
+})

@@ -10,6 +10,7 @@
 import { asEngineError, BUSY, isBusy, isHarmless } from '../../clients/sqlite/errors.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
+import { EventLoopTurn } from '../shared/event-loop-turn.ts'
 import type { LockFile } from './lock-file.ts'
 import type { SqliteTransaction } from './transaction.ts'
 
@@ -41,6 +42,7 @@ export interface SqliteWriterOptions {
 export class SqliteWriter {
   readonly #options: SqliteWriterOptions
   readonly #clock: Clock
+  readonly #turn = new EventLoopTurn()
   #pending: PendingWork[] = []
   #draining = false
   #closed = false
@@ -61,17 +63,13 @@ export class SqliteWriter {
     if (this.#closed) return Promise.reject(this.#refuse('the engine was closed', false))
     if (signal?.aborted) return Promise.reject(this.#refuse('given up before it was asked', true, signal.reason))
     return new Promise<Result>((resolve, reject) => {
-      this.#pending.push({
-        work,
-        resolve: resolve as (result: unknown) => void,
-        reject,
-        signal,
-        since: this.#clock.now(),
-      })
+      const now = this.#clock.now()
+      this.#pending.push({ work, resolve: resolve as (result: unknown) => void, reject, signal, since: now })
       if (this.#draining) return
       this.#draining = true
-      // What else this turn of the event loop asks for joins.
-      queueMicrotask(() => this.#drain())
+      if (this.#turn.isOver(now)) this.#turn.next(() => this.#drain())
+      // What else is asked for before the microtasks are done joins.
+      else queueMicrotask(() => this.#drain())
     })
   }
 
@@ -97,6 +95,7 @@ export class SqliteWriter {
     for (let tries = 0; this.#pending.length > 0; ) {
       const done = await this.#openAndAttempt()
       if (!done) await this.#pause(tries)
+      else if (this.#turn.isOver(this.#clock.now())) await new Promise<void>((resume) => this.#turn.next(resume))
       tries = done ? 0 : tries + 1
       this.#dropOverdue()
     }
