@@ -254,3 +254,18 @@ test('free locks in a row leave the event loop its turns', async () => {
   clearInterval(timer)
   expect(turns).toBe(5)
 })
+
+test('opening and closing keeps no descriptor', async (context) => {
+  if (process.platform !== 'linux') return context.skip('only Linux lists the descriptors of a process')
+  const cycle = async (): Promise<void> => {
+    const engine = sqlite({ file })
+    await engine.enter([claim('k', { ttlMs: 50 })])
+    await engine[Symbol.asyncDispose]()
+  }
+  const count = (): number => readdirSync('/proc/self/fd').length
+  await cycle()
+  const before = count()
+  for (let round = 0; round < 50; round += 1) await cycle()
+  // Some room for what else this process does.
+  expect(count() - before).toBeLessThan(10)
+})

@@ -58,6 +58,8 @@ export function command<Values extends Value[]>(database: BroughtDatabase, sql: 
 interface Driver {
   readonly name: string
   open(file: string): Database
+  /** As `open`, but `schemaOf` says what SQL calls the file, and `close` keeps no descriptor of it. */
+  openAlone(file: string): Database
 }
 
 type DatabaseClass = new (file: string) => Database
@@ -100,9 +102,19 @@ export function loadDriver(): Promise<Driver> {
 
 async function chooseDriver(): Promise<Driver> {
   const own = builtIn()
-  if (own !== undefined && isSafe(probe(own))) return driver('node:sqlite', own)
+  if (own !== undefined && isSafe(probe(own))) {
+    const open = (file: string): Database => new own(file)
+    return { name: 'node:sqlite', open, openAlone: open }
+  }
   const prebuilt = await importPrebuilt()
-  if ('DatabaseSync' in prebuilt && isSafe(probe(prebuilt.DatabaseSync))) return driver(PREBUILT, prebuilt.DatabaseSync)
+  if ('DatabaseSync' in prebuilt && isSafe(probe(prebuilt.DatabaseSync))) {
+    const { DatabaseSync } = prebuilt
+    return {
+      name: PREBUILT,
+      open: (file) => new DatabaseSync(file),
+      openAlone: (file) => new AttachedFile(new DatabaseSync(':memory:'), file),
+    }
+  }
   const has = own === undefined ? 'has no SQLite of its own' : `brings SQLite ${probe(own)}`
   const missing = 'error' in prebuilt ? ` (${prebuilt.error.message.split('\n')[0]})` : ''
   throw refused(`Node ${process.versions.node} ${has}, and ${PREBUILT} is not usable${missing}`)
@@ -115,8 +127,48 @@ function refused(what: string): EngineError {
   return new EngineError('sqlite', message, { outcome: 'not-applied', transient: false })
 }
 
-function driver(name: string, DatabaseClass: DatabaseClass): Driver {
-  return { name, open: (file) => new DatabaseClass(file) }
+const ATTACHED = 'holdfast_attached'
+
+/**
+ * A file that is attached to a database in memory, and detached to close it.
+ *
+ * @photostructure/sqlite 1.2 leaves it to the garbage collector to finalise statements, and until then SQLite keeps a
+ * closed connection with all its descriptors: a program that opens and closes runs out of them. Detaching a file closes
+ * it at once, whatever statements are left.
+ */
+class AttachedFile implements Database {
+  readonly #memory: Database
+
+  constructor(memory: Database, file: string) {
+    this.#memory = memory
+    try {
+      memory.exec(`attach '${file.replaceAll("'", "''")}' as ${ATTACHED}`)
+    } catch (error) {
+      memory.close()
+      throw error
+    }
+  }
+
+  exec(sql: string): unknown {
+    return this.#memory.exec(sql)
+  }
+
+  prepare(sql: string): DriverStatement {
+    return this.#memory.prepare(sql)
+  }
+
+  close(): void {
+    try {
+      this.#memory.exec(`detach ${ATTACHED}`)
+    } finally {
+      this.#memory.close()
+    }
+  }
+}
+
+/** What SQL calls the file, where a statement does not find it by the names of its tables. */
+export function schemaOf(database: BroughtDatabase): string {
+  return database instanceof AttachedFile ? ATTACHED : 'main'
 }
 
 function probe(DatabaseClass: DatabaseClass): string {
@@ -163,14 +215,17 @@ async function importPrebuilt(): Promise<{ DatabaseSync: DatabaseClass } | { err
 
 /** WAL, so that readers never block; no waiting inside SQLite, because that would block the event loop. */
 export function configure(database: BroughtDatabase, durability: 'normal' | 'full'): void {
+  const schema = schemaOf(database)
   database.exec('pragma busy_timeout = 0')
-  const [mode] = database.prepare('pragma journal_mode').all() as { journal_mode: string }[]
-  if (mode?.journal_mode !== 'wal') database.exec('pragma journal_mode = wal')
-  database.exec(`pragma synchronous = ${durability}`)
+  // What the tables, views and triggers of a file say is not to call functions that reach beyond it.
+  database.exec('pragma trusted_schema = off')
+  const [mode] = database.prepare(`pragma ${schema}.journal_mode`).all() as { journal_mode: string }[]
+  if (mode?.journal_mode !== 'wal') database.exec(`pragma ${schema}.journal_mode = wal`)
+  database.exec(`pragma ${schema}.synchronous = ${durability}`)
   // A checkpoint waits for the disk, and all writers wait for it: four times rarer than SQLite would (16 MiB of log). A
   // longer log is cut at its next reset.
   database.exec('pragma wal_autocheckpoint = 4000')
-  database.exec('pragma journal_size_limit = 16777216')
+  database.exec(`pragma ${schema}.journal_size_limit = 16777216`)
 }
 
 export function rollback(database: BroughtDatabase): void {

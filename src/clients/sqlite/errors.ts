@@ -52,7 +52,7 @@ export function codeOf(error: unknown): number | undefined {
   const { errcode, code } = error as { errcode?: unknown; code?: unknown }
   if (typeof errcode === 'number') return errcode & 0xff
   if (typeof code === 'string' && code.startsWith('SQLITE_')) return NAMES[code.split('_')[1] as string]
-  return WORDS[error.message]
+  return WORDS[error.message] ?? (error.message.startsWith('unable to open database: ') ? CANTOPEN : undefined)
 }
 
 /** Another process is writing, or setting the file up: try the same again in a moment. */

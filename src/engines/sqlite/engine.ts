@@ -185,7 +185,7 @@ export class SqliteEngine implements Engine {
     const lockFile =
       driver === undefined
         ? LockFile.adopt(database as BroughtDatabase, options)
-        : LockFile.open(driver.open(file), options)
+        : LockFile.open(driver.openAlone(file), options)
     try {
       this.#wakeFiles.prepare()
     } catch (error) {

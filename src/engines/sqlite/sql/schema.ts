@@ -12,7 +12,7 @@
  * All names begin with `holdfast_`, because the file may be a database that the user brought. Times are milliseconds of
  * the host's monotonic clock (clients/sqlite/host.ts).
  */
-import { type BroughtDatabase, rollback } from '../../../clients/sqlite/driver.ts'
+import { type BroughtDatabase, rollback, schemaOf } from '../../../clients/sqlite/driver.ts'
 import { refusal } from '../../../clients/sqlite/errors.ts'
 
 /** Raised by any change that an older Holdfast would misread. */
@@ -26,8 +26,9 @@ export const WAITING = 0
 export const HELD = 1
 export const REMOVED = 2
 
-const TABLES = `
-  create table if not exists holdfast_file (
+/** `schema`: what SQL calls the file. */
+const tablesIn = (schema: string): string => `
+  create table if not exists ${schema}.holdfast_file (
     one integer primary key check (one = 1),
     format integer not null,
     boot text,                   -- null where the machine does not tell
@@ -35,7 +36,7 @@ const TABLES = `
     token integer not null       -- the last one given out
   ) strict;
 
-  create table if not exists holdfast_entry (
+  create table if not exists ${schema}.holdfast_entry (
     key text not null,
     id text not null,
     token integer not null,      -- also the order of the line
@@ -54,12 +55,12 @@ const TABLES = `
     primary key (key, id)
   ) strict, without rowid;
 
-  create index if not exists holdfast_expiry on holdfast_entry (expires_at);
+  create index if not exists ${schema}.holdfast_expiry on holdfast_entry (expires_at);
   -- The order of a line, only for lines in which order matters.
-  create index if not exists holdfast_order on holdfast_entry (key, state, token) where alone = 0;
-  create index if not exists holdfast_news on holdfast_entry (client) where news = 1;
+  create index if not exists ${schema}.holdfast_order on holdfast_entry (key, state, token) where alone = 0;
+  create index if not exists ${schema}.holdfast_news on holdfast_entry (client) where news = 1;
 
-  create table if not exists holdfast_line (
+  create table if not exists ${schema}.holdfast_line (
     key text primary key,
     held integer not null,       -- how many hold
     weight integer not null,     -- what they weigh
@@ -68,7 +69,7 @@ const TABLES = `
     waiting integer not null     -- how many wait
   ) strict, without rowid;
 
-  create table if not exists holdfast_client (
+  create table if not exists ${schema}.holdfast_client (
     client integer primary key autoincrement,
     realm text,                  -- see process.ts; null where its death cannot be judged
     pid integer,
@@ -109,7 +110,8 @@ export function initialise(database: BroughtDatabase, file: string, host: Host):
 }
 
 function readFile(database: BroughtDatabase): FileRow | undefined {
-  const tables = database.prepare("select 1 from sqlite_schema where type = 'table' and name = 'holdfast_file'").all()
+  const master = `${schemaOf(database)}.sqlite_schema`
+  const tables = database.prepare(`select 1 from ${master} where type = 'table' and name = 'holdfast_file'`).all()
   if (tables.length === 0) return undefined
   const [row] = database.prepare('select * from holdfast_file').all() as FileRow[]
   return row
@@ -123,7 +125,7 @@ function setUp(database: BroughtDatabase, file: string, host: Host): number {
     )
   }
   if (found === undefined) {
-    database.exec(TABLES)
+    database.exec(tablesIn(schemaOf(database)))
     database
       .prepare('insert into holdfast_file (one, format, boot, epoch, token) values (1, ?, ?, 1, 0)')
       .run(FORMAT, host.boot)

@@ -5,7 +5,14 @@
  * choosing another way. Statements that write and answer are stepped to their end (`all`); see
  * clients/sqlite/driver.ts.
  */
-import { type BroughtDatabase, type Command, command, type Query, query } from '../../../clients/sqlite/driver.ts'
+import {
+  type BroughtDatabase,
+  type Command,
+  command,
+  type Query,
+  query,
+  schemaOf,
+} from '../../../clients/sqlite/driver.ts'
 
 /** What the totals of a line need to know of an entry that has gone. */
 export interface GoneRow {
@@ -193,7 +200,7 @@ export function prepare(database: BroughtDatabase): SqliteStatements {
     fingerprint: q(
       `select count(*) || ' ' || sum(state) || ' ' || sum(token & 4294967295) as print from holdfast_entry where key = ? and state < 2`,
     ),
-    version: q('pragma data_version'),
+    version: q(`pragma ${schemaOf(database)}.data_version`),
 
     addClient: q(
       'insert into holdfast_client (realm, pid, born, groups, since) values (?, ?, ?, ?, ?) returning client',
