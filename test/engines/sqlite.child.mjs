@@ -20,6 +20,7 @@ const doing = {
   enter: (claims) => engine.enter(claims),
   renew: (places) => engine.renew(places),
   leave: (places) => engine.leave(places),
+  evict: (key, token, how) => engine.evict(key, token, how),
   inspect: (key) => engine.inspect(key),
   close: () => engine[Symbol.asyncDispose](),
   now: () => process.hrtime.bigint(),

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
-import { type Claim, type Standing, UNLIMITED } from '../../src/core/engine.ts'
+import { type Claim, type News, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
 import { WakeFiles } from '../../src/engines/sqlite/listen.ts'
@@ -205,7 +205,8 @@ describe('nothing piles up', () => {
     const next = open()
     await enterOne(next, claim('another'))
     expect(await rows('holdfast_client', 'holdfast_entry')).toEqual([2, 2])
-    expect(readdirSync(`${file}-wake`)).toEqual([])
+    const living = (await sql('select client from holdfast_client')).map(({ client }) => String(client))
+    expect(living).toEqual(expect.arrayContaining(readdirSync(`${file}-wake`)))
   })
 })
 
@@ -268,4 +269,25 @@ test('opening and closing keeps no descriptor', async (context) => {
   for (let round = 0; round < 50; round += 1) await cycle()
   // Some room for what else this process does.
   expect(count() - before).toBeLessThan(10)
+})
+
+test('a holder that never waited hears at once that it was evicted by expiry, and its leaving frees the line', async () => {
+  const [here, there] = [open(), await children.start({ file })]
+  const [held, next] = [claim('k'), claim('k')]
+  const heard = new Promise<News>((resolve) => void here.subscribe(resolve))
+  const token = await enterOne(here, held).then((standing) => (standing as { token: bigint }).token)
+  expect(await there.enter(next)).toMatchObject({ state: 'waiting' })
+  expect(await there.ask('evict', 'k', token, 'expire')).toBe(true)
+  expect(await heard).toEqual({ key: 'k', id: held.id, standing: { state: 'gone', why: 'evicted' } })
+  expect((await here.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'waiting'])
+  expect(await here.leave([held])).toEqual([true])
+  expect((await here.inspect('k')).entries).toMatchObject([{ id: next.id, state: 'held' }])
+})
+
+test('a holder that evicts itself by expiry is told as well', async () => {
+  const engine = open()
+  const held = claim('k')
+  const heard = new Promise<News>((resolve) => void engine.subscribe(resolve))
+  await engine.evict('k', ((await enterOne(engine, held)) as { token: bigint }).token, 'expire')
+  expect(await heard).toEqual({ key: 'k', id: held.id, standing: { state: 'gone', why: 'evicted' } })
 })

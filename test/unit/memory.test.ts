@@ -43,7 +43,10 @@ describe('an eviction', () => {
     expect(await states(engine)).toEqual(['x held', 'y waiting'])
     await clock.advance(1000)
     expect(await states(engine)).toEqual(['y held'])
-    expect(news).toMatchObject([{ id: 'y', standing: { state: 'held', token: 2n } }])
+    expect(news).toMatchObject([
+      { id: 'x', standing: { state: 'gone', why: 'evicted' } },
+      { id: 'y', standing: { state: 'held', token: 2n } },
+    ])
   })
 
   test('`now` of a holder frees the line at once, and tells both', async () => {

@@ -90,7 +90,7 @@ export function preparePlace(file: string, { isDefaultFile = false, allowNetwork
   )
 }
 
-/** Only the default one is made: any other that is missing is more likely a typing error. */
+/** Only the default one is made. A missing folder of a file that the user has named is rather a typing error. */
 function demandFolder(folder: string, file: string): void {
   const stats = statsOf(folder)
   if (stats === undefined)

@@ -70,11 +70,9 @@ export class MemoryServer {
     for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
       if (entry.token !== token || entry.state === 'removed') continue
       entry.evicted = true
-      // A waiter holds nothing that it would have to stop first.
-      if (how === 'now' || entry.state === 'waiting') {
-        this.#remove(entry, { remember: true })
-        this.#tell(entry, { state: 'gone', why: 'evicted' })
-      }
+      // A waiter holds nothing that it would have to stop first. A holder leaves when it has stopped, or expires.
+      if (how === 'now' || entry.state === 'waiting') this.#remove(entry, { remember: true })
+      this.#tell(entry, { state: 'gone', why: 'evicted' })
       return true
     }
     return false

@@ -8,7 +8,7 @@ import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts
 import { refusal } from '../../clients/sqlite/errors.ts'
 import { preparePlace } from '../../clients/sqlite/folder.ts'
 import { bootId } from '../../clients/sqlite/host.ts'
-import type { Chance, Clock } from '../../core/clock.ts'
+import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { BulkStatements } from './bulk.ts'
 import { diagnose } from './diagnose.ts'
@@ -40,6 +40,12 @@ const traits: Traits = {
     'the death of any process, a full disk and a restart of the machine; it serves the processes of one host, on a local disk',
 }
 
+/**
+ * A waiter can be woken before it waits. A holder that does not wait is ready to hear of its eviction only after this
+ * long, so that a short stay does not pay for a file of its own.
+ */
+const LISTEN_AFTER_MS = 50
+
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 
@@ -70,6 +76,7 @@ export class SqliteEngine implements Engine {
   #listener: ((news: News) => void) | undefined
   #told = new Set<string>()
   #readSoon: NodeJS.Immediate | undefined
+  #listenSoon: Timer | undefined
   #lastLockFile: LockFile | undefined
 
   /** @internal */
@@ -172,6 +179,7 @@ export class SqliteEngine implements Engine {
     this.#recheck.stop()
     clearImmediate(this.#readSoon)
     await this.#writer.close((transaction) => transaction.unregister())
+    this.#listenSoon?.cancel()
     this.#wakeFiles.close()
   }
 
@@ -226,6 +234,17 @@ export class SqliteEngine implements Engine {
     for (const news of afterCommit.news) this.#tell(news)
     this.#recheck.changed(afterCommit.changed)
     this.#recheck.arm(nextExpiry)
+    if (engineId !== undefined && !this.#wakeFiles.isListening(engineId))
+      this.#listenSoon ??= this.#options.clock.timer(LISTEN_AFTER_MS, () => this.#listen())
+  }
+
+  #listen(): void {
+    this.#listenSoon = undefined
+    const { engineId } = this.#registry
+    if (engineId === undefined) return
+    this.#wakeFiles.listen(engineId)
+    // What was said before we listened.
+    this.#readNewsNow()
   }
 
   /**
@@ -275,14 +294,17 @@ export class SqliteEngine implements Engine {
     if (engineId === undefined) return
     const rows = lockFile.sql.newsFor.all(engineId)
     const now = this.#options.clock.now()
-    for (const { key, id, token, state, expires_at } of rows) {
-      if (this.#told.has(`${token} ${state}`)) continue
+    const told = new Set<string>()
+    for (const { key, id, token, state, evicted, expires_at } of rows) {
+      const name = `${token} ${evicted === 1 ? REMOVED : state}`
+      told.add(name)
+      if (this.#told.has(name)) continue
       this.#waiters.set(key, id, undefined)
-      if (state === REMOVED) this.#tell({ key, id, standing: { state: 'gone', why: 'evicted' } })
+      if (evicted === 1) this.#tell({ key, id, standing: { state: 'gone', why: 'evicted' } })
       else if (expires_at > now)
         this.#tell({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs: expires_at - now } })
     }
-    this.#told = new Set(rows.map(({ token, state }) => `${token} ${state}`))
+    this.#told = told
   }
 
   /** Later, as from a server: never from inside a call of a user. */

@@ -85,13 +85,14 @@ export class SqliteTransaction {
   evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
     const [entry] = this.#sql.entryByToken.all(key, Number(token))
     if (entry === undefined) return false
+    const news = this.#isOwn(entry) ? 0 : 1
     // A waiter holds nothing that it would have to stop first.
     if (how === 'expire' && entry.state === HELD) {
-      this.#sql.forbidRenewal.run(key, entry.id)
-      return true
+      this.#sql.forbidRenewal.run(news, key, entry.id)
+    } else {
+      this.#sql.evict.run(news, key, entry.id)
+      this.#afterRemoval([entry])
     }
-    this.#sql.evict.run(this.#isOwn(entry) ? 0 : 1, key, entry.id)
-    this.#afterRemoval([entry])
     this.#tell(entry, { state: 'gone', why: 'evicted' })
     return true
   }

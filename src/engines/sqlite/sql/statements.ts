@@ -102,7 +102,8 @@ export interface SqliteStatements {
    */
   readonly handOff: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
   readonly detach: Command<[string, string]>
-  readonly forbidRenewal: Command<[string, string]>
+  /** (news, key, id): it holds on, and its owner is answered that it is gone. */
+  readonly forbidRenewal: Command<[number, string, string]>
   readonly evict: Command<[number, string, string]>
 
   readonly firstWaiter: Query<[string], EntryRow>
@@ -114,7 +115,7 @@ export interface SqliteStatements {
   readonly holders: Query<[string], { client: number }>
   readonly onlyHolder: Query<[string], { client: number }>
 
-  readonly newsFor: Query<[number], EntryRow>
+  readonly newsFor: Query<[number], EntryRow & { readonly evicted: number }>
   readonly wholeLine: Query<[string], WholeEntryRow>
   readonly lines: Query<[string, string, number], { key: string; held: number; waiting: number }>
   /** (key): changes whenever an entry comes, holds or goes. */
@@ -179,7 +180,7 @@ export function prepare(database: BroughtDatabase): SqliteStatements {
       and id = (select id from holdfast_entry indexed by holdfast_order where key = ?5 and state = 0 and alone = 0 order by token limit 1)
       returning ${ENTRY}, (select waiting from holdfast_line where key = ?5) as waiting`),
     detach: c('update holdfast_entry set client = 0 where key = ? and id = ?'),
-    forbidRenewal: c('update holdfast_entry set evicted = 1 where key = ? and id = ?'),
+    forbidRenewal: c('update holdfast_entry set evicted = 1, news = ? where key = ? and id = ?'),
     evict: c('update holdfast_entry set state = 2, evicted = 1, news = ? where key = ? and id = ?'),
 
     firstWaiter: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_order
@@ -191,7 +192,7 @@ export function prepare(database: BroughtDatabase): SqliteStatements {
     ),
     onlyHolder: q('select client from holdfast_entry where key = ? and state = 1'),
 
-    newsFor: q(`select ${ENTRY} from holdfast_entry indexed by holdfast_news where client = ? and news = 1`),
+    newsFor: q(`select ${ENTRY}, evicted from holdfast_entry indexed by holdfast_news where client = ? and news = 1`),
     wholeLine: q(
       `select ${ENTRY}, holder, ttl_ms, entered_at, held_at from holdfast_entry where key = ? and state < 2 order by token`,
     ),
