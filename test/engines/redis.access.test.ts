@@ -6,9 +6,14 @@ import { execFile } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
-import { afterEach, expect, test } from 'vitest'
-import { connect, EngineError, type Locks } from '../../src/index.ts'
+import { inspect, promisify } from 'node:util'
+import { Cluster, Redis } from 'ioredis'
+import { createClient } from 'redis'
+import { afterEach, expect, onTestFinished, test } from 'vitest'
+import type { Engine } from '../../src/core/engine.ts'
+import { openRedis, type RedisClient, redis } from '../../src/engines/redis/index.ts'
+import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
+import { connect, createLocks, EngineError, type Locks } from '../../src/index.ts'
 import { builtModule } from '../built.ts'
 import { freePort } from '../servers/ports.ts'
 import { findOwnRedis, type RedisOptions, RedisServer } from '../servers/redis.ts'
@@ -60,6 +65,62 @@ await describeServer('access to Redis', findOwnRedis, (source) => {
     const refusal = await refusalAt(`redis://${user}${server.host}:${server.port}`)
     expect(refusal).toMatchObject({ outcome: 'not-applied', transient: false, message: expect.stringMatching(message) })
     expect(JSON.stringify([refusal.message, refusal.stack])).not.toContain('wrong@')
+  })
+
+  const SECRET = 'open-sesame-4711'
+
+  /** Every way to a server with a password that it refuses. */
+  const refused: readonly (readonly [string, (port: number) => Promise<Engine>])[] = [
+    ['a redis URL', (port) => openRedis(`redis://:${SECRET}@127.0.0.1:${port}`)],
+    ['a redis-cluster URL', (port) => openRedis(`redis-cluster://:${SECRET}@127.0.0.1:${port}`)],
+    [
+      'a redlock URL',
+      (port) => openRedlock(`redlock://:${SECRET}@127.0.0.1:${port},localhost:${port},127.0.0.2:${port}`),
+    ],
+    ['an ioredis', async (port) => redis({ client: ioredisAt(port) })],
+    ['an ioredis with RESP2', async (port) => redis({ client: ioredisAt(port, { protocol: 2 }) })],
+    ['three of ioredis', async (port) => redlock({ clients: [ioredisAt(port), ioredisAt(port), ioredisAt(port)] })],
+    ['a Cluster of ioredis', async (port) => redis({ client: clusterAt(port) })],
+    ['a node-redis', async (port) => redis({ client: nodeRedisAt(port) })],
+  ]
+
+  function ioredisAt(port: number, options: { readonly protocol?: 2 | 3 } = {}): Redis {
+    const client = new Redis(port, { ...options, password: SECRET })
+    onTestFinished(() => client.disconnect())
+    return client
+  }
+
+  function clusterAt(port: number): RedisClient {
+    const client = new Cluster([{ host: '127.0.0.1', port }], { redisOptions: { password: SECRET } })
+    onTestFinished(() => client.disconnect())
+    return client
+  }
+
+  function nodeRedisAt(port: number): RedisClient {
+    const client = createClient({ url: `redis://:${SECRET}@127.0.0.1:${port}` })
+    client.on('error', () => undefined)
+    client.connect().catch(() => undefined)
+    onTestFinished(() => {
+      if (client.isOpen) client.destroy()
+    })
+    return client as RedisClient
+  }
+
+  test.each(refused)('a refused password is in no part of an error, with %s', async (_, open) => {
+    await start({ password: PASSWORD })
+    locks = createLocks(await open(server.port), { ttl: '2s' })
+    const errors: unknown[] = [
+      await locks
+        .mutex('key')
+        .acquire({ wait: '3s' })
+        .catch((error: unknown) => error),
+      await locks.engine.inspect('key').catch((error: unknown) => error),
+      await locks.engine.diagnose?.().catch((error: unknown) => error),
+    ]
+    for (const error of errors) {
+      expect(error).toBeInstanceOf(Error)
+      expect(inspect(error, { depth: Number.POSITIVE_INFINITY, showHidden: true })).not.toContain(SECRET)
+    }
   })
 
   test('a user who may not do what locks need is told so, and nothing is left behind', async () => {

@@ -1,4 +1,5 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
+import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
 import { asEngineError, codeOf, offline } from '../../src/clients/redis/errors.ts'
 import { EnterArguments, renewArguments } from '../../src/engines/redis/codec.ts'
@@ -36,6 +37,27 @@ test.each([
   expect(codeOf(error)).toBe(code)
   expect(asEngineError(error)).toMatchObject({ outcome, transient, cause: error })
   expect(offline(error)).toMatchObject({ outcome: 'not-applied', transient })
+})
+
+test('what a client hangs on its errors does not come along: it may be a password', () => {
+  const command = { name: 'hello', args: ['3', 'AUTH', 'default', 'open sesame'] }
+  const refused = Object.assign(new Error('WRONGPASS invalid username-password pair'), { command })
+  const lost = new Error('the connection ended before the answer came', { cause: refused })
+  const noNode = Object.assign(new Error('Failed to refresh slots cache.'), { lastNodeError: refused })
+  const several = new AggregateError([refused], 'all have failed')
+  for (const error of [refused, lost, noNode, several]) {
+    for (const ours of [asEngineError(error), offline(error)]) {
+      const printed = inspect(ours, { depth: Number.POSITIVE_INFINITY, showHidden: true })
+      expect(printed).not.toContain('open sesame')
+      expect(printed).toContain('WRONGPASS')
+    }
+    expect(inspect(error, { depth: 5 })).toContain('open sesame')
+  }
+})
+
+test('what Node says of a connection that failed does', () => {
+  const error = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED', port: 1 })
+  expect(offline(error).cause).toMatchObject({ code: 'ECONNREFUSED', port: 1, stack: error.stack })
 })
 
 test('a certificate that does not convince is no matter of time', () => {

@@ -62,11 +62,38 @@ export function asEngineError(error: unknown): EngineError {
   const code = codeOf(error)
   const message = error instanceof Error ? error.message : String(error)
   const outcome = code !== undefined && REFUSED.has(code) ? 'not-applied' : 'unknown'
-  return new EngineError(ENGINE, message, { outcome, transient: passing(error), cause: error })
+  return new EngineError(ENGINE, message, { outcome, transient: passing(error), cause: withoutCommand(error) })
 }
 
 /** There is no connection, and nothing was sent. */
 export function offline(trouble: Error | undefined): EngineError {
   const message = trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`
-  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause: trouble })
+  const cause = withoutCommand(trouble)
+  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause })
+}
+
+/** What Node says of a connection that failed, beside the message. */
+const KEPT = ['code', 'errno', 'syscall', 'address', 'port'] as const
+
+/**
+ * An error of the client without what hangs on it: ioredis adds the command that was refused, and the arguments of AUTH
+ * and HELLO are the password. Users print errors with all that they carry. A copy, because a client that was brought
+ * shows the same error to its own listeners.
+ */
+function withoutCommand(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const { name, message, stack, cause, errors } = error as Error & { readonly errors?: unknown }
+  // In Cluster, ioredis says why in an error of its own.
+  const why = cause ?? (error as { readonly lastNodeError?: unknown }).lastNodeError
+  const copy: Error & Record<string, unknown> = Object.assign(new Error(message))
+  if (why !== undefined) Object.defineProperty(copy, 'cause', hidden(withoutCommand(why)))
+  Object.defineProperty(copy, 'name', hidden(name))
+  Object.defineProperty(copy, 'stack', hidden(stack))
+  if (Array.isArray(errors)) copy.errors = errors.map(withoutCommand)
+  for (const property of KEPT) if (property in error) copy[property] = (error as NodeJS.ErrnoException)[property as 'code']
+  return copy
+}
+
+function hidden(value: unknown): PropertyDescriptor {
+  return { value, configurable: true, writable: true, enumerable: false }
 }

@@ -4,6 +4,7 @@
  */
 
 import type { Finding } from '../../core/engine.ts'
+import { asEngineError } from './errors.ts'
 import { globEscape } from './names.ts'
 import { pages } from './scan.ts'
 import type { RedisWire, Server } from './wire.ts'
@@ -22,11 +23,18 @@ export interface ServerQuestion {
   readonly thorough: boolean
 }
 
-/** They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. */
+/**
+ * They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst.
+ * Rejects with an `EngineError`.
+ */
 export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
-  const servers = await question.wire.servers()
   const findings: Finding[] = []
-  for (const server of servers) findings.push(...(await examine(server, question)))
+  try {
+    const servers = await question.wire.servers()
+    for (const server of servers) findings.push(...(await examine(server, question)))
+  } catch (error) {
+    throw asEngineError(error)
+  }
   return worstOfEach(findings)
 }
 
