@@ -171,6 +171,25 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     client.disconnect()
   })
 
+  test('handshakes that are never answered are given up: the process locks again, and is woken again', async () => {
+    const patient = await open(proxy.port, '600s')
+    await (await patient.mutex('warm up').acquire()).release()
+    proxy.blackHole()
+    proxy.reset()
+    // Connected again: two clients, each with a second connection to listen on.
+    await vi.waitFor(() => expect(proxy.size).toBeGreaterThanOrEqual(4), LIMIT)
+    await vi.waitFor(() => expect(proxy.heldBytes('requests')).toBeGreaterThan(0), LIMIT)
+    proxy.forget()
+    await proxy.heal()
+    // The outage may have outlasted the ttl.
+    await vi.waitFor(async () => expect((await behind.mutex('other').acquire()).held).toBe(true), LIMIT)
+    const held = await near.mutex('key').acquire()
+    const waiting = patient.mutex('key').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect(await entries('key')).toBe(2), LIMIT)
+    await held.release()
+    expect((await waiting).held).toBe(true)
+  })
+
   test('an outage is told through diagnostics, as calls that failed, and never as an unhandled error', async () => {
     const failed = vi.fn()
     channels.failure.subscribe(failed)

@@ -54,6 +54,25 @@ await describeServer('Redlock on servers that fail', findOwnRedis, (source) => {
     else await proxies[index]?.heal()
   }
 
+  test('servers whose handshakes were never answered are used again', async () => {
+    const locks = await locksOf()
+    await (await locks.mutex('before').acquire()).release()
+    const three = proxies.filter((_, index) => index % 2 === 0)
+    for (const proxy of three) {
+      proxy.blackHole()
+      proxy.reset()
+    }
+    // Connected again, each with a second connection to listen on.
+    await vi.waitFor(() => expect(Math.min(...three.map(({ size }) => size))).toBeGreaterThanOrEqual(2), LIMIT)
+    for (const proxy of three) {
+      proxy.forget()
+      await proxy.heal()
+    }
+    const lease = await locks.mutex('after').acquire({ wait: '30s' })
+    expect(await lease.release()).toBe(true)
+    for (const proxy of three) proxy.reset()
+  })
+
   for (const fault of FAULTS) {
     test(`two of five are ${fault} while locks are taken: every one is had, held and released, and tokens rise`, async () => {
       const locks = await locksOf()

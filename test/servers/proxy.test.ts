@@ -137,6 +137,18 @@ test('the server does not learn through a black hole that its client has died', 
   await until(() => expect(atTheServer?.destroyed).toBe(true))
 })
 
+test('what is forgotten stays open and hears nothing any more, and new connections are well', async () => {
+  const client = await Client.joined()
+  proxy.blackHole()
+  client.socket.write('lost ')
+  await until(() => expect(proxy.heldBytes('requests')).toBe(5))
+  proxy.forget()
+  await proxy.heal()
+  client.socket.write('lost ')
+  await Client.joined()
+  expect([atServer, client.heard, client.end]).toEqual(['hello hello ', 'hello ', 'open'])
+})
+
 test('a reset cuts what is open and takes new connections', async () => {
   const client = await Client.joined()
   proxy.reset()

@@ -6,6 +6,9 @@
  * long after its caller gave up. Cutting a connection (`reset`, `refuse`, `close`) loses what is under way.
  * `blackHole('replies')` and then `reset()` is the unknown outcome: the command was applied, the answer never came.
  *
+ * `forget` is what a NAT or a balancer does that has lost track of a flow: its connections stay open, and nothing gets
+ * through on them any more, whatever heals.
+ *
  * One difference remains: a new connection into a black hole is accepted (by the kernel, before us) and then met by
  * silence.
  */
@@ -34,6 +37,7 @@ class Flow {
   readonly #cut: () => void
   readonly #queue: { readonly parcel: Parcel; readonly takenAt: number }[] = []
   #timer: NodeJS.Timeout | undefined
+  #forgotten = false
 
   constructor(way: Way, conditions: Conditions, from: Socket, to: Socket, cut: () => void) {
     this.#way = way
@@ -50,6 +54,7 @@ class Flow {
   }
 
   #take(parcel: Parcel): void {
+    if (this.#forgotten) return
     this.#queue.push({ parcel, takenAt: performance.now() })
     this.pass()
   }
@@ -75,6 +80,12 @@ class Flow {
   stop(): void {
     clearTimeout(this.#timer)
     this.#queue.length = 0
+  }
+
+  /** Lose what is under way, and all that comes. */
+  forget(): void {
+    this.stop()
+    this.#forgotten = true
   }
 }
 
@@ -135,6 +146,14 @@ export class FaultProxy implements AsyncDisposable {
   /** Cut every open connection with RST. New ones are taken. */
   reset(): void {
     for (const connection of this.#connections) this.#cut(connection)
+  }
+
+  /** Lose, without a word, all that is and will be sent on the connections that are open now. New ones are well. */
+  forget(): void {
+    for (const { requests, replies } of this.#connections) {
+      requests.forget()
+      replies.forget()
+    }
   }
 
   /** Cut every open connection and refuse new ones (ECONNREFUSED). */

@@ -6,7 +6,7 @@
 
 import { readFileSync } from 'node:fs'
 import type { Cluster, Command, Redis } from 'ioredis'
-import type { Clock } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../core/clock.ts'
 import { loadPackage } from '../shared/drivers.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import { IoredisWire } from './ioredis.ts'
@@ -16,6 +16,10 @@ import type { RedisWire } from './wire.ts'
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 1000
 const CONNECT_LIMIT_MS = 5000
+/** How long a connection that stands may take until commands can be sent on it. */
+const HANDSHAKE_LIMIT_MS = 2000
+/** How long an end that the server does not confirm is waited for. */
+const DISCONNECT_LIMIT_MS = 500
 const KEEP_ALIVE_MS = 10_000
 
 function retryMs(times: number): number {
@@ -29,20 +33,41 @@ const CONNECTION = {
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   connectTimeout: CONNECT_LIMIT_MS,
+  disconnectTimeout: DISCONNECT_LIMIT_MS,
   keepAlive: KEEP_ALIVE_MS,
 } as const
 
 /** A connection to what a URL names. It connects by itself, and its client ends when the wire is closed. */
 export async function openWire(target: Target, clock: Clock): Promise<RedisWire> {
-  const client = await makeClient(target)
+  const client = await makeClient(target, clock)
   // In Cluster it is ioredis that looks for the keys, and sends each command where they are.
   if (client.isCluster) return new IoredisWire(client, clock, { owned: true })
   const evalsha = await loadEvalsha()
   return new IoredisWire(client, clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
 }
 
-export async function makeClient(target: Target): Promise<Redis | Cluster> {
+export async function makeClient(target: Target, clock: Clock): Promise<Redis | Cluster> {
   const ioredis = await loadIoredis()
+  const client = newClient(ioredis, target)
+  if (client instanceof ioredis.Cluster) client.on('+node', (node: Redis) => limitHandshake(node, clock))
+  else limitHandshake(client, clock)
+  return client
+}
+
+/**
+ * ioredis waits for ever for the answers to its first commands (HELLO, AUTH, INFO). Where connections are accepted and
+ * nothing comes back, as behind a balancer whose server is gone, the client would stay away though the server is back.
+ */
+function limitHandshake(client: Redis, clock: Clock): void {
+  let limit: Timer | undefined
+  client.on('connect', () => {
+    limit?.cancel()
+    limit = clock.timer(HANDSHAKE_LIMIT_MS, () => client.disconnect(true))
+  })
+  for (const event of ['ready', 'close', 'end']) client.on(event, () => limit?.cancel())
+}
+
+function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>, target: Target): Redis | Cluster {
   const [first] = target.hosts
   const { username, password, db } = target
   const tls = target.tls ? { tls: target.ca === undefined ? {} : { ca: readFileSync(target.ca) } } : {}

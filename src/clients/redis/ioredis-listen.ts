@@ -23,6 +23,10 @@ export interface IoredisClient {
 
 /** A first connection that does not stand after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000
+/** How long a later connection that stands may take until the subscription does. */
+const HANDSHAKE_LIMIT_MS = 2000
+/** How long an end that the server does not confirm is waited for. */
+const DISCONNECT_LIMIT_MS = 500
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 1000
 /** After so many vain attempts at one server, look which servers there are. */
@@ -35,6 +39,7 @@ const OPTIONS = {
   autoResubscribe: false,
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: null,
+  disconnectTimeout: DISCONNECT_LIMIT_MS,
   retryStrategy: (times: number) =>
     times > RETRIES ? null : Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS),
 }
@@ -49,6 +54,8 @@ export class IoredisListenConnection implements ListenConnection {
   #connection: IoredisClient | undefined
   #trouble = new Error('no server is known')
   #timer: Timer | undefined
+  /** Runs from a connection to its subscription. */
+  #handshake: Timer | undefined
   #closed = false
 
   static async open(
@@ -92,6 +99,7 @@ export class IoredisListenConnection implements ListenConnection {
   async close(): Promise<void> {
     this.#closed = true
     this.#timer?.cancel()
+    this.#handshake?.cancel()
     this.#connection?.disconnect()
   }
 
@@ -108,8 +116,16 @@ export class IoredisListenConnection implements ListenConnection {
     connection.on('message', (channel, message) => {
       if (channel === this.#channel) this.#listener.message(String(message))
     })
+    // ioredis itself waits for ever for the answers to its first commands.
+    connection.on('connect', () => {
+      this.#handshake?.cancel()
+      this.#handshake = this.#clock.timer(HANDSHAKE_LIMIT_MS, () => connection.disconnect(true))
+    })
     connection.on('ready', () => void this.#subscribe(connection))
-    connection.on('close', () => this.#opening?.reject(this.#trouble))
+    connection.on('close', () => {
+      this.#handshake?.cancel()
+      this.#opening?.reject(this.#trouble)
+    })
     connection.on('end', () => this.#broken())
   }
 
@@ -121,6 +137,7 @@ export class IoredisListenConnection implements ListenConnection {
       connection.disconnect(true)
       return
     }
+    this.#handshake?.cancel()
     const opening = this.#opening
     this.#opening = undefined
     if (opening === undefined) return this.#listener.gap()

@@ -26,7 +26,7 @@ export interface NodeRedisListener extends NodeRedisCommon {
   disconnect?(): unknown
 }
 
-/** A first connection that does not stand after this long is as good as refused. */
+/** A connection on which no subscription stands after this long is as good as refused. */
 const OPEN_LIMIT_MS = 5000
 const RETRY_MS = 1000
 
@@ -47,15 +47,7 @@ export class NodeRedisListenConnection implements ListenConnection {
   ): Promise<NodeRedisListenConnection> {
     const listening = new NodeRedisListenConnection(make, clock, channel, listener)
     try {
-      await new Promise<void>((resolve, reject) => {
-        const limit = clock.timer(OPEN_LIMIT_MS, () =>
-          reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
-        )
-        listening
-          .#connect(reject)
-          .then(resolve, reject)
-          .finally(() => limit.cancel())
-      })
+      await listening.#connectInTime({ giveUpOnError: true })
     } catch (error) {
       await listening.close()
       throw error
@@ -77,7 +69,7 @@ export class NodeRedisListenConnection implements ListenConnection {
 
   restart(): void {
     this.#drop()
-    this.#connect().then(
+    this.#connectInTime({ giveUpOnError: false }).then(
       () => this.#listener.gap(),
       () => this.#later(),
     )
@@ -89,12 +81,24 @@ export class NodeRedisListenConnection implements ListenConnection {
     this.#drop()
   }
 
-  async #connect(failed: (error: Error) => void = () => undefined): Promise<void> {
+  /** The client goes on trying after an error, and waits for ever for the answers to its first commands. */
+  #connectInTime({ giveUpOnError }: { readonly giveUpOnError: boolean }): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const limit = this.#clock.timer(OPEN_LIMIT_MS, () =>
+        reject(new Error(`no connection to listen on within ${OPEN_LIMIT_MS} ms`)),
+      )
+      this.#connect(giveUpOnError ? reject : () => undefined)
+        .then(resolve, reject)
+        .finally(() => limit.cancel())
+    })
+  }
+
+  async #connect(failed: (error: Error) => void): Promise<void> {
     const connection = await this.#make()
     if (this.#closed) return
     this.#connection = connection
     let subscribed = false
-    // Without a listener, an error would end the process. The client goes on trying; only `open` has to be told.
+    // Without a listener, an error would end the process.
     connection.on('error', (error) => failed(error as Error))
     connection.on('ready', () => {
       if (subscribed) this.#listener.gap()

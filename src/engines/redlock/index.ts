@@ -86,7 +86,9 @@ export async function openRedlock(
   const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...options })
   // One for all servers: what goes to all of them in the same words is put into the form of the protocol once.
   const evalsha = await loadEvalsha()
-  const clients = await Promise.all(hosts.map((host) => makeClient({ ...target, kind: 'server', hosts: [host] })))
+  const clients = await Promise.all(
+    hosts.map((host) => makeClient({ ...target, kind: 'server', hosts: [host] }, setup.clock)),
+  )
   const wires = clients.map((client) => {
     return new IoredisWire(client, setup.clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
   })
