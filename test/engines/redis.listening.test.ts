@@ -66,6 +66,25 @@ await describeServer('listening', findOwnRedis, (source) => {
     },
   )
 
+  test.each(engines)('%s: a waiter that leaves while it is renewed is not rechecked any more', async (_, make) => {
+    const engine = make()
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    const news: News[] = []
+    await engine.subscribe?.((told) => news.push(told))
+    const key = `left ${engine.name}`
+    const claim = (id: string, ttlMs: number): Claim => ({ ...claimOf(key, id.repeat(32)), ttlMs })
+    const [holder, leaving, staying] = [claim('a', 2000), claim('b', 60_000), claim('c', 60_000)]
+    await engine.enter([holder])
+    await engine.enter([leaving])
+    await engine.enter([staying])
+    await Promise.all([engine.renew([leaving]), engine.leave([leaving])])
+    // Both would be rechecked when the holder has expired.
+    await engine.renew([staying])
+    const about = (id: string): readonly News[] => news.filter((told) => 'id' in told && told.id === id)
+    await vi.waitFor(() => expect(about(staying.id)).not.toEqual([]), LIMIT)
+    expect(about(leaving.id)).toEqual([])
+  })
+
   test('waiters look for themselves where the subscription failed', async () => {
     const [server] = servers as [RedisServer]
     await command(server, 'ACL', 'SETUSER', 'deaf', 'on', '>deaf', '~*', '+@all', '-subscribe')

@@ -171,6 +171,28 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     client.disconnect()
   })
 
+  test('a listening connection that was forgotten by the network is noticed by the one waiter that it did not wake', async () => {
+    const client = new Redis(server.port)
+    const duplicate = client.duplicate.bind(client)
+    client.duplicate = (override) => duplicate({ ...override, port: proxy.port })
+    const locks = createLocks(redis({ client }), { ttl: '3s' })
+    const held = await near.mutex('key').acquire()
+    const waiting = locks.mutex('key').acquire()
+    await vi.waitFor(async () => expect(await entries('key')).toBe(2), LIMIT)
+    const before = proxy.size
+    proxy.forget()
+    await held.release()
+    expect((await waiting).held).toBe(true)
+    await vi.waitFor(() => expect(proxy.size).toBeGreaterThan(before), LIMIT)
+    const other = await near.mutex('other').acquire()
+    const woken = locks.mutex('other', { ttl: '600s' }).acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect(await entries('other')).toBe(2), LIMIT)
+    await other.release()
+    expect((await woken).held).toBe(true)
+    await locks.close()
+    client.disconnect()
+  })
+
   test('handshakes that are never answered are given up: the process locks again, and is woken again', async () => {
     const patient = await open(proxy.port, '600s')
     await (await patient.mutex('warm up').acquire()).release()

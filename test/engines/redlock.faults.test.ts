@@ -3,8 +3,9 @@
  * than the lock.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
-import { openRedlock } from '../../src/engines/redlock/index.ts'
+import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
 import { createLocks, EngineError, type Locks } from '../../src/index.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { findOwnRedis } from '../servers/redis.ts'
@@ -119,6 +120,39 @@ await describeServer('Redlock on servers that fail', findOwnRedis, (source) => {
       }, LIMIT)
     })
   }
+})
+
+await describeServer('Redlock on a network that forgets connections', findOwnRedis, (source) => {
+  test('listening connections that are dead without having ended are noticed by the next beat of a waiter, and made anew', async () => {
+    await using fleet = await Fleet.start(source, 3, {})
+    const proxies = await Promise.all(fleet.servers.map((server) => FaultProxy.start(server)))
+    // The clients themselves have a good way; only what they are duplicated to listens through the proxies.
+    const clients = fleet.servers.map(({ port }, index) => {
+      const client = new Redis(port)
+      const duplicate = client.duplicate.bind(client)
+      client.duplicate = (override) => duplicate({ ...override, port: (proxies[index] as FaultProxy).port })
+      return client
+    })
+    const near = createLocks(await connected(await openRedlock(`${fleet.url}?timeout=300`)), { ttl: '3s' })
+    const locks = createLocks(redlock({ clients, timeout: '300ms' }), { ttl: '3s' })
+    const entries = async (key: string): Promise<number> => (await near.inspect(key)).entries.length
+    const held = await near.mutex('key').acquire()
+    const waiting = locks.mutex('key').acquire()
+    await vi.waitFor(async () => expect(await entries('key')).toBe(2), LIMIT)
+    await vi.waitFor(() => expect(proxies.map(({ size }) => size)).toEqual([1, 1, 1]), LIMIT)
+    for (const proxy of proxies) proxy.forget()
+    await held.release()
+    expect((await waiting).held).toBe(true)
+    await vi.waitFor(() => expect(Math.min(...proxies.map(({ size }) => size))).toBeGreaterThan(1), LIMIT)
+    const other = await near.mutex('other').acquire()
+    const woken = locks.mutex('other', { ttl: '600s' }).acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect(await entries('other')).toBe(2), LIMIT)
+    await other.release()
+    expect((await woken).held).toBe(true)
+    await Promise.all([near.close(), locks.close()])
+    for (const client of clients) client.disconnect()
+    for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+  })
 })
 
 await describeServer('Redlock on servers that forget', findOwnRedis, (source) => {

@@ -246,6 +246,7 @@ test('a signal that comes while a waiter asks is not forgotten over the answer, 
     clock: world.time.clock(1),
     chance: new Random(1),
     deaf: () => false,
+    isOurs: () => true,
     retry: (_, id) => told.push(id),
   })
   const taken = { why: 'taken', by: 'b', stranger: false, ahead: 1, next: true, recheckMs: 600_000 } as const

@@ -102,8 +102,10 @@ function inClasses<Item>(
 export interface StandingListener {
   /** An entry waits. */
   waiting(recheck: Recheck): void
-  /** An entry does not wait, or not any more. */
-  notWaiting(id: string): void
+  /** An entry does not wait, or not any more. Answers whether it was known to wait until now. */
+  notWaiting(id: string): boolean
+  /** An entry that waited holds, and no message has said so. */
+  grantUnheard(): void
   /** At a server key is a string of a stranger that never expires. */
   endless(error: EngineError): void
 }
@@ -146,9 +148,12 @@ export class StandingReader {
         const ahead = extras.next()
         return waitingStanding(code, item, ahead, Number(extras.next()), this.#listener.waiting)
       }
-      this.#listener.notWaiting(item.id)
+      const waited = this.#listener.notWaiting(item.id)
       if (code === 'h') return held(call, firstToken + index, item.ttlMs)
-      if (code === 'H') return held(call, Number(extras.next()), item.ttlMs)
+      if (code === 'H') {
+        if (waited) this.#listener.grantUnheard()
+        return held(call, Number(extras.next()), item.ttlMs)
+      }
       if (code === 'x') return { state: 'failed', error: this.#unusable(item.key, extras.next(), extras.next()) }
       const settled = settledStanding(code, item.key, () => extras.next(), LINE_BOUND)
       if (settled === undefined) throw unexpected(call, `has the unknown letter ${JSON.stringify(code)}`)

@@ -83,6 +83,8 @@ export class RedisEngine implements Engine {
     const standings = new StandingReader(this.#names, {
       waiting: (recheck) => this.#rechecks.schedule(recheck),
       notWaiting: (id) => this.#rechecks.forget(id),
+      // The server has told this process before it answered: the message arrives now, or the channel is dead.
+      grantUnheard: () => this.#news?.expect(clock.now()),
       endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
     })
     this.#calls = new ScriptCalls({ caller: this.#caller, names: this.#names, standings, engineId })
@@ -98,7 +100,7 @@ export class RedisEngine implements Engine {
 
   async renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
-    const standings = await this.#calls.renew(places)
+    const standings = await this.#rechecks.during(this.#calls.renew(places))
     if (standings.some(({ state }) => state === 'waiting')) this.#news?.expect(sentAt)
     return standings
   }

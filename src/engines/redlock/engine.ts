@@ -72,7 +72,7 @@ export class RedlockEngine implements Engine {
     this.#prefix = prefix
     this.#servers = serversOn(wires, clock, prefix, engineId)
     this.#risky = this.#servers.some(({ names }) => !names.together)
-    this.#listen = new RedlockListener(this.#servers, RESERVED + engineId, (server) => {
+    this.#listen = new RedlockListener(this.#servers, clock, RESERVED + engineId, (server) => {
       const { names } = this.#servers[server] as RedlockServer
       return {
         message: (message) => this.#signals.received(server, message, (serverKey) => names.userKey(serverKey)),
@@ -84,6 +84,7 @@ export class RedlockEngine implements Engine {
       clock,
       chance,
       deaf: () => this.#listen.deaf,
+      isOurs: (id) => this.#quorum.has(id),
       retry: (key, id) => this.#listener?.({ key, id }),
     })
     this.#quorum = new Quorum({
@@ -105,6 +106,7 @@ export class RedlockEngine implements Engine {
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    if (places.some(({ id }) => this.#signals.awaits(id))) this.#listen.check()
     return new Promise((resolve) =>
       this.#quorum.renew(places, (standings) => resolve(this.#afterCall(places, standings))),
     )

@@ -52,6 +52,11 @@ export class RedlockOwnEntries {
     return this.#entries.size
   }
 
+  /** Whether there is an entry of that id that has not left. */
+  has(id: string): boolean {
+    return this.#entries.get(id)?.left === false
+  }
+
   /** The entry of that id, for one more call; a new one if there is none, or if it has left. */
   use(key: string, id: string, holder: string): RedlockOwnEntry {
     const known = this.#entries.get(id)

@@ -131,6 +131,11 @@ export class Quorum {
     this.#context.outgoing.whenAnswered(call)
   }
 
+  /** Whether that entry is in some line, as far as this process knows, or is being asked for. */
+  has(id: string): boolean {
+    return this.#context.entries.has(id)
+  }
+
   /** How many entries are remembered. */
   get size(): number {
     return this.#context.entries.size

@@ -23,6 +23,8 @@ export interface RetrySignalsOptions {
   readonly chance: Chance
   /** Whether signals cannot arrive, because too few servers are listened to. */
   readonly deaf: () => boolean
+  /** Whether that entry is one of this process that has not left. */
+  readonly isOurs: (id: string) => boolean
   /** Tells a waiter to try again. */
   readonly retry: (key: string, id: string) => void
 }
@@ -31,13 +33,15 @@ export class RetrySignals {
   readonly #rechecks: RecheckTimer
   readonly #chance: Chance
   readonly #most: number
+  readonly #isOurs: (id: string) => boolean
   readonly #retry: (key: string, id: string) => void
   /** By id of a waiter: which servers have signalled. */
   readonly #signalled = new Map<string, Set<number>>()
 
-  constructor({ servers, clock, chance, deaf, retry }: RetrySignalsOptions) {
+  constructor({ servers, clock, chance, deaf, isOurs, retry }: RetrySignalsOptions) {
     this.#most = majorityOf(servers)
     this.#chance = chance
+    this.#isOurs = isOurs
     this.#retry = retry
     this.#rechecks = new RecheckTimer(clock, deaf, (key, id) => this.#wake(key, id))
   }
@@ -51,17 +55,31 @@ export class RetrySignals {
     this.#rechecks.schedule({ key, id, ttlMs, recheckMs: delayMs, place })
   }
 
+  /** Whether the entry waits, and has got no signal yet. */
+  awaits(id: string): boolean {
+    return this.#rechecks.has(id) && !this.#signalled.has(id)
+  }
+
+  /** How many entries are remembered. */
+  get size(): number {
+    return this.#rechecks.size + this.#signalled.size
+  }
+
   /** The entry waits no longer. */
   forget(id: string): void {
     this.#signalled.delete(id)
     this.#rechecks.forget(id)
   }
 
-  /** A signal: `<id> <serverKey>`. Any client can publish on our channel, so that other messages are ignored. */
+  /**
+   * A signal: `<id> <serverKey>`. Any client can publish on our channel, so that other messages are ignored. So is the
+   * signal of a slow server for an entry that has left meanwhile.
+   */
   received(server: number, message: string, keyOf: (serverKey: string) => string): void {
     const space = message.indexOf(' ')
     if (space < 1) return
     const [id, key] = [message.slice(0, space), keyOf(message.slice(space + 1))]
+    if (!this.#isOurs(id)) return
     const servers = this.#signalled.get(id) ?? new Set()
     this.#signalled.set(id, servers.add(server))
     if (servers.size >= this.#most) {

@@ -5,8 +5,8 @@
  * A channel has no memory; a connection can be dead without anything that tells; and behind a pooler that lends a
  * connection for one transaction only, listening succeeds and nothing ever arrives. So the channel is believed only
  * once something was heard: each beat that renews waiters sends an empty message to this process itself. Until it
- * arrives the channel is deaf, and waiters poll; if it does not arrive, the connection is made anew. Whatever may have
- * been missed is a `gap`.
+ * arrives the channel is deaf, and waiters poll; if it does not arrive, the connection is made anew. Likewise if an
+ * answer shows that a message must have been sent. Whatever may have been missed is a `gap`.
  */
 import type { ChannelListener, Listen, ListenConnection } from '../../clients/shared/listen.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -78,7 +78,12 @@ export class NewsChannel implements AsyncDisposable {
     return true
   }
 
-  /** A message to this process itself was sent after `since`. */
+  /** Whether anything has arrived at `since` or after it. */
+  heardSince(since: number): boolean {
+    return this.#heardAt >= since
+  }
+
+  /** A message to this process was sent that had not arrived at `since`. */
   expect(since: number): void {
     if (this.#connection === undefined || this.#expecting !== undefined || this.#heardAt >= since) return
     this.#expecting = this.#clock.timer(ARRIVAL_MS, () => {

@@ -41,6 +41,8 @@ export class RecheckTimer {
   readonly #deaf: () => boolean
   readonly #waiters = new Map<string, WaiterTimer>()
   readonly #queue: TimerQueue<WaiterTimer>
+  /** By call that is under way: which waiters were forgotten since it was sent. */
+  readonly #forgotten = new Set<Set<string>>()
 
   /** `deaf`: no news can come, so poll. `recheck`: ask where that entry stands. */
   constructor(clock: Clock, deaf: () => boolean, recheck: (key: string, id: string) => void) {
@@ -65,17 +67,46 @@ export class RecheckTimer {
     this.#queue.put(waiter, now + delayMs, now)
   }
 
-  /** This entry waits no longer. */
-  forget(id: string): void {
-    if (this.#waiters.size === 0) return
-    const waiter = this.#waiters.get(id)
-    if (waiter === undefined) return
-    this.#waiters.delete(id)
-    this.#queue.remove(waiter)
+  /** This entry waits no longer. Answers whether it was known to wait. */
+  forget(id: string): boolean {
+    if (this.#forgotten.size > 0) for (const ids of this.#forgotten) ids.add(id)
+    return this.#waiters.size > 0 && this.#remove(id)
+  }
+
+  /**
+   * A call whose answer schedules waiters. What is forgotten while it is under way (a waiter has left, or has heard that
+   * it holds) stays forgotten: the answer is older than that.
+   */
+  async during<Answer>(call: Promise<Answer>): Promise<Answer> {
+    const forgotten = new Set<string>()
+    this.#forgotten.add(forgotten)
+    try {
+      return await call
+    } finally {
+      this.#forgotten.delete(forgotten)
+      for (const id of forgotten) this.#remove(id)
+    }
+  }
+
+  /** Whether this entry is known to wait. */
+  has(id: string): boolean {
+    return this.#waiters.has(id)
+  }
+
+  /** How many waiters are to be rechecked. */
+  get size(): number {
+    return this.#waiters.size
   }
 
   stop(): void {
     this.#waiters.clear()
     this.#queue.stop()
+  }
+
+  #remove(id: string): boolean {
+    const waiter = this.#waiters.get(id)
+    if (waiter === undefined) return false
+    this.#queue.remove(waiter)
+    return this.#waiters.delete(id)
   }
 }
