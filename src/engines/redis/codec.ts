@@ -125,7 +125,9 @@ export class StandingReader {
       const extras = new Extras('enter', reply, 2)
       return this.#read(String(reply[1]), extras, claims, Number(reply[0]))
     }
+    // Tokens are never 0: that, and what an absent answer is read as, is no grant.
     const firstToken = Number(reply)
+    if (typeof reply === 'boolean' || !(firstToken > 0)) throw unexpected('enter', `is ${JSON.stringify(reply)}`)
     const standings: Standing[] = []
     for (const { id, ttlMs } of claims) {
       this.#listener.notWaiting(id)
@@ -135,6 +137,7 @@ export class StandingReader {
   }
 
   renewed(reply: unknown, places: readonly Place[]): Standing[] {
+    if (!Array.isArray(reply)) throw unexpected('renew', `is ${JSON.stringify(reply)}`)
     const [codes] = reply as readonly unknown[]
     return this.#read(String(codes), new Extras('renew', reply, 1), places, 0)
   }
@@ -170,7 +173,7 @@ export class StandingReader {
 
 /** A token is a time in microseconds: a number has it exactly for another two centuries. */
 function held(call: string, token: number, heldForMs: number): Standing {
-  if (!Number.isSafeInteger(token)) throw unexpected(call, `has the token ${token}`)
+  if (!Number.isSafeInteger(token) || token < 1) throw unexpected(call, `has the token ${token}`)
   return { state: 'held', token: BigInt(token), heldForMs }
 }
 
@@ -196,6 +199,7 @@ class Extras {
 
 /** The answer of `call` (`leave`, `watch`): for each item, whether it was there. */
 export function presences(call: string, reply: unknown, count: number): boolean[] {
+  if (typeof reply !== 'string' && typeof reply !== 'number') throw unexpected(call, `is ${JSON.stringify(reply)}`)
   const codes = String(reply)
   checkCount(call, codes, count)
   const were: boolean[] = []
