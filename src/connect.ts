@@ -47,6 +47,8 @@ export async function connect(url?: string, options: LocksOptions = {}): Promise
 
 /** The engine behind a URL. */
 export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
+  if (typeof url !== 'string')
+    throw new TypeError('connect takes a URL; for a client of yours, make the engine: createLocks(redis({ client }))')
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
   const open = scheme !== undefined && Object.hasOwn(OPENERS, scheme) ? OPENERS[scheme] : undefined
   if (open !== undefined) return open(url)

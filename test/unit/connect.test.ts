@@ -2,6 +2,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { connect, defaultUrl, openEngine } from '../../src/connect.ts'
 import { redactUrl } from '../../src/core/redact.ts'
+import { redis } from '../../src/engines/redis/index.ts'
+import { redlock } from '../../src/engines/redlock/index.ts'
 
 describe('a URL', () => {
   test('names the engine', async () => {
@@ -17,6 +19,16 @@ describe('a URL', () => {
       await expect(openEngine(url)).rejects.toThrow(TypeError)
       await expect(openEngine(url)).rejects.toThrow(/^unknown engine URL '.*'; known schemes: memory:, /)
     }
+  })
+
+  test('is a text: what else is given is told what to do instead', async () => {
+    const client = { call: () => undefined, defineCommand: () => undefined }
+    for (const wrong of [client, null, 6379, new URL('memory:')])
+      await expect(connect(wrong as unknown as string)).rejects.toThrow(/^connect takes a URL; .*redis\(\{ client \}\)/)
+    expect(() => redis(undefined as never)).toThrow('redis({ client })')
+    expect(() => redis('redis://127.0.0.1' as never)).toThrow('redis({ client })')
+    expect(() => redis({} as never)).toThrow(/^client must be a client of ioredis/)
+    expect(() => redlock(undefined as never)).toThrow('redlock({ clients })')
   })
 
   test('with options that are wrong leaves no engine open', async () => {

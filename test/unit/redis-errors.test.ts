@@ -55,6 +55,15 @@ test('what a client hangs on its errors does not come along: it may be a passwor
   }
 })
 
+test('a missing password is said in words of the user, not of the protocol', () => {
+  const hello =
+    'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used'
+  for (const error of [asEngineError(new Error(hello)), offline(new Error(hello))]) {
+    expect(error.message).toMatch(/the server asks for a password, and was given none \(NOAUTH\): /)
+    expect(error.message).not.toContain('HELLO')
+  }
+})
+
 test('what Node says of a connection that failed does', () => {
   const error = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED', port: 1 })
   expect(offline(error).cause).toMatchObject({ code: 'ECONNREFUSED', port: 1, stack: error.stack })

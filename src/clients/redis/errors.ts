@@ -60,16 +60,23 @@ export function codeOf(error: unknown): string | undefined {
 export function asEngineError(error: unknown): EngineError {
   if (error instanceof EngineError) return error
   const code = codeOf(error)
-  const message = error instanceof Error ? error.message : String(error)
+  const message = messageOf(error)
   const outcome = code !== undefined && REFUSED.has(code) ? 'not-applied' : 'unknown'
   return new EngineError(ENGINE, message, { outcome, transient: passing(error), cause: withoutCommand(error) })
 }
 
 /** There is no connection, and nothing was sent. */
 export function offline(trouble: Error | undefined): EngineError {
-  const message = trouble === undefined ? 'not connected' : `not connected: ${trouble.message}`
+  const message = trouble === undefined ? 'not connected' : `not connected: ${messageOf(trouble)}`
   const cause = withoutCommand(trouble)
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause })
+}
+
+/** What the server says of a missing password is about a command that the user has not sent. */
+function messageOf(error: unknown): string {
+  if (codeOf(error) === 'NOAUTH')
+    return 'the server asks for a password, and was given none (NOAUTH): it belongs into the URL, redis://user:password@host, or into the options of your client'
+  return error instanceof Error ? error.message : String(error)
 }
 
 /** What Node says of a connection that failed, beside the message. */
@@ -90,7 +97,8 @@ function withoutCommand(error: unknown): unknown {
   Object.defineProperty(copy, 'name', hidden(name))
   Object.defineProperty(copy, 'stack', hidden(stack))
   if (Array.isArray(errors)) copy.errors = errors.map(withoutCommand)
-  for (const property of KEPT) if (property in error) copy[property] = (error as NodeJS.ErrnoException)[property as 'code']
+  for (const property of KEPT)
+    if (property in error) copy[property] = (error as NodeJS.ErrnoException)[property as 'code']
   return copy
 }
 

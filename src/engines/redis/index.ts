@@ -49,6 +49,8 @@ const DEFAULT_PREFIX = 'lock:'
 
 /** An engine on a Redis client of yours. For one by URL: `openRedis(url)`, or `connect(url)`. */
 export function redis(options: RedisOptions): RedisEngine {
+  if (typeof options !== 'object' || options === null)
+    throw new TypeError('redis() takes your client: redis({ client }); for a URL: await connect(url)')
   return engineOn((clock) => wireOf(options.client, clock, options.subscriber), options)
 }
 

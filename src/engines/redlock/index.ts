@@ -53,8 +53,9 @@ const SCHEMES = { redlock: { kind: 'server', several: true } } as const
 
 /** An engine on Redis clients of yours. For one by URL: `openRedlock(url)`, or `connect(url)`. */
 export function redlock(options: RedlockOptions): RedlockEngine {
-  const { clients, subscribers } = options
-  if (!Array.isArray(clients)) throw new TypeError('clients must be a list of Redis clients, one for each server')
+  const { clients, subscribers } = options ?? {}
+  if (!Array.isArray(clients))
+    throw new TypeError('redlock() takes a list of Redis clients, one for each server: redlock({ clients })')
   if (new Set(clients).size !== clients.length)
     throw new RangeError('clients must be of different servers; one of them is there twice')
   checkCount(clients.length)
