@@ -47,6 +47,16 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       await deployment[Symbol.asyncDispose]()
     })
 
+    test('a frozen sentinel, first in the URL, keeps no client away: the others name the master', async () => {
+      deployment.pauseFirstSentinel()
+      const [one, other] = [await open('60s'), await open('60s')]
+      const lease = await one.mutex('key').acquire({ wait: '20s' })
+      const waiting = other.mutex('key').acquire({ wait: '20s' })
+      await vi.waitFor(async () => expect((await one.inspect('key')).entries).toHaveLength(2), LIMIT)
+      await lease.release()
+      expect((await waiting).held).toBe(true)
+    })
+
     test.each(['kill', 'pause'] as const)(
       '%s of the master, under load: work goes on, and tokens of a key rise',
       async (how) => {

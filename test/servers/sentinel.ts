@@ -88,6 +88,11 @@ export class SentinelDeployment implements AsyncDisposable {
     })
   }
 
+  /** Stop the sentinel that stands first in the URL in its tracks. */
+  pauseFirstSentinel(): void {
+    this.#sentinels[0]?.process.pause()
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     const processes = [...this.#sentinels, ...this.#servers].map(({ process }) => process)
     for (const process of processes) process?.resume()

@@ -20,6 +20,8 @@ const CONNECT_LIMIT_MS = 5000
 const HANDSHAKE_LIMIT_MS = 2000
 /** How long an end that the server does not confirm is waited for. */
 const DISCONNECT_LIMIT_MS = 500
+/** How long a sentinel may take to name the master before the next one is asked. */
+const SENTINEL_LIMIT_MS = 1000
 const KEEP_ALIVE_MS = 10_000
 
 function retryMs(times: number): number {
@@ -93,6 +95,7 @@ function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>,
     sentinels: [...target.hosts],
     name: target.name ?? '',
     sentinelRetryStrategy: retryMs,
+    sentinelCommandTimeout: SENTINEL_LIMIT_MS,
     failoverDetector: true,
     enableTLSForSentinelMode: target.tls,
     ...(target.tls ? { sentinelTLS: tls.tls } : {}),
