@@ -10,7 +10,7 @@ export function delegate(to: Engine, overrides: Partial<Engine> = {}): Engine {
     leave: (places) => to.leave(places),
     evict: (key, token, how) => to.evict(key, token, how),
     inspect: (key) => to.inspect(key),
-    list: (prefix) => to.list(prefix),
+    list: (prefix, onProgress) => to.list(prefix, onProgress),
     [Symbol.asyncDispose]: () => to[Symbol.asyncDispose](),
   }
   const { subscribe, watch } = to

@@ -181,12 +181,29 @@ export class Locks implements AsyncDisposable {
   /** The lines that have entries, whose key starts with `prefix`. */
   async *list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
     const { keeper } = this.#scope
-    const lines = this.engine.list(prefix)[Symbol.asyncIterator]()
+    let progress = 0
+    const lines = this.engine
+      .list(prefix, () => {
+        progress += 1
+      })
+      [Symbol.asyncIterator]()
+    // As long as the engine gets on, it may take as long as it takes.
+    const next = async (): Promise<IteratorResult<LineSummary, unknown>> => {
+      const found = lines.next()
+      for (;;) {
+        const before = progress
+        try {
+          return await keeper.call('list', () => found)
+        } catch (error) {
+          if (progress === before) throw error
+        }
+      }
+    }
     try {
       for (;;) {
-        const { value, done } = await keeper.call('list', () => lines.next())
+        const { value, done } = await next()
         if (done) return
-        yield value
+        yield value as LineSummary
       }
     } finally {
       // Not awaited: it would queue behind a look that is never answered.

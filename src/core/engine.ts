@@ -173,8 +173,12 @@ export interface Engine extends AsyncDisposable {
    */
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
   inspect(key: string): Promise<Line>
-  /** Lines that have entries, whose key starts with `prefix`, bytewise. In no promised order. */
-  list(prefix: string): AsyncIterable<LineSummary>
+  /**
+   * Lines that have entries, whose key starts with `prefix`, bytewise. In no promised order. An engine that looks
+   * through much in which it finds nothing calls `onProgress` whenever a part of it is done: else no answer would be
+   * told from a long one.
+   */
+  list(prefix: string, onProgress?: () => void): AsyncIterable<LineSummary>
   /**
    * News for entries of this engine object. Called before the first enter, which waits for it: else a wake-up could be
    * lost. Called again only if it failed, or was not answered in time; the last listener counts, and ending an earlier

@@ -53,6 +53,20 @@ await describeServer('a Redis server', findOwnRedis, (source) => {
     expect(done).toBe(1200)
   })
 
+  test('has many keys that are no locks: a listing tells that it gets on, page by page', async () => {
+    await tell('MSET', ...(Array.from({ length: 5000 }, (_, index) => [`other:${index}`, 'x']).flat() as [string]))
+    const locks = await open('30s')
+    await locks.mutex('key').acquire()
+    let progress = 0
+    const found = []
+    const lines = locks.engine.list('', () => {
+      progress += 1
+    })
+    for await (const { key } of lines) found.push(key)
+    expect(found).toEqual(['key'])
+    expect(progress).toBeGreaterThanOrEqual(5)
+  })
+
   test('loses everything (FLUSHALL): the holder is told, the waiter is served, and the token is higher', async () => {
     const [one, other] = [await open(), await open()]
     const lease = await one.mutex('key').acquire()

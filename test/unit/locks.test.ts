@@ -1,7 +1,9 @@
 /** Looking at lines and evicting from them, through the door. */
 import { describe, expect, test } from 'vitest'
+import { delegate } from '../../conformance/delegate.ts'
 import type { LineSummary } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
+import { createLocks } from '../../src/locks.ts'
 import { inMemory, scripted, settled, TTL, watched } from './world.ts'
 
 async function listed(lines: AsyncIterable<LineSummary>): Promise<LineSummary[]> {
@@ -54,6 +56,28 @@ describe('looking', () => {
       { key: 'order:2', held: 1, waiting: 1 },
     ])
     expect(await listed(locks.list())).toHaveLength(3)
+  })
+
+  test('at all lines takes as long as it takes while the engine gets on, and fails when it does not', async () => {
+    const { clock, engine } = inMemory()
+    const line = { key: 'found', held: 1, waiting: 0 }
+    const slow = delegate(engine, {
+      async *list(_prefix, onProgress) {
+        for (let page = 0; page < 100; page += 1) {
+          await new Promise<void>((resolve) => clock.timer(900, resolve))
+          onProgress?.()
+        }
+        yield line
+        await new Promise(() => undefined)
+      },
+    })
+    const lines = createLocks(slow, { clock, callTimeout: '1s' }).list()
+    const first = watched(lines.next())
+    await clock.advance(90_000)
+    expect(first.value).toEqual({ value: line, done: false })
+    const second = watched(lines.next())
+    await clock.advance(1000)
+    expect(second.error).toBeInstanceOf(EngineError)
   })
 })
 

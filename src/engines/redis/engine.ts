@@ -119,9 +119,10 @@ export class RedisEngine implements Engine {
     return { key, entries }
   }
 
-  async *list(prefix: string): AsyncIterable<LineSummary> {
+  async *list(prefix: string, onProgress: () => void = () => undefined): AsyncIterable<LineSummary> {
     await this.#caller.connected()
     for await (const page of linesIn(this.#wire, this.#names.serverKey(prefix))) {
+      onProgress()
       const keys = page.map((serverKey) => this.#names.userKey(serverKey))
       const lines = await Promise.all(keys.map((key) => this.#calls.inspect(key, 'count')))
       for (const [index, { held, waiting }] of lines.entries()) {

@@ -70,7 +70,7 @@ function inLineOrder(a: LineEntry, b: LineEntry): number {
 /** How the value of a lock of ours begins; see lua/line.lua. */
 const OURS = new Set(['hf1:', 'hf1+'])
 
-/** The server key of every line whose server key begins with `prefix`, each once, in pages. */
+/** The server key of every line whose server key begins with `prefix`, each once, in pages, of which many are empty. */
 export async function* linesIn(wire: RedisWire, prefix: string): AsyncIterable<readonly string[]> {
   const seen = new Set<string>()
   const fresh = (serverKey: string | undefined): serverKey is string => {

@@ -134,9 +134,10 @@ export class RedlockEngine implements Engine {
     return { key, entries: entriesIn(key, inspections, this.#servers.length) }
   }
 
-  async *list(prefix: string): AsyncIterable<LineSummary> {
+  async *list(prefix: string, onProgress: () => void = () => undefined): AsyncIterable<LineSummary> {
     await this.#reachable()
     for await (const keys of keysOn(this.#servers, prefix)) {
+      onProgress()
       for (const { key, entries } of await Promise.all(keys.map((one) => this.inspect(one)))) {
         const held = entries.filter(({ state }) => state === 'held').length
         if (entries.length > 0) yield { key, held, waiting: entries.length - held }
