@@ -34,6 +34,30 @@ export const looking: Group = {
       },
     },
     {
+      name: 'for how long an entry has held is counted from its grant, not from when it came',
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const [holder, waiter] = [scene.claim(key), scene.claim(key)]
+        await one.enter([holder])
+        await one.enter([waiter])
+        const waitedMs = await scene.eventually('a while in line', async () => {
+          const { ageMs } = entryOf(await other.inspect(key), waiter)
+          if (ageMs === null) return scene.doesNotApply('the engine does not store when an entry came')
+          return ageMs >= 150 ? ageMs : undefined
+        })
+        await one.leave([holder])
+        const { state, ageMs, heldMs } = await scene.eventually('the grant', async () => {
+          await one.renew([waiter])
+          const entry = entryOf(await other.inspect(key), waiter)
+          return entry.state === 'held' ? entry : undefined
+        })
+        assert.equal(state, 'held')
+        // Clocks that are read twice may differ by a little.
+        assert(heldMs === null || heldMs <= (ageMs ?? 0) - waitedMs + 20, `${heldMs} ms held at ${ageMs} ms of age`)
+      },
+    },
+    {
       name: 'a listing counts who holds and who waits',
       needs: [semaphores],
       async run(scene) {

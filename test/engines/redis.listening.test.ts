@@ -22,6 +22,9 @@ const claimOf = (key: string, id: string): Claim => ({
   wait: true,
 })
 
+const about = (news: readonly News[], { id }: Claim): readonly News[] =>
+  news.filter((told) => 'id' in told && told.id === id)
+
 await describeServer('listening', findOwnRedis, (source) => {
   let servers: readonly RedisServer[]
 
@@ -80,10 +83,57 @@ await describeServer('listening', findOwnRedis, (source) => {
     await Promise.all([engine.renew([leaving]), engine.leave([leaving])])
     // Both would be rechecked when the holder has expired.
     await engine.renew([staying])
-    const about = (id: string): readonly News[] => news.filter((told) => 'id' in told && told.id === id)
-    await vi.waitFor(() => expect(about(staying.id)).not.toEqual([]), LIMIT)
-    expect(about(leaving.id)).toEqual([])
+    await vi.waitFor(() => expect(about(news, staying)).not.toEqual([]), LIMIT)
+    expect(about(news, leaving)).toEqual([])
   })
+
+  test.each(engines)(
+    '%s: a holder that is to go sooner than before has the first waiter look again',
+    async (_, make) => {
+      const engine = make()
+      onTestFinished(() => engine[Symbol.asyncDispose]())
+      const news: News[] = []
+      await engine.subscribe?.((told) => news.push(told))
+      const key = `sooner ${engine.name}`
+      const [holder, waiter] = [claimOf(key, 'a'.repeat(32)), claimOf(key, 'b'.repeat(32))]
+      await engine.enter([holder])
+      await engine.enter([waiter])
+      await engine.renew([{ ...holder, ttlMs: 1000, outlives: true }])
+      await vi.waitFor(() => expect(about(news, waiter)).not.toEqual([]), LIMIT)
+      expect(about(news, holder)).toEqual([])
+      const [standing] = await engine.renew([waiter])
+      // Unless this took longer than a second, it waits, and is told when to look again.
+      const before = news.length
+      if (standing?.state === 'waiting') await vi.waitFor(() => expect(news.length).toBeGreaterThan(before), LIMIT)
+      await vi.waitFor(async () => expect((await engine.renew([waiter]))[0]?.state).toBe('held'), LIMIT)
+    },
+  )
+
+  test.each(engines)(
+    '%s: a polite eviction tells the holder at once, and when it leaves the next one holds',
+    async (_, make) => {
+      const [engine, other] = [make(), make()]
+      onTestFinished(async () => {
+        for (const one of [engine, other]) await one[Symbol.asyncDispose]()
+      })
+      const news: News[] = []
+      await engine.subscribe?.((told) => news.push(told))
+      const key = `evicted ${engine.name}`
+      const [holder, waiter] = [claimOf(key, 'a'.repeat(32)), claimOf(key, 'b'.repeat(32))]
+      const [held] = await engine.enter([holder])
+      if (held?.state !== 'held') throw new Error('it is not held')
+      await engine.enter([waiter])
+      expect(await other.evict(key, held.token as bigint, 'expire')).toBe(true)
+      await vi.waitFor(() => expect(about(news, holder)).not.toEqual([]), LIMIT)
+      expect(await engine.renew([holder, waiter])).toMatchObject([
+        { state: 'gone', why: 'evicted' },
+        { state: 'waiting' },
+      ])
+      await engine.leave([holder])
+      await vi.waitFor(() => expect(about(news, waiter)).not.toEqual([]), LIMIT)
+      await vi.waitFor(async () => expect((await engine.renew([waiter]))[0]?.state).toBe('held'), LIMIT)
+    },
+  )
 
   test('waiters look for themselves where the subscription failed', async () => {
     const [server] = servers as [RedisServer]

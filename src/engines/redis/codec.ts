@@ -222,10 +222,11 @@ function unexpected(call: string, what: string): EngineError {
 
 // ---- messages ----
 //
-// What the scripts send to the channel of an engine: which waiter holds now, which entry was evicted, and which line an
-// observer should look at. Messages are separated by NUL; each is
+// What the scripts send to the channel of an engine: which waiter holds now, which entry was evicted, which waiter
+// should look again, and which line an observer should look at. Messages are separated by NUL; each is
 //
 //     <id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>
+//     <id> ? 0 <server key>
 //     ! - 0 <server key>
 //
 // Any client of the server may publish to the channel: a message that is none of these is ignored.
@@ -254,6 +255,7 @@ function readMessage(message: string, names: RedisNames, listener: MessageListen
   const token = message.slice(afterId + 1, afterToken)
   const key = names.userKey(message.slice(afterMs + 1))
   if (id === '!') listener.changed(key)
+  else if (token === '?') listener.news({ key, id })
   else if (token === '-') listener.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
   else if (TOKEN_AND_MS.test(message.slice(afterId + 1, afterMs))) {
     const heldForMs = Number(message.slice(afterToken + 1, afterMs))

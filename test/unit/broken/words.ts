@@ -122,6 +122,17 @@ export const wordDefects: readonly Defect[] = [
     },
   ),
   defect(
+    'counts the time in line as held',
+    ['for how long an entry has held is counted from its grant, not from when it came'],
+    (engine) => ({
+      inspect: async (key) => {
+        const { entries } = await engine.inspect(key)
+        const held = entries.map((entry) => (entry.state === 'held' ? { ...entry, heldMs: entry.ageMs } : entry))
+        return { key, entries: held }
+      },
+    }),
+  ),
+  defect(
     'does not tell whoever watches',
     ['a watcher of a line hears that it may have changed: a grant, a release, a hand-off'],
     () => ({ watch: silent }),

@@ -4,24 +4,29 @@
 local UNBOUND = math.huge
 
 -- What is published when the script ends: by the id of an engine, a list of texts. To the engine of an entry:
--- "<id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>"; to one that watches:
--- "! - 0 <server key>".
+-- "<id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>", or, if it waits and is to look
+-- again, "<id> ? 0 <server key>"; to one that watches: "! - 0 <server key>".
 local messages = {}
 
 -- A record as a table; nil if the text is no record.
 local function parse(record)
-  local token, flag, weight, limit, ttl, engine_id, holder =
-    string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  local token, flag, weight, limit, ttl, engine_id, since, holder =
+    string.match(record, '^(%d+) (%a) (%d+) (%d+) (%d+) ([^ @]*)(%S*) (.*)$')
   return token and {
     token = token, flag = flag, weight = tonumber(weight), limit = tonumber(limit), ttl = tonumber(ttl),
-    engine_id = engine_id, holder = holder,
+    engine_id = engine_id, since = tonumber(string.sub(since, 2)), holder = holder,
   }
 end
 
 local function unparse(entry)
-  return table.concat(
-    {entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, entry.engine_id, entry.holder}, ' '
-  )
+  local engine_id = entry.since and entry.engine_id .. '@' .. digits(entry.since) or entry.engine_id
+  return table.concat({entry.token, entry.flag, entry.weight, entry.limit, entry.ttl, engine_id, entry.holder}, ' ')
+end
+
+-- Since when an entry at the server key holds (ms). One that never waited holds since its token was made, unless the
+-- clock was set back meanwhile.
+local function held_since(entry)
+  return math.min(entry.since or math.floor(entry.token / 1000), now)
 end
 
 -- The value of an entry in the hash, as a table: its record and its expiry.

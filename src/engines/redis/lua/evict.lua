@@ -7,7 +7,8 @@
 --                      once either way
 -- Answer               1 if such an entry was in line, else 0
 --
--- That it was evicted is remembered until it would have expired, so that its owner can be told.
+-- Its owner is told at once. That it was evicted is remembered until it would have expired, for an owner that was not
+-- reached.
 local call = redis.call
 --#include keys
 local token, how = ARGV[4], ARGV[5]
@@ -30,14 +31,14 @@ local function find_by_token()
 end
 
 local function evict(id, flag)
+  local entry = line.sole_id == id and line.sole_entry or parse_value((find(line, id)))
+  tell(line, id, entry, '-')
   if line.sole_id == id and flag == 'e' then
-    line.sole_entry.flag, line.rewrite_lock = flag, true
+    entry.flag, line.rewrite_lock = flag, true
     return
   end
-  local entry = line.sole_id == id and line.sole_entry or parse_value((find(line, id)))
   if flag == 'x' then
     if line.sole_id == id then release_sole(line) else drop(line, id) end
-    tell(line, id, entry, '-')
   end
   entry.flag = flag
   store(line, id, entry)

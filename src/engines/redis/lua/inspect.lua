@@ -28,7 +28,7 @@ end
 if line.stranger then add('', '', now + line.stranger, now) end
 if line.sole_id then
   local entry = line.sole_entry
-  add(line.sole_id, unparse(entry), entry.expiry, math.min(math.floor(entry.token / 1000), now))
+  add(line.sole_id, unparse(entry), entry.expiry, held_since(entry))
 end
 if line.has_hash then
   local fields = call('HGETALL', line.entries)

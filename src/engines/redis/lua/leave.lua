@@ -22,8 +22,8 @@ local function hand_off(server_key)
   local id = first[1]
   if not id then return false end
   local value, watchers = unpack(call('HMGET', entries, id, '!'))
-  local expiry, record, token, weight, limit, engine_id =
-    string.match(value or '', '^(%d+) ((%d+) a (%d+) (%d+) %d+ (%S*) .*)$')
+  local expiry, record, token, weight, limit, engine_id, holder =
+    string.match(value or '', '^(%d+) ((%d+) a (%d+) (%d+) %d+ (%S*))( .*)$')
   local time = call('TIME')
   local left = (expiry or 0) - time[1] * 1000 - time[2] / 1000
   if weight ~= limit or watchers or left < 1 then
@@ -33,7 +33,8 @@ local function hand_off(server_key)
   end
   call('HDEL', entries, id)
   call('ZREM', expiries, id)
-  call('SET', server_key, 'hf1+' .. id .. ':' .. record, 'PXAT', expiry)
+  local since = string.format('@%d%03d', time[1], time[2] / 1000)
+  call('SET', server_key, 'hf1+' .. id .. ':' .. record .. since .. holder, 'PXAT', expiry)
   call('PUBLISH', 'hf1:' .. engine_id, id .. ' ' .. token .. ' ' .. left - left % 1 .. ' ' .. server_key)
   return true
 end

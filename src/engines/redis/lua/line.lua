@@ -18,7 +18,8 @@
 --   queue        zset:  token -> id of each waiter: the order of the line
 --   expiries     zset:  expiry (ms) -> id of each entry in entries
 --
---   record       "<token> <flag> <weight> <limit> <ttl ms> <engine id> <holder>"
+--   record       "<token> <flag> <weight> <limit> <ttl ms> <engine id> <holder>". At the server key, the engine id of an
+--                entry that has waited is followed by "@<since when it holds (ms)>"
 --   flag         a: alive. o: alive, and to outlive its owner. e: evicted, its renewals are refused. x: evicted and out
 --                of the line, remembered until it would have expired
 --
@@ -93,7 +94,9 @@ end
 local function spread(line)
   local id, entry = line.sole_id, line.sole_entry
   if not id then return end
-  store(line, id, entry, '@' .. id, line.still_in_hash and now or math.min(math.floor(entry.token / 1000), now))
+  local since = held_since(entry)
+  entry.since = nil
+  store(line, id, entry, '@' .. id, since)
   line.sole_id, line.still_in_hash, line.shared = nil, false, true
   line.latest_expiry, line.rewrite_sums, line.keep_expiry = entry.expiry, true, false
 end
@@ -137,6 +140,7 @@ local function settle(line)
     -- What cannot be read is not in line: another program has changed our keys, or the server has evicted one.
     if entry then
       if alone then
+        entry.since = now
         make_sole(line, id, entry, true)
       else
         spread(line)

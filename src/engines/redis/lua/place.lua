@@ -49,20 +49,29 @@ local function answer_waiting(line, i, id, ahead)
   return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
 end
 
+-- An entry expires earlier than the first waiter was told: it has to look again.
+local function tell_first_waiter(line)
+  local id = line.waiting_count > 0 and call('ZRANGE', line.queue, 0, 0)[1]
+  local value = id and call('HGET', line.entries, id)
+  if value then add_message(parse_value(value).engine_id, id .. ' ? 0 ' .. line.server_key) end
+end
+
 -- False: it was evicted, and may not be renewed. An entry that is to outlive its owner is not cut short by an earlier
 -- renewal that comes late.
-local function prolong(entry, ttl, outlives)
+local function prolong(line, entry, ttl, outlives)
   if entry.flag ~= 'a' and entry.flag ~= 'o' then return false end
-  entry.expiry = math.max(now + ttl, entry.flag == 'o' and not outlives and entry.expiry or 0)
+  local before = entry.expiry
+  entry.expiry = math.max(now + ttl, entry.flag == 'o' and not outlives and before or 0)
   entry.ttl = ttl
   if outlives then entry.flag = 'o' end
+  if entry.expiry < before then tell_first_waiter(line) end
   return true
 end
 
 -- Renew an entry that may or may not be there.
 local function renew(line, i, id, ttl, outlives)
   if line.sole_id == id then
-    if not prolong(line.sole_entry, ttl, outlives) then return answer(i, 'e') end
+    if not prolong(line, line.sole_entry, ttl, outlives) then return answer(i, 'e') end
     line.rewrite_lock = true
     return answer(i, 'H', line.sole_entry.token)
   end
@@ -70,7 +79,7 @@ local function renew(line, i, id, ttl, outlives)
   if line.has_hash then value, since = find(line, id) end
   if not value then return answer(i, 'u') end
   local entry = parse_value(value)
-  if not prolong(entry, ttl, outlives) then return answer(i, 'e') end
+  if not prolong(line, entry, ttl, outlives) then return answer(i, 'e') end
   store(line, id, entry)
   if not since then
     waiting_engine = entry.engine_id

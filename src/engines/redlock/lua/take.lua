@@ -18,6 +18,9 @@
 -- An entry that has the key already, from an earlier attempt whose answer was lost, has it for the whole ttl again
 -- before it counts.
 --
+-- An entry that is to outlive its process may be given less time than it had: the first waiter is told, since it waits
+-- for the time before.
+--
 -- The counter goes up by one for each key that is taken. Where there is none, its first number is what it begins at.
 if ARGV[3] == '1' and (ARGV[7] == 't' or ARGV[7] == 'w') then
   -- The least that can be done for one key that is free. Nothing below is needed.
@@ -66,12 +69,14 @@ end
 local function renew(i, ttl, mode, number, attempt, flag, rest)
   if flag == 'e' then return 'e' end
   local key = keys[i]
+  local shorter = (flag == 'o' or mode == 'o') and call('PTTL', key) > tonumber(ttl)
   -- A renewal from before that comes late does not cut short what is to outlive its process.
-  if flag == 'o' and mode ~= 'o' and call('PTTL', key) > tonumber(ttl) then return number end
+  if shorter and mode ~= 'o' then return number end
   if mode == 'o' then flag = 'o' end
   if tonumber(attempts[i]) > tonumber(attempt) then attempt = attempts[i] end
   local value = value_of(ids[i], number, attempt, flag, ttl, rest)
   if value == values[i] then call('PEXPIRE', key, ttl) else call('SET', key, value, 'PX', ttl) end
+  if shorter then signal_first(key) end
   return number
 end
 
