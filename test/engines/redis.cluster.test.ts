@@ -174,3 +174,28 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
     expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
   })
 })
+
+await describeServer('a Redis Cluster of which a server is frozen', findOwnRedis, ({ program }) => {
+  test('only the leases on that server are lost', async () => {
+    await using cluster = await ClusterDeployment.start(program, ['--cluster-require-full-coverage', 'no'])
+    const locks = createLocks(await openRedis(cluster.url), { ttl: '3s' })
+    const keys = Array.from({ length: 120 }, (_, index) => `lease:${index}`)
+    const owners = new Map<string, number>()
+    for (const key of keys) owners.set(key, Math.floor((slotOf(`lock:${key}`) * 3) / 16384))
+    const leases = await Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+    const [frozen] = await cluster.masters()
+    const [doomed, healthy] = [true, false].map((on) => leases.filter(({ key }) => (owners.get(key) === 0) === on))
+    const lost = new Set<string>()
+    for (const lease of leases) lease.signal.addEventListener('abort', () => lost.add(lease.key))
+    frozen?.process?.pause()
+    // For one and a half ttls.
+    await vi.waitFor(() => expect(doomed?.filter(({ held }) => held)).toEqual([]), LIMIT)
+    for (const limit of [2000, 2500]) {
+      await vi.waitFor(() => expect(healthy?.some(({ remainingMs }) => remainingMs < limit)).toBe(true), LIMIT)
+      await vi.waitFor(() => expect(healthy?.every(({ remainingMs }) => remainingMs > limit)).toBe(true), LIMIT)
+    }
+    frozen?.process?.resume()
+    expect([...lost].sort()).toEqual(doomed?.map(({ key }) => key).sort())
+    await locks.close()
+  })
+})

@@ -19,10 +19,10 @@ interface Node {
 export class ClusterDeployment implements AsyncDisposable {
   readonly #nodes: Node[] = []
 
-  static async start(program: Program): Promise<ClusterDeployment> {
+  static async start(program: Program, args: readonly string[] = []): Promise<ClusterDeployment> {
     const cluster = new ClusterDeployment()
     try {
-      await cluster.#startAll(program)
+      await cluster.#startAll(program, args)
     } catch (error) {
       await cluster[Symbol.asyncDispose]()
       throw error
@@ -101,9 +101,10 @@ export class ClusterDeployment implements AsyncDisposable {
     return node
   }
 
-  async #startAll(program: Program): Promise<void> {
+  async #startAll(program: Program, more: readonly string[]): Promise<void> {
     for (let index = 0; index < MASTERS; index += 1) {
-      const server = await RedisServer.start({ program }, { cluster: true, args: ['--cluster-node-timeout', '2000'] })
+      const args = ['--cluster-node-timeout', '2000', ...more]
+      const server = await RedisServer.start({ program }, { cluster: true, args })
       const client = await server.connect()
       this.#nodes.push({ server, client, id: String(await client.command('CLUSTER', 'MYID')) })
       const [from, to] = [index, index + 1].map((part) => Math.floor((SLOTS * part) / MASTERS)) as [number, number]

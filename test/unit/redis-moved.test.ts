@@ -6,13 +6,14 @@ import { expect, test } from 'vitest'
 import { asEngineError } from '../../src/clients/redis/errors.ts'
 import { RedisNames } from '../../src/clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../src/clients/redis/script-caller.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { StandingReader } from '../../src/engines/redis/codec.ts'
 import { ScriptCalls } from '../../src/engines/redis/script-calls.ts'
 import { alone } from '../../src/engines/redis/scripts.ts'
 
 /** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
 function callsWhile(error: string): ScriptCalls {
-  const caller = {
+  const answering = {
     call: async (
       script: Script,
       _words: readonly string[],
@@ -24,8 +25,14 @@ function callsWhile(error: string): ScriptCalls {
     },
   }
   const names = new RedisNames({ cluster: true, keyPrefix: '' }, 'lock:')
-  const standings = new StandingReader(names, { waiting: () => {}, notWaiting: () => {}, endless: () => {} })
-  return new ScriptCalls({ caller: caller as unknown as ScriptCaller, names, standings, engineId: 'c' })
+  const standings = new StandingReader(names, {
+    waiting: () => {},
+    notWaiting: () => false,
+    grantUnheard: () => {},
+    endless: () => {},
+  })
+  const caller = answering as unknown as ScriptCaller
+  return new ScriptCalls({ caller, clock: systemClock, names, standings, engineId: 'c' })
 }
 
 const redirections = (last: string): string => `Too many Cluster redirections. Last error: ReplyError: ${last}`

@@ -20,6 +20,8 @@ const CONNECT_LIMIT_MS = 5000
 const HANDSHAKE_LIMIT_MS = 2000
 /** How long an end that the server does not confirm is waited for. */
 const DISCONNECT_LIMIT_MS = 500
+/** In Cluster: how long a server that was asked may send nothing before its connection is made anew. */
+const SERVER_SILENCE_MS = 2000
 /** How long a sentinel may take to name the master before the next one is asked. */
 const SENTINEL_LIMIT_MS = 1000
 const KEEP_ALIVE_MS = 10_000
@@ -81,7 +83,7 @@ function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>,
       // What a moved slot refuses is refused soon: for that we have an answer of our own.
       maxRedirections: 6,
       retryDelayOnTryAgain: 20,
-      redisOptions: { ...CONNECTION, ...account, ...tls },
+      redisOptions: { ...CONNECTION, ...account, ...tls, socketTimeout: SERVER_SILENCE_MS },
       // Certificates name hosts, and a Cluster announces addresses.
       ...(target.tls ? { dnsLookup: (address, found) => found(null, address) } : {}),
     })

@@ -60,9 +60,9 @@ export class IoredisWire implements RedisWire {
     this.#clock = clock
     this.#owned = options.owned
     this.#evalsha = options.evalsha
-    // One that was brought is not ours to cut.
-    if (options.owned) this.silence = new Silence(clock, () => client.disconnect(true))
     this.cluster = isCluster(client)
+    // One that was brought is not ours to cut. In Cluster each connection is watched by itself: see connect.ts.
+    if (options.owned && !this.cluster) this.silence = new Silence(clock, () => client.disconnect(true))
     this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     neverCrash(client)

@@ -87,7 +87,7 @@ export class RedisEngine implements Engine {
       grantUnheard: () => this.#news?.expect(clock.now()),
       endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
     })
-    this.#calls = new ScriptCalls({ caller: this.#caller, names: this.#names, standings, engineId })
+    this.#calls = new ScriptCalls({ caller: this.#caller, clock, names: this.#names, standings, engineId })
     this.#observers = new Observers(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), {
       deaf: wire.listen === undefined,
     })

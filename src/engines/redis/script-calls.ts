@@ -1,12 +1,14 @@
 /**
  * What is asked of the server: each verb is one script call for a whole batch, and in Cluster one for each slot, all at
- * once. If the call for one slot fails, only the items of that slot fail. Only `leave` fails as a whole, because its
+ * once. If the call for one slot fails, or is not answered long after that for another slot was, only the items of that
+ * slot fail: a frozen server does not take the leases on the others with it. Only `leave` fails as a whole, because its
  * answer has no word for a failed item; the core repeats it.
  */
 
-import { codeOf } from '../../clients/redis/errors.ts'
+import { codeOf, ENGINE } from '../../clients/redis/errors.ts'
 import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
+import type { Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { EnterArguments, presences, renewArguments, type StandingReader, ttlArgument } from './codec.ts'
@@ -17,11 +19,15 @@ import { alone, enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 type LeavingPlace = Pick<Place, 'key' | 'id'>
 type Item = LeavingPlace & { readonly ttlMs?: number }
 
+/** How long a server may take after another one has answered the same batch, at most. */
+const LAG_MS = 500
+
 /** In the place of an id, for scripts that are about a line and no entry. */
 const NO_ENTRY = '-'
 
 export interface ScriptCallsSetup {
   readonly caller: ScriptCaller
+  readonly clock: Clock
   readonly names: RedisNames
   readonly standings: StandingReader
   /** What scripts call this engine object: its channel is named so. */
@@ -30,13 +36,15 @@ export interface ScriptCallsSetup {
 
 export class ScriptCalls {
   readonly #caller: ScriptCaller
+  readonly #clock: Clock
   readonly #names: RedisNames
   readonly #standings: StandingReader
   readonly #engineId: string
   readonly #enterArguments: EnterArguments
 
-  constructor({ caller, names, standings, engineId }: ScriptCallsSetup) {
+  constructor({ caller, clock, names, standings, engineId }: ScriptCallsSetup) {
     this.#caller = caller
+    this.#clock = clock
     this.#names = names
     this.#standings = standings
     this.#engineId = engineId
@@ -163,17 +171,51 @@ export class ScriptCalls {
       else if (indices === undefined) bySlot.set(slot, [index])
       else indices.push(index)
     }
-    const calls = [...bySlot].map(async ([slot, indices]) => {
+    const parts = [...bySlot].map(([slot, indices]) => {
       const some = indices.map((index) => items[index] as One)
-      const found = await call(some, slot).catch((error: unknown) => {
+      return { indices, some, found: call(some, slot) }
+    })
+    const tooLate = this.#lagging(
+      parts.map(({ found }) => found),
+      Math.min(LAG_MS, shortestTtlMs(items) / 6),
+    )
+    const settled = parts.map(async ({ indices, some, found }) => {
+      const known = await Promise.race([found, tooLate]).catch((error: unknown) => {
         if (failed === undefined || !(error instanceof EngineError)) throw error
         return some.map(() => failed(error))
       })
-      for (const [at, index] of indices.entries()) answers[index] = found[at] as Answer
+      for (const [at, index] of indices.entries()) answers[index] = known[at] as Answer
     })
-    await Promise.all(calls)
+    await Promise.all(settled)
     return answers
   }
+
+  /** Rejects when the first of these calls was answered `lagMs` ago. If all of them are answered until then: never. */
+  #lagging(calls: readonly Promise<unknown>[], lagMs: number): Promise<never> {
+    let timer: Timer | undefined
+    let open = calls.length
+    const tooLate = new Promise<never>((_, reject) => {
+      const answered = (): void => {
+        open -= 1
+        if (open === 0) timer?.cancel()
+        else timer ??= this.#clock.timer(lagMs, () => reject(laggard(lagMs)))
+      }
+      for (const call of calls) call.then(answered, answered)
+    })
+    tooLate.catch(() => undefined)
+    return tooLate
+  }
+}
+
+function laggard(lagMs: number): EngineError {
+  const message = `a server of the Cluster has not answered ${Math.round(lagMs)} ms after another one`
+  return new EngineError(ENGINE, message, { outcome: 'unknown' })
+}
+
+function shortestTtlMs(items: readonly Item[]): number {
+  let shortest = Number.POSITIVE_INFINITY
+  for (const { ttlMs = Number.POSITIVE_INFINITY } of items) shortest = Math.min(shortest, ttlMs)
+  return shortest
 }
 
 interface Parts<One, Answer> {
