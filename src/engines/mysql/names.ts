@@ -36,7 +36,9 @@ const [tables = '', ...procedures] = sources.map(stripped)
 export const TABLES: readonly string[] = statementsIn(tables)
 export const PROCEDURES: readonly string[] = statementsIn(procedures.join('\n'))
 
-/** Another text has another name. How it is wrapped does not count: users without CREATE ROUTINE would be locked out. */
+/**
+ * Another text has another name. How it is wrapped does not count: users without CREATE ROUTINE would be locked out.
+ */
 const VERSION = createHash('sha1')
   .update(PROCEDURES.join('\n').replaceAll(/\s+/g, ' '))
   .digest('hex')

@@ -1,8 +1,8 @@
 /**
  * The channels on which the servers of a Redlock send signals to this process: one for each server.
  *
- * A connection can be dead without anything that tells. So, while there are waiters, a server that has sent nothing for a
- * while is asked to send an empty message; if that does not arrive, the connection is made anew.
+ * A connection can be dead without anything that tells. So, while there are waiters, a server that has sent nothing for
+ * a while is asked to send an empty message; if that does not arrive, the connection is made anew.
  */
 import type { ChannelListener } from '../../clients/shared/listen.ts'
 import type { Clock } from '../../core/clock.ts'

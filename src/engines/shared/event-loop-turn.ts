@@ -1,8 +1,8 @@
 /**
  * When an engine that works without waiting has to let the event loop turn.
  *
- * A program that takes and gives back free locks one after the other never waits for anything outside, so promises alone
- * carry it on, and timers and sockets get no turn: the heartbeats of its other leases neither. So an engine whose
+ * A program that takes and gives back free locks one after the other never waits for anything outside, so promises
+ * alone carry it on, and timers and sockets get no turn: the heartbeats of its other leases neither. So an engine whose
  * calls are done at once asks here before each of them, and after some milliseconds does the next one in a later
  * turn. A usual caller is done long before, and pays for one immediate.
  */

@@ -74,8 +74,8 @@ export class RecheckTimer {
   }
 
   /**
-   * A call whose answer schedules waiters. What is forgotten while it is under way (a waiter has left, or has heard that
-   * it holds) stays forgotten: the answer is older than that.
+   * A call whose answer schedules waiters. What is forgotten while it is under way (a waiter has left, or has heard
+   * that it holds) stays forgotten: the answer is older than that.
    */
   async during<Answer>(call: Promise<Answer>): Promise<Answer> {
     const forgotten = new Set<string>()
