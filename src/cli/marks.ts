@@ -97,6 +97,7 @@ export async function askMarks<Result>(input: Input, ask: (marks: MarksAtUrl) =>
   const open = OPENERS[ALIKE[scheme] ?? scheme]
   if (open === undefined)
     throw new UsageError(`'${scheme}:' keeps no marks that can be asked for; known: ${Object.keys(OPENERS).join(', ')}`)
+  const alive = systemClock.stayAlive()
   try {
     const marks = await open(url, input.value('table'))
     try {
@@ -108,6 +109,8 @@ export async function askMarks<Result>(input: Input, ask: (marks: MarksAtUrl) =>
     if (error instanceof UsageError) throw error
     if (error instanceof TypeError || error instanceof RangeError) throw new UsageError(error.message, { cause: error })
     throw new Unreachable(url, error instanceof EngineError ? error : clientError(scheme, error))
+  } finally {
+    alive.cancel()
   }
 }
 

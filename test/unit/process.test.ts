@@ -2,43 +2,11 @@
  * What the core does to the process it lives in: keep it alive, let it end, and never crash it. In processes of their
  * own, which run what `npm run build` emits.
  */
-import { spawn } from 'node:child_process'
-import { pathToFileURL } from 'node:url'
 import { describe, expect, test } from 'vitest'
-
-interface Ended {
-  readonly code: number | null
-  readonly out: string
-  readonly err: string
-}
+import { type Ended, runProgram } from '../program.ts'
 
 /** Run a module that has `createLocks`, `memory` and `locks`, to its end. */
-async function run(body: string): Promise<Ended> {
-  const built = (path: string): string => JSON.stringify(pathToFileURL(`dist/src/${path}`).href)
-  const program = `
-    import { createLocks } from ${built('index.js')}
-    import { memory } from ${built('engines/memory/index.js')}
-    import { subscribe } from 'node:diagnostics_channel'
-    const locks = createLocks(memory())
-    const say = (...words) => process.stdout.write(words.map(String).join(' ') + '\\n')
-    ${body}`
-  // A process that should end and does not is ended: it must not outlive the test that failed because of it.
-  const limits = { timeout: 30_000, killSignal: 'SIGKILL' } as const
-  const child = spawn(
-    process.execPath,
-    ['--input-type=module', '--unhandled-rejections=strict', '--eval', program],
-    limits,
-  )
-  let [out, err] = ['', '']
-  child.stdout.on('data', (chunk) => {
-    out += chunk
-  })
-  child.stderr.on('data', (chunk) => {
-    err += chunk
-  })
-  const code = await new Promise<number | null>((resolve) => child.once('close', resolve))
-  return { code, out: out.trim(), err }
-}
+const run = (body: string): Promise<Ended> => runProgram('createLocks(memory())', body)
 
 describe('a process', () => {
   test('that only waits for a lock stays alive until its wait is over', async () => {

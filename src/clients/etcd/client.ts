@@ -7,8 +7,11 @@
  * member. A call that may have been applied is never sent again: its caller decides. A call asks for a member that
  * knows a leader, so that a member that is cut off says so at once. With a user, a token is fetched when it is first
  * needed and whenever the server rejects it. A call with a rejected token was not applied, and is sent again.
+ *
+ * A call keeps the process alive until it is answered, or its time is over. Connections and streams do not.
  */
 import { type Clock, systemClock } from '../../core/clock.ts'
+import { KeepAlive } from '../../core/keep-alive.ts'
 import type { EtcdConnection, EtcdEndpoint, EtcdTls, RpcStream, RpcStreamHandler } from './connection.ts'
 import { GRPC_STATUS, RpcError } from './errors.ts'
 import { EtcdMembers } from './members.ts'
@@ -68,6 +71,7 @@ const CALL_LIMIT_MS = 2_500
 export class EtcdClient {
   readonly #members: EtcdMembers
   readonly #clock: Clock
+  readonly #keepAlive: KeepAlive
   readonly #user: EtcdUser | undefined
   #token: string | undefined
   #authenticating: Promise<void> | undefined
@@ -75,12 +79,18 @@ export class EtcdClient {
   constructor({ endpoints, user, tls, clock = systemClock }: EtcdClientOptions) {
     this.#members = new EtcdMembers(endpoints, tls, clock)
     this.#clock = clock
+    this.#keepAlive = new KeepAlive(clock)
     this.#user = user
   }
 
   async connect(): Promise<void> {
-    await this.#members.connect()
-    await this.#authenticated()
+    this.#keepAlive.begin()
+    try {
+      await this.#members.connect()
+      await this.#authenticated()
+    } finally {
+      this.#keepAlive.end()
+    }
   }
 
   async txn(txn: TxnRequest, options: EtcdCallOptions = {}): Promise<TxnResponse> {
@@ -171,22 +181,27 @@ export class EtcdClient {
 
   /** Any call with one request and one response; `path` names the method of gRPC. */
   async call(path: string, writer: ProtoWriter, { signal }: EtcdCallOptions = {}): Promise<Buffer> {
-    const message = writer.framed()
-    const giveUpAt = this.#clock.now() + CALL_LIMIT_MS
-    for (let attempt = 1; ; attempt += 1) {
-      if (this.#user !== undefined && this.#token === undefined) await this.#authenticated()
-      const connection = this.#members.current ?? (await this.#members.connect())
-      const leftMs = giveUpAt - this.#clock.now()
-      if (leftMs <= 0) throw new RpcError(GRPC_STATUS.deadlineExceeded, 'no connection in time', { refused: true })
-      try {
-        return await connection.call(path, message, this.#headers(), leftMs, signal)
-      } catch (error) {
-        if (!(error instanceof RpcError)) throw error
-        this.#learn(connection, error)
-        const again = error.tokenRejected ? this.#user !== undefined : error.refused && error.elsewhere
-        if (!again || attempt > this.#members.size || signal?.aborted === true || this.#clock.now() >= giveUpAt)
-          throw error
+    this.#keepAlive.begin()
+    try {
+      const message = writer.framed()
+      const giveUpAt = this.#clock.now() + CALL_LIMIT_MS
+      for (let attempt = 1; ; attempt += 1) {
+        if (this.#user !== undefined && this.#token === undefined) await this.#authenticated()
+        const connection = this.#members.current ?? (await this.#members.connect())
+        const leftMs = giveUpAt - this.#clock.now()
+        if (leftMs <= 0) throw new RpcError(GRPC_STATUS.deadlineExceeded, 'no connection in time', { refused: true })
+        try {
+          return await connection.call(path, message, this.#headers(), leftMs, signal)
+        } catch (error) {
+          if (!(error instanceof RpcError)) throw error
+          this.#learn(connection, error)
+          const again = error.tokenRejected ? this.#user !== undefined : error.refused && error.elsewhere
+          if (!again || attempt > this.#members.size || signal?.aborted === true || this.#clock.now() >= giveUpAt)
+            throw error
+        }
       }
+    } finally {
+      this.#keepAlive.end()
     }
   }
 

@@ -5,7 +5,7 @@
  * It counts as open when the member has sent its settings. To be accepted is not enough: the kernel of a frozen member
  * still accepts connections. While an answer is missing, liveness.ts pings the member and gives the connection up if it
  * is dead. So a call ends within its own limit, and the next one goes to another member. A connection never keeps the
- * process alive.
+ * process alive: the client does, while it has a call to answer.
  */
 import {
   type ClientHttp2Session,

@@ -10,6 +10,7 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import { loadPackage } from '../shared/drivers.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import { IoredisWire } from './ioredis.ts'
+import { letProcessEnd } from './let-end.ts'
 import type { Target } from './url.ts'
 import type { RedisWire } from './wire.ts'
 
@@ -55,6 +56,7 @@ export async function makeClient(target: Target, clock: Clock): Promise<Redis | 
   const client = newClient(ioredis, target)
   if (client instanceof ioredis.Cluster) client.on('+node', (node: Redis) => limitHandshake(node, clock))
   else limitHandshake(client, clock)
+  letProcessEnd(client)
   return client
 }
 

@@ -8,6 +8,7 @@
 
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { letProcessEndListening } from './let-end.ts'
 
 /** What we use of a `Redis` of ioredis. */
 export interface IoredisClient {
@@ -110,6 +111,7 @@ export class IoredisListenConnection implements ListenConnection {
       return
     }
     this.#connection = connection
+    letProcessEndListening(connection)
     connection.on('error', (error) => {
       this.#trouble = error as Error
     })

@@ -20,6 +20,8 @@ export interface NodeRedisCommon {
 export interface NodeRedisListener extends NodeRedisCommon {
   duplicate(): NodeRedisListener
   connect(): Promise<unknown>
+  /** From now on it does not keep the process alive, also when it connects again. */
+  unref?(): void
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
   /** Version 5 and later; before that, `disconnect`. */
   destroy?(): void
@@ -103,6 +105,7 @@ export class NodeRedisListenConnection implements ListenConnection {
     connection.on('ready', () => {
       if (subscribed) this.#listener.gap()
     })
+    connection.unref?.()
     await connection.connect()
     await connection.subscribe(this.#channel, (message) => this.#listener.message(message))
     subscribed = true

@@ -113,9 +113,11 @@ export class ScriptCaller {
 
   /** Resolves when there is a connection. */
   connected(patienceMs: number = PATIENCE_MS): Promise<void> {
+    const alive = this.#clock.stayAlive()
     return new Promise((resolve, reject) => {
       let limit: Timer | undefined
       const end = (): void => {
+        alive.cancel()
         this.#waiting.delete(look)
         limit?.cancel()
       }

@@ -7,6 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
+import { KeepAlive } from '../../core/keep-alive.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 
 export interface RedisWire {
@@ -88,9 +89,12 @@ const SILENCE_MS = 1000
 /**
  * Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now
  * and then.
+ *
+ * It also keeps the process alive while an answer is missing: a socket of ours does not (keep-alive.ts).
  */
 export class Silence {
   readonly #clock: Clock
+  readonly #keepAlive: KeepAlive
   readonly #noticed: () => void
   #waiting = 0
   #answers = 0
@@ -100,15 +104,18 @@ export class Silence {
 
   constructor(clock: Clock, noticed: () => void) {
     this.#clock = clock
+    this.#keepAlive = new KeepAlive(clock)
     this.#noticed = noticed
   }
 
   asked(): void {
+    this.#keepAlive.begin()
     this.#waiting += 1
     this.#timer ??= this.#clock.timer(SILENCE_MS, () => this.#look())
   }
 
   answered(): void {
+    this.#keepAlive.end()
     this.#waiting -= 1
     this.#answers += 1
   }
