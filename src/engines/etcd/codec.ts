@@ -15,6 +15,7 @@ import type {
   TxnResponse,
 } from '../../clients/etcd/messages.ts'
 import type { Claim } from '../../core/engine.ts'
+import { EngineError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import { unreadable } from './errors.ts'
 import type { EtcdNames } from './names.ts'
@@ -39,20 +40,37 @@ export interface StoredEntry {
 
 /** A line, or its first entries, in order. */
 export interface LineFront {
+  /** Up to the first key that is no entry of ours, if there is one: entries behind it cannot know where they stand. */
   readonly entries: readonly StoredEntry[]
   /** How many of `entries` hold. */
   readonly held: number
-  /** How many entries the whole line has. */
+  /** How many keys the whole line has. */
   readonly count: number
+  /** Says which key behind `entries` is no entry of ours. */
+  readonly stranger?: EngineError
 }
 
 // ---- what is read ----
 
-export function toStoredEntry({ key, value, createRevision: token, lease, modRevision }: KeyValue): StoredEntry {
-  const { v, id, weight, limit, holder } = parseValue(key, value)
+/** Throws if it is no entry of ours. */
+export function toStoredEntry(kv: KeyValue): StoredEntry {
+  const entry = readEntry(kv)
+  if (entry instanceof EngineError) throw entry
+  return entry
+}
+
+/** An error, if it is no entry of ours. Any program can put a key into a line. */
+export function readEntry({
+  key,
+  value,
+  createRevision: token,
+  lease,
+  modRevision,
+}: KeyValue): StoredEntry | EngineError {
+  const { v, id, weight, limit, holder } = parseValue(value)
   if (typeof v !== 'number' || typeof weight !== 'number' || typeof limit !== 'number')
-    throw unreadable(key, 'is no entry of a line')
-  if (v > VERSION) throw unreadable(key, `was written by a newer Holdfast (format ${v})`)
+    return unreadable(key, 'is no entry of a line')
+  if (v > VERSION) return unreadable(key, `was written by a newer Holdfast (format ${v})`)
   return {
     id: String(id),
     name: key.slice(key.lastIndexOf('/') + 1),
@@ -65,20 +83,32 @@ export function toStoredEntry({ key, value, createRevision: token, lease, modRev
   }
 }
 
-function parseValue(key: string, value: Buffer): Record<string, unknown> {
+function parseValue(value: Buffer): Record<string, unknown> {
   try {
     const read: unknown = JSON.parse(value.toString())
     if (typeof read === 'object' && read !== null) return read as Record<string, unknown>
   } catch {
     // As below.
   }
-  throw unreadable(key, 'is no entry of a line')
+  return {}
 }
 
 /** The response to a range that was read oldest first. */
 export function toLineFront({ kvs, count }: RangeResponse): LineFront {
-  const entries = kvs.map(toStoredEntry)
+  const entries: StoredEntry[] = []
+  for (const kv of kvs) {
+    const entry = readEntry(kv)
+    if (entry instanceof EngineError) return { entries, held: heldCount(entries), count, stranger: entry }
+    entries.push(entry)
+  }
   return { entries, held: heldCount(entries), count }
+}
+
+/** For a look at the whole line: throws if one of its keys is no entry of ours. */
+export function wholeLineOf(response: RangeResponse): LineFront {
+  const front = toLineFront(response)
+  if (front.stranger !== undefined) throw front.stranger
+  return front
 }
 
 /** The front of a line that the operation `index` of a transaction has read. */
@@ -87,9 +117,10 @@ export function lineFrontIn({ responses }: TxnResponse, index: number): LineFron
 }
 
 /** What is left of a line when some entries have gone. */
-export function withoutEntries({ entries, count }: LineFront, isGone: (entry: StoredEntry) => boolean): LineFront {
+export function withoutEntries(front: LineFront, isGone: (entry: StoredEntry) => boolean): LineFront {
+  const { entries, count } = front
   const left = entries.filter((entry) => !isGone(entry))
-  return { entries: left, held: heldCount(left), count: count - (entries.length - left.length) }
+  return { ...front, entries: left, held: heldCount(left), count: count - (entries.length - left.length) }
 }
 
 // ---- what is compared ----

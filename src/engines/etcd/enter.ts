@@ -17,7 +17,7 @@ import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { ResponseHeader, TxnRequest, TxnResponse } from '../../clients/etcd/messages.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
-import { LineFullError } from '../../core/errors.ts'
+import { EngineError, LineFullError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import type { ClassLease, ClassLeases } from './class-leases.ts'
 import {
@@ -31,7 +31,7 @@ import {
   type LineFront,
   lineFrontIn,
 } from './codec.ts'
-import { asEngineError, isLeaseGone } from './errors.ts'
+import { asEngineError, ENGINE, isLeaseGone } from './errors.ts'
 import type { LineWatcher } from './listen.ts'
 import type { EtcdNames } from './names.ts'
 import type { EtcdOwnEntries } from './own-entries.ts'
@@ -203,9 +203,11 @@ export class EnterCalls {
     const behind = txn.responses[0]?.txn
     if (behind?.succeeded !== true) return await this.#renewOne(claim)
     const front = lineFrontIn(behind, 1)
-    if (!isThereByAnotherName(claim, front)) return await this.#entered(request, front, header.revision, startedAt)
-    await this.#takeBack(claim, request.lease)
-    return await this.#renewOne(claim)
+    if (isThereByAnotherName(claim, front)) {
+      await this.#takeBack(claim, request.lease)
+      return await this.#renewOne(claim)
+    }
+    return await this.#entered(request, front, header.revision, startedAt)
   }
 
   /** For `wait: false`, in a line that is not empty: enter if there is room beside the entries that are in it. */
@@ -218,6 +220,7 @@ export class EnterCalls {
       const isThere = txn.responses[1]?.range?.count !== 0 || isThereByAnotherName(claim, front)
       const isMarked = txn.responses[2]?.range?.count !== 0
       if (isThere || isMarked) return await this.#renewOne(claim)
+      if (front.stranger !== undefined) throw front.stranger
       const hasRoom = front.count === front.entries.length && heldCount([...front.entries, claim]) > front.count
       if (!hasRoom || attempt > LOOKS) return { state: 'busy', ahead: front.count }
       const unchanged = isUnchangedLine(names.line(claim.key), header.revision)
@@ -233,6 +236,11 @@ export class EnterCalls {
     const { claim, lease } = request
     const { key, id, ttlMs } = claim
     const place = front.entries.findIndex((entry) => entry.id === id)
+    if (place < 0 && front.stranger !== undefined) {
+      // It would stand behind a key that may hold the line, by rules that we do not know.
+      const outcome = (await this.#takeBack(claim, lease)) ? 'not-applied' : 'unknown'
+      throw new EngineError(ENGINE, front.stranger.message, { outcome, transient: false })
+    }
     const ahead = place < 0 ? front.count - 1 : place
     if (ahead >= LINE_BOUND) {
       await this.#takeBack(claim, lease)
@@ -251,12 +259,15 @@ export class EnterCalls {
     return { state: 'held', token, heldForMs: Math.min(lease.leftMs(startedAt), ttlMs) }
   }
 
-  async #takeBack({ key, id }: Claim, lease: ClassLease): Promise<void> {
+  /** Answers whether the entry has surely gone. */
+  async #takeBack({ key, id }: Claim, lease: ClassLease): Promise<boolean> {
     try {
       await this.#context.client.txn({ success: [{ delete: { key: this.#context.names.entry(key, id) } }] })
+      return true
     } catch {
       // The entry may stand there. It must not be kept alive.
       this.#context.leases.taint(lease)
+      return false
     }
   }
 }

@@ -8,8 +8,9 @@
 
 import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import type { Place, Standing } from '../../core/engine.ts'
+import { EngineError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
-import { hasToken, isUnchanged, type StoredEntry, toLineFront, toStoredEntry } from './codec.ts'
+import { hasToken, isUnchanged, readEntry, type StoredEntry, toLineFront } from './codec.ts'
 import type { EtcdContext } from './enter.ts'
 import { unsettled } from './errors.ts'
 
@@ -39,9 +40,10 @@ export class EntryMarkers {
 
   /** Where an entry stands that lives as long as this lease does. */
   async #standingUnder(lease: bigint, { key, id, ttlMs }: Place, options: EtcdCallOptions): Promise<Standing> {
-    const { entries, held } = toLineFront(await this.#readLine(key, options))
+    const { entries, held, stranger } = toLineFront(await this.#readLine(key, options))
     const place = entries.findIndex((entry) => entry.id === id)
     const entry = entries[place]
+    if (entry === undefined && stranger !== undefined) throw stranger
     const { leftSeconds } = await this.#context.client.timeOf(lease, options)
     const livesForMs = Math.min(Math.max(leftSeconds, 0) * 1000, ttlMs)
     if (entry === undefined) return GONE
@@ -53,9 +55,10 @@ export class EntryMarkers {
   async outlive(place: Place, options: EtcdCallOptions): Promise<Standing> {
     const { key, id, ttlMs } = place
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-      const { kvs } = await this.#readLine(key, options)
-      const own = kvs.map(toStoredEntry).find((entry) => entry.id === id)
+      const { entries, stranger } = toLineFront(await this.#readLine(key, options))
+      const own = entries.find((entry) => entry.id === id)
       const kind = await this.#kindOf(key, id, options)
+      if (own === undefined && kind === undefined && stranger !== undefined) throw stranger
       if (own === undefined || kind === 'evicted') return kind === 'evicted' ? EVICTED : GONE
       const lease = await this.#mark(key, own, 'outlives', Math.ceil(ttlMs / 1000), options)
       if (lease === undefined) continue
@@ -72,8 +75,8 @@ export class EntryMarkers {
   async deleteFirst(key: string, id: string): Promise<boolean> {
     const { client, names } = this.#context
     const { kvs } = await client.range({ ...names.line(key), oldestFirst: true, limit: 1 })
-    const [first] = kvs.map(toStoredEntry)
-    if (first?.id !== id) return false
+    const [first] = kvs.map(readEntry)
+    if (first === undefined || first instanceof EngineError || first.id !== id) return false
     const entry = names.entry(key, first.name)
     const success = [{ delete: { key: entry } }, { delete: { key: names.marker(key, id) } }]
     return (await client.txn({ compare: [hasToken(entry, first.token)], success })).succeeded
@@ -82,9 +85,10 @@ export class EntryMarkers {
   /** Remove the entry of another client; false if it is not there. */
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-      const entries = (await this.#readLine(key, {})).kvs.map(toStoredEntry)
+      const { entries, stranger } = toLineFront(await this.#readLine(key, {}))
       const place = entries.findIndex((entry) => entry.token === token)
       const entry = entries[place]
+      if (entry === undefined && stranger !== undefined) throw stranger
       if (entry === undefined) return false
       const { grantedSeconds } = await this.#context.client.timeOf(entry.lease)
       // Its lease has ended: the entry is gone by now, or about to be.

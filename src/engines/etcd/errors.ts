@@ -28,7 +28,7 @@ export function isLeaseGone(error: unknown): boolean {
 
 /** A key in one of our lines has a value that this version cannot read. */
 export function unreadable(key: string, why: string): EngineError {
-  return new EngineError(ENGINE, `the key '${key}' ${why}`, { outcome: 'not-applied', transient: false })
+  return new EngineError(ENGINE, `the key '${key}' in etcd ${why}`, { outcome: 'not-applied', transient: false })
 }
 
 /** Other clients, or a change of leaders, got in between again and again. A later try can succeed. */

@@ -3,13 +3,13 @@
 import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
-import { type StoredEntry, toLineFront, toStoredEntry } from './codec.ts'
+import { type StoredEntry, toStoredEntry, wholeLineOf } from './codec.ts'
 import type { EtcdNames } from './names.ts'
 
 const PAGE = 1_000
 
 export async function inspectLine(client: EtcdClient, names: EtcdNames, key: string): Promise<Line> {
-  const { entries: stored, held } = toLineFront(await client.range({ ...names.line(key), oldestFirst: true }))
+  const { entries: stored, held } = wholeLineOf(await client.range({ ...names.line(key), oldestFirst: true }))
   const times = new Map<bigint, LeaseTime>()
   await Promise.all(
     [...new Set(stored.map(({ lease }) => lease))].map(async (lease) => {

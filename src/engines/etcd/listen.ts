@@ -117,6 +117,8 @@ export class LineWatcher {
     }
     line.front = withoutEntries(line.front, ({ name, token }) => (line.gone.get(name) ?? 0n) > token)
     this.#tellHolders(line)
+    // The key that is no entry of ours may be the one that has gone.
+    if (line.front.stranger !== undefined && this.#lines.get(line.key) === line) void this.#read(line, { missed: true })
   }
 
   /** A waiter of ours has gone without a leave of ours: the core has to ask why. */
@@ -139,7 +141,7 @@ export class LineWatcher {
 
   /** Tell the waiters of ours that hold by now. */
   #tellHolders(line: WatchedLine): void {
-    const { entries, held, count } = line.front
+    const { entries, held, count, stranger } = line.front
     for (const { id, token } of entries.slice(0, held)) {
       const waiter = line.waiters.get(id)
       if (waiter === undefined || waiter.token !== token) continue
@@ -149,7 +151,7 @@ export class LineWatcher {
       this.#options.tell({ key: line.key, id, standing: { state: 'held', token, heldForMs } })
     }
     if (line.waiters.size === 0) this.#end(line)
-    else if (held === entries.length && count > held) void this.#read(line)
+    else if (held === entries.length && count > held && stranger === undefined) void this.#read(line)
   }
 
   /** `missed`: the line may have changed without an event. */

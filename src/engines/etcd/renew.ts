@@ -10,6 +10,7 @@
 import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import { NO_HEADER, type RequestOp, type ResponseHeader } from '../../clients/etcd/messages.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
+import { EngineError } from '../../core/errors.ts'
 import type { ClassLease } from './class-leases.ts'
 import {
   FRONT_SIZE,
@@ -18,9 +19,9 @@ import {
   isUnchanged,
   type LineFront,
   lineFrontIn,
+  readEntry,
   type StoredEntry,
   toLineFront,
-  toStoredEntry,
 } from './codec.ts'
 import type { EtcdContext } from './enter.ts'
 import type { EntryMarkers } from './entry-markers.ts'
@@ -165,7 +166,8 @@ export class RenewCalls {
     for (const [index, key] of lines.entries()) {
       const front = lineFrontIn(response, owns.length + index)
       // Where all entries that were read hold, more entries behind them may hold.
-      const isEnough = front.held < front.entries.length || front.count === front.entries.length
+      const isAll = front.count === front.entries.length || front.stranger !== undefined
+      const isEnough = front.held < front.entries.length || isAll
       fronts.set(key, isEnough ? { front, revision: header.revision } : await this.#wholeLine(key, options))
     }
     const own = new Map<string, StoredEntry>()
@@ -174,8 +176,9 @@ export class RenewCalls {
       // An entry that entered an empty line stands in front, by a name that we may not know. Should it be there twice,
       // after two enters that were never answered, the older one counts.
       const inFront = fronts.get(key)?.front.entries.find((one) => one.id === id)
-      const underName = kv === undefined ? undefined : toStoredEntry(kv)
-      const byName = underName?.id === id ? underName : undefined
+      const underName = kv === undefined ? undefined : readEntry(kv)
+      // Another program may have put something else there: then our entry is not there any more.
+      const byName = underName instanceof EngineError || underName?.id !== id ? undefined : underName
       const entry = entries.get(id) === undefined ? (inFront ?? byName) : (byName ?? inFront)
       if (entry !== undefined) own.set(id, entry)
     }
@@ -234,6 +237,7 @@ export class RenewCalls {
         : (read.fronts.get(key) ?? (await this.#wholeLine(key, options)))
     // By its token: an id may stand there twice.
     const ahead = line?.front.entries.findIndex((one) => one.token === token) ?? -1
+    if (ahead < 0 && line?.front.stranger !== undefined) throw line.front.stranger
     const held = line === undefined || (ahead >= 0 && ahead < line.front.held)
     const entry = entries.record({ key, id, name, token, lease, ttlMs, held })
     // The watcher may have heard before us that it holds: then `entry` says so.
