@@ -2,6 +2,7 @@
 
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
+import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
@@ -26,6 +27,19 @@ class Holding extends EtcdClient {
   }
 }
 
+/** Does what it is asked, and says that the database was full, if a transaction is to put something. */
+class Lying extends EtcdClient {
+  saysFull = false
+
+  override async txn(...question: Parameters<EtcdClient['txn']>): ReturnType<EtcdClient['txn']> {
+    const answer = await super.txn(...question)
+    if (!this.saysFull || !JSON.stringify(question[0].success, bigints).includes('"put"')) return answer
+    throw new RpcError(GRPC_STATUS.resourceExhausted, 'etcdserver: mvcc: database space exceeded')
+  }
+}
+
+const bigints = (_: string, value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value)
+
 /** Of a ttl that ends by itself after the test has. */
 function claimOf(key: string): Claim {
   return newClaim(key, { ttlMs: 300_000 })
@@ -47,8 +61,8 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
   }
 
   /** Every lease that the server has. */
-  async function leases(): Promise<readonly bigint[]> {
-    const answer = await fetch(`http://127.0.0.1:${server.port}/v3/lease/leases`, { method: 'POST', body: '{}' })
+  async function leases({ port }: EtcdServer = server): Promise<readonly bigint[]> {
+    const answer = await fetch(`http://127.0.0.1:${port}/v3/lease/leases`, { method: 'POST', body: '{}' })
     const { leases: found = [] } = (await answer.json()) as { leases?: { ID: string }[] }
     return found.map(({ ID }) => BigInt(ID))
   }
@@ -83,6 +97,40 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
     await Promise.all([entering, closing])
     const [standing] = await late
     expect(standing).toMatchObject({ state: 'failed', error: { outcome: 'not-applied', transient: false } })
+    expect(await leases()).toEqual(before)
+  })
+
+  test('an enter that a full database refuses costs no other entry its lease', async () => {
+    await using full = await EtcdServer.start(source)
+    const engine = new EtcdEngine(new EtcdClient({ endpoints: [full] }), 'holdfast/', systemClock)
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    const [held, other] = [claimOf('held'), claimOf('other')]
+    await engine.enter([held, other])
+    const before = await leases(full)
+    const alarm = { action: 'ACTIVATE', alarm: 'NOSPACE' }
+    await fetch(`http://127.0.0.1:${full.port}/v3/maintenance/alarm`, { method: 'POST', body: JSON.stringify(alarm) })
+    const refused = { state: 'failed', error: { outcome: 'not-applied', transient: true } }
+    const claims = [claimOf('in vain'), { ...claimOf('in vain, too'), wait: false }, claimOf(held.key)]
+    // One by one: the server does not count what is put by a transaction inside a transaction.
+    for (const claim of claims) expect((await engine.enter([claim]))[0]).toMatchObject(refused)
+    expect((await engine.renew([held, other])).map(({ state }) => state)).toEqual(['held', 'held'])
+    expect(await leases(full)).toEqual(before)
+    expect((await engine.inspect(held.key)).entries).toHaveLength(1)
+    expect(await engine.leave([held])).toEqual([true])
+  })
+
+  test('an enter that was applied, though the server says that its database is full, is found', async () => {
+    const client = new Lying({ endpoints: [server] })
+    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    await engine.enter([claimOf('granted before')])
+    const before = await leases()
+    client.saysFull = true
+    const [first, second] = [claimOf('applied'), claimOf('applied')]
+    expect((await engine.enter([first]))[0]).toMatchObject({ state: 'held' })
+    expect((await engine.enter([second]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
+    client.saysFull = false
+    expect((await engine.renew([first, second])).map(({ state }) => state)).toEqual(['held', 'waiting'])
     expect(await leases()).toEqual(before)
   })
 })

@@ -10,6 +10,7 @@ export const GRPC_STATUS = {
   deadlineExceeded: 4,
   notFound: 5,
   permissionDenied: 7,
+  resourceExhausted: 8,
   failedPrecondition: 9,
   outOfRange: 11,
   unimplemented: 12,
@@ -58,6 +59,14 @@ export class RpcError extends Error {
     return OLD_TOKEN.test(this.message) || this.message.includes(NO_TOKEN)
   }
 
+  /**
+   * The database is full. The call may have been applied all the same, but it is not under way any more: a read that is
+   * sent now sees what became of it.
+   */
+  get noSpace(): boolean {
+    return this.status === GRPC_STATUS.resourceExhausted && this.message.includes(NO_SPACE)
+  }
+
   /** This member cannot serve; another one may. */
   get elsewhere(): boolean {
     return this.status === GRPC_STATUS.unavailable || this.status === GRPC_STATUS.deadlineExceeded
@@ -69,5 +78,6 @@ const OLD_TOKEN = /invalid auth token|revision of auth store is old/
 const NO_TOKEN = 'user name is empty'
 /** What a member without a leader says to a call that asks for one, before it does anything. */
 const NO_LEADER = 'etcdserver: no leader'
-/** Said before anything is done. ("No space left" is not: it may be said of a call that was applied all the same.) */
+/** Said before anything is done. */
 const TOO_MANY = 'etcdserver: too many requests'
+const NO_SPACE = 'database space exceeded'

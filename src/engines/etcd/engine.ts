@@ -93,10 +93,7 @@ export class EtcdEngine implements Engine {
     const context = { client, clock, names, leases, entries, watcher }
     this.#markers = new EntryMarkers(context)
     this.#renewCalls = new RenewCalls(context, this.#markers)
-    this.#enterCalls = new EnterCalls(context, async (claim) => {
-      const [standing] = await this.#renewCalls.renew([placeOf(claim)], {})
-      return standing as Standing
-    })
+    this.#enterCalls = new EnterCalls(context, (claims) => this.#renewCalls.renew(claims.map(placeOf), {}))
   }
 
   /** Takes no signal: to make one costs more than all the rest that this process does, and the client has a limit. */

@@ -14,6 +14,7 @@
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
+import type { RpcError } from '../../clients/etcd/errors.ts'
 import type { ResponseHeader, TxnRequest, TxnResponse } from '../../clients/etcd/messages.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
@@ -31,7 +32,7 @@ import {
   type LineFront,
   lineFrontIn,
 } from './codec.ts'
-import { asEngineError, ENGINE, isLeaseGone } from './errors.ts'
+import { asEngineError, ENGINE, isLeaseGone, isNoSpace } from './errors.ts'
 import type { LineWatcher } from './listen.ts'
 import type { EtcdNames } from './names.ts'
 import type { EtcdOwnEntries } from './own-entries.ts'
@@ -61,12 +62,12 @@ interface EnterResponse {
 
 export class EnterCalls {
   readonly #context: EtcdContext
-  readonly #renewOne: (claim: Claim) => Promise<Standing>
+  readonly #renew: (claims: readonly Claim[]) => Promise<readonly Standing[]>
 
-  /** `renewOne` renews an entry that is in a line already, and says where it stands. */
-  constructor(context: EtcdContext, renewOne: (claim: Claim) => Promise<Standing>) {
+  /** `renew` renews entries that are in a line already, and says where they stand. */
+  constructor(context: EtcdContext, renew: (claims: readonly Claim[]) => Promise<readonly Standing[]>) {
     this.#context = context
-    this.#renewOne = renewOne
+    this.#renew = renew
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -114,6 +115,7 @@ export class EnterCalls {
             ? standings
             : await Promise.all(standings.map((standing) => Promise.resolve(standing)))
         } catch (error) {
+          if (isNoSpace(error)) return await this.#findAfterNoSpace(requests, error)
           if (!isLeaseGone(error) || attempt === TRIES) throw error
         } finally {
           leases.endUse(used)
@@ -178,7 +180,7 @@ export class EnterCalls {
     } catch (error) {
       // The entries may be there, or arrive late. The core enters them again, or takes them out. Until then they must
       // not be kept alive.
-      if (asEngineError('enter', error).outcome === 'unknown')
+      if (asEngineError('enter', error).outcome === 'unknown' && !isNoSpace(error))
         for (const { claim, lease } of requests) this.#doubt(claim, lease)
       throw error
     }
@@ -192,7 +194,33 @@ export class EnterCalls {
 
   #standing(request: LeasedRequest, response: EnterResponse, startedAt: number): Standing | Promise<Standing> {
     if (response.txn.succeeded) return this.#holds(request, request.name, response.header.revision, startedAt)
-    return this.#behind(request, response, startedAt).catch(failedAlone)
+    return this.#behind(request, response, startedAt).catch(async (error: unknown) => {
+      if (!isNoSpace(error)) return failedAlone(error)
+      const [standing] = await this.#findAfterNoSpace([request], error)
+      return standing as Standing
+    })
+  }
+
+  /**
+   * The database is full, and the server does not say whether it has put the entries before it noticed. But nothing is
+   * under way any more: what is not in its line now was not put. So no lease is given up. It could not be replaced,
+   * and all other entries under it would be lost.
+   */
+  async #findAfterNoSpace(requests: readonly LeasedRequest[], error: RpcError): Promise<readonly Standing[]> {
+    const refused: Standing = { state: 'failed', error: asEngineError('enter', error, { sent: false }) }
+    const standings = await this.#renew(requests.map(({ claim }) => claim))
+    return requests.map(({ claim, lease }, index) => {
+      const standing = standings[index] as Standing
+      if (standing.state === 'gone' && standing.why !== 'evicted') return refused
+      if (standing.state !== 'failed') return standing
+      this.#doubt(claim, lease)
+      return { state: 'failed', error: asEngineError('enter', error) }
+    })
+  }
+
+  async #renewOne(claim: Claim): Promise<Standing> {
+    const [standing] = await this.#renew([claim])
+    return standing as Standing
   }
 
   /** The line was not empty, or the entry has a marker. */

@@ -26,6 +26,11 @@ export function isLeaseGone(error: unknown): boolean {
   return error instanceof RpcError && error.status === GRPC_STATUS.notFound && error.message.includes('lease')
 }
 
+/** The database is full, and what became of the call has to be looked for. */
+export function isNoSpace(error: unknown): error is RpcError {
+  return error instanceof RpcError && error.noSpace
+}
+
 /** A key in one of our lines has a value that this version cannot read. */
 export function unreadable(key: string, why: string): EngineError {
   return new EngineError(ENGINE, `the key '${key}' in etcd ${why}`, { outcome: 'not-applied', transient: false })
