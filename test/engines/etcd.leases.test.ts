@@ -6,8 +6,10 @@ import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
+import { openEtcd } from '../../src/engines/etcd/index.ts'
 import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
@@ -132,5 +134,33 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
     client.saysFull = false
     expect((await engine.renew([first, second])).map(({ state }) => state)).toEqual(['held', 'waiting'])
     expect(await leases()).toEqual(before)
+  })
+
+  test('what was released while the server was away goes when it is back, however long its lease would live', async () => {
+    const proxy = await FaultProxy.start(server)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const engine = await openEtcd(`etcd://127.0.0.1:${proxy.port}`)
+    onTestFinished(() => engine[Symbol.asyncDispose]())
+    const before = await leases()
+    // In the place of a new leader, which gives each lease its whole time again: a ttl that is longer than the test.
+    const [released, other] = [claimOf('released'), claimOf('released, too')]
+    await engine.enter([released, other])
+    await proxy.refuse()
+    await expect(engine.leave([released])).rejects.toMatchObject({ transient: true })
+    await expect(engine.leave([other])).rejects.toMatchObject({ transient: true })
+    await proxy.heal()
+    await vi.waitFor(async () => expect(await leases()).toEqual(before), LIMIT)
+    expect((await engine.inspect('released')).entries).toEqual([])
+  })
+
+  test('an engine that is closed while the server is away does not wait until it is back', async () => {
+    const proxy = await FaultProxy.start(server)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const engine = await openEtcd(`etcd://127.0.0.1:${proxy.port}`)
+    const claim = { ...claimOf('closed while away'), ttlMs: 2_000 }
+    await engine.enter([claim])
+    await proxy.refuse()
+    await expect(engine.leave([claim])).rejects.toThrow()
+    await engine[Symbol.asyncDispose]()
   })
 })

@@ -13,11 +13,15 @@
  * under it, it is not kept alive any more, and each of its entries moves to another lease at its next renewal. Then it
  * is revoked, and etcd deletes what has arrived late. It is not revoked as long as an entry of ours is there, may be
  * there, or is about to be put there.
+ *
+ * **A revocation is tried until the server has answered it.** A lease that is not kept alive does not surely end after
+ * its ttl: after each change of leaders the new leader gives it its whole time again.
  */
 
 import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../clients/etcd/errors.ts'
 import type { Clock } from '../../core/clock.ts'
+import { isLeaseGone } from './errors.ts'
 
 /** A keep-alive that was answered, and does not count yet. */
 export interface UnconfirmedKeepAlive {
@@ -61,6 +65,10 @@ export class ClassLease {
   }
 }
 
+/** How long to pause after a revocation that was not answered: doubled each time, up to the longest. */
+const RETRY_FIRST_MS = 100
+const RETRY_LONGEST_MS = 1_000
+
 const secondsOf = (ttlMs: number): number => Math.ceil(ttlMs / 1000)
 
 export class ClassLeases {
@@ -73,6 +81,8 @@ export class ClassLeases {
   readonly #all = new Set<ClassLease>()
   /** Revocations under way. */
   readonly #revoking = new Set<Promise<void>>()
+  /** Ends of the pauses between tries of revocations. */
+  readonly #pauses = new Set<() => void>()
   #closed = false
 
   constructor(client: EtcdClient, clock: Clock) {
@@ -149,12 +159,14 @@ export class ClassLeases {
   }
 
   /**
-   * Revoke all leases, with everything that is under them; also one that is being granted. From now on none is granted.
+   * Revoke all leases, with everything that is under them; also one that is being granted. From now on none is granted,
+   * and a revocation that fails is not tried again.
    */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.allSettled(this.#granting.values())
     for (const lease of this.#all) this.#revoke(lease)
+    for (const end of this.#pauses) end()
     this.#leases.clear()
     await Promise.all(this.#revoking)
   }
@@ -165,10 +177,33 @@ export class ClassLeases {
 
   #revoke(lease: ClassLease): void {
     if (!this.#all.delete(lease)) return
-    // Should this fail, the lease runs out by itself.
-    const revoking = this.#client.revoke(lease.id).catch(() => {})
+    const revoking = this.#revokeSurely(lease)
     this.#revoking.add(revoking)
     void revoking.then(() => this.#revoking.delete(revoking))
+  }
+
+  async #revokeSurely(lease: ClassLease): Promise<void> {
+    for (let pauseMs = RETRY_FIRST_MS; ; pauseMs = Math.min(2 * pauseMs, RETRY_LONGEST_MS)) {
+      try {
+        return await this.#client.revoke(lease.id)
+      } catch (error) {
+        // It has ended already, or this user may not end it; the client may be closed.
+        if (this.#closed || isLeaseGone(error) || (error instanceof RpcError && error.lasting)) return
+      }
+      await this.#pause(pauseMs)
+    }
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        timer.cancel()
+        this.#pauses.delete(end)
+        resolve()
+      }
+      const timer = this.#clock.timer(ms, end)
+      this.#pauses.add(end)
+    })
   }
 
   #retire(lease: ClassLease): void {
