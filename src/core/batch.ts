@@ -28,6 +28,8 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   readonly name: string
   readonly engine: string
   readonly batchLimit: number
+  /** How many items of one key one call takes; without it: as many as there are. */
+  readonly itemsPerKey?: number | undefined
   /** A batch of twice as many is better sent in two halves. */
   readonly splitFrom: number
   /** `signal` aborts when the call has had its time; undefined unless `takesSignal()`. */
@@ -141,7 +143,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #take(sent: Sent, share: number): readonly Item[] {
-    const { batchLimit } = this.#verb
+    const { batchLimit, itemsPerKey } = this.#verb
+    const counts = itemsPerKey === undefined ? undefined : new Map<string, number>()
     const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
@@ -150,11 +153,13 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const keys = share < Math.min(this.#queue.length, batchLimit) ? new Set<string>() : undefined
     for (const item of this.#queue) {
       const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)
-      if (full || stuck?.has(item.key)) {
+      const count = counts?.get(item.key) ?? 0
+      if (full || stuck?.has(item.key) || (itemsPerKey !== undefined && count >= itemsPerKey)) {
         left.push(item)
       } else if (this.#verb.sending(item, sent)) {
         taken.push(item)
         keys?.add(item.key)
+        counts?.set(item.key, count + 1)
       }
     }
     this.#queue = left

@@ -115,6 +115,11 @@ export interface Traits {
   /** How many items one call takes; the core splits larger batches. */
   readonly batchLimit: number
   /**
+   * For an engine that enters claims of one line one after the other: how many of them one `enter` takes. All of them
+   * share the time limit of the call; the others wait for the next call.
+   */
+  readonly claimsPerLine?: number
+  /**
    * For an engine whose calls are worked on elsewhere, by a server that takes the next one meanwhile: from how many
    * items on a call is worth making. The core then cuts a batch of twice as many enters or leaves in two, so that the
    * server works on one half while this process works on the other.

@@ -165,12 +165,13 @@ export class Keeper {
 
   #enterVerb(): Verb<Entry, Standing> {
     const { engine, callTimeoutMs } = this
-    const { batchLimit, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
+    const { batchLimit, claimsPerLine, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
     const enterTakesSignal = takesSignal.includes('enter')
     return {
       name: 'enter',
       engine: engine.name,
       batchLimit,
+      itemsPerKey: claimsPerLine,
       splitFrom,
       call: (entries, signal) =>
         this.#subscription.stands ? engine.enter(entries, signal) : this.#subscribeAndEnter(entries, signal),

@@ -47,6 +47,17 @@ describe('what goes out together', () => {
     expect(it.told).toEqual(['a: yes', 'b: yes', 'c: yes', 'd: yes', 'e: yes'])
   })
 
+  test('no call has more items of one key than the engine takes, and their order is kept', async () => {
+    const it = batchWorld({ itemsPerKey: 2, splitFrom: 2 })
+    it.ask('a', 'a', 'b', 'a', 'c', 'a', 'a', 'b')
+    for (let call = 0; call < 3; call += 1) {
+      await settled()
+      expect(it.calls).toHaveLength(call + 1)
+      await it.calls[call]?.answer(...(it.calls[call]?.keys ?? []).map(() => 'yes'))
+    }
+    expect(keysOf(it)).toEqual(['a a b c b', 'a a', 'a'])
+  })
+
   test('what is no longer wanted is dropped, and does not take up room', async () => {
     const it = batchWorld({ batchLimit: 2 })
     for (const wanted of [false, true, false, true]) it.batch.add({ key: String(wanted), wanted })

@@ -50,7 +50,7 @@ export class RpcError extends Error {
     super(message, 'cause' in options ? { cause: options.cause } : undefined)
     this.name = 'RpcError'
     this.status = status
-    this.refused = options.refused ?? (REFUSED.has(status) || message === NO_LEADER || message.includes(TOO_MANY))
+    this.refused = options.refused ?? (REFUSED.has(status) || BEFORE_ANYTHING.test(message))
     this.lasting = options.lasting ?? (LASTING.has(status) && !OLD_TOKEN.test(message))
   }
 
@@ -76,8 +76,9 @@ export class RpcError extends Error {
 /** The next token may be new enough, even after the second that was not: users and roles can change fast. */
 const OLD_TOKEN = /invalid auth token|revision of auth store is old/
 const NO_TOKEN = 'user name is empty'
-/** What a member without a leader says to a call that asks for one, before it does anything. */
-const NO_LEADER = 'etcdserver: no leader'
-/** Said before anything is done. */
-const TOO_MANY = 'etcdserver: too many requests'
+/**
+ * What a member says before it does anything: it has no leader, and the call asks for a member that has; it has too much
+ * to do; or it has no vote yet (a learner), and serves no client.
+ */
+const BEFORE_ANYTHING = /^etcdserver: no leader$|etcdserver: (?:too many requests|rpc not supported for learner)/
 const NO_SPACE = 'database space exceeded'

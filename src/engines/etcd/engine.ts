@@ -30,9 +30,11 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 384,
+  claimsPerLine: 8,
   splitFrom: 32,
   takesSignal: ['renew'],
-  tokensSurvive: 'everything that the data of the cluster survives: a token is a revision of etcd',
+  tokensSurvive:
+    'what the data of the cluster survive, but not the restore of a snapshot: a token is a revision of etcd',
   survives:
     'the death of any client, and of any minority of members; cut off from the majority, no lock is granted to any client',
 }

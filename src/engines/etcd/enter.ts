@@ -8,7 +8,8 @@
  * and renew.ts moves it only from where it was read.
  *
  * Many claims are one transaction of transactions, each decided for itself. Claims of one line go one after the other,
- * in their order: all that one transaction creates has one revision, and a token belongs to one entry alone. A claim
+ * in their order: all that one transaction creates has one revision, and a token belongs to one entry alone. (So the
+ * core gives us few of one line at once: they share the time limit of one call.) A claim
  * with `wait: false` enters only if the line is empty; or, in a second step, if there is room and no entry has come
  * since the line was read. So no other client ever sees an entry that does not wait.
  */
