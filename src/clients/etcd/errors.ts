@@ -77,8 +77,8 @@ export class RpcError extends Error {
 const OLD_TOKEN = /invalid auth token|revision of auth store is old/
 const NO_TOKEN = 'user name is empty'
 /**
- * What a member says before it does anything: it has no leader, and the call asks for a member that has; it has too much
- * to do; or it has no vote yet (a learner), and serves no client.
+ * What a member says before it does anything: it has no leader, and the call asks for a member that has; it has too
+ * much to do; or it has no vote yet (a learner), and serves no client.
  */
 const BEFORE_ANYTHING = /^etcdserver: no leader$|etcdserver: (?:too many requests|rpc not supported for learner)/
 const NO_SPACE = 'database space exceeded'

@@ -25,6 +25,9 @@ export const LINE_BOUND = 1_000
 /** How many entries of a line are read at once; more where more can hold together. */
 export const FRONT_SIZE = 32
 
+/** The value of the marker of an entry that was evicted. */
+export const EVICTED_MARKER = 'evicted'
+
 /** An entry as it is in etcd. */
 export interface StoredEntry {
   readonly id: string

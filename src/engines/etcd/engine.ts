@@ -16,7 +16,7 @@ import { EnterCalls } from './enter.ts'
 import { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, ENGINE, type EtcdCall } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
-import { LineWatcher, observeLine } from './listen.ts'
+import { EvictionWatcher, LineWatcher, observeLine } from './listen.ts'
 import { EtcdNames } from './names.ts'
 import { EtcdOwnEntries } from './own-entries.ts'
 import { placeOf, RenewCalls } from './renew.ts'
@@ -71,6 +71,7 @@ export class EtcdEngine implements Engine {
   readonly #entries: EtcdOwnEntries
   readonly #watches: WatchStream
   readonly #watcher: LineWatcher
+  readonly #evictions: EvictionWatcher
   readonly #markers: EntryMarkers
   readonly #enterCalls: EnterCalls
   readonly #renewCalls: RenewCalls
@@ -90,6 +91,12 @@ export class EtcdEngine implements Engine {
       names: this.#names,
       tell: (news) => this.#listener?.(news),
       now: () => clock.now(),
+    })
+    this.#evictions = new EvictionWatcher({
+      watches: this.#watches,
+      names: this.#names,
+      tell: (news) => this.#listener?.(news),
+      has: (id) => this.#entries.get(id) !== undefined,
     })
     const [names, leases, entries, watcher] = [this.#names, this.#leases, this.#entries, this.#watcher]
     const context = { client, clock, names, leases, entries, watcher }
@@ -175,16 +182,21 @@ export class EtcdEngine implements Engine {
     }
   }
 
-  /** A line is watched from the revision at which it was entered. So there is nothing to prepare but the connection. */
+  /**
+   * A line is watched from the revision at which it was entered. So there is nothing to prepare but the connection; and
+   * the watch that tells of evictions, which is not waited for.
+   */
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     // Before the first await: the last listener counts, also if an earlier one connects later.
     this.#listener = listener
     await asked('subscribe', this.#client.connect())
+    if (this.#listener === listener) this.#evictions.start()
     return {
       [Symbol.asyncDispose]: async () => {
         if (this.#listener !== listener) return
         this.#listener = undefined
         this.#watcher.stop()
+        this.#evictions.stop()
       },
     }
   }

@@ -3,18 +3,21 @@
  * under a lease of their own: no renewal reaches the entry, and it ends when that lease does.
  *
  * `evicted`: a user has removed the entry, at once or by letting it run out. As long as the marker stands, renewals are
- * answered so. `outlives`: the holder has left the entry to stand for a while without its process.
+ * answered so; and the process of the entry is told at once, by its watch of markers (listen.ts). When its work has
+ * ended, it leaves, and the line is free before the entry has run out.
+ *
+ * `outlives`: the holder has left the entry to stand for a while without its process.
  */
 
 import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
-import { hasToken, isUnchanged, readEntry, type StoredEntry, toLineFront } from './codec.ts'
+import { EVICTED_MARKER, hasToken, isUnchanged, readEntry, type StoredEntry, toLineFront } from './codec.ts'
 import type { EtcdContext } from './enter.ts'
 import { unsettled } from './errors.ts'
 
-type MarkerKind = 'evicted' | 'outlives'
+type MarkerKind = typeof EVICTED_MARKER | 'outlives'
 
 const GONE: Standing = { state: 'gone', why: 'unknown' }
 const EVICTED: Standing = { state: 'gone', why: 'evicted' }
@@ -31,7 +34,7 @@ export class EntryMarkers {
   /** Where an entry stands that is not under a lease of ours (`own`), or that was not found. */
   async standing(place: Place, own: StoredEntry | undefined, options: EtcdCallOptions): Promise<Standing> {
     const kind = await this.#kindOf(place.key, place.id, options)
-    if (kind === 'evicted') return EVICTED
+    if (kind === EVICTED_MARKER) return EVICTED
     if (own === undefined) return GONE
     // Another engine object has moved it since it was read.
     if (kind === undefined) throw unsettled('renew', 'another client keeps changing the entry')
@@ -59,7 +62,7 @@ export class EntryMarkers {
       const own = entries.find((entry) => entry.id === id)
       const kind = await this.#kindOf(key, id, options)
       if (own === undefined && kind === undefined && stranger !== undefined) throw stranger
-      if (own === undefined || kind === 'evicted') return kind === 'evicted' ? EVICTED : GONE
+      if (own === undefined || kind === EVICTED_MARKER) return kind === EVICTED_MARKER ? EVICTED : GONE
       const lease = await this.#mark(key, own, 'outlives', Math.ceil(ttlMs / 1000), options)
       if (lease === undefined) continue
       this.#context.entries.forget(id)
@@ -94,9 +97,9 @@ export class EntryMarkers {
       // Its lease has ended: the entry is gone by now, or about to be.
       if (grantedSeconds === 0) continue
       const expires = how === 'expire' && place < heldCount(entries)
-      if (expires && (await this.#kindOf(key, entry.id, {})) === 'evicted') return true
+      if (expires && (await this.#kindOf(key, entry.id, {})) === EVICTED_MARKER) return true
       const done = expires
-        ? (await this.#mark(key, entry, 'evicted', grantedSeconds, {})) !== undefined
+        ? (await this.#mark(key, entry, EVICTED_MARKER, grantedSeconds, {})) !== undefined
         : await this.#remove(key, entry, grantedSeconds)
       if (done) return true
     }
@@ -126,7 +129,7 @@ export class EntryMarkers {
     const { client, names } = this.#context
     const { lease } = await client.grant(seconds)
     const entry = names.entry(key, stored.name)
-    const marker = { key: names.marker(key, stored.id), value: 'evicted', lease }
+    const marker = { key: names.marker(key, stored.id), value: EVICTED_MARKER, lease }
     const success = [{ delete: { key: entry } }, { put: marker }]
     const { succeeded } = await client.txn({ compare: [hasToken(entry, stored.token)], success })
     if (!succeeded) client.revoke(lease).catch(() => {})

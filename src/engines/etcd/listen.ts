@@ -1,5 +1,5 @@
 /**
- * How a waiter hears that it holds, and how an observer hears of a change.
+ * How a waiter hears that it holds, how a holder hears that it was evicted, and how an observer hears of a change.
  *
  * For every line in which entries of ours wait, LineWatcher has one watch, and the front of the line as it was last
  * read, without the entries that have gone since.
@@ -17,7 +17,7 @@ import type { WatchEvent } from '../../clients/etcd/messages.ts'
 import type { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { FRONT_SIZE, type LineFront, toLineFront, withoutEntries } from './codec.ts'
+import { EVICTED_MARKER, FRONT_SIZE, type LineFront, toLineFront, withoutEntries } from './codec.ts'
 import type { EtcdNames } from './names.ts'
 import type { EtcdOwnEntry } from './own-entries.ts'
 
@@ -183,6 +183,58 @@ export class LineWatcher {
   /** No events come for this line any more: the core has to renew its waiters. */
   #wakeAll(line: WatchedLine): void {
     for (const id of [...line.waiters.keys()]) this.#options.tell({ key: line.key, id })
+  }
+}
+
+export interface EvictionWatcherOptions {
+  readonly watches: WatchStream
+  readonly names: EtcdNames
+  readonly tell: (news: News) => void
+  /** Whether this engine object has the entry. */
+  readonly has: (id: string) => boolean
+}
+
+/**
+ * Tells of evictions. An entry that is evicted has a marker (entry-markers.ts). Markers are rare, so one watch of all
+ * of them serves all entries of this engine object: to hold a lock costs no watch. Should an event be missed, the next
+ * renewal says the same.
+ */
+export class EvictionWatcher {
+  readonly #options: EvictionWatcherOptions
+  #stop: (() => void) | undefined
+
+  constructor(options: EvictionWatcherOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    const { watches, names } = this.#options
+    this.#stop ??= watches.add(
+      { ...names.markers(), fromRevision: 0n, deletesOnly: false },
+      {
+        changed: (events) => this.#changed(events),
+        compacted: () => {
+          this.#stop = undefined
+          this.start()
+        },
+        // The user has no right to watch them. It is not requested again.
+        refused: () => {},
+      },
+    )
+  }
+
+  stop(): void {
+    this.#stop?.()
+    this.#stop = undefined
+  }
+
+  #changed(events: readonly WatchEvent[]): void {
+    const { names, tell, has } = this.#options
+    for (const { kind, kv } of events) {
+      if (kind === 'delete' || kv.value.toString() !== EVICTED_MARKER) continue
+      const { key, id } = names.parseMarker(kv.key)
+      if (has(id)) tell({ key, id, standing: { state: 'gone', why: 'evicted' } })
+    }
   }
 }
 

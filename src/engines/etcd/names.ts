@@ -43,6 +43,17 @@ export class EtcdNames {
     return { key: `${line}/`, end: line + AFTER_SLASH }
   }
 
+  /** Every marker of every line. */
+  markers(): Required<KeyRange> {
+    return { key: this.#markers, end: this.#markers.slice(0, -1) + AFTER_SLASH }
+  }
+
+  /** From the key of a marker in etcd to the key of its line and the id of its entry. */
+  parseMarker(marker: string): { readonly key: string; readonly id: string } {
+    const slash = marker.lastIndexOf('/')
+    return { key: decoded(marker.slice(this.#markers.length, slash)), id: marker.slice(slash + 1) }
+  }
+
   /** Every entry of every line whose key begins so, and what comes after them. */
   lines(prefix: string): Required<KeyRange> {
     return { key: this.#lines + encoded(prefix), end: this.#lines.slice(0, -1) + AFTER_SLASH }
