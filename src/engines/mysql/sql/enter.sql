@@ -135,7 +135,7 @@ joining: BEGIN
     SET answer = 'u';
     IF is_crowd THEN
       CALL `holdfast_again`(
-        own_key, own_id, own_ttl, FALSE, now_us, due, held_until, first_token, first_expiry, answer);
+        own_key, own_id, own_ttl, FALSE, now_us, me, due, held_until, first_token, first_expiry, answer);
     END IF;
     IF answer = 'u' THEN
       SET answer = IF(holds OR own_waits, 'f', CONCAT('b:', held + waiting));
@@ -156,7 +156,7 @@ joining: BEGIN
   ELSE
     UPDATE `holdfast_line` l SET l.token = own_token, l.due_at = due, l.waiting = l.waiting + 1 WHERE l.k = own_key;
     CALL `holdfast_patience`(
-      own_key, own_token, own_ttl, due, held_until, held + waiting, now_us, first_token, first_expiry, answer);
+      own_key, own_token, own_ttl, due, held_until, held + waiting, now_us, me, first_token, first_expiry, answer);
     SET waiting = waiting + 1;
   END IF;
 END

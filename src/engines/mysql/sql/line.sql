@@ -160,17 +160,18 @@ END
 -- should it hear nothing (microseconds from now):
 --     w:<ahead>:<us>        the first waiter in line: when the next entry can expire
 --     q:<ahead>:<us>        behind another waiter: when the first waiter can expire, which then did not look
---     s:<ahead>:<us>        the same, behind an entry of another user of the database, who may not wake this one
+--     s:<ahead>:<us>        the same, right behind an entry of another user of the database, who may not wake this one
 -- The first waiter renews at a third of its ttl. If `due` comes before about its next renewal, it is found out anew: so
 -- the time does not come while all entries are renewed. `first_token` and `first_expiry` are those of the first waiter,
 -- if they are known.
 CREATE PROCEDURE `holdfast_patience`(
   IN own_key VARBINARY(512), IN own_token BIGINT, IN own_ttl BIGINT, INOUT due BIGINT, IN held_until BIGINT,
-  IN ahead VARCHAR(10) CHARACTER SET ascii, IN now_us BIGINT,
+  IN ahead VARCHAR(10) CHARACTER SET ascii, IN now_us BIGINT, IN me BINARY(16),
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE strangers INT;
+  DECLARE its_client BINARY(16);
+  DECLARE its_name VARCHAR(64) CHARACTER SET ascii;
   IF first_token IS NULL THEN
     SELECT e.token, e.expires_at INTO first_token, first_expiry
       FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
@@ -185,17 +186,17 @@ BEGIN
     END IF;
     SET answer = CONCAT('w:', ahead, ':', due - now_us);
   END IF;
-  -- An entry that is let hold is let by one of those right before it. An engine that listens has a named lock with the
-  -- code of its user (see listen.ts).
-  SELECT COUNT(*) INTO strangers FROM (
-      SELECT CONCAT('holdfast.', LOWER(HEX(e.client))) AS name FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
-        WHERE e.k = own_key AND e.token < own_token AND e.removed = 0 ORDER BY e.token DESC LIMIT 8
-    ) AS before_it
-    WHERE IS_USED_LOCK(name) IS NOT NULL AND IS_USED_LOCK(CONCAT(name, '.',
+  -- It is let hold by the entry right before it, as a rule. An engine that listens has a named lock with the code of
+  -- its user (see listen.ts).
+  SELECT e.client INTO its_client FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
+    WHERE e.k = own_key AND e.token < own_token AND e.removed = 0 ORDER BY e.token DESC LIMIT 1;
+  IF its_client <> me THEN
+    SET its_name = CONCAT('holdfast.', LOWER(HEX(its_client)));
+    IF IS_USED_LOCK(CONCAT(its_name, '.',
       --#include user_code
-      )) IS NULL;
-  IF strangers > 0 THEN
-    SET answer = CONCAT('s', SUBSTRING(answer, 2));
+      )) IS NULL AND IS_USED_LOCK(its_name) IS NOT NULL THEN
+      SET answer = CONCAT('s', SUBSTRING(answer, 2));
+    END IF;
   END IF;
 END
 //
@@ -204,7 +205,7 @@ END
 -- stands: its token if it holds, as above if it waits, and if it is gone `e` (evicted) or `u` (unknown).
 CREATE PROCEDURE `holdfast_again`(
   IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_ttl BIGINT, IN own_outlives BOOLEAN,
-  IN now_us BIGINT, INOUT due BIGINT, IN held_until BIGINT,
+  IN now_us BIGINT, IN me BINARY(16), INOUT due BIGINT, IN held_until BIGINT,
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
@@ -230,7 +231,7 @@ BEGIN
     ELSE
       SET first_token = IF(first_token = own_token, NULL, first_token);
       CALL `holdfast_patience`(
-        own_key, own_token, own_ttl, due, held_until, '', now_us, first_token, first_expiry, answer);
+        own_key, own_token, own_ttl, due, held_until, '', now_us, me, first_token, first_expiry, answer);
     END IF;
   END IF;
 END

@@ -50,7 +50,7 @@ BEGIN
       END IF;
       IF is_crowd THEN
         CALL `holdfast_again`(
-          own_key, own_id, own_ttl, own_outlives, now_us, due, held_until, first_token, first_expiry, answer);
+          own_key, own_id, own_ttl, own_outlives, now_us, me, due, held_until, first_token, first_expiry, answer);
         IF own_outlives AND answer REGEXP '^[0-9]' THEN
           CALL `holdfast_hint`(own_key, held_until, now_us, me);
         END IF;
