@@ -34,6 +34,16 @@ export const actors: Need = ({ world }) =>
 export const restart: Need = ({ world }) =>
   unless(world.restart !== undefined, world.lacks?.restart ?? 'this world cannot restart its server')
 
+/** What is released for later stays busy, and the next one is woken when that time is over. */
+export const outliving: Need = ({ traits, world }) =>
+  traits.ttl === 'session' ? 'its locks end with the session of their process' : (world.lacks?.outliving ?? true)
+
+/** A holder that is evicted by expiry is told at once. */
+export const politeEviction: Need = ({ world }) => world.lacks?.politeEviction ?? true
+
+/** A process that uses it ends by itself. */
+export const ending: Need = ({ world }) => world.lacks?.ending ?? true
+
 export const leftovers: Need = ({ world }) =>
   unless(world.leftovers !== undefined, world.lacks?.leftovers ?? 'this world does not show what its server stores')
 

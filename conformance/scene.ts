@@ -9,6 +9,7 @@ import type { Claim, Engine, Line, Traits } from '../src/core/engine.ts'
 import { createLocks, type Locks, type LocksOptions } from '../src/locks.ts'
 import type { ActorPool } from './actor/actor-pool.ts'
 import type { Actor } from './actor/client.ts'
+import { type Ended, type Program, runProgram } from './actor/run-program.ts'
 import { type FaultyEngine, faulty } from './faulty.ts'
 import type { UnhandledErrors } from './unhandled-errors.ts'
 import type { Deployment, World } from './world.ts'
@@ -125,6 +126,15 @@ export class Scene implements AsyncDisposable {
     const actor = await this.#stage.actorPool.take({ ttlMs: options.ttlMs ?? this.longTtlMs, holder })
     this.#actors.push(actor)
     return actor
+  }
+
+  /** Run a short program in a process of its own, to its end. */
+  async program(how: Program['how'], key: string): Promise<Ended> {
+    const seat = await this.world.actor?.()
+    if (seat === undefined) throw new Error('a case that runs programs needs actors')
+    const { module, export: name, options } = seat
+    const engine = { module, export: name, options }
+    return runProgram({ engine, key, ttlMs: this.fairTtlMs, how }, this.#patienceMs)
   }
 
   /** For what no trait tells: end the case as not applicable. */

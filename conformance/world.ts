@@ -33,8 +33,8 @@ export interface ActorModule extends EngineModule {
   heal?(): void | Promise<void>
 }
 
-/** What a world may lack. */
-export type Ability = 'actor' | 'restart' | 'leftovers'
+/** What a world, or its engine, may lack. */
+export type Ability = 'actor' | 'restart' | 'leftovers' | 'ending' | 'outliving' | 'politeEviction'
 
 export interface World {
   /** One more client of the same server, in this process. */

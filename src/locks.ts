@@ -4,7 +4,7 @@ import { type Chance, type Clock, systemChance, systemClock } from './core/clock
 import { publish } from './core/diagnostics.ts'
 import { type Duration, parseDuration } from './core/duration.ts'
 import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engine.ts'
-import { UnsupportedError } from './core/errors.ts'
+import { EngineError, HoldfastError, UnsupportedError } from './core/errors.ts'
 import { Keeper } from './core/keeper.ts'
 import { checkKey } from './core/keys.ts'
 import {
@@ -75,6 +75,8 @@ const DEFAULT_WATCH_MS = 1_000
 const SHORTEST_WATCH_MS = 10
 const SHORTEST_CALL_TIMEOUT_MS = 1
 const LONGEST_HOLDER_BYTES = 512
+/** Its line is looked at by `ping`; who is in it does not matter. */
+const PING_KEY = 'holdfast:ping'
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
 const LONGEST_TTL_MS = 24 * 3_600_000
 
@@ -212,6 +214,23 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
+   * One cheap round trip to the engine, for readiness probes: how many milliseconds it took. Rejects with `EngineError`
+   * if the engine does not answer. It says nothing about any lock.
+   */
+  async ping(): Promise<number> {
+    const { keeper } = this.#scope
+    const startedAt = keeper.clock.now()
+    try {
+      await keeper.call('ping', (engine) => engine.inspect(PING_KEY))
+    } catch (error) {
+      if (error instanceof HoldfastError) throw error
+      const message = `ping failed: ${error instanceof Error ? error.message : String(error)}`
+      throw new EngineError(this.engine.name, message, { outcome: 'not-applied', cause: error })
+    }
+    return keeper.clock.now() - startedAt
+  }
+
+  /**
    * Remove an entry of any process, named by its token. `expire` (the default) refuses its renewals: the holder learns
    * of it and stops before the next one is let in. `now` lets the next one in at once, while the holder may still be
    * working: only where it is known to be dead, or where guards check tokens.
@@ -223,9 +242,14 @@ export class Locks implements AsyncDisposable {
     return this.#scope.keeper.call('evict', (engine) => engine.evict(key, token, how))
   }
 
-  /** Release everything, stop waiting, close the engine. Leases still held are lost (`closed`). */
+  /**
+   * Release everything, stop waiting, end observers, close the engine. Leases still held are lost (`closed`), and
+   * whatever is asked from now on is refused. Takes at most as long as one call may take (`callTimeout`).
+   */
   close(): Promise<void> {
-    this.#closed ??= this.#scope.keeper.close().finally(this.#stopLogging)
+    const closed = this.#scope.keeper.close()
+    // A listener that heard of the closing may have called this before us.
+    this.#closed ??= closed.finally(this.#stopLogging)
     return this.#closed
   }
 

@@ -107,7 +107,7 @@ export const pitfalls: readonly Pitfall[] = [
     mistake: 'a renewal outlives the release',
     shownBy: [
       [
-        'test/unit/keeper-close.test.ts',
+        'test/unit/keeper-release.test.ts',
         'stops renewals: none is sent after it, not even one that was asked for before',
       ],
       ['conformance/cases/expiry.ts', 'a renewal never outlives a release, also when both are on their way at once'],

@@ -60,7 +60,7 @@ export class Actor {
 
   /** Start a process. */
   static start(module: ActorModule, onUnhandled: OnUnhandled): Actor {
-    const process = fork(actorScript(), {
+    const process = fork(compiled('actor'), {
       execArgv: [],
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -153,10 +153,10 @@ export class Actor {
   }
 }
 
-/** The compiled actor: beside us in the package; in the source tree, where `npm run build` puts it. */
-function actorScript(): string {
-  const compiled = import.meta.url.endsWith('.ts') ? '../../dist/conformance/actor/actor.js' : './actor.js'
-  const script = fileURLToPath(new URL(compiled, import.meta.url))
+/** A compiled script of this folder: beside us in the package; in the source tree, where `npm run build` puts it. */
+export function compiled(name: 'actor' | 'program'): string {
+  const path = import.meta.url.endsWith('.ts') ? `../../dist/conformance/actor/${name}.js` : `./${name}.js`
+  const script = fileURLToPath(new URL(path, import.meta.url))
   if (existsSync(script)) return script
   throw new Error(`${script} is missing: actors run compiled code, so run \`npm run build\` first`)
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
-import { fencing, fifo, ownTtl } from '../needs.ts'
+import { fencing, fifo, ownTtl, politeEviction, wakes } from '../needs.ts'
 import { later } from '../scene.ts'
 import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
 
@@ -113,6 +113,42 @@ export const eviction: Group = {
           return 'done'
         })
         await assert.rejects(work, (error) => error instanceof LeaseLostError && error.why === 'evicted')
+      },
+    },
+    {
+      name: 'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
+      needs: [fencing, wakes, politeEviction],
+      async run(scene) {
+        // Renewals come every 200 s: later than this case may take.
+        const [working, others] = await Promise.all([scene.locks({ ttl: '10m' }), scene.locks({ ttl: '10m' })])
+        const engine = await scene.engine()
+        const key = scene.key()
+        const lease = await working.mutex(key).acquire()
+        const next = later(others.mutex(key).acquire())
+        await scene.inLine(engine, key, 2)
+        assert(lease.token !== null)
+        assert.equal(await others.evict(key, lease.token, 'expire'), true)
+        await scene.eventually('it is told', () => lease.signal.aborted)
+        assert.equal((lease.signal.reason as LeaseLostError).why, 'evicted')
+        assert.deepEqual(await statesOf(engine, key), ['held', 'waiting'], 'while the evicted one still works')
+        assert.equal(await lease.release(), false)
+        assert.equal((await next).held, true)
+        await scene.inLine(engine, key, 1)
+      },
+    },
+    {
+      name: 'an evicted holder that leaves frees the line at once, and is answered that it was there',
+      needs: [fencing],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const key = scene.key()
+        const [holder, next] = [scene.claim(key), scene.claim(key)]
+        const token = tokenOf((await one.enter([holder]))[0])
+        isWaiting((await other.enter([next]))[0])
+        assert.equal(await other.evict(key, token, 'expire'), true)
+        isWaiting((await other.renew([next]))[0])
+        assert.deepEqual(await one.leave([holder]), [true], 'the evicted one leaves')
+        isHeld((await other.renew([next]))[0])
       },
     },
     {

@@ -5,6 +5,7 @@
 import type { Group } from '../case.ts'
 import { batches } from './batches.ts'
 import { cancelling } from './cancelling.ts'
+import { closing } from './closing.ts'
 import { counts, crash } from './crash.ts'
 import { differential } from './differential.ts'
 import { election } from './election.ts'
@@ -43,6 +44,7 @@ export const groups: readonly Group[] = [
   loss,
   together,
   election,
+  closing,
   order,
   counts,
   stalls,

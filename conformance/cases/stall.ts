@@ -57,9 +57,27 @@ const jumps: readonly Case[] = [HOUR_MS, -HOUR_MS].flatMap((ms) => [
   },
 ])
 
+/** Far more than a loop that lets the event loop turn needs for it. */
+const BUSY_MS = 1_500
+
 export const stalls: Group = {
   property: 'stalls and clocks',
   cases: [
+    {
+      name: 'a loop of locks that are free lets the event loop turn: timers fire, and other leases are renewed',
+      async run(scene) {
+        const locks = await scene.locks()
+        const lock = locks.mutex(scene.key())
+        let fired = false
+        const timer = setTimeout(() => {
+          fired = true
+        }, 10)
+        for (const until = performance.now() + BUSY_MS; !fired && performance.now() < until; )
+          await lock.using(() => undefined)
+        clearTimeout(timer)
+        assert(fired, `a timer of 10 ms has not fired in ${BUSY_MS} ms`)
+      },
+    },
     {
       name: 'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
       needs: [ownTtl],

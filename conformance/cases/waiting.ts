@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AcquireTimeoutError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
-import { fifo, ownTtl, wakes } from '../needs.ts'
+import { fifo, outliving, ownTtl, wakes } from '../needs.ts'
 import { later } from '../scene.ts'
 
 export const waiting: Group = {
@@ -49,6 +49,20 @@ export const waiting: Group = {
           await lease.release()
           await (await next).release()
         }
+      },
+    },
+    {
+      name: 'a release for later wakes the next one when that time is over: nobody waits for a poll, or for the old expiry',
+      needs: [wakes, outliving],
+      async run(scene) {
+        // The waiter's own renewals come every 200 s: later than this case may take.
+        const [one, other] = await Promise.all([scene.locks({ ttl: '10m' }), scene.locks({ ttl: '10m' })])
+        const engine = await scene.engine()
+        const lease = await one.mutex(scene.key()).acquire()
+        const next = later(other.mutex(lease.key).acquire())
+        await scene.inLine(engine, lease.key, 2)
+        assert.equal(await lease.release({ after: scene.fairTtlMs }), true)
+        assert.equal((await next).held, true)
       },
     },
     {

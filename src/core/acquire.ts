@@ -7,10 +7,11 @@
  */
 
 import type { Operation } from './diagnostics.ts'
+import { formatDuration } from './duration.ts'
 import type { Line } from './engine.ts'
 import { Entry, type Outcome } from './entry.ts'
 import { EntryLease } from './entry-lease.ts'
-import { AcquireTimeoutError } from './errors.ts'
+import { AcquireTimeoutError, EngineError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { onAbort } from './on-abort.ts'
 import { fallbackAfter } from './time-limit.ts'
@@ -67,6 +68,11 @@ export async function acquireLease(
         keeper.publish.refusal({ operation, waitedMs, why: 'busy' })
         return undefined
       case 'timeout': {
+        if (!queued && !entry.answered) {
+          const error = unansweredError(keeper, entry, waitedMs)
+          keeper.publish.refusal({ operation, waitedMs, why: 'error', error })
+          throw error
+        }
         keeper.publish.refusal({ operation, waitedMs, why: 'timeout' })
         throw await timeoutError(keeper, ask.key, waitedMs, entry)
       }
@@ -86,7 +92,18 @@ function leaseOf(keeper: Keeper, entry: Entry, granted: ((lease: EntryLease) => 
   return lease
 }
 
-/** The error for a wait that ran out, with who was in the way. */
+/** The error for a wait in which the engine has answered nothing: whether others are in the way is not known. */
+function unansweredError({ engine: { name } }: Keeper, entry: Entry, waitedMs: number): EngineError {
+  const { lastError } = entry
+  const why = lastError === undefined ? '' : `: ${lastError.message.replace(`${name}: `, '')}`
+  const outcome = entry.isDoubtful || entry.entering !== 0 ? 'unknown' : 'not-applied'
+  return new EngineError(name, `did not answer during the wait of ${formatDuration(waitedMs)}${why}`, {
+    outcome,
+    ...(lastError === undefined ? {} : { cause: lastError }),
+  })
+}
+
+/** The error for a wait that ran out, with who was in the way; its cause is an outage that was not over by then. */
 export async function timeoutError(
   keeper: Keeper,
   key: string,
@@ -98,7 +115,9 @@ export async function timeoutError(
   const { entries } = await fallbackAfter(keeper.clock, NAMING_MS, look(), unknown)
   const place = entries.findIndex(({ id }) => id === entry?.id)
   const holders = entries.filter(({ id, state }) => state === 'held' && id !== entry?.id)
-  return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders)
+  const cause = entry?.failingSince === undefined ? undefined : entry.lastError
+  const options = cause === undefined ? undefined : { cause }
+  return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders, options)
 }
 
 type PatientOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }

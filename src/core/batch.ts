@@ -42,6 +42,8 @@ export interface Verb<Item extends { readonly key: string }, Answer> {
   answered(item: Item, answer: Answer, sent: Sent, now: number): void
   /** The call failed or timed out. After a time-out, `answered` may still follow. */
   failed(item: Item, error: EngineError, sent: Sent): void
+  /** The batch was stopped while the call was on its way. `answered` may still follow. */
+  abandoned(item: Item, sent: Sent): void
 }
 
 /** After this long a call no longer holds up what is asked for other keys. */
@@ -100,7 +102,10 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   stop(): void {
     this.#unwatch()
     this.#queue = []
-    for (const call of [...this.#calls]) this.#end(call)
+    for (const call of [...this.#calls]) {
+      this.#end(call)
+      for (const item of call.items) this.#verb.abandoned(item, call.sent)
+    }
     this.#flush()
   }
 

@@ -46,7 +46,8 @@ export interface Place {
   /**
    * From now on the entry does not depend on its process. An engine that frees what a dead process held before the ttl
    * is over does not free this one; the other engines have nothing to do. A plain enter or renewal that was sent before
-   * and arrives later does not change when it expires.
+   * and arrives later does not change when it expires. It may live for shorter than before: then the first waiter is
+   * let in sooner, and is told by a hint where its own process looks after the expiry.
    */
   readonly outlives?: boolean
 }
@@ -80,7 +81,8 @@ export type GoneReason = 'expired' | 'evicted' | 'unknown'
 /**
  * What wakes the core. A hint: waking early is harmless, and not waking costs only time, because every renewal of a
  * waiter is also its poll. An engine that knows the new standing sends it along; then a hand-off costs one message and
- * no further round trip. `gap` says that news may have been missed (a reconnect): the core then renews all its waiters.
+ * no further round trip. `gap` says that news may have been missed, or that the engine is there again (a reconnect):
+ * the core then renews all its waiters, and the holders that it could not renew.
  */
 export type News = { readonly key: string; readonly id: string; readonly standing?: Standing } | { readonly gap: true }
 
@@ -172,9 +174,9 @@ export interface Engine extends AsyncDisposable {
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
   /**
    * Remove an entry of any client, named by its token; false if no such entry is there. `expire`: refuse the renewals
-   * of a holder, so that it learns of its end before the next one is let in. `now`: free the line at once, though the
-   * holder may still be working. A waiter goes at once either way. Until it would have expired, its owner is answered
-   * `gone`, `evicted`.
+   * of a holder and tell it, so that it learns of its end before the next one is let in; a leave of it frees the line.
+   * `now`: free the line at once, though the holder may still be working. A waiter goes at once either way. Until it
+   * would have expired, its owner is answered `gone`, `evicted`.
    */
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean>
   inspect(key: string): Promise<Line>

@@ -59,6 +59,10 @@ export function marginMs(ttlMs: number): number {
   return ttlMs / 100 + 2
 }
 
+/** How much of the time that a holder has left it lets pass, at most, before it tries again; and at least. */
+const RETRY_SHARE = 1 / 4
+const SHORTEST_RETRY_MS = 5
+
 export class Entry implements Claim, Scheduled {
   readonly key: string
   readonly id: string
@@ -97,9 +101,8 @@ export class Entry implements Claim, Scheduled {
   doubtfulUntil: number = Number.NEGATIVE_INFINITY
   /** Since which sequence we know that it is held. */
   heldSince: number = Number.POSITIVE_INFINITY
-  /** A grant that was announced before the enter was answered, and when. */
+  /** A grant that was announced before the enter was answered. */
   #announced: Granted | undefined
-  #announcedAt = 0
   /** The sequence of the newest request that was answered. */
   #answeredSequence = 0
   /** A grant with little time left is being renewed before it is believed. */
@@ -192,13 +195,17 @@ export class Entry implements Claim, Scheduled {
     if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
     if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
     const evicted = standing.why === 'evicted'
-    if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
+    if (this.phase === 'held') {
+      // An evicted holder stands in the line until it has stopped working: its release takes it out.
+      this.inLine = evicted
+      return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
+    }
     if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
     return { step: 'finish', outcome: { state: 'refused', error: new LeaseLostError(this.key, null, 'evicted') } }
   }
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
-  hearGranted(granted: Granted, now: number, sequence: number): Verdict {
+  hearGranted(granted: Granted, now: number): Verdict {
     if (this.phase === 'held') return PLAN
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
@@ -209,8 +216,12 @@ export class Entry implements Claim, Scheduled {
     if (this.phase === 'waiting') return this.#believe(granted.token, now)
     // Faster than the answer to our enter, which will tell from when to count.
     this.#announced = granted
-    this.#announcedAt = sequence
     return ASK
+  }
+
+  /** Whether the engine has ever said where it stands. */
+  get answered(): boolean {
+    return this.#answeredSequence > 0
   }
 
   /** Whether a leave has anything to do: it is in the line, or may be. */
@@ -253,9 +264,9 @@ export class Entry implements Claim, Scheduled {
     this.#confirm(sent, livesForMs ?? this.ttlMs)
     const announced = this.#announced
     this.#announced = undefined
-    // What was announced after this was sent is newer than this answer; what was announced before it has been taken
-    // back.
-    if (announced === undefined || this.isDoubtful || sent.sequence > this.#announcedAt) return PLAN
+    // It was announced while the enter that is answered now was on its way, so it is newer than this answer; unless an
+    // earlier enter had brought it in, whose outcome is unknown.
+    if (announced === undefined || this.isDoubtful) return PLAN
     return this.#believe(announced.token, now)
   }
 
@@ -309,8 +320,11 @@ export class Entry implements Claim, Scheduled {
       return this.inJeopardy ? this.deadline : this.jeopardyAt
     }
     if (this.failingSince !== undefined) {
-      const retryAt = now + retryDelayMs(this.ttlMs)
-      return this.phase === 'held' ? Math.min(retryAt, this.deadline) : retryAt
+      const delayMs = retryDelayMs(this.ttlMs)
+      if (this.phase !== 'held') return now + delayMs
+      // The less time is left, the shorter the pause: a try is made soon after an outage, however late it ends.
+      const soonMs = Math.max((this.deadline - now) * RETRY_SHARE, SHORTEST_RETRY_MS)
+      return Math.min(now + Math.min(delayMs, soonMs), this.deadline)
     }
     this.slackMs = this.ttlMs / 6
     return this.#confirmedAt + this.#validMs / 3

@@ -40,7 +40,10 @@ export abstract class HoldfastError extends Error {
   }
 }
 
-/** `wait` ran out before the lock was held. Nothing of the attempt remains in the line. */
+/**
+ * `wait` ran out before the lock was held. Nothing of the attempt remains in the line. `cause` is there if the engine
+ * could not be reached when it ran out.
+ */
 export class AcquireTimeoutError extends HoldfastError {
   static override readonly code = 'ACQUIRE_TIMEOUT'
   override readonly code = 'ACQUIRE_TIMEOUT'
@@ -51,10 +54,16 @@ export class AcquireTimeoutError extends HoldfastError {
   /** Who held it when the wait ran out, as far as could be learned in a moment. */
   readonly holders: readonly LineEntry[]
 
-  constructor(key: string, waitedMs: number, ahead: number | null, holders: readonly LineEntry[]) {
+  constructor(
+    key: string,
+    waitedMs: number,
+    ahead: number | null,
+    holders: readonly LineEntry[],
+    options?: ErrorOptions,
+  ) {
     const by = holders.length === 0 ? '' : `; held by ${holders.map((entry) => entry.holder).join(', ')}`
     const line = ahead === null || ahead < 1 ? '' : `, ${ahead} ahead in line`
-    super('ACQUIRE_TIMEOUT', `did not get '${key}' within ${formatDuration(waitedMs)}${line}${by}`)
+    super('ACQUIRE_TIMEOUT', `did not get '${key}' within ${formatDuration(waitedMs)}${line}${by}`, options)
     this.key = key
     this.waitedMs = waitedMs
     this.ahead = ahead

@@ -6,17 +6,21 @@
  * Waiting, cancelling and nesting are built on top, in acquire.ts.
  */
 
-import { Batch, type Sent, type Verb } from './batch.ts'
+import { Batch, type Sent } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, News, Standing } from './engine.ts'
 import { type Entry, HELD, marginMs, type Outcome, QUEUED, type Verdict } from './entry.ts'
-import { EngineError, type LineFullError, type LossReason } from './errors.ts'
+import { type Asker, type EntryVerb, enterVerb, renewVerb } from './entry-verbs.ts'
+import { type CallOutcome, EngineError, type LineFullError, type LossReason } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
 import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
-import { fallbackAfter, noAnswer, rejectAfter } from './time-limit.ts'
+import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
 import { TimerQueue } from './timer-queue.ts'
+
+/** How much of the time that closing may take is for leaving lines. The rest is for closing the engine. */
+const LEAVING_SHARE = 3 / 4
 
 export interface KeeperOptions {
   readonly clock: Clock
@@ -54,8 +58,14 @@ export class Keeper {
     const nextSequence = (): number => ++this.#sequence
     this.#keepAlive = keepAlive
     this.#subscription = new NewsSubscription(engine, (news) => this.#heard(news))
-    this.#enters = new Batch(this.#enterVerb(), clock, keepAlive, nextSequence)
-    this.#renews = new Batch(this.#renewVerb(), clock, keepAlive, nextSequence)
+    const verbOptions = { engine, clock, publish, callTimeoutMs, subscription: this.#subscription }
+    const asker: Asker = {
+      sending: (entry, sent, verb) => this.#sending(entry, sent, verb),
+      answered: (entry, standing, sent, now, verb) => this.#answered(entry, standing, sent, now, verb),
+      failed: (entry, error, sent, verb) => this.#failed(entry, error, sent, verb),
+    }
+    this.#enters = new Batch(enterVerb(verbOptions, asker), clock, keepAlive, nextSequence)
+    this.#renews = new Batch(renewVerb(verbOptions, asker), clock, keepAlive, nextSequence)
     this.#sweeper = new Sweeper({ engine, clock, chance, publish, keepAlive, callTimeoutMs, nextSequence })
     this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
@@ -73,10 +83,11 @@ export class Keeper {
     return entry.outcome
   }
 
-  /** A call of the engine that is not batched, with a deadline of ours. */
+  /** A call of the engine that is not batched, with a deadline of ours. Its answer is not waited for once we close. */
   async call<Value>(verb: string, call: (engine: Engine) => Promise<Value>): Promise<Value> {
-    const { clock, callTimeoutMs, engine } = this
-    return rejectAfter(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs))
+    this.refuseIfClosed()
+    const { clock, callTimeoutMs, engine, closing } = this
+    return rejectAfter(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs), closing)
   }
 
   /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */
@@ -103,7 +114,8 @@ export class Keeper {
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
     this.#drop(entry)
-    if (!held) return false
+    // An evicted one is to go, not to stay.
+    if (!held) return entry.lost === 'evicted' ? this.leave(entry) : false
     entry.outlivesUntil = Number.POSITIVE_INFINITY
     // An enter or a renewal that is on its way would make it stand for a whole ttl.
     if (entry.entering !== 0) await entry.entered()
@@ -138,86 +150,56 @@ export class Keeper {
     return this.#closer.signal
   }
 
+  /** Throws once `close()` was called: a closed engine is asked for nothing. */
+  refuseIfClosed(): void {
+    if (this.#closing !== undefined) throw this.#closedError()
+  }
+
+  /** Takes no longer than one call may take, whatever the engine does. */
   close(): Promise<void> {
-    this.#closing ??= this.#close()
+    if (this.#closing === undefined) {
+      // It stands before any listener runs: one of them may ask for a lock, or close once more.
+      let settle!: (closed: Promise<void>) => void
+      this.#closing = new Promise((resolve) => {
+        settle = resolve
+      })
+      settle(this.#close())
+    }
     return this.#closing
   }
 
   async #close(): Promise<void> {
-    this.#closer.abort()
-    for (const entry of [...this.#entries.values()]) {
-      if (entry.phase === 'held') this.#lose(entry, 'closed')
-      else entry.settle({ state: 'refused', error: this.#closedError() })
-      void this.leave(entry)
+    const { clock, callTimeoutMs } = this
+    const alive = clock.stayAlive()
+    const over = clock.now() + callTimeoutMs
+    const leftMs = (): number => Math.max(0, over - clock.now())
+    try {
+      this.#closer.abort(this.#closedError('unknown'))
+      for (const entry of [...this.#entries.values()]) {
+        if (entry.phase === 'held') this.#lose(entry, 'closed')
+        else entry.settle({ state: 'refused', error: this.#closedError() })
+        void this.leave(entry)
+      }
+      await resolveAfter(clock, callTimeoutMs * LEAVING_SHARE, this.#drained())
+      this.#heartbeat.stop()
+      this.#sweeper.stop()
+      this.#enters.stop()
+      this.#renews.stop()
+      await this.#subscription.close(clock, leftMs())
+      await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
+    } finally {
+      alive.cancel()
     }
+  }
+
+  /** Resolves when nothing is on its way into a line, and every leave has been tried. */
+  async #drained(): Promise<void> {
     // Leaves wait for the enter that they must not overtake. It is answered, or times out, before this is drained.
     await this.#enters.drained()
     await this.#sweeper.drained()
-    this.#heartbeat.stop()
-    this.#sweeper.stop()
-    this.#enters.stop()
-    this.#renews.stop()
-    await this.#subscription.close(this.clock, this.callTimeoutMs)
-    await this.engine[Symbol.asyncDispose]()
   }
 
   // ---- sending ----
-
-  #enterVerb(): Verb<Entry, Standing> {
-    const { engine, callTimeoutMs } = this
-    const { batchLimit, claimsPerLine, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
-    const enterTakesSignal = takesSignal.includes('enter')
-    return {
-      name: 'enter',
-      engine: engine.name,
-      batchLimit,
-      itemsPerKey: claimsPerLine,
-      splitFrom,
-      call: (entries, signal) =>
-        this.#subscription.stands ? engine.enter(entries, signal) : this.#subscribeAndEnter(entries, signal),
-      takesSignal: () => enterTakesSignal || !this.#subscription.stands,
-      timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
-      sending: (entry, sent) => this.#sending(entry, sent, 'enter'),
-      answered: (entry, standing, sent, now) => this.#answered(entry, standing, sent, now, 'enter'),
-      failed: (entry, error, sent) => this.#failed(entry, error, sent, 'enter'),
-    }
-  }
-
-  #renewVerb(): Verb<Entry, Standing> {
-    const { engine, callTimeoutMs } = this
-    const { batchLimit, takesSignal } = engine.traits
-    const renewTakesSignal = takesSignal.includes('renew')
-    return {
-      name: 'renew',
-      engine: engine.name,
-      batchLimit,
-      // No caller waits for a renewal: one call disturbs the server less than two.
-      splitFrom: Number.POSITIVE_INFINITY,
-      call: (entries, signal) => this.#renew(entries, signal),
-      takesSignal: () => renewTakesSignal,
-      // A third of the ttl is gone when a renewal is sent. The time-out comes early enough for the shortest lease to
-      // try once more.
-      timeoutMs: (entries) => Math.min(callTimeoutMs, shortestTtlMs(entries) / 3),
-      sending: (entry, sent) => this.#sending(entry, sent, 'renew'),
-      answered: (entry, standing, sent, now) => this.#answered(entry, standing, sent, now, 'renew'),
-      failed: (entry, error, sent) => this.#failed(entry, error, sent, 'renew'),
-    }
-  }
-
-  async #subscribeAndEnter(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
-    await this.#subscription.ready(signal)
-    return this.engine.enter(entries, this.engine.traits.takesSignal.includes('enter') ? signal : undefined)
-  }
-
-  async #renew(entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> {
-    const standings = await this.engine.renew(entries, signal)
-    const now = this.clock.now()
-    let marginMs = Number.POSITIVE_INFINITY
-    for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
-    if (marginMs < Number.POSITIVE_INFINITY)
-      this.publish.renewal({ engine: this.engine.name, count: entries.length, marginMs })
-    return standings
-  }
 
   #ask(entry: Entry, now: number): void {
     if (entry.phase === 'gone') return
@@ -232,7 +214,7 @@ export class Keeper {
     this.#plan(entry, now)
   }
 
-  #sending(entry: Entry, sent: Sent, verb: 'enter' | 'renew'): boolean {
+  #sending(entry: Entry, sent: Sent, verb: EntryVerb): boolean {
     if (entry.phase === 'gone') return false
     entry.asking = sent.sequence
     entry.lastSentAt = sent.at
@@ -242,7 +224,7 @@ export class Keeper {
 
   // ---- hearing ----
 
-  #answered(entry: Entry, standing: Standing, sent: Sent, now: number, verb: 'enter' | 'renew'): void {
+  #answered(entry: Entry, standing: Standing, sent: Sent, now: number, verb: EntryVerb): void {
     if (standing.state === 'failed') {
       if (standing.error instanceof EngineError) this.#failed(entry, standing.error, sent, verb)
       else this.#full(entry, standing.error, sent)
@@ -297,15 +279,18 @@ export class Keeper {
   #heard(news: News): void {
     const now = this.clock.now()
     if ('gap' in news) {
-      for (const entry of this.#entries.values())
+      for (const entry of this.#entries.values()) {
         if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)
+        // The engine is there again: what could not be renewed is, before its deadline.
+        else if (entry.failingSince !== undefined || entry.asking !== 0) this.#ask(entry, now)
+      }
       return
     }
     const entry = this.#entries.get(news.id)
     if (entry === undefined) {
       this.#sweeper.heardOf(news.id)
     } else if (news.standing?.state === 'held') {
-      this.#carryOut(entry, entry.hearGranted(news.standing, now, ++this.#sequence), now)
+      this.#carryOut(entry, entry.hearGranted(news.standing, now), now)
     } else {
       this.#carryOut(entry, entry.hearHint(), now)
     }
@@ -313,7 +298,7 @@ export class Keeper {
 
   // ---- failing ----
 
-  #failed(entry: Entry, error: EngineError, sent: Sent, verb: 'enter' | 'renew'): void {
+  #failed(entry: Entry, error: EngineError, sent: Sent, verb: EntryVerb): void {
     this.publish.failure({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     entry.endAsking(sent)
@@ -322,6 +307,8 @@ export class Keeper {
       if (verb === 'enter' && !awaited && entry.entering === 0) this.#sweepLate(entry)
       return
     }
+    // News of a gap came meanwhile: the way is open again, and what failed was sent before.
+    const again = entry.askAgain
     entry.askAgain = false
     entry.lastError = error
     const now = this.clock.now()
@@ -329,6 +316,7 @@ export class Keeper {
     entry.failingSince ??= Math.max(sent.at, now - entry.ttlMs / 2)
     if (entry.phase !== 'held') this.#awaited(entry, true)
     if (entry.phase === 'entering' && (!entry.wait || !error.transient)) this.#refuse(entry, error)
+    else if (again && entry.phase === 'held') this.#ask(entry, now)
     else this.#plan(entry, now)
   }
 
@@ -403,19 +391,7 @@ export class Keeper {
     else this.#keepAlive.end()
   }
 
-  #closedError(): EngineError {
-    return new EngineError(this.engine.name, 'the locks were closed', { outcome: 'not-applied', transient: false })
+  #closedError(outcome: CallOutcome = 'not-applied'): EngineError {
+    return new EngineError(this.engine.name, 'the locks were closed', { outcome, transient: false })
   }
-}
-
-function shortestTtlMs(entries: readonly Entry[]): number {
-  let shortest = Number.POSITIVE_INFINITY
-  for (const entry of entries) shortest = Math.min(shortest, entry.ttlMs)
-  return shortest
-}
-
-function longestTtlMs(entries: readonly Entry[]): number {
-  let longest = 0
-  for (const entry of entries) longest = Math.max(longest, entry.ttlMs)
-  return longest
 }

@@ -79,6 +79,7 @@ export class NestedLease implements InnerLease {
   readonly queue: LocalQueue = new LocalQueue()
   readonly #outer: InnerLease
   #released: Promise<boolean> | undefined
+  #lossError: LeaseLostError | undefined
 
   private constructor(outer: InnerLease) {
     this.#outer = outer
@@ -145,8 +146,12 @@ export class NestedLease implements InnerLease {
     return this.#released === undefined ? this.#outer.remainingMs : 0
   }
 
+  /** Also an outer lease that was released takes this one with it: the rest of the work was not covered by it. */
   get lossError(): LeaseLostError | undefined {
-    return this.#outer.lossError
+    const { held, lossError } = this.#outer
+    if (lossError !== undefined || held || this.#released !== undefined) return lossError
+    this.#lossError ??= new LeaseLostError(this.key, this.token, 'released')
+    return this.#lossError
   }
 
   assertHeld(): void {

@@ -80,6 +80,8 @@ export class Sweeper {
       },
       answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
+      // `stop` has answered it.
+      abandoned: () => {},
     }
     this.#leaves = new Batch(verb, clock, options.keepAlive, options.nextSequence)
     this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
@@ -132,6 +134,7 @@ export class Sweeper {
 
   stop(): void {
     this.#stopped = true
+    for (const departure of this.#open.values()) departure.answer(false)
     this.#repeats.stop()
     this.#leaves.stop()
     this.#open.clear()

@@ -8,6 +8,7 @@ import type { Clock } from './clock.ts'
 import type { Line } from './engine.ts'
 import type { Keeper } from './keeper.ts'
 import { onAbort } from './on-abort.ts'
+import { fallbackAfter } from './time-limit.ts'
 
 export interface WatchTiming {
   /** How long to go without a look, if there is no hint. */
@@ -18,24 +19,31 @@ export interface WatchTiming {
   readonly toleratedMs: number
 }
 
-/** The line now, and then after every look; it may be the same. Ends when `signal` aborts or the keeper is closed. */
+/**
+ * The line now, and then after every look; it may be the same. Ends when `signal` aborts or the keeper is closed, also
+ * while a look is not answered. Rejects if the keeper was closed before.
+ */
 export async function* watchLine(
   keeper: Keeper,
   key: string,
   timing: WatchTiming,
   signal: AbortSignal,
 ): AsyncGenerator<Line, void, void> {
+  keeper.refuseIfClosed()
   const { clock } = keeper
-  const over = (): boolean => signal.aborted || keeper.closing.aborted
+  const endings = [signal, keeper.closing]
+  const over = (): boolean => endings.some(({ aborted }) => aborted)
   const bell = new Bell(clock)
-  const forget = [signal, keeper.closing].map((ending) => onAbort(ending, () => bell.ring()))
+  const forget = endings.map((ending) => onAbort(ending, () => bell.ring()))
+  const asked = askForHints(keeper, key, () => bell.ring())
   let hints: AsyncDisposable | undefined
   try {
-    hints = await askForHints(keeper, key, () => bell.ring())
+    hints = await untilEnded(asked, endings)
     const intervalMs = hints === undefined ? timing.unwatchedEveryMs : timing.everyMs
     let seenAt = clock.now()
     while (!over()) {
-      const line = await look(keeper, key, () => over() || clock.now() - seenAt < timing.toleratedMs)
+      const looking = look(keeper, key, () => over() || clock.now() - seenAt < timing.toleratedMs)
+      const line = await untilEnded(looking, endings)
       if (line !== undefined) {
         yield line
         // After the yield: the consumer may take its time.
@@ -45,8 +53,35 @@ export async function* watchLine(
     }
   } finally {
     for (const stop of forget) stop()
-    await hints?.[Symbol.asyncDispose]()
+    const ended = asked.then((late) => late && endHints(keeper, late))
+    // Not waited for where the hints are not there yet.
+    if (hints !== undefined) await ended
   }
+}
+
+/** What `promise` resolves to; undefined as soon as one of `endings` aborts. */
+function untilEnded<Value>(
+  promise: Promise<Value | undefined>,
+  endings: readonly AbortSignal[],
+): Promise<Value | undefined> {
+  return new Promise((resolve, reject) => {
+    const forget = endings.map((ending) => onAbort(ending, () => end(() => resolve(undefined))))
+    const end = (settle: () => void): void => {
+      for (const stop of forget) stop()
+      settle()
+    }
+    promise.then(
+      (value) => end(() => resolve(value)),
+      (error: unknown) => end(() => reject(error)),
+    )
+    if (endings.some(({ aborted }) => aborted)) end(() => resolve(undefined))
+  })
+}
+
+/** Never rejects, and takes no longer than a call may; nor is a closed engine waited for, which may have no answer. */
+function endHints({ clock, callTimeoutMs, closing }: Keeper, hints: AsyncDisposable): Promise<void> {
+  const ending = (async (): Promise<void> => hints[Symbol.asyncDispose]())()
+  return fallbackAfter(clock, callTimeoutMs, ending, undefined, closing)
 }
 
 /** Undefined: no answer, and that is tolerated. */

@@ -6,7 +6,7 @@
  * round trip is all it costs.
  */
 import { timeoutError } from '../core/acquire.ts'
-import { AcquireTimeoutError, DeadlockError, type LeaseLostError } from '../core/errors.ts'
+import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { InnerLease, Lease, ReleaseOptions } from '../core/lease.ts'
 import {
@@ -49,9 +49,10 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
-    const parts = await this.#tryEach(options.signal)
-    if (parts.length === this.#locks.length) return this.#together(parts)
+    const { parts, error } = await this.#tryEach(options.signal)
+    if (error === undefined && parts.length === this.#locks.length) return this.#together(parts)
     await giveBack(parts)
+    if (error !== undefined) throw error
     return undefined
   }
 
@@ -75,8 +76,11 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const startedAt = keeper.clock.now()
     const deadline = startedAt + waitMs
     this.#scope.order?.together(this.#locks.map(({ key }) => key))
-    const parts = await this.#tryEach(options.signal)
+    const { parts, error: unanswered } = await this.#tryEach(options.signal)
+    // As for one lock: an outage shorter than the ttl is not the caller's business, as long as it has patience.
+    const bearable = unanswered instanceof EngineError && unanswered.transient && keeper.clock.now() < deadline
     try {
+      if (unanswered !== undefined && !bearable) throw unanswered
       for (const lock of this.#locks.slice(parts.length)) {
         const leftMs = Math.max(0, deadline - keeper.clock.now())
         const lease = await this.#acquireNext(lock, parts, leftMs, options.signal)
@@ -86,8 +90,16 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     } catch (error) {
       // Not awaited: a caller who cancels is not kept waiting for an engine that does not answer.
       void giveBack(parts)
-      if (!(error instanceof AcquireTimeoutError)) throw error
-      throw new AcquireTimeoutError(error.key, keeper.clock.now() - startedAt, error.ahead, error.holders)
+      const waitedMs = keeper.clock.now() - startedAt
+      if (error instanceof AcquireTimeoutError) {
+        const { key, ahead, holders, cause } = error
+        throw new AcquireTimeoutError(key, waitedMs, ahead, holders, cause === undefined ? undefined : { cause })
+      }
+      // The engine has answered before: it was not away for the whole wait.
+      const ranOut = error instanceof EngineError && error.transient && keeper.clock.now() >= deadline
+      if (!ranOut || unanswered !== undefined) throw error
+      const { key } = this.#locks[parts.length] as LineLock
+      throw new AcquireTimeoutError(key, waitedMs, null, [], { cause: error })
     }
     return this.#together(parts)
   }
@@ -101,20 +113,19 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   /**
-   * Take what is free, in one batch. Returns the leases up to the first busy one, in order, and gives back those behind
-   * it.
+   * Take what is free, in one batch. Returns the leases up to the first one that was not had, in order, and gives back
+   * those behind it. `error`: why it was not had, unless it was busy.
    */
-  async #tryEach(signal: AbortSignal | undefined): Promise<InnerLease[]> {
+  async #tryEach(signal: AbortSignal | undefined): Promise<{ parts: InnerLease[]; error: unknown }> {
     const tries = await Promise.allSettled(
       this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })),
     )
     const taken = tries.map((result) => (result.status === 'fulfilled' ? result.value : undefined))
     const failed = tries.find((result) => result.status === 'rejected')
-    const busy = taken.indexOf(undefined)
-    const kept = failed !== undefined ? 0 : busy < 0 ? taken.length : busy
+    const missing = taken.indexOf(undefined)
+    const kept = missing < 0 ? taken.length : missing
     await giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
-    if (failed !== undefined) throw failed.reason
-    return taken.slice(0, kept) as InnerLease[]
+    return { parts: taken.slice(0, kept) as InnerLease[], error: failed?.reason }
   }
 
   /** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */

@@ -1,7 +1,7 @@
 /** Waiting: patience, cancelling, and what becomes of a grant that comes too late. */
 import { describe, expect, test } from 'vitest'
-import { AcquireTimeoutError, LineFullError } from '../../src/core/errors.ts'
-import { busy, gone, held, lineEntry, waiting } from './scripted-engine.ts'
+import { AcquireTimeoutError, EngineError, LineFullError } from '../../src/core/errors.ts'
+import { busy, gone, held, lineEntry, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
 
 describe('patience', () => {
@@ -41,7 +41,49 @@ describe('patience', () => {
     const { clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire({ wait: '1s' }))
     await clock.advance(1000)
-    expect(asked.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', waitedMs: 1000 })
+    expect(asked.error).toMatchObject({
+      message: 'scripted: did not answer during the wait of 1s',
+      outcome: 'unknown',
+      transient: true,
+    })
+  })
+
+  test('in which the engine was never reached is an EngineError, not contention', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire({ wait: '900ms' }))
+    const cause = unreachable()
+    await (await engine.next('enter')).fail(cause)
+    await clock.advance(900)
+    expect(asked.error).toBeInstanceOf(EngineError)
+    expect(asked.error).toMatchObject({
+      message: 'scripted: did not answer during the wait of 900ms: cannot be reached',
+      outcome: 'not-applied',
+      transient: true,
+      cause,
+    })
+  })
+
+  test('that runs out during an outage, in line, has the outage as its cause', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire({ wait: BEAT + 100 }))
+    await (await engine.next('enter')).answer(waiting(1))
+    await clock.advance(BEAT)
+    const cause = unreachable()
+    await (await engine.next('renew')).fail(cause)
+    await clock.advance(100)
+    expect(asked.error).toBeInstanceOf(AcquireTimeoutError)
+    expect(asked.error).toMatchObject({ ahead: 1, cause })
+  })
+
+  test('that runs out after an outage has no cause', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire({ wait: '5s' }))
+    await (await engine.next('enter')).fail(unreachable())
+    await clock.advance(1000)
+    await (await engine.next('enter')).answer(waiting(1))
+    await clock.advance(4000)
+    expect(asked.error).toBeInstanceOf(AcquireTimeoutError)
+    expect(asked.error).not.toHaveProperty('cause')
   })
 
   test('is absolute: entering again at the back does not begin it anew', async () => {

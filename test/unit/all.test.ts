@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Lock } from '../../src/core/lock.ts'
-import { busy, gone, held, unreachable, waiting } from './scripted-engine.ts'
+import { busy, gone, held, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
 import { BEAT, inMemory, type MemoryWorld, scripted, settled, TTL, watched } from './world.ts'
 
 const mutexes = ({ locks }: Pick<MemoryWorld, 'locks'>, ...keys: readonly string[]): Lock[] =>
@@ -135,11 +135,54 @@ describe('when one is busy', () => {
 
   test('a try that fails gives back the others and says why', async () => {
     const { engine, locks } = scripted()
-    const all = watched(locks.all([locks.mutex('a'), locks.mutex('b')]).acquire())
+    const all = watched(locks.all([locks.mutex('a'), locks.mutex('b')]).tryAcquire())
     const error = unreachable()
     await (await engine.next('enter')).answer(held(1n), { state: 'failed', error })
     await (await engine.next('leave')).answer(true)
     expect(all.error).toBe(error)
+  })
+})
+
+describe('an outage', () => {
+  const two = ({ locks }: Pick<MemoryWorld, 'locks'>): Lock => locks.all(mutexes({ locks }, 'a', 'b'))
+
+  test('that is shorter than the ttl is not noticed, as with one lock', async () => {
+    const { clock, engine, locks } = scripted()
+    const all = watched(two({ locks }).acquire())
+    await (await engine.next('enter')).fail(unreachable())
+    await settled()
+    await (await engine.next('enter')).fail(unreachable())
+    await clock.advance(1000)
+    await (await engine.next('enter')).answer(held(1n))
+    await (await engine.next('enter')).answer(held(2n))
+    expect(all.value.held).toBe(true)
+  })
+
+  test('that time cannot mend is told at once', async () => {
+    const { engine, locks } = scripted()
+    const all = watched(two({ locks }).acquire())
+    const error = wrongPassword()
+    await (await engine.next('enter')).fail(error)
+    expect(all.error).toBe(error)
+  })
+
+  test('that takes the whole wait is told as such', async () => {
+    const { clock, engine, locks } = scripted()
+    const all = watched(two({ locks }).acquire({ wait: '500ms' }))
+    await (await engine.next('enter')).fail(unreachable())
+    await settled()
+    await (await engine.next('enter')).fail(unreachable())
+    await clock.advance(500)
+    expect(all.error).toMatchObject({ code: 'ENGINE', transient: true })
+  })
+
+  test('in which the rest of the wait runs out is the cause of the time-out', async () => {
+    const { clock, engine, locks } = scripted()
+    const all = watched(two({ locks }).acquire({ wait: '500ms' }))
+    await (await engine.next('enter')).answer(held(1n), busy(1))
+    await (await engine.next('enter')).fail(unreachable())
+    await clock.advance(500)
+    expect(all.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'b', waitedMs: 500, cause: { code: 'ENGINE' } })
   })
 })
 

@@ -84,6 +84,21 @@ describe('a call that takes long', () => {
     expect(aborted).toBe(false)
   })
 
+  test('a call that is made after a sleep is not late, though the timer of an earlier one stood still in it', async () => {
+    const it = batchWorld({ timeoutMs: ([first]) => (first?.key === 'slow' ? 5000 : TIMEOUT) })
+    let asleepMs = 0
+    const { now } = it.clock
+    Object.assign(it.clock, { now: () => now() + asleepMs, asleepMs: () => asleepMs })
+    it.ask('slow')
+    await it.clock.advance(100)
+    // Its timer stands where it would have had its time, in 4.9 s.
+    await it.calls[0]?.answer('yes')
+    asleepMs = 60_000
+    it.ask('a')
+    await it.clock.advance(TIMEOUT)
+    expect(it.told).toEqual(['slow: yes', 'a failed: unknown'])
+  })
+
   test('a call whose time-out is a fraction ends', async () => {
     const it = batchWorld({ timeoutMs: () => 33.333333333333336 })
     await it.clock.advance(8.2)

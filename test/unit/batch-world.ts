@@ -62,6 +62,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     },
     answered: ({ key }, answer) => told.push(`${key}: ${answer}`),
     failed: ({ key }, { outcome }) => told.push(`${key} failed: ${outcome}`),
+    abandoned: ({ key }) => told.push(`${key} abandoned`),
     ...overrides,
   }
   const batch = new Batch(verb, clock, new KeepAlive(clock), () => {

@@ -34,6 +34,9 @@ const ABOUT_THE_CORE: readonly string[] = [
   'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
   'work that stalled for longer than its ttl is told so, even if it succeeded',
   'after its own stall a client goes on: what it held is lost, what it asks for anew is had',
+  'what a listener asks for, when it hears of the closing, is refused: the next client holds alone',
+  'closing refuses those who wait, and ends those who watch and observe',
+  'after the closing whatever is asked for is refused, in words that say so',
 ]
 
 /** What needs several processes or a server that restarts: more than an engine in this one can break. */

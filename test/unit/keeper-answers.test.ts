@@ -119,6 +119,20 @@ describe('gone', () => {
     }
   })
 
+  test('an evicted holder hears of it at once, and leaves when its work has ended, not before', async () => {
+    for (const after of [0, '1m'] as const) {
+      const { engine, asked, id } = await inLine()
+      await engine.tell({ key: 'a', id, standing: held(7n) })
+      await engine.tell({ key: 'a', id, standing: gone('evicted') })
+      await (await engine.next('renew')).answer(gone('evicted'))
+      expect(asked.value.signal.reason).toMatchObject({ why: 'evicted' })
+      expect(await engine.unseen()).toEqual([])
+      const released = watched(asked.value.release({ after }))
+      await (await engine.next('leave')).answer(true)
+      expect(released.value).toBe(false)
+    }
+  })
+
   test('a leave that answers false is not a loss', async () => {
     const { engine, asked, id } = await inLine()
     await engine.tell({ key: 'a', id, standing: held(7n) })

@@ -1,9 +1,11 @@
 /** Outages: what the core bears in silence, what it tells whom, and when. */
 import { describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
+import type { Lease } from '../../src/core/lease.ts'
+import type { LocksOptions } from '../../src/locks.ts'
 import { published } from './published.ts'
 import { held, unknownOutcome, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
-import { BEAT, MARGIN, type ScriptedWorld, scripted, settled, TTL, watched } from './world.ts'
+import { BEAT, evenChance, MARGIN, type ScriptedWorld, scripted, settled, TTL, type Watched, watched } from './world.ts'
 
 /** Let time pass while every call but leaves fails at once. */
 async function outage({ engine, clock }: ScriptedWorld, ms: number): Promise<void> {
@@ -46,6 +48,95 @@ describe('an outage shorter than the ttl is our business', () => {
     await world.clock.advance(1000)
     await (await world.engine.next('renew')).answer(held(1n))
     expect(asked.value.remainingMs).toBeGreaterThan(TTL / 2)
+  })
+})
+
+/** A holder whose renewals are answered, except during the blip. */
+async function throughBlip(
+  world: ScriptedWorld,
+  ttl: number,
+  blip: { readonly from: number; readonly to: number; readonly how: 'refused' | 'unanswered' },
+): Promise<Watched<Lease>> {
+  const { engine, clock, locks } = world
+  const asked = watched(locks.mutex('a', { ttl }).acquire())
+  await (await engine.next('enter')).answer(held(1n, ttl))
+  for (const stepMs = ttl / 1000; clock.now() < ttl * 1.3; ) {
+    await clock.advance(stepMs)
+    for (const call of await engine.unseen()) {
+      if (!call.startsWith('renew')) continue
+      const renewal = await engine.next('renew')
+      if (clock.now() < blip.from || clock.now() >= blip.to) await renewal.answer(held(1n, ttl))
+      else if (blip.how === 'refused') await renewal.fail(unreachable())
+    }
+  }
+  return asked
+}
+
+describe('a blip that begins right before a renewal', () => {
+  const worlds = [300, 4_000, 30_000].flatMap((ttl) =>
+    (['refused', 'unanswered'] as const).flatMap((how) => [0, 0.999].map((jitter) => ({ ttl, how, jitter }))),
+  )
+  const chances = (jitter: number): LocksOptions => ({ chance: { ...evenChance(), fraction: () => jitter } })
+
+  test.each(worlds)('and lasts for 60 % of a ttl of $ttl ms costs no lease ($how, jitter $jitter)', async (it) => {
+    const from = it.ttl / 3 - 1
+    const blip = { from, to: from + 0.6 * it.ttl, how: it.how }
+    const asked = await throughBlip(scripted(chances(it.jitter)), it.ttl, blip)
+    expect(asked.value.held).toBe(true)
+  })
+
+  test.each(worlds)('and lasts for two thirds of it costs the lease ($ttl ms, $how, jitter $jitter)', async (it) => {
+    const from = it.ttl / 3 - 1
+    const asked = await throughBlip(scripted(chances(it.jitter)), it.ttl, { from, to: it.ttl, how: it.how })
+    expect(asked.value.signal.reason).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' })
+  })
+})
+
+describe('news that the engine is there again', () => {
+  test('renew at once what could not be renewed, held or waiting', async () => {
+    const { engine, clock, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).fail(unreachable())
+    expect(await engine.unseen()).toEqual([])
+    await engine.tell({ gap: true })
+    await (await engine.next('renew')).answer(held(1n))
+    expect(asked.value.remainingMs).toBe(TTL - MARGIN)
+  })
+
+  test('renew at once what fails only after them, because it was sent before', async () => {
+    const { engine, clock, locks } = scripted()
+    watched(locks.mutex('a').acquire())
+    await (await engine.next('enter')).answer(held(1n))
+    await clock.advance(BEAT)
+    const before = await engine.next('renew')
+    await engine.tell({ gap: true })
+    await before.fail(unreachable())
+    expect(await engine.unseen()).toEqual(['renew a'])
+  })
+})
+
+describe('a ping', () => {
+  test('is one round trip, and says how long it took', async () => {
+    const { engine, clock, locks } = scripted()
+    engine.inspecting = async (key) => {
+      await clock.advance(7)
+      return { key, entries: [] }
+    }
+    expect(await locks.ping()).toBe(7)
+  })
+
+  test('rejects with an EngineError when the engine is away, or does not answer', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    for (const error of [unreachable(), new Error('ECONNREFUSED')]) {
+      engine.inspecting = () => Promise.reject(error)
+      await expect(locks.ping()).rejects.toBeInstanceOf(EngineError)
+    }
+    engine.inspecting = () => new Promise(() => {})
+    const pinged = watched(locks.ping())
+    await clock.advance(1000)
+    expect(pinged.error).toMatchObject({ code: 'ENGINE', message: 'scripted: no answer to ping within 1000 ms' })
   })
 })
 

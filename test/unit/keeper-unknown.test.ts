@@ -1,7 +1,7 @@
 /** Unknown outcomes: what the core does about a call of which nobody knows whether it was applied. */
 import { describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
-import { busy, held, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
+import { busy, gone, held, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, MARGIN, scripted, TTL, watched } from './world.ts'
 
 describe('while an enter is unanswered', () => {
@@ -92,6 +92,18 @@ describe('an enter that is not answered in time', () => {
     expect((await engine.next('enter')).ids).toEqual(first.ids)
     await first.answer(held(1n))
     expect(asked.value.remainingMs).toBe(TTL - MARGIN - 2500)
+  })
+
+  test('and whose entry expires in line is left, too: the attempt may still arrive', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    watched(locks.mutex('a').acquire())
+    const first = await engine.next('enter')
+    await clock.advance(2500)
+    await (await engine.next('enter')).answer(waiting(1))
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).answer(gone('expired'))
+    expect((await engine.next('leave')).ids).toEqual(first.ids)
+    expect((await engine.next('enter')).ids).not.toEqual(first.ids)
   })
 
   test('and then given up is left every beat until one ttl after the last attempt, whatever the leave answers', async () => {

@@ -34,6 +34,15 @@ const claim = (id: string, more: Partial<Claim> = {}): Claim => ({
 const states = async (engine: Engine): Promise<string[]> =>
   (await engine.inspect('a')).entries.map(({ id, state }) => `${id} ${state}`)
 
+test('a holder that is renewed for less time than it had, to outlive its owner, makes way when that is over', async () => {
+  const { clock, engine, news } = await world()
+  const [holder, next] = [claim('x', { ttlMs: 60_000 }), claim('y', { ttlMs: 60_000 })]
+  await engine.enter([holder, next])
+  await engine.renew([{ ...holder, ttlMs: 1000, outlives: true }])
+  await clock.advance(1000)
+  expect(news).toMatchObject([{ id: 'y', standing: { state: 'held' } }])
+})
+
 describe('an eviction', () => {
   test('`expire` of a holder refuses its renewals, and frees the line when its time is over', async () => {
     const { clock, engine, news } = await world()
@@ -47,6 +56,14 @@ describe('an eviction', () => {
       { id: 'x', standing: { state: 'gone', why: 'evicted' } },
       { id: 'y', standing: { state: 'held', token: 2n } },
     ])
+  })
+
+  test('`expire` of a holder that then leaves frees the line at once', async () => {
+    const { engine } = await world()
+    await engine.enter([claim('x'), claim('y')])
+    await engine.evict('a', 1n, 'expire')
+    expect(await engine.leave([claim('x')])).toEqual([true])
+    expect(await states(engine)).toEqual(['y held'])
   })
 
   test('`now` of a holder frees the line at once, and tells both', async () => {

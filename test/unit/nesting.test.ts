@@ -180,6 +180,8 @@ describe('with `reentrant`', () => {
       ),
     )
     await settled()
+    // After a stall the engine lets the event loop turn before it answers the release.
+    await settled()
     expect(inner.error).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' })
   })
 
@@ -238,4 +240,58 @@ describe('with `reentrant`', () => {
     const lock = locks.mutex('a', reentrant)
     await lock.using(async () => expect(await lock.tryAcquire()).toBeUndefined())
   })
+})
+
+describe('an outer lease that is released while a nested one is in use', () => {
+  test('makes the nested using reject, as a loss: the rest of its work was not covered', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a', { reentrant: true })
+    let nested: Promise<string> | undefined
+    await lock.using(async (outer) => {
+      nested = lock.using(async () => {
+        await outer.release()
+        return 'done'
+      })
+      await nested.catch(() => {})
+    })
+    await expect(nested).rejects.toMatchObject({ code: 'LEASE_LOST', why: 'released', key: 'a' })
+  })
+
+  test('however deep', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a', { reentrant: true })
+    const outer = await lock.acquire()
+    const work = async (): Promise<string> => {
+      await outer.release()
+      return 'done'
+    }
+    const nested = lock.using({ within: outer }, (middle) => lock.using({ within: middle }, work))
+    await expect(nested).rejects.toBeInstanceOf(LeaseLostError)
+  })
+
+  test('takes nothing from a nested one that was released before', async () => {
+    const { locks } = inMemory()
+    const lock = locks.mutex('a')
+    const outer = await lock.acquire()
+    const nested = lock.using({ within: outer }, async (inner) => {
+      await inner.release()
+      await outer.release()
+      return 'done'
+    })
+    await expect(nested).resolves.toBe('done')
+  })
+})
+
+test('siblings at any depth give the turn to each other', async () => {
+  const { locks } = inMemory()
+  const lock = locks.mutex('a')
+  const outer = await lock.acquire()
+  const middle = await lock.acquire({ within: outer })
+  const first = await lock.acquire({ within: middle })
+  const second = watched(lock.acquire({ within: middle }))
+  await settled()
+  expect(second.state).toBe('pending')
+  await first.release()
+  await settled()
+  expect(second.value.held).toBe(true)
 })

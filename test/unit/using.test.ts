@@ -57,6 +57,8 @@ describe('a lease that was lost before the work settled', () => {
       }),
     )
     await settled()
+    // After a stall the engine lets the event loop turn before it answers the release.
+    await settled()
     return running.error
   }
 

@@ -47,6 +47,43 @@ describe('a watch', () => {
     expect(clock.alive).toBe(0)
   })
 
+  test('ends at once when the locks are closed, though a look is never answered', async () => {
+    const { clock, engine, locks } = scripted()
+    const [lines, leaders] = [locks.watch('a'), locks.election('a').observe()]
+    await Promise.all([lines.next(), leaders.next()])
+    engine.inspecting = () => new Promise(() => {})
+    const ended = [watched(lines.next()), watched(leaders.next())]
+    await clock.advance(3500)
+    void locks.close()
+    await settled()
+    expect(ended.map(({ value }) => value.done)).toEqual([true, true])
+  })
+
+  test('ends at once when the locks are closed, though its hints cannot be ended', async () => {
+    for (const end of [() => new Promise<void>(() => {}), () => Promise.reject(new Error('the engine is closed'))]) {
+      const { engine, locks } = scripted()
+      Object.assign(engine, { watch: async () => ({ [Symbol.asyncDispose]: end }) })
+      const lines = locks.watch('a')
+      await lines.next()
+      const ended = watched(lines.next())
+      await settled()
+      void locks.close()
+      await settled()
+      expect(ended.value.done).toBe(true)
+    }
+  })
+
+  test('that is left does not wait for its hints to end for longer than a call may take', async () => {
+    const { clock, engine, locks } = scripted({ callTimeout: 1000 })
+    Object.assign(engine, { watch: async () => ({ [Symbol.asyncDispose]: () => new Promise(() => {}) }) })
+    const lines = locks.watch('a')
+    await lines.next()
+    const left = watched(lines.return())
+    await clock.advance(1000)
+    expect(left.state).toBe('resolved')
+    expect(clock.alive).toBe(0)
+  })
+
   test('rejects when the engine cannot be asked, or the question makes no sense', async () => {
     const { engine, locks } = scripted()
     engine.inspecting = () => Promise.reject(unreachable())

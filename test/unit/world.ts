@@ -6,10 +6,11 @@
 import { delegate } from '../../conformance/delegate.ts'
 import type { Chance, Timer } from '../../src/core/clock.ts'
 import type { Engine, Traits } from '../../src/core/engine.ts'
+import type { Lease } from '../../src/core/lease.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks, type Locks, type LocksOptions } from '../../src/locks.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
-import { ScriptedEngine, settled } from './scripted-engine.ts'
+import { held, ScriptedEngine, settled } from './scripted-engine.ts'
 
 /** A fake clock that counts its timers, and who keeps the process alive. */
 export interface CountingClock extends FakeClock {
@@ -86,6 +87,15 @@ export function scripted(options: LocksOptions = {}, traits: Partial<Traits> = {
     engine,
     locks: createLocks(engine, { clock, chance: evenChance(), ttl: TTL, holder: 'me', ...options }),
   }
+}
+
+/** Locks on an engine that the test plays, and a lease of `a` that it has granted. */
+export async function holding(options: LocksOptions = {}): Promise<ScriptedWorld & { lease: Lease; id: string }> {
+  const world = scripted(options)
+  const asked = watched(world.locks.mutex('a').acquire())
+  const enter = await world.engine.next('enter')
+  await enter.answer(held(1n))
+  return { ...world, lease: asked.value, id: enter.ids[0] as string }
 }
 
 export interface MemoryWorld {

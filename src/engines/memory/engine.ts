@@ -5,6 +5,7 @@
  * several processes. One that is dropped has crashed: its entries stay in the lines until they expire.
  */
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { EventLoopTurn } from '../shared/event-loop-turn.ts'
 import type { NewsReceiver } from './line.ts'
 import { LINE_BOUND, type MemoryServer } from './server.ts'
 
@@ -28,6 +29,7 @@ export class MemoryEngine implements Engine {
   readonly #server: MemoryServer
   /** Every entry remembers it: the server tells its news here. */
   readonly #receiver: NewsReceiver = { listener: undefined }
+  readonly #turn = new EventLoopTurn()
 
   /** @internal */
   constructor(server: MemoryServer) {
@@ -35,27 +37,32 @@ export class MemoryEngine implements Engine {
   }
 
   async enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    return this.#server.enter(claims, this.#receiver)
+    return this.#answer(this.#server.enter(claims, this.#receiver))
   }
 
   async renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    return this.#server.renew(places)
+    return this.#answer(this.#server.renew(places))
   }
 
   async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    return this.#server.leave(places)
+    return this.#answer(this.#server.leave(places))
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#server.evict(key, token, how)
+    return this.#answer(this.#server.evict(key, token, how))
   }
 
   async inspect(key: string): Promise<Line> {
-    return this.#server.inspect(key)
+    return this.#answer(this.#server.inspect(key))
   }
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
-    yield* this.#server.list(prefix)
+    for (const summary of this.#server.list(prefix)) yield this.#answer(summary)
+  }
+
+  #answer<Answer>(answer: Answer): Answer | Promise<Answer> {
+    if (!this.#turn.isOver(this.#server.lastCallAt)) return answer
+    return new Promise((resolve) => this.#turn.next(() => resolve(answer)))
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {

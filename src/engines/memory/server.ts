@@ -25,11 +25,17 @@ export class MemoryServer {
   #waiting = 0
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
+  #lastCallAt = 0
 
   /** `mint` makes the next token from the previous one (0 at first). */
   constructor(options: { clock?: Clock; mint?: (previous: bigint) => bigint } = {}) {
     this.#clock = options.clock ?? systemClock
     this.#mint = options.mint ?? ((previous) => previous + 1n)
+  }
+
+  /** When the last verb was called, by its clock. */
+  get lastCallAt(): number {
+    return this.#lastCallAt
   }
 
   /** How many lines are kept: 0 when no entry is left. */
@@ -145,10 +151,9 @@ export class MemoryServer {
     // A renewal from before that comes late does not cut short what is to outlive its process.
     const until = entry.outlives && outlives !== true ? Math.max(entry.at, now + ttlMs) : now + ttlMs
     this.#expiries.put(entry, until)
-    if (entry.state === 'waiting') {
-      this.#arm()
-      return { state: 'waiting', ahead: null }
-    }
+    // It may live for shorter than before: then those behind it are let in sooner.
+    this.#arm()
+    if (entry.state === 'waiting') return { state: 'waiting', ahead: null }
     return { state: 'held', token: entry.token, heldForMs: ttlMs }
   }
 
@@ -213,6 +218,7 @@ export class MemoryServer {
   /** Remove what has expired, from all lines, and answer what time it is: each verb reads the clock once. */
   #expire(): number {
     const now = this.#clock.now()
+    this.#lastCallAt = now
     const first = this.#expiries.peek()
     if (first === undefined || first.at > now) return now
     // All of them first: nothing is granted to an entry that has expired too.

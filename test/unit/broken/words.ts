@@ -1,7 +1,7 @@
 /** Engines that say the wrong thing, or nothing: answers, news, evictions, and what they leave behind. */
 import { delegate } from '../../../conformance/delegate.ts'
 import type { World } from '../../../conformance/index.ts'
-import type { Engine, News, Standing } from '../../../src/core/engine.ts'
+import type { Engine, LineEntry, News, Place, Standing } from '../../../src/core/engine.ts'
 import { EngineError } from '../../../src/core/errors.ts'
 import { MemoryServer, memory } from '../../../src/engines/memory/index.ts'
 import { answering, claiming, type Defect, defect } from './defect.ts'
@@ -31,6 +31,10 @@ async function evictFront(engine: Engine, key: string, how: 'expire' | 'now'): P
   const [front] = (await engine.inspect(key)).entries
   return front?.token == null ? false : engine.evict(key, front.token, how)
 }
+
+const inLineOf =
+  (key: string) =>
+  ({ id, ttlMs }: LineEntry): Place => ({ key, id, ttlMs })
 
 export const wordDefects: readonly Defect[] = [
   defect(
@@ -78,6 +82,8 @@ export const wordDefects: readonly Defect[] = [
     [
       'a release wakes the next waiter: no waiter waits for a poll',
       'readers behind a cancelled writer are woken, not left to their next renewal',
+      'a release for later wakes the next one when that time is over: nobody waits for a poll, or for the old expiry',
+      'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
     ],
     () => ({ subscribe: silent }),
   ),
@@ -161,6 +167,33 @@ export const wordDefects: readonly Defect[] = [
     'frees at once what should expire',
     ['evicting by expiry refuses renewals, and lets the next one in only when the holder must have noticed'],
     (engine) => ({ evict: (key, token) => engine.evict(key, token, 'now') }),
+  ),
+  defect(
+    'keeps an evicted holder in line until it expires',
+    [
+      'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
+      'an evicted holder that leaves frees the line at once, and is answered that it was there',
+    ],
+    (engine) => ({
+      leave: async (places) => {
+        const answers: boolean[] = []
+        for (const place of places) {
+          const { entries } = await engine.inspect(place.key)
+          const [standing] = await engine.renew(entries.filter(({ id }) => id === place.id).map(inLineOf(place.key)))
+          answers.push(standing?.state === 'gone' ? false : ((await engine.leave([place]))[0] ?? false))
+        }
+        return answers
+      },
+    }),
+  ),
+  defect(
+    'never lets the event loop turn',
+    ['a loop of locks that are free lets the event loop turn: timers fire, and other leases are renewed'],
+    (_, server) => ({
+      enter: async (claims) => server.enter(claims, { listener: undefined }),
+      leave: async (places) => server.leave(places),
+    }),
+    { because: /has not fired/ },
   ),
   defect(
     'lets expire what should be freed at once',

@@ -1,0 +1,27 @@
+/**
+ * A short program in a process of its own, which ends by itself, or fails to: unlike an actor, nothing but its locks
+ * keeps it alive.
+ *
+ * It is started by `runProgram` (run-program.ts), never by hand. It takes one lock for a moment and holds another.
+ */
+import type { Engine } from '../../src/core/engine.ts'
+import { createLocks } from '../../src/locks.ts'
+import type { Program } from './run-program.ts'
+
+async function run({ engine: from, key, ttlMs, how }: Program): Promise<void> {
+  const module = (await import(from.module)) as Record<string, (options: unknown) => Engine | Promise<Engine>>
+  const make = module[from.export]
+  if (typeof make !== 'function') throw new TypeError(`${from.module} exports no function '${from.export}'`)
+  const locks = createLocks(await make(from.options), { ttl: ttlMs, holder: 'program' })
+  await locks.mutex(`${key}:short`).using(() => undefined)
+  await locks.mutex(key).acquire()
+  process.stdout.write('held')
+  if (how === 'just ends') return
+  await locks.close()
+  process.stdout.write(', closed')
+}
+
+process.once('message', (program) => {
+  process.disconnect()
+  void run(program as Program)
+})
