@@ -75,6 +75,8 @@ export interface Call {
    * sent.
    */
   overAt: number | undefined
+  /** When the core gave up on it, where its signal tells. */
+  givenUpAt?: number
   /** The ids that its answer said are gone, and when it came. */
   gone: readonly string[]
   goneAt: number
@@ -132,6 +134,9 @@ export type FaultKind =
   | 'server amnesia'
   | 'server clock jump'
   | 'eviction'
+
+/** During these a process does not run. */
+export const STOPS: ReadonlySet<FaultKind> = new Set(['pause', 'stall', 'suspension'])
 
 /** Something that went wrong, and how long. `process` undefined: it concerns all processes. */
 export interface Fault {
@@ -222,6 +227,12 @@ export class History {
       if (fault.from > to || fault.to < from || (fault.process !== undefined && fault.process !== process)) continue
       if (fault.kind !== 'wall clock jump') yield fault
     }
+  }
+
+  /** Whether `process` did not run for a part of this span of time. */
+  stopped(process: number, from: number, to: number): boolean {
+    for (const { kind } of this.troubles(process, from, to)) if (STOPS.has(kind)) return true
+    return false
   }
 
   troubled(process: number, from: number, to: number): boolean {

@@ -132,7 +132,19 @@ export class SimulatedHolder {
       this.#notesLoss(why)
       for (const holding of this.#holdings) holding.lostAt ??= this.#world.now
       if (this.#world.logging) this.#world.log(this.#process.name, `is told that ${this.#named()} is lost (${why})`)
+      if (why === 'closed') this.#asksTheClosed()
     })
+  }
+
+  /** It hears of the closing from inside of it, and wants the lock back: closed locks give none. */
+  #asksTheClosed(): void {
+    const [first] = this.#holdings
+    if (first === undefined) return
+    const asked = this.#process.locks.mutex(first.key).tryAcquire()
+    void asked.then(
+      () => this.#world.mishap('lease after its end', `${this.#named()}: asked for again while closing, not refused`),
+      () => {},
+    )
   }
 
   #doubts(): void {

@@ -86,6 +86,9 @@ export class Link {
       goneAt: 0,
     }
     world.history.calls.push(call)
+    signal?.addEventListener('abort', () => {
+      call.givenUpAt = world.now
+    })
     this.knowledge.sends(call, signal)
     if (world.logging)
       world.log(this.#process.name, `sends ${verb} ${items.map(({ key, id }) => `${key}/${id}`).join(' ')}`)

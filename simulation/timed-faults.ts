@@ -113,10 +113,9 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
     world.fault('close', process.number)
     void process.locks.close().then(() => {
       if (world.logging) world.log(process.name, 'is closed')
-      // Each leave, and an enter on its way, is waited for once: no longer than the core's own deadline for a call,
-      // twice.
-      const boundMs = 2 * world.conditions.callTimeoutMs + 2 * world.conditions.longTtlMs
-      if (world.now - startedAt > boundMs && !world.history.troubled(process.number, startedAt + 1, world.now)) {
+      // No longer than the core's own deadline for a call, and what four timers may be late.
+      const boundMs = 1.01 * world.conditions.callTimeoutMs + 4
+      if (world.now - startedAt > boundMs && !world.history.stopped(process.number, startedAt, world.now)) {
         world.mishap('slow close', `${process.name} took ${(world.now - startedAt).toFixed(1)} ms to close`)
       }
       process.closed = true

@@ -4,7 +4,7 @@
  */
 import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lease } from '../src/core/lease.ts'
-import type { Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
+import type { LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
 import { drawPatience, drawShare, outcomeOf, SimulatedAttempt } from './attempt.ts'
 import { type Share, SimulatedHolder } from './holder.ts'
 import type { SimulatedProcess } from './process.ts'
@@ -90,6 +90,7 @@ class Worker {
         // A holder that goes on after a loss is not inside any more, and gets a lease of its own.
         if (inner.token === outer.token) holder.looks(inner)
         await this.#process.sleep(1)
+        await this.#takesTurns(lock, inner)
         turn -= 1
       }
       const within = async (): Promise<void> => {
@@ -101,6 +102,21 @@ class Worker {
       }
     }
     await this.#using(attempt, [share], (work) => lock.using(attempt.options(), work), inside)
+  }
+
+  /** Two siblings inside a nested lease: the first gives the turn to the second. */
+  async #takesTurns(lock: Lock<LineAcquireOptions>, outer: Lease): Promise<void> {
+    const takesTurn = async (): Promise<void> => {
+      await using inner = await lock.acquire({ within: outer, wait: 50 * this.#world.conditions.ttlMs })
+      this.#world.coverage.nestings += inner.held ? 1 : 0
+      await this.#process.sleep(1)
+    }
+    for (const result of await Promise.allSettled([takesTurn(), takesTurn()])) {
+      if (result.status === 'fulfilled') continue
+      const outcome = outcomeOf(result.reason)
+      if (outcome === 'timeout') this.#world.mishap('nesting', `the turn inside of ${lock.key} was never given on`)
+      else if (outcome === undefined) this.#unexpected(result.reason)
+    }
   }
 
   async #takesAll(): Promise<void> {

@@ -8,6 +8,20 @@ export const liveness: Readonly<Record<string, Check>> = {
   recovery,
   patience,
   'left to expire': leftToExpire,
+  'given up in time': givenUpInTime,
+}
+
+/**
+ * No call is waited for longer than the core's own deadline, from its send, as long as its process runs. Only calls
+ * that take a signal tell when they were given up.
+ */
+function* givenUpInTime(history: History): Iterable<string> {
+  const { callTimeoutMs } = history.terms
+  for (const { process, verb, sentAt, givenUpAt } of history.calls) {
+    if (givenUpAt === undefined || givenUpAt <= sentAt + 1.01 * callTimeoutMs + 3) continue
+    if (!history.stopped(process, sentAt, givenUpAt))
+      yield `p${process}: ${verb}, sent at ${sentAt.toFixed(3)}, was given up at ${givenUpAt.toFixed(3)}; ${callTimeoutMs.toFixed(1)} ms after the send would do`
+  }
 }
 
 /** A round trip or two, with a renewal before it: what an untroubled grant may take to be known. */
@@ -63,11 +77,7 @@ function* patience(history: History): Iterable<string> {
   for (const { process, what, keys, at, waitMs, settledAt } of history.attempts) {
     if (settledAt === undefined || waitMs === 0 || what.startsWith('all')) continue
     const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
-    if (lateMs <= 0) continue
-    let stopped = false
-    for (const { kind } of history.troubles(process, at, settledAt))
-      stopped ||= kind === 'pause' || kind === 'stall' || kind === 'suspension'
-    if (!stopped)
+    if (lateMs > 0 && !history.stopped(process, at, settledAt))
       yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
   }
 }

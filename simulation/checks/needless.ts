@@ -44,8 +44,10 @@ function* needlessLoss(history: History): Iterable<string> {
  */
 function* needlessRefusal(history: History): Iterable<string> {
   const { terms } = history
-  for (const { process, what, keys, at, settledAt, outcome, error } of history.attempts) {
+  for (const { process, what, keys, at, waitMs, settledAt, outcome, error } of history.attempts) {
     if (settledAt === undefined || (outcome !== 'refused' && outcome !== 'lost')) continue
+    // With less patience than an answer takes, no more can be said than that none has come.
+    if (waitMs > 0 && waitMs < 12 * terms.delayMs + 10) continue
     const since = at - terms.ttlMs - terms.callTimeoutMs
     if (history.troubled(process, since, settledAt)) continue
     yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, and nothing was wrong: ${String(error)}`

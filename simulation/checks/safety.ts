@@ -6,7 +6,7 @@
  * its ttl; and tokens are never excused.
  */
 import type { Check } from '../checks.ts'
-import type { FaultKind, History, Holding, Stay } from '../history.ts'
+import { type History, type Holding, STOPS, type Stay } from '../history.ts'
 
 export const safety: Readonly<Record<string, Check>> = {
   'overlap without a guard': unguardedOverlap,
@@ -109,8 +109,6 @@ function runningFrom(history: History, holding: Holding, at: number): number | u
     if (from <= running && to >= running) running = to + 0.01
   return running
 }
-
-const STOPS: ReadonlySet<FaultKind> = new Set(['pause', 'stall', 'suspension'])
 
 /** Every token of a key is higher than all before it, in the order of entering and in the order of holding. */
 function* tokenOrder(history: History): Iterable<string> {
