@@ -2,9 +2,13 @@
  * Why a case may not apply. Each need answers `true`, or the reason, in words for the report. A case that does not
  * apply has not passed.
  */
-import type { Deployment } from './world.ts'
+import { NOT_YET } from './not-yet.ts'
+import type { Ability, Deployment } from './world.ts'
 
 export type Need = (deployment: Deployment) => true | string
+
+const has = (ability: Ability, { world, engine }: Deployment): true | string =>
+  world.lacks?.[ability] ?? NOT_YET[ability]?.[engine] ?? true
 
 const unless = (fine: boolean, reason: string): true | string => fine || reason
 
@@ -35,14 +39,17 @@ export const restart: Need = ({ world }) =>
   unless(world.restart !== undefined, world.lacks?.restart ?? 'this world cannot restart its server')
 
 /** What is released for later stays busy, and the next one is woken when that time is over. */
-export const outliving: Need = ({ traits, world }) =>
-  traits.ttl === 'session' ? 'its locks end with the session of their process' : (world.lacks?.outliving ?? true)
+export const outliving: Need = (deployment) =>
+  deployment.traits.ttl === 'session' ? 'its locks end with the session of their process' : has('outliving', deployment)
 
 /** A holder that is evicted by expiry is told at once. */
-export const politeEviction: Need = ({ world }) => world.lacks?.politeEviction ?? true
+export const politeEviction: Need = (deployment) => has('politeEviction', deployment)
+
+/** A loop of free locks on it lets the event loop turn. */
+export const yielding: Need = (deployment) => has('yielding', deployment)
 
 /** A process that uses it ends by itself. */
-export const ending: Need = ({ world }) => world.lacks?.ending ?? true
+export const ending: Need = (deployment) => has('ending', deployment)
 
 export const leftovers: Need = ({ world }) =>
   unless(world.leftovers !== undefined, world.lacks?.leftovers ?? 'this world does not show what its server stores')

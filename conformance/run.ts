@@ -211,13 +211,14 @@ class Run {
 
 async function setStage(world: World, rounds: number, seed: number): Promise<Stage> {
   const sample = await world.engine()
-  const { traits, subscribe, watch } = sample
+  const { name: engine, traits, subscribe, watch } = sample
   await sample[Symbol.asyncDispose]()
   const prefix = `conformance:${randomBytes(4).toString('hex')}:`
   const unhandled = new UnhandledErrors()
   const actorPool = new ActorPool(world, (what) => unhandled.write(`in an actor: ${what}`))
   return {
     world,
+    engine,
     traits,
     wakes: subscribe !== undefined,
     watches: watch !== undefined,

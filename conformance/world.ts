@@ -34,7 +34,7 @@ export interface ActorModule extends EngineModule {
 }
 
 /** What a world, or its engine, may lack. */
-export type Ability = 'actor' | 'restart' | 'leftovers' | 'ending' | 'outliving' | 'politeEviction'
+export type Ability = 'actor' | 'restart' | 'leftovers' | 'ending' | 'outliving' | 'politeEviction' | 'yielding'
 
 export interface World {
   /** One more client of the same server, in this process. */
@@ -59,6 +59,8 @@ export interface World {
 /** What a need is judged by. */
 export interface Deployment {
   readonly world: World
+  /** The name of the engine. */
+  readonly engine: string
   readonly traits: Traits
   /** The engine sends news. */
   readonly wakes: boolean

@@ -22,6 +22,9 @@ async function run({ engine: from, key, ttlMs, how }: Program): Promise<void> {
 }
 
 process.once('message', (program) => {
-  process.disconnect()
-  void run(program as Program)
+  // Node does not bear it if the channel is closed by the handler of a message itself.
+  setImmediate(() => {
+    process.disconnect()
+    void run(program as Program)
+  })
 })

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
-import { fencing, fifo, ownTtl, politeEviction, wakes } from '../needs.ts'
+import { fencing, fifo, lossBeforeNext, ownTtl, politeEviction, wakes } from '../needs.ts'
 import { later } from '../scene.ts'
 import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
 
@@ -117,7 +117,7 @@ export const eviction: Group = {
     },
     {
       name: 'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
-      needs: [fencing, wakes, politeEviction],
+      needs: [fencing, wakes, lossBeforeNext, politeEviction],
       async run(scene) {
         // Renewals come every 200 s: later than this case may take.
         const [working, others] = await Promise.all([scene.locks({ ttl: '10m' }), scene.locks({ ttl: '10m' })])
@@ -138,7 +138,7 @@ export const eviction: Group = {
     },
     {
       name: 'an evicted holder that leaves frees the line at once, and is answered that it was there',
-      needs: [fencing],
+      needs: [fencing, lossBeforeNext],
       async run(scene) {
         const [one, other] = await Promise.all([scene.engine(), scene.engine()])
         const key = scene.key()

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Case, Group } from '../case.ts'
-import { actors, ownTtl } from '../needs.ts'
+import { actors, ownTtl, yielding } from '../needs.ts'
 import { isBusy, isHeld } from '../standings.ts'
 
 const HOUR_MS = 3_600_000
@@ -65,6 +65,7 @@ export const stalls: Group = {
   cases: [
     {
       name: 'a loop of locks that are free lets the event loop turn: timers fire, and other leases are renewed',
+      needs: [yielding],
       async run(scene) {
         const locks = await scene.locks()
         const lock = locks.mutex(scene.key())
