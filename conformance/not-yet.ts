@@ -10,13 +10,10 @@ const SOCKETS = 'its sockets keep a process alive that has not closed its locks'
 
 export const NOT_YET: { readonly [Name in Ability]?: Readonly<Record<string, string>> } = {
   politeEviction: {
-    redis: NEXT_RENEWAL,
     etcd: NEXT_RENEWAL,
-    sqlite: NEXT_RENEWAL,
     postgres: NEXT_RENEWAL,
     mysql: NEXT_RENEWAL,
   },
-  outliving: { redis: NEXT_POLL, redlock: NEXT_POLL },
+  outliving: { redlock: NEXT_POLL },
   ending: { redis: SOCKETS, redlock: SOCKETS },
-  yielding: { sqlite: 'a loop of free locks does not let the event loop turn' },
 }

@@ -191,7 +191,10 @@ export class Locks implements AsyncDisposable {
       [Symbol.asyncIterator]()
     // As long as the engine gets on, it may take as long as it takes.
     const next = async (): Promise<IteratorResult<LineSummary, unknown>> => {
+      keeper.refuseIfClosed()
       const found = lines.next()
+      // The locks may be closed before it is answered.
+      found.catch(() => {})
       for (;;) {
         const before = progress
         try {
