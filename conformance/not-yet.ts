@@ -10,7 +10,6 @@ const SOCKETS = 'its sockets keep a process alive that has not closed its locks'
 
 export const NOT_YET: { readonly [Name in Ability]?: Readonly<Record<string, string>> } = {
   politeEviction: {
-    etcd: NEXT_RENEWAL,
     postgres: NEXT_RENEWAL,
     mysql: NEXT_RENEWAL,
   },
