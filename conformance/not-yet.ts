@@ -1,6 +1,7 @@
 /**
  * Engines of this package that do not keep a promise yet, by the ability that they lack. Their cases are reported as
- * not applicable, with the reason. A line goes when its engine keeps the promise; when all have gone, so does this file.
+ * not applicable, with the reason. A line goes when its engine keeps the promise. When all have gone, so does this
+ * file.
  */
 import type { Ability } from './world.ts'
 
