@@ -17,6 +17,8 @@ export const waiting: Group = {
         const [one, other] = await Promise.all([scene.locks({ holder: 'the one in the way' }), scene.locks()])
         const key = scene.key()
         const lease = await one.mutex(key).acquire()
+        // A wait that the engine never answers, because it is still connecting, would end with an EngineError.
+        await (await other.mutex(scene.key()).acquire()).release()
         const timedOut = (error: unknown): boolean => {
           assert(error instanceof AcquireTimeoutError, String(error))
           assert.equal(error.key, key)

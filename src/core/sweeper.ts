@@ -58,6 +58,8 @@ export class Sweeper {
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: TimerQueue<Departure>
   readonly #open = new Map<string, Departure>()
+  /** Those that a release still waits for: more than the open ones, since a later leave of an entry takes its place. */
+  readonly #unanswered = new Set<Departure>()
   #stopped = false
 
   constructor(options: SweeperOptions) {
@@ -104,11 +106,15 @@ export class Sweeper {
         notBefore: entry.outlivesUntil,
         overAt: 0,
         held,
-        answer,
+        answer: (wasHeld) => {
+          this.#unanswered.delete(departure)
+          answer(wasHeld)
+        },
         at: 0,
         slot: -1,
         slackMs: 0,
       }
+      this.#unanswered.add(departure)
       this.#open.set(entry.id, departure)
       if (entry.outlivesUntil === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
       else this.#repeats.put(departure, entry.outlivesUntil, this.#clock.now())
@@ -134,7 +140,7 @@ export class Sweeper {
 
   stop(): void {
     this.#stopped = true
-    for (const departure of this.#open.values()) departure.answer(false)
+    for (const departure of [...this.#unanswered]) departure.answer(false)
     this.#repeats.stop()
     this.#leaves.stop()
     this.#open.clear()

@@ -240,7 +240,7 @@ function openIfThere(file: string, marks: string): number | undefined {
   // Under a second name, they are still not to be opened.
   if (found.isFile() && found.nlink > 1 && isSameFile(found, lstatSync(marks)))
     throw new RangeError(`'${file}' is where the marks are`)
-  const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = constants
+  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants
   const descriptor = openSync(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
   if (fstatSync(descriptor).isFile()) return descriptor
   closeSync(descriptor)
@@ -259,7 +259,7 @@ async function store(file: string, content: string | Uint8Array): Promise<void> 
 
 /** So that the rename is there after a power cut, too. Not every system lets a folder be opened. */
 async function syncFolder(folder: string): Promise<void> {
-  const { O_RDONLY, O_DIRECTORY = 0 } = constants
+  const { O_RDONLY, O_DIRECTORY } = constants
   const handle = await open(folder, O_RDONLY | O_DIRECTORY).catch(() => undefined)
   await handle?.sync().catch(() => undefined)
   await handle?.close()

@@ -1,0 +1,48 @@
+/** Leaving for certain, and its end: whatever is still on its way when the locks are closed, no release hangs. */
+import { expect, test } from 'vitest'
+import { systemChance } from '../../src/core/clock.ts'
+import { publish } from '../../src/core/diagnostics.ts'
+import { Entry } from '../../src/core/entry.ts'
+import { KeepAlive } from '../../src/core/keep-alive.ts'
+import { Sweeper } from '../../src/core/sweeper.ts'
+import { fakeClock } from '../../src/testing.ts'
+import { held, ScriptedEngine } from './scripted-engine.ts'
+import { scripted, settled, watched } from './world.ts'
+
+test('an entry that leaves twice at once has both answered when sweeping stops', async () => {
+  const clock = fakeClock()
+  let sequence = 0
+  const sweeper = new Sweeper({
+    engine: new ScriptedEngine(),
+    clock,
+    chance: systemChance,
+    publish,
+    keepAlive: new KeepAlive(clock),
+    callTimeoutMs: 5000,
+    nextSequence: () => ++sequence,
+  })
+  const ask = { key: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 30_000 }
+  const entry = new Entry(ask, systemChance.id(), true, { engine: 'scripted', key: 'a', weight: 1, limit: 1 })
+  // The second one is for an enter that has arrived late; the first one is not answered yet.
+  const first = watched(sweeper.leave(entry, true))
+  await settled()
+  const second = watched(sweeper.leave(entry, false))
+  await settled()
+  sweeper.stop()
+  await settled()
+  expect([first.value, second.value]).toEqual([false, false])
+})
+
+test('a release behind an enter that is never answered ends with the closing', async () => {
+  const { engine, clock, locks } = scripted()
+  const controller = new AbortController()
+  const asked = watched(locks.mutex('a').acquire({ signal: controller.signal }))
+  const enter = await engine.next('enter')
+  controller.abort(new Error('cancelled'))
+  const closed = watched(locks.close())
+  await clock.advance('1m')
+  await settled()
+  expect([asked.state, closed.state]).toEqual(['rejected', 'resolved'])
+  await enter.answer(held(1n))
+  expect(await engine.unseen()).toEqual([])
+})
