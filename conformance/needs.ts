@@ -2,13 +2,11 @@
  * Why a case may not apply. Each need answers `true`, or the reason, in words for the report. A case that does not
  * apply has not passed.
  */
-import { NOT_YET } from './not-yet.ts'
 import type { Ability, Deployment } from './world.ts'
 
 export type Need = (deployment: Deployment) => true | string
 
-const has = (ability: Ability, { world, engine }: Deployment): true | string =>
-  world.lacks?.[ability] ?? NOT_YET[ability]?.[engine] ?? true
+const has = (ability: Ability, { world }: Deployment): true | string => world.lacks?.[ability] ?? true
 
 const unless = (fine: boolean, reason: string): true | string => fine || reason
 

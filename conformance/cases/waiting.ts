@@ -28,7 +28,7 @@ export const waiting: Group = {
           )
           return true
         }
-        await assert.rejects(other.mutex(key).acquire({ wait: 50 }), timedOut)
+        await assert.rejects(other.mutex(key).acquire({ wait: 1000 }), timedOut)
         await assert.rejects(other.mutex(key).acquire({ wait: 0 }), timedOut)
         await scene.inLine(engine, key, 1)
         assert.equal(lease.held, true)
