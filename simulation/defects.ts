@@ -100,7 +100,7 @@ const core: readonly Defect[] = [
   {
     name: 'leave overtakes the enter',
     file: 'src/core/keeper.ts',
-    find: 'if (entry.entering === 0) return this.#sweep(entry, held)',
+    find: 'return entry.entering === 0 ? this.#sweep(entry, held) : entry.entered().then(() => this.#sweep(entry, held))',
     replace: 'return this.#sweeper.leave(entry, held)',
     why: 'it finds nothing to take out, and then the enter arrives',
   },

@@ -162,12 +162,6 @@ export class Entry implements Claim, Scheduled {
     })
   }
 
-  /** The enter that is on its way is not waited for any more: the locks are closed. */
-  abandonEnter(): void {
-    this.entering = 0
-    this.#onEntered?.()
-  }
-
   /** Resolves when nothing that was sent for it is unanswered. What is only queued will not be sent any more. */
   async unasked(): Promise<void> {
     if (this.asking === 0 || this.asking === QUEUED) return

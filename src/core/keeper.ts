@@ -37,8 +37,6 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
-  /** What leaves as soon as its enter is answered. */
-  readonly #behindEnter = new Set<Entry>()
   readonly #keepAlive: KeepAlive
   readonly #subscription: NewsSubscription
   readonly #enters: Batch<Entry, Standing>
@@ -102,12 +100,7 @@ export class Keeper {
     const held = entry.phase === 'held'
     this.#drop(entry)
     // Never overtake an enter that is on its way.
-    if (entry.entering === 0) return this.#sweep(entry, held)
-    this.#behindEnter.add(entry)
-    return entry.entered().then(() => {
-      this.#behindEnter.delete(entry)
-      return this.#sweep(entry, held)
-    })
+    return entry.entering === 0 ? this.#sweep(entry, held) : entry.entered().then(() => this.#sweep(entry, held))
   }
 
   #sweep(entry: Entry, held: boolean): Promise<boolean> {
@@ -125,11 +118,7 @@ export class Keeper {
     if (!held) return entry.lost === 'evicted' ? this.leave(entry) : false
     entry.outlivesUntil = Number.POSITIVE_INFINITY
     // An enter or a renewal that is on its way would make it stand for a whole ttl.
-    if (entry.entering !== 0) {
-      this.#behindEnter.add(entry)
-      await entry.entered()
-      this.#behindEnter.delete(entry)
-    }
+    if (entry.entering !== 0) await entry.entered()
     await Promise.race([entry.unasked(), this.#renews.drained()])
     if (this.#closing !== undefined) return false
     const agreed = await fallbackAfter(this.clock, this.callTimeoutMs, this.#renewOnce(entry, afterMs), false)
@@ -196,7 +185,6 @@ export class Keeper {
       this.#sweeper.stop()
       this.#enters.stop()
       this.#renews.stop()
-      for (const entry of [...this.#behindEnter]) entry.abandonEnter()
       await this.#subscription.close(clock, leftMs())
       await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
     } finally {

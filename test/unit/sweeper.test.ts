@@ -6,8 +6,8 @@ import { Entry } from '../../src/core/entry.ts'
 import { KeepAlive } from '../../src/core/keep-alive.ts'
 import { Sweeper } from '../../src/core/sweeper.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { held, ScriptedEngine } from './scripted-engine.ts'
-import { scripted, settled, watched } from './world.ts'
+import { ScriptedEngine } from './scripted-engine.ts'
+import { settled, watched } from './world.ts'
 
 test('an entry that leaves twice at once has both answered when sweeping stops', async () => {
   const clock = fakeClock()
@@ -31,18 +31,4 @@ test('an entry that leaves twice at once has both answered when sweeping stops',
   sweeper.stop()
   await settled()
   expect([first.value, second.value]).toEqual([false, false])
-})
-
-test('a release behind an enter that is never answered ends with the closing', async () => {
-  const { engine, clock, locks } = scripted()
-  const controller = new AbortController()
-  const asked = watched(locks.mutex('a').acquire({ signal: controller.signal }))
-  const enter = await engine.next('enter')
-  controller.abort(new Error('cancelled'))
-  const closed = watched(locks.close())
-  await clock.advance('1m')
-  await settled()
-  expect([asked.state, closed.state]).toEqual(['rejected', 'resolved'])
-  await enter.answer(held(1n))
-  expect(await engine.unseen()).toEqual([])
 })
