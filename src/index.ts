@@ -22,6 +22,7 @@ export type { Lease, ReleaseOptions } from './core/lease.ts'
 export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
 export type { Logger } from './core/logging.ts'
 export type { OrderReport } from './core/order.ts'
+export type { WarnAfter } from './core/warn-after.ts'
 export {
   createLocks,
   type LockOptions,

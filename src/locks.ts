@@ -17,6 +17,7 @@ import {
 } from './core/lock.ts'
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
@@ -42,6 +43,11 @@ export interface LocksOptions {
   readonly callTimeout?: Duration
   /** For development: report keys taken in opposite orders. `true` warns through `process.emitWarning`. */
   readonly checkOrder?: boolean | ((report: OrderReport) => void)
+  /**
+   * `{ hold: '5m', wait: '1m' }`: tell of every hold and every wait that is longer, once, on `holdfast:warning` and to
+   * the logger. Off unless given.
+   */
+  readonly warnAfter?: WarnAfter
   /** Where to log: pino, or anything with its four methods. Silent unless given. */
   readonly logger?: Logger
   /** For tests: where time comes from. */
@@ -90,6 +96,9 @@ export class Locks implements AsyncDisposable {
   readonly #scope: Scope
   readonly #ttl: Duration
   readonly #stopLogging: () => void
+  /** Keys of elections: holding and waiting for long is what they are for. */
+  readonly #elections = new Set<string>()
+  readonly #longStays: LongStays | undefined
   #closed: Promise<void> | undefined
 
   constructor(engine: Engine, options: LocksOptions) {
@@ -104,13 +113,15 @@ export class Locks implements AsyncDisposable {
       throw new RangeError(`callTimeout must be at least ${SHORTEST_CALL_TIMEOUT_MS} ms; got ${callTimeoutMs} ms`)
     }
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
+    if (options.warnAfter !== undefined)
+      this.#longStays = new LongStays(clock, parseWarnAfter(options.warnAfter), publishing, this.#elections)
     const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
     const report = (found: OrderReport): void => {
       publishing.inversion(found)
       warn(found)
     }
     this.#scope = {
-      keeper: new Keeper(engine, { clock, chance, callTimeoutMs, publish: publishing }),
+      keeper: new Keeper(engine, { clock, chance, callTimeoutMs, publish: this.#longStays?.publish ?? publishing }),
       holder: this.holder,
       order: checkOrder === false ? undefined : new OrderChecker(report),
     }
@@ -157,7 +168,9 @@ export class Locks implements AsyncDisposable {
   }
 
   election(key: string, options: LockOptions = {}): Election {
-    return new LineElection(this.#lock(key, 1, options))
+    const lock = this.#lock(key, 1, options)
+    if (this.#longStays !== undefined) this.#elections.add(key)
+    return new LineElection(lock)
   }
 
   /** Who holds and who waits, in order. */
@@ -252,7 +265,10 @@ export class Locks implements AsyncDisposable {
   close(): Promise<void> {
     const closed = this.#scope.keeper.close()
     // A listener that heard of the closing may have called this before us.
-    this.#closed ??= closed.finally(this.#stopLogging)
+    this.#closed ??= closed.finally(() => {
+      this.#stopLogging()
+      this.#longStays?.stop()
+    })
     return this.#closed
   }
 

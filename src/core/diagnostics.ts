@@ -41,9 +41,10 @@ export interface Events {
   inversion: { first: string; second: string; message: string }
   /**
    * An engine has found something about its server that could break its promises. `name` is that of the finding in
-   * `holdfast doctor`. An engine may look for it only while the channel has subscribers.
+   * `holdfast doctor`. An engine may look for it only while the channel has subscribers. With an `operation`, it is
+   * about that acquire: `long-hold` or `long-wait` (`warnAfter`).
    */
-  warning: { engine: string; name: string; message: string }
+  warning: { engine: string; name: string; message: string; operation?: Operation }
 }
 
 export type EventName = keyof Events

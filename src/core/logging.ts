@@ -44,8 +44,10 @@ export function publishAndLog(logger: Logger): Publish {
     ),
     cleanup: tee(publish.cleanup, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
     inversion: tee(publish.inversion, ({ message, ...fields }) => logger.warn(fields, message)),
-    // Engines publish it by themselves: see logWarnings.
-    warning: publish.warning,
+    // Only those of the core, which are about an acquire. Engines publish theirs by themselves: see logWarnings.
+    warning: tee(publish.warning, ({ engine, name, message, operation }) =>
+      logger.warn({ engine, key: operation?.key, name }, message),
+    ),
   }
 }
 
@@ -69,7 +71,10 @@ export function logWarnings(logger: Logger): () => void {
 }
 
 function listen(logger: Logger): () => void {
-  const log = logSafely(({ message, ...fields }: Events['warning']) => logger.warn(fields, message))
+  const log = logSafely(({ message, operation, ...fields }: Events['warning']) => {
+    // About an acquire: the logger of its own locks is told, by publishAndLog.
+    if (operation === undefined) logger.warn(fields, message)
+  })
   const listener = (message: unknown): void => log(message as Events['warning'])
   channels.warning.subscribe(listener)
   return () => channels.warning.unsubscribe(listener)
