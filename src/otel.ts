@@ -4,163 +4,105 @@
  *     import { instrument } from 'holdfast/otel'
  *     const stop = instrument()
  *
- * Labels have few values: the engine, and the *class* of the lock (`order:42` is `order:*`), never the key itself.
- * Durations are in seconds.
+ * Metrics are those of telemetry/metrics.ts. Their attributes have few values: the engine, and the *class* of the lock
+ * (`order:42` is `order:*`), never the key itself. Spans have the key on request.
  */
-import {
-  type Attributes,
-  context,
-  type Meter,
-  metrics,
-  type Span,
-  SpanStatusCode,
-  type Tracer,
-  trace,
-} from '@opentelemetry/api'
-import { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
+import { context, type Meter, metrics, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
+import type { Operation } from './core/diagnostics.ts'
+import { defaultClassOf, fewClasses } from './telemetry/classes.ts'
+import { type Labels, METRIC_NAMES, type MetricName, metricSpec } from './telemetry/metrics.ts'
+import { type Measure, recordEvents, subscribeAll } from './telemetry/recorder.ts'
+
+export { defaultClassOf } from './telemetry/classes.ts'
 
 export interface InstrumentOptions {
   /** The global provider's unless given. */
   readonly tracer?: Tracer
+  /** The global provider's unless given. */
   readonly meter?: Meter
-  /** The class of a key. Keep the number of classes small. */
+  /** The class of a key. Keep the number of classes small: from the 501st on, all are `*`. */
   readonly classOf?: (key: string) => string
-}
-
-/**
- * `order:42` is `order:*`, `tenant/7/import` is `tenant/*`. A key without a separator is its own class, unless it has a
- * digit: then it is probably one of many, and its class is `*`.
- */
-export function defaultClassOf(key: string): string {
-  const cut = key.search(/[:/]/)
-  if (cut > 0) return `${key.slice(0, cut + 1)}*`
-  return /\d/.test(key) || key.length > 64 ? '*' : key
+  /**
+   * Put the key on spans, as `holdfast.key`. Off unless asked for: keys can name customers, and spans often go to
+   * another company. Metrics never have it.
+   */
+  readonly keyOnSpans?: boolean
 }
 
 /** Begin to report. Returns what ends it. */
 export function instrument(options: InstrumentOptions = {}): () => void {
-  const {
-    tracer = trace.getTracer('holdfast'),
-    meter = metrics.getMeter('holdfast'),
-    classOf = defaultClassOf,
-  } = options
-  const spans = new Map<Operation, Span>()
-  const instruments = createInstruments(meter)
-  const labels = ({ engine, key }: Operation): Attributes => ({
+  const { tracer = trace.getTracer('holdfast'), meter = metrics.getMeter('holdfast'), keyOnSpans = false } = options
+  const classOf = fewClasses(options.classOf ?? defaultClassOf)
+  const stopMetrics = recordEvents(recordWith(meter), classOf)
+  const stopSpans = reportSpans(tracer, ({ engine, key }) => ({
     'holdfast.engine': engine,
-    'holdfast.lock.class': classOf(key),
-  })
+    'holdfast.class': classOf(key),
+    ...(keyOnSpans ? { 'holdfast.key': key } : {}),
+  }))
+  return () => {
+    stopMetrics()
+    stopSpans()
+  }
+}
 
+type SpanAttributes = Labels & { readonly 'holdfast.key'?: string }
+
+function reportSpans(tracer: Tracer, attributesOf: (operation: Operation) => SpanAttributes): () => void {
+  const spans = new Map<Operation, Span>()
   const end = (operation: Operation, failed?: string): void => {
     const span = spans.get(operation)
     spans.delete(operation)
     if (failed !== undefined) span?.setStatus({ code: SpanStatusCode.ERROR, message: failed })
     span?.end()
   }
-
   return subscribeAll({
     request({ operation }) {
-      instruments.waiting.add(1, labels(operation))
       // Published in the caller's own context, so the span is a child of whatever the caller is doing.
-      spans.set(operation, tracer.startSpan('holdfast.acquire', { attributes: labels(operation) }, context.active()))
+      const span = tracer.startSpan('holdfast.acquire', { attributes: attributesOf(operation) }, context.active())
+      spans.set(operation, span)
     },
-    grant({ operation, token, waitedMs, queued }) {
-      const attributes = labels(operation)
-      instruments.waiting.add(-1, attributes)
-      instruments.held.add(1, attributes)
-      instruments.wait.record(waitedMs / 1000, { ...attributes, outcome: 'granted' })
-      if (queued) instruments.handOffs.add(1, attributes)
+    grant({ operation, token, queued }) {
       const acquiring = spans.get(operation)
-      acquiring?.setAttributes({
-        'holdfast.queued': queued,
-        ...(token === null ? {} : { 'holdfast.token': String(token) }),
-      })
+      const term = token === null ? {} : { 'holdfast.token': String(token) }
+      acquiring?.setAttributes({ 'holdfast.outcome': 'granted', 'holdfast.queued': queued, ...term })
       const parent = acquiring === undefined ? context.active() : trace.setSpan(context.active(), acquiring)
       end(operation)
+      const attributes = { ...attributesOf(operation), ...term }
       spans.set(operation, tracer.startSpan('holdfast.hold', { attributes }, parent))
     },
-    refusal({ operation, waitedMs, why }) {
-      const attributes = labels(operation)
-      instruments.waiting.add(-1, attributes)
-      instruments.wait.record(waitedMs / 1000, { ...attributes, outcome: why })
+    refusal({ operation, why }) {
       spans.get(operation)?.setAttribute('holdfast.outcome', why)
       end(operation, why === 'error' ? 'the engine failed' : undefined)
     },
-    release({ operation, heldMs, lost }) {
-      const attributes = labels(operation)
-      instruments.hold.record(heldMs / 1000, { ...attributes, outcome: lost === undefined ? 'released' : 'lost' })
-      if (lost === undefined) instruments.held.add(-1, attributes)
+    release({ operation }) {
       end(operation)
     },
-    renewal({ engine, marginMs }) {
-      instruments.renewalMargin.record(marginMs / 1000, { 'holdfast.engine': engine })
-    },
     jeopardy({ operation, remainingMs }) {
-      instruments.jeopardy.add(1, labels(operation))
-      spans.get(operation)?.addEvent('jeopardy', { 'holdfast.remaining_s': remainingMs / 1000 })
+      spans.get(operation)?.addEvent('holdfast.jeopardy', { 'holdfast.remaining': remainingMs / 1000 })
     },
     loss({ operation, why }) {
-      const attributes = labels(operation)
-      instruments.held.add(-1, attributes)
-      instruments.losses.add(1, { ...attributes, why })
+      spans.get(operation)?.setAttribute('holdfast.why', why)
       // The lease may never be released: the span ends where the hold did.
       end(operation, `lost: ${why}`)
     },
-    failure({ engine, verb, error }) {
-      instruments.failures.add(1, { 'holdfast.engine': engine, verb, outcome: error.outcome })
-    },
-    cleanup({ engine, wasThere }) {
-      instruments.cleanups.add(1, { 'holdfast.engine': engine, was_there: wasThere })
-    },
-    warning({ engine, name }) {
-      instruments.warnings.add(1, { 'holdfast.engine': engine, name })
-    },
   })
 }
 
-// The return type names each instrument: that is the documentation of the metrics.
-function createInstruments(meter: Meter) {
-  return {
-    wait: meter.createHistogram('holdfast.wait.duration', {
-      unit: 's',
-      description: 'From asking to being granted, refused or cancelled.',
-    }),
-    hold: meter.createHistogram('holdfast.hold.duration', { unit: 's', description: 'From the grant to the release.' }),
-    renewalMargin: meter.createHistogram('holdfast.renewal.margin', {
-      unit: 's',
-      description: 'Time the most pressed lease of a beat had left when the beat was answered.',
-    }),
-    handOffs: meter.createCounter('holdfast.handoffs', { description: 'Grants to callers that had to stand in line.' }),
-    jeopardy: meter.createCounter('holdfast.jeopardy', {
-      description: 'Leases that went two thirds of their time without a renewal.',
-    }),
-    losses: meter.createCounter('holdfast.lost', { description: 'Leases that ended before their release.' }),
-    failures: meter.createCounter('holdfast.call.failures', {
-      description: 'Failed calls to the engine, by outcome (unknown or not-applied).',
-    }),
-    cleanups: meter.createCounter('holdfast.unknown.resolved', {
-      description: 'Enters of unknown outcome that were cleaned up.',
-    }),
-    warnings: meter.createCounter('holdfast.warnings', {
-      description: 'Findings about a server that could break the promises of its engine.',
-    }),
-    waiting: meter.createUpDownCounter('holdfast.waiting', {
-      description: 'Callers of this process that wait for a lock.',
-    }),
-    held: meter.createUpDownCounter('holdfast.held', { description: 'Leases that this process holds.' }),
-  }
+/** Records with one instrument for each metric of the table. */
+function recordWith(meter: Meter): Measure {
+  const recorders = new Map(METRIC_NAMES.map((name) => [name, recorderOf(meter, name)]))
+  return (metric, value, labels) => recorders.get(metric)?.(value, labels)
 }
 
-type Handlers = { readonly [Name in EventName]?: (message: Events[Name]) => void }
-
-function subscribeAll(handlers: Handlers): () => void {
-  const names = Object.keys(handlers) as EventName[]
-  const subscribed = names.map((name) => {
-    const listener = (message: unknown): void => (handlers[name] as (message: unknown) => void)(message)
-    channels[name].subscribe(listener)
-    return () => channels[name].unsubscribe(listener)
-  })
-  return () => {
-    for (const unsubscribe of subscribed) unsubscribe()
+function recorderOf(meter: Meter, name: MetricName): (value: number, labels: Labels) => void {
+  const { kind, unit, description, buckets } = metricSpec(name)
+  if (kind === 'histogram') {
+    // The buckets of OpenTelemetry are made for milliseconds.
+    const advice = { explicitBucketBoundaries: [...(buckets ?? [])] }
+    const histogram = meter.createHistogram(name, { unit, description, advice })
+    return (value, labels) => histogram.record(value, labels)
   }
+  const options = { unit, description }
+  const counter = kind === 'counter' ? meter.createCounter(name, options) : meter.createUpDownCounter(name, options)
+  return (value, labels) => counter.add(value, labels)
 }

@@ -39,7 +39,9 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   connect: ['core', 'locks', 'engines/*'],
   index: ['core', 'primitives', 'locks', 'connect'],
   engine: ['core'],
-  otel: ['core'],
+  telemetry: ['core'],
+  otel: ['core', 'telemetry'],
+  prometheus: ['telemetry'],
   testing: ['core', 'engines/memory'],
   cli: ['*'],
 }

@@ -16,6 +16,7 @@ import { publish } from '../../src/core/diagnostics.ts'
 import { type Engine, EngineError } from '../../src/engine.ts'
 import { createLocks } from '../../src/index.ts'
 import { defaultClassOf, instrument } from '../../src/otel.ts'
+import { METRIC_NAMES } from '../../src/telemetry/metrics.ts'
 import { fakeClock, memory } from '../../src/testing.ts'
 
 const spanExporter = new InMemorySpanExporter()
@@ -73,7 +74,7 @@ describe('telemetry', () => {
       spans.get('holdfast.acquire')?.spanContext().spanId,
     )
     expect(spans.get('holdfast.acquire')?.attributes).toMatchObject({
-      'holdfast.lock.class': 'order:*',
+      'holdfast.class': 'order:*',
       'holdfast.engine': 'memory',
     })
     await locks.close()
@@ -105,12 +106,16 @@ describe('telemetry', () => {
     const story = (name: string): { attributes: object; value: unknown }[] =>
       (found.get(name) ?? []).filter(({ attributes }) => JSON.stringify(attributes).includes('story:*'))
     expect(story('holdfast.handoffs').map(({ value }) => value)).toEqual([1])
-    expect(story('holdfast.lost')).toMatchObject([{ value: 1, attributes: { why: 'deadline' } }])
-    expect(story('holdfast.jeopardy').map(({ value }) => value)).toEqual([1])
-    expect(story('holdfast.wait.duration')).toMatchObject([{ attributes: { outcome: 'granted' }, value: { count: 2 } }])
+    expect(story('holdfast.losses')).toMatchObject([{ value: 1, attributes: { 'holdfast.why': 'deadline' } }])
+    expect(story('holdfast.jeopardies').map(({ value }) => value)).toEqual([1])
+    expect(story('holdfast.wait.duration')).toMatchObject([
+      { attributes: { 'holdfast.outcome': 'granted' }, value: { count: 2 } },
+    ])
     expect(story('holdfast.waiting').map(({ value }) => value)).toEqual([0])
     expect(story('holdfast.held').map(({ value }) => value)).toEqual([0])
-    expect(found.get('holdfast.call.failures')).toMatchObject([{ attributes: { verb: 'renew', outcome: 'unknown' } }])
+    expect(found.get('holdfast.failures')).toMatchObject([
+      { attributes: { 'holdfast.verb': 'renew', 'holdfast.outcome': 'unknown' } },
+    ])
     await locks.close()
   })
 
@@ -118,8 +123,34 @@ describe('telemetry', () => {
     publish.warning({ engine: 'redis', name: 'eviction', message: 'keys are evicted' })
     const found = await points()
     expect(found.get('holdfast.warnings')).toMatchObject([
-      { value: 1, attributes: { 'holdfast.engine': 'redis', name: 'eviction' } },
+      { value: 1, attributes: { 'holdfast.engine': 'redis', 'holdfast.finding': 'eviction' } },
     ])
+  })
+
+  it('has every attribute in one namespace, and every metric in the table', async () => {
+    const found = await points()
+    const attributes = [...found.values()].flat().flatMap((point) => Object.keys(point.attributes))
+    expect(attributes).toContain('holdfast.why')
+    expect(attributes.filter((name) => !name.startsWith('holdfast.'))).toEqual([])
+    expect([...found.keys()].filter((name) => !(METRIC_NAMES as readonly string[]).includes(name))).toEqual([])
+  })
+
+  it('puts the key on spans on request only', async () => {
+    spanExporter.reset()
+    const locks = createLocks(memory())
+    const tracer = tracerProvider.getTracer('test')
+    await locks.mutex('order:42').using(() => undefined)
+    const stopKeys = instrument({ tracer, meter: meterProvider.getMeter('keys'), keyOnSpans: true })
+    await locks.mutex('order:43').using(() => undefined)
+    stopKeys()
+    const keys = spanExporter.getFinishedSpans().map(({ name, attributes }) => [name, attributes['holdfast.key']])
+    expect(keys.slice(0, 2), 'not asked for').toEqual([
+      ['holdfast.acquire', undefined],
+      ['holdfast.hold', undefined],
+    ])
+    expect(keys).toContainEqual(['holdfast.acquire', 'order:43'])
+    expect(keys).toContainEqual(['holdfast.hold', 'order:43'])
+    await locks.close()
   })
 
   it('is silent after it was stopped', async () => {

@@ -1,0 +1,38 @@
+/**
+ * Metrics for Prometheus, as text, without a client library: made from the events on `diagnostics_channel`.
+ *
+ *     import { prometheus } from 'holdfast/prometheus'
+ *     const metrics = prometheus()
+ *     server.get('/metrics', (_, reply) => reply.type(metrics.contentType).send(metrics.text()))
+ *
+ * The metrics are those of telemetry/metrics.ts, under the names that OpenTelemetry's rules for Prometheus give them:
+ * alert rules and dashboards are the same for both. With a client library of your own, append `text()` to its text.
+ */
+import { defaultClassOf, fewClasses } from './telemetry/classes.ts'
+import { CONTENT_TYPE, exposition } from './telemetry/exposition.ts'
+import { recordEvents } from './telemetry/recorder.ts'
+import { SeriesStore } from './telemetry/series.ts'
+
+export { defaultClassOf } from './telemetry/classes.ts'
+
+export interface PrometheusOptions {
+  /** The class of a key. Keep the number of classes small: from the 501st on, all are `*`. */
+  readonly classOf?: (key: string) => string
+}
+
+export interface PrometheusMetrics extends Disposable {
+  /** Everything since `prometheus()` was called, in the text format of Prometheus. Ends with a newline. */
+  text(): string
+  /** The `Content-Type` of that text. */
+  readonly contentType: string
+  /** Stop counting. The text stays as it is. */
+  stop(): void
+}
+
+/** Begin to count what happens in this process. Once in a process is enough: all locks are in it. */
+export function prometheus(options: PrometheusOptions = {}): PrometheusMetrics {
+  const store = new SeriesStore()
+  const classOf = fewClasses(options.classOf ?? defaultClassOf)
+  const stop = recordEvents((metric, value, labels) => store.record(metric, value, labels), classOf)
+  return { text: () => exposition(store), contentType: CONTENT_TYPE, stop, [Symbol.dispose]: stop }
+}

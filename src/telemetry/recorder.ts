@@ -1,0 +1,87 @@
+/**
+ * From events on `diagnostics_channel` to measurements: the one place that knows which event counts for which metric.
+ * OpenTelemetry and the text for Prometheus are two ways to keep what it records.
+ */
+import { channels, type EventName, type Events, type Operation } from '../core/diagnostics.ts'
+import type { Labels, MetricName } from './metrics.ts'
+
+/** One measurement: to be added to a counter, or recorded in a histogram. */
+export type Measure = (metric: MetricName, value: number, labels: Labels) => void
+
+/** Begin to record. Returns what ends it. */
+export function recordEvents(record: Measure, classOf: (key: string) => string): () => void {
+  const lockLabels = ({ engine, key }: Operation): Labels => ({
+    'holdfast.engine': engine,
+    'holdfast.class': classOf(key),
+  })
+  // What had begun before us is not counted down: `waiting` and `held` would go below zero.
+  const waiting = new WeakSet<Operation>()
+  const held = new WeakSet<Operation>()
+  const enter = (metric: 'holdfast.waiting' | 'holdfast.held', set: WeakSet<Operation>, operation: Operation): void => {
+    set.add(operation)
+    record(metric, 1, lockLabels(operation))
+  }
+  const leave = (metric: 'holdfast.waiting' | 'holdfast.held', set: WeakSet<Operation>, operation: Operation): void => {
+    if (set.delete(operation)) record(metric, -1, lockLabels(operation))
+  }
+  return subscribeAll({
+    request({ operation }) {
+      enter('holdfast.waiting', waiting, operation)
+    },
+    grant({ operation, waitedMs, queued }) {
+      const labels = lockLabels(operation)
+      leave('holdfast.waiting', waiting, operation)
+      enter('holdfast.held', held, operation)
+      record('holdfast.wait.duration', waitedMs / 1000, { ...labels, 'holdfast.outcome': 'granted' })
+      if (queued) record('holdfast.handoffs', 1, labels)
+    },
+    refusal({ operation, waitedMs, why }) {
+      leave('holdfast.waiting', waiting, operation)
+      record('holdfast.wait.duration', waitedMs / 1000, { ...lockLabels(operation), 'holdfast.outcome': why })
+    },
+    release({ operation, heldMs, lost }) {
+      leave('holdfast.held', held, operation)
+      const outcome = lost === undefined ? 'released' : 'lost'
+      record('holdfast.hold.duration', heldMs / 1000, { ...lockLabels(operation), 'holdfast.outcome': outcome })
+    },
+    renewal({ engine, marginMs }) {
+      record('holdfast.renewal.margin', marginMs / 1000, { 'holdfast.engine': engine })
+    },
+    jeopardy({ operation }) {
+      record('holdfast.jeopardies', 1, lockLabels(operation))
+    },
+    loss({ operation, why }) {
+      // The lease may never be released: it is not held any more from here on.
+      leave('holdfast.held', held, operation)
+      record('holdfast.losses', 1, { ...lockLabels(operation), 'holdfast.why': why })
+    },
+    failure({ engine, verb, error }) {
+      const labels = { 'holdfast.engine': engine, 'holdfast.verb': verb, 'holdfast.outcome': error.outcome }
+      record('holdfast.failures', 1, labels)
+    },
+    cleanup({ engine, wasThere }) {
+      record('holdfast.cleanups', 1, { 'holdfast.engine': engine, 'holdfast.was_there': String(wasThere) })
+    },
+    inversion() {
+      record('holdfast.inversions', 1, {})
+    },
+    warning({ engine, name }) {
+      record('holdfast.warnings', 1, { 'holdfast.engine': engine, 'holdfast.finding': name })
+    },
+  })
+}
+
+type Handlers = { readonly [Name in EventName]?: (message: Events[Name]) => void }
+
+/** Subscribe to several channels at once. Returns what ends it. */
+export function subscribeAll(handlers: Handlers): () => void {
+  const names = Object.keys(handlers) as EventName[]
+  const subscribed = names.map((name) => {
+    const listener = (message: unknown): void => (handlers[name] as (message: unknown) => void)(message)
+    channels[name].subscribe(listener)
+    return () => channels[name].unsubscribe(listener)
+  })
+  return () => {
+    for (const unsubscribe of subscribed) unsubscribe()
+  }
+}
