@@ -22,8 +22,8 @@ const core: readonly Defect[] = [
   {
     name: 'validity from the reply',
     file: 'src/core/batch.ts',
-    find: 'else this.#verb.answered(items[index] as Item, answer, sent, now)',
-    replace: 'else this.#verb.answered(items[index] as Item, answer, { at: now, sequence: sent.sequence }, now)',
+    find: 'else this.#spec.answered(items[index] as Item, answer, sent, now)',
+    replace: 'else this.#spec.answered(items[index] as Item, answer, { at: now, sequence: sent.sequence }, now)',
     why: 'the engine set the expiry before it answered: counted from the arrival, the holder believes for longer than the engine does',
   },
   {
@@ -99,9 +99,9 @@ const core: readonly Defect[] = [
   },
   {
     name: 'leave overtakes the enter',
-    file: 'src/core/keeper.ts',
-    find: 'return entry.entering === 0 ? this.#sweep(entry, held) : entry.entered().then(() => this.#sweep(entry, held))',
-    replace: 'return this.#sweeper.leave(entry, held)',
+    file: 'src/core/sweeper.ts',
+    find: '    return entry.enterEnded().then(() => this.#leave(entry, held))',
+    replace: '    entry.inLine = true\n    return this.#leave(entry, held)',
     why: 'it finds nothing to take out, and then the enter arrives',
   },
   {
@@ -113,9 +113,9 @@ const core: readonly Defect[] = [
   },
   {
     name: 'renewal after release',
-    file: 'src/core/keeper.ts',
-    find: "    if (entry.phase === 'gone') return false\n    entry.asking = sent.sequence",
-    replace: '    entry.asking = sent.sequence',
+    file: 'src/core/entry-requests.ts',
+    find: "      if (entry.phase === 'gone') return false\n      entry.pendingRequest = sent.sequence",
+    replace: '      entry.pendingRequest = sent.sequence',
     why: 'on an engine that creates what it renews, the lock is held again, and no process knows',
   },
   {
@@ -127,16 +127,17 @@ const core: readonly Defect[] = [
   },
   {
     name: 'hint forgotten while asking',
-    file: 'src/core/keeper.ts',
-    find: 'entry.askAgain = entry.asking !== QUEUED',
+    file: 'src/core/entry-requests.ts',
+    find: 'entry.askAgain = entry.pendingRequest !== QUEUED',
     replace: 'entry.askAgain = false',
     why: 'the answer on its way may be older than what the hint is about',
   },
   {
     name: 'heartbeat dies of one failure',
     file: 'src/core/keeper.ts',
-    find: '    else this.#plan(entry, now)\n  }\n\n  #full(',
-    replace: '    else this.#heartbeat.remove(entry)\n  }\n\n  #full(',
+    find: '    this.#carryOut(entry, entry.hearFailure(error, sent, now), now)',
+    replace:
+      "    if (entry.hearFailure(error, sent, now).step === 'refuse') this.#refuse(entry, error)\n    else this.#heartbeat.remove(entry)",
     why: 'one lost message costs the lease, and the holder is not told',
   },
   {

@@ -2,19 +2,20 @@
  * The wait loop. It exists once, for all engines and all primitives.
  *
  * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It
- * wakes when the entry is held, when patience runs out, when the caller cancels, or when the entry expired in line (our
+ * wakes when the entry is held, when the wait runs out, when the caller cancels, or when the entry expired in line (our
  * process was stopped for longer than its ttl): then it asks again, at the back.
  */
 
 import type { Operation } from './diagnostics.ts'
 import { formatDuration } from './duration.ts'
 import type { Line } from './engine.ts'
-import { Entry, type Outcome } from './entry.ts'
+import { Entry } from './entry.ts'
 import { EntryLease } from './entry-lease.ts'
 import { AcquireTimeoutError, EngineError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { onAbort } from './on-abort.ts'
 import { fallbackAfter } from './time-limit.ts'
+import type { Outcome } from './verdict.ts'
 
 /** What is asked for. */
 export interface Ask {
@@ -25,13 +26,13 @@ export interface Ask {
   readonly ttlMs: number
 }
 
-/** How long for. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
-export interface Patience {
+/** How long the caller waits. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
+export interface WaitLimit {
   readonly waitMs: number
   readonly signal?: AbortSignal | undefined
 }
 
-export const ENDLESS: Patience = { waitMs: Number.POSITIVE_INFINITY }
+export const NO_WAIT_LIMIT: WaitLimit = { waitMs: Number.POSITIVE_INFINITY }
 
 /** How long a time-out may take to learn who held the lock; it is only for the message. */
 const NAMING_MS = 250
@@ -40,13 +41,12 @@ const NAMING_MS = 250
 export async function acquireLease(
   keeper: Keeper,
   ask: Ask,
-  patience: Patience,
+  { waitMs, signal }: WaitLimit,
   granted: ((lease: EntryLease) => void) | undefined,
 ): Promise<EntryLease | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
-  patience.signal?.throwIfAborted()
+  signal?.throwIfAborted()
   keeper.publish.request({ operation })
-  const { waitMs, signal } = patience
   const startedAt = keeper.clock.now()
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
@@ -96,7 +96,7 @@ function leaseOf(keeper: Keeper, entry: Entry, granted: ((lease: EntryLease) => 
 function unansweredError({ engine: { name } }: Keeper, entry: Entry, waitedMs: number): EngineError {
   const { lastError } = entry
   const why = lastError === undefined ? '' : `: ${lastError.message.replace(`${name}: `, '')}`
-  const outcome = entry.isDoubtful || entry.entering !== 0 ? 'unknown' : 'not-applied'
+  const outcome = entry.isDoubtful || entry.pendingEnter !== 0 ? 'unknown' : 'not-applied'
   return new EngineError(name, `did not answer during the wait of ${formatDuration(waitedMs)}${why}`, {
     outcome,
     ...(lastError === undefined ? {} : { cause: lastError }),
@@ -120,23 +120,23 @@ export async function timeoutError(
   return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders, options)
 }
 
-type PatientOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }
+type WaitOutcome = Outcome | { readonly state: 'timeout' } | { readonly state: 'cancelled' }
 
-/** The outcome of one asking, or the end of patience. */
+/** The outcome of one attempt, or the end of the wait. */
 function outcomeWithin(
   keeper: Keeper,
   entry: Entry,
   deadline: number,
   signal: AbortSignal | undefined,
   now: number,
-): Promise<PatientOutcome> {
+): Promise<WaitOutcome> {
   const outcome = keeper.enter(entry, now)
   const endless = deadline === Number.POSITIVE_INFINITY || !entry.wait
   if (endless && signal === undefined) return outcome
 
   return new Promise((resolve) => {
     const timer = endless ? undefined : keeper.clock.timer(deadline - now, () => giveUp('timeout'))
-    const end = (result: PatientOutcome): void => {
+    const end = (result: WaitOutcome): void => {
       timer?.cancel()
       forget()
       resolve(result)

@@ -23,7 +23,8 @@ export interface Sent {
   readonly sequence: number
 }
 
-export interface Verb<Item extends { readonly key: string }, Answer> {
+/** What a batch sends, how much of it at once, and what is called with the answers. */
+export interface BatchSpec<Item extends { readonly key: string }, Answer> {
   /** For error messages: `enter`, `renew`, `leave`. */
   readonly name: string
   readonly engine: string
@@ -61,7 +62,7 @@ interface Call<Item> {
 }
 
 export class Batch<Item extends { readonly key: string }, Answer> {
-  readonly #verb: Verb<Item, Answer>
+  readonly #spec: BatchSpec<Item, Answer>
   readonly #clock: Clock
   readonly #keepAlive: KeepAlive
   readonly #nextSequence: () => number
@@ -77,8 +78,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #watchAt: number = Number.POSITIVE_INFINITY
   #asleepMs = 0
 
-  constructor(verb: Verb<Item, Answer>, clock: Clock, keepAlive: KeepAlive, nextSequence: () => number) {
-    this.#verb = verb
+  constructor(spec: BatchSpec<Item, Answer>, clock: Clock, keepAlive: KeepAlive, nextSequence: () => number) {
+    this.#spec = spec
     this.#clock = clock
     this.#keepAlive = keepAlive
     this.#nextSequence = nextSequence
@@ -104,7 +105,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#queue = []
     for (const call of [...this.#calls]) {
       this.#end(call)
-      for (const item of call.items) this.#verb.abandoned(item, call.sent)
+      for (const item of call.items) this.#spec.abandoned(item, call.sent)
     }
     this.#flush()
   }
@@ -130,7 +131,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #mayCall(): boolean {
     if (this.#calls.size >= CALLS_IN_FLIGHT) return false
     const fast = this.#fastCalls()
-    return fast === 0 || (fast === 1 && this.#queue.length >= this.#verb.splitFrom)
+    return fast === 0 || (fast === 1 && this.#queue.length >= this.#spec.splitFrom)
   }
 
   #fastCalls(): number {
@@ -141,14 +142,14 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   /** How much of the queue the next call takes. */
   #share(): number {
-    const { batchLimit, splitFrom } = this.#verb
+    const { batchLimit, splitFrom } = this.#spec
     const { length } = this.#queue
     const halves = length >= 2 * splitFrom && this.#fastCalls() === 0
     return Math.min(batchLimit, halves ? Math.ceil(length / 2) : length)
   }
 
   #take(sent: Sent, share: number): readonly Item[] {
-    const { batchLimit, itemsPerKey } = this.#verb
+    const { batchLimit, itemsPerKey } = this.#spec
     const counts = itemsPerKey === undefined ? undefined : new Map<string, number>()
     const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
@@ -161,7 +162,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
       const count = counts?.get(item.key) ?? 0
       if (full || stuck?.has(item.key) || (itemsPerKey !== undefined && count >= itemsPerKey)) {
         left.push(item)
-      } else if (this.#verb.sending(item, sent)) {
+      } else if (this.#spec.sending(item, sent)) {
         taken.push(item)
         keys?.add(item.key)
         counts?.set(item.key, count + 1)
@@ -172,8 +173,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #send(items: readonly Item[], sent: Sent): void {
-    const abort = this.#verb.takesSignal() ? new AbortController() : undefined
-    const timeoutMs = this.#verb.timeoutMs(items)
+    const abort = this.#spec.takesSignal() ? new AbortController() : undefined
+    const timeoutMs = this.#spec.timeoutMs(items)
     const call: Call<Item> = { items, sent, timeoutMs, abort, slow: false, over: false }
     this.#keepAlive.begin()
     this.#calls.add(call)
@@ -188,7 +189,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #invoke({ items, abort }: Call<Item>): Promise<readonly Answer[]> {
     try {
-      return this.#verb.call(items, abort?.signal)
+      return this.#spec.call(items, abort?.signal)
     } catch (error) {
       return Promise.reject(error)
     }
@@ -207,8 +208,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (let index = 0; index < items.length; index += 1) {
       const answer = answers[index]
       if (answer === undefined)
-        this.#verb.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
-      else this.#verb.answered(items[index] as Item, answer, sent, now)
+        this.#spec.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
+      else this.#spec.answered(items[index] as Item, answer, sent, now)
     }
     if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
   }
@@ -243,15 +244,15 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #timedOut(call: Call<Item>): void {
-    const message = `no answer to ${this.#verb.name} within ${Math.round(call.timeoutMs)} ms`
-    const error = new EngineError(this.#verb.engine, message, { outcome: 'unknown' })
+    const message = `no answer to ${this.#spec.name} within ${Math.round(call.timeoutMs)} ms`
+    const error = new EngineError(this.#spec.engine, message, { outcome: 'unknown' })
     call.abort?.abort(error)
     this.#fail(call, error)
   }
 
   #fail(call: Call<Item>, error: EngineError): void {
     this.#end(call)
-    for (const item of call.items) this.#verb.failed(item, error, call.sent)
+    for (const item of call.items) this.#spec.failed(item, error, call.sent)
     this.#flush()
   }
 
@@ -264,7 +265,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #asEngineError(error: unknown): EngineError {
     if (error instanceof EngineError) return error
     const message = error instanceof Error ? error.message : String(error)
-    return new EngineError(this.#verb.engine, `${this.#verb.name} failed: ${message}`, {
+    return new EngineError(this.#spec.engine, `${this.#spec.name} failed: ${message}`, {
       outcome: 'unknown',
       cause: error,
     })

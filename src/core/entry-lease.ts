@@ -7,13 +7,13 @@ import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, InnerLease, ReleaseOptions } from './lease.ts'
+import type { CoreLease, Holding, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
 import { withoutContext } from './no-context.ts'
 import { truthfulController } from './signal.ts'
 
-export class EntryLease implements InnerLease {
+export class EntryLease implements CoreLease {
   readonly nested = false
   readonly keeper: Keeper
   readonly #entry: Entry

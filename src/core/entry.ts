@@ -7,49 +7,24 @@
  *        │                               │                                             │
  *        └── busy, failed, cancelled ────┴── expired, evicted, cancelled ──────────────┴──► gone   (released or lost)
  *
- * It never moves back. It knows what an answer means (`hear`, `hearGranted`) and says what follows from it, as a
- * verdict; the keeper carries it out. How long it may be believed is counted from the *send* of the last request that
- * was answered: the engine set the expiry after that moment, so our deadline always comes before the engine's. Nothing
- * is ever counted from the arrival of anything.
+ * It never moves back. It knows what an answer means (`hear`, `hearGranted`, `hearFailure`) and says what follows from
+ * it, as a verdict; the keeper carries it out. How long it may be believed is counted from the *send* of the last
+ * request that was answered: the engine set the expiry after that moment, so our deadline always comes before the
+ * engine's. Nothing is ever counted from the arrival of anything.
  */
 import type { Sent } from './batch.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
 import type { Scheduled } from './timer-queue.ts'
+import { ASK, type Outcome, PLAN, type Verdict } from './verdict.ts'
 
 /** An answer about one entry that is not a failure. */
 export type Answer = Exclude<Standing, { state: 'failed' }>
 type Granted = Extract<Standing, { state: 'held' }>
 type Waiting = Extract<Standing, { state: 'waiting' }>
 
-/** How an asking ended. `again`: it expired in line, and may be asked anew, at the back. */
-export type Outcome =
-  | { readonly state: 'held' }
-  | { readonly state: 'busy'; readonly ahead: number | null }
-  | { readonly state: 'again' }
-  | { readonly state: 'refused'; readonly error: Error }
-
-/** What follows from an answer. */
-export type Verdict =
-  /** Nothing new. Look at it again in time. */
-  | { readonly step: 'plan' }
-  /** Something has happened, or has to be made sure of: ask now, not at the next beat. */
-  | { readonly step: 'ask' }
-  /** It is held. */
-  | { readonly step: 'hold'; readonly token: bigint | null }
-  /** It was held, and is not any more. */
-  | { readonly step: 'lose'; readonly why: LossReason }
-  /** The asking is over, and nothing of it is in the line. */
-  | { readonly step: 'finish'; readonly outcome: Outcome }
-  /** The asking is over, and it has to be taken out of the line. */
-  | { readonly step: 'refuse'; readonly error: Error }
-
-export const HELD: Outcome = { state: 'held' }
-const PLAN: Verdict = { step: 'plan' }
-const ASK: Verdict = { step: 'ask' }
-
-/** `Entry.asking` of what is asked for and not sent yet. */
+/** `Entry.pendingRequest` of what is asked for and not sent yet. */
 export const QUEUED: number = Number.POSITIVE_INFINITY
 
 /**
@@ -84,12 +59,12 @@ export class Entry implements Claim, Scheduled {
   lost: LossReason | undefined
   onLost: ((why: LossReason) => void) | undefined
 
-  /** The sequence of the request that is unanswered; 0: none is; QUEUED: it is not sent yet. */
-  asking = 0
+  /** The sequence of the enter or renewal that is unanswered; 0: none is; QUEUED: it is not sent yet. */
+  pendingRequest = 0
   /** Something happened while a request was on its way, which may have been too early to see it: ask once more. */
   askAgain = false
-  /** The sequence of the enter that is unanswered; 0: none is. Nothing may overtake it. */
-  entering = 0
+  /** The sequence of the enter that is unanswered; 0: none is. A leave may not overtake it. */
+  pendingEnter = 0
   /** Whether the engine has said that it is in the line. */
   inLine = false
   /** The first unanswered attempt in a row, and the error of the last one. */
@@ -116,8 +91,8 @@ export class Entry implements Claim, Scheduled {
 
   /** When its hold became known. */
   grantedAt = 0
-  /** It keeps the process alive while it stands in line: a caller awaits it. */
-  awaited = false
+  /** It keeps the process alive: a caller waits for it. */
+  keepsAlive = false
 
   /**
    * It is to stand in the line without this process until then, and the sweeper does not take it out before. Infinity:
@@ -134,8 +109,8 @@ export class Entry implements Claim, Scheduled {
 
   readonly outcome: Promise<Outcome>
   settle!: (outcome: Outcome) => void
-  #onEntered: (() => void) | undefined
-  #onAnswered: (() => void) | undefined
+  #onEnterEnded: (() => void) | undefined
+  #onRequestEnded: (() => void) | undefined
 
   /** The send of the last answered request, and how long the engine gave from then. */
   #confirmedAt = Number.NEGATIVE_INFINITY
@@ -155,34 +130,31 @@ export class Entry implements Claim, Scheduled {
     })
   }
 
-  /** Resolves when the enter that is on its way is answered or has failed. */
-  entered(): Promise<void> {
+  /** Resolves when the enter that is on its way was answered, or has failed. */
+  enterEnded(): Promise<void> {
     return new Promise((resolve) => {
-      this.#onEntered = resolve
+      this.#onEnterEnded = resolve
     })
   }
 
   /** Resolves when nothing that was sent for it is unanswered. What is only queued will not be sent any more. */
-  async unasked(): Promise<void> {
-    if (this.asking === 0 || this.asking === QUEUED) return
+  async requestEnded(): Promise<void> {
+    if (this.pendingRequest === 0 || this.pendingRequest === QUEUED) return
     await new Promise<void>((resolve) => {
-      this.#onAnswered = resolve
+      this.#onRequestEnded = resolve
     })
   }
 
-  /** The request sent at `sent` was answered or has failed. */
-  endAsking(sent: Sent): void {
-    if (this.asking !== sent.sequence) return
-    this.asking = 0
-    this.#onAnswered?.()
-  }
-
-  /** The enter sent at `sent` was answered or has failed. True: a leave waited for that. */
-  endEntering(sent: Sent): boolean {
-    if (sent.sequence !== this.entering) return false
-    this.entering = 0
-    this.#onEntered?.()
-    return this.#onEntered !== undefined
+  /** The request sent at `sent` was answered, or has failed. True: it was an enter, and a leave waits for its end. */
+  endRequest(sent: Sent): boolean {
+    if (this.pendingRequest === sent.sequence) {
+      this.pendingRequest = 0
+      this.#onRequestEnded?.()
+    }
+    if (this.pendingEnter !== sent.sequence) return false
+    this.pendingEnter = 0
+    this.#onEnterEnded?.()
+    return this.#onEnterEnded !== undefined
   }
 
   /** What an answer to the request sent at `sent` means. */
@@ -232,6 +204,18 @@ export class Entry implements Claim, Scheduled {
   /** An enter of it had an unknown outcome, and may arrive at any time. */
   get isDoubtful(): boolean {
     return this.doubtfulUntil > Number.NEGATIVE_INFINITY
+  }
+
+  /** What it means that the request sent at `sent` has failed. */
+  hearFailure(error: EngineError, sent: Sent, now: number): Verdict {
+    // News of a gap came meanwhile: the way is open again, and what failed was sent before.
+    const again = this.askAgain
+    this.askAgain = false
+    this.lastError = error
+    // From the send. But after a stall of this process, in which nothing was tried, there may be no outage at all.
+    this.failingSince ??= Math.max(sent.at, now - this.ttlMs / 2)
+    if (this.phase === 'entering' && (!this.wait || !error.transient)) return { step: 'refuse', error }
+    return again && this.phase === 'held' ? ASK : PLAN
   }
 
   /** News of some other kind: whatever was announced before it does not count any more. */
@@ -315,7 +299,7 @@ export class Entry implements Claim, Scheduled {
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
   plan(now: number, retryDelayMs: (ttlMs: number) => number): number {
     this.slackMs = 0
-    if (this.asking !== 0) {
+    if (this.pendingRequest !== 0) {
       if (this.phase !== 'held') return this.unreachableAt
       return this.inJeopardy ? this.deadline : this.jeopardyAt
     }

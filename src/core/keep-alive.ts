@@ -16,6 +16,14 @@ export class KeepAlive {
     this.#wanted += 1
   }
 
+  /** The same for one that remembers whether it is waited for: asking twice counts once. */
+  set(waiter: { keepsAlive: boolean }, waitedFor: boolean): void {
+    if (waiter.keepsAlive === waitedFor) return
+    waiter.keepsAlive = waitedFor
+    if (waitedFor) this.begin()
+    else this.end()
+  }
+
   end(): void {
     this.#wanted -= 1
     if (this.#wanted === 0) this.#anchor?.cancel()

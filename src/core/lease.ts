@@ -1,5 +1,5 @@
 /**
- * The lease: what you hold. `Lease` is what users see; `InnerLease` is what the core knows besides. `EntryLease`
+ * The lease: what you hold. `Lease` is what users see; `CoreLease` adds what only the core needs. `EntryLease`
  * (entry-lease.ts) stands for an entry in a line, `NestedLease` (nesting.ts) for a lease inside a lease.
  */
 import type { Duration } from './duration.ts'
@@ -54,7 +54,7 @@ export interface Holding extends Weighted {
 }
 
 /** What a lease of ours has besides what the user sees. */
-export interface InnerLease extends Lease {
+export interface CoreLease extends Lease {
   readonly holding: Holding
   /** Where it is held. */
   readonly keeper: Keeper

@@ -2,13 +2,13 @@
  * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read
  * and write lock, which differ only in weight and limit.
  */
-import { type Ask, acquireLease, ENDLESS, timeoutError } from './acquire.ts'
+import { type Ask, acquireLease, NO_WAIT_LIMIT, timeoutError } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
 import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, InnerLease, Lease } from './lease.ts'
+import type { Holding, CoreLease, Lease } from './lease.ts'
 import { enclosing, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
 import type { OrderChecker } from './order.ts'
 
@@ -84,26 +84,26 @@ export class LineLock implements Lock<LineOptions> {
     return this.spec.limit
   }
 
-  acquire(options: LineOptions = {}): Promise<InnerLease> {
+  acquire(options: LineOptions = {}): Promise<CoreLease> {
     try {
-      const waitMs = patienceMs(options)
+      const waitMs = waitMsOf(options)
       const asked = this.#acquire(options, waitMs)
       // A caller that waits at all gets a lease, or an error. Nested, the wait can run out as well.
       return waitMs > 0 && options.within === undefined
-        ? (asked as Promise<InnerLease>)
+        ? (asked as Promise<CoreLease>)
         : this.#orTimeout(asked, waitMs)
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
-  async #orTimeout(asked: Promise<InnerLease | undefined>, waitMs: number): Promise<InnerLease> {
+  async #orTimeout(asked: Promise<CoreLease | undefined>, waitMs: number): Promise<CoreLease> {
     const lease = await asked
     if (lease !== undefined) return lease
     throw await timeoutError(this.scope.keeper, this.key, waitMs)
   }
 
-  async tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<InnerLease | undefined> {
+  async tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<CoreLease | undefined> {
     return this.#acquire(options, 0)
   }
 
@@ -123,7 +123,7 @@ export class LineLock implements Lock<LineOptions> {
    * The lease around us to nest in. A read inside a read always nests: it could be granted beside the outer one, but a
    * writer that queued between the two would wait for the outer one, and the inner one for the writer.
    */
-  #around(): InnerLease | undefined {
+  #around(): CoreLease | undefined {
     const lease = enclosing(this.scope.keeper, this.key)
     const bothRead = lease?.holding.limit === UNLIMITED && this.spec.limit === UNLIMITED
     return this.spec.reentrant || bothRead ? lease : undefined
@@ -140,18 +140,19 @@ export class LineLock implements Lock<LineOptions> {
    * Throws, or answers a promise: not async itself, because each layer of promises is a noticeable part of what a lock
    * in memory costs.
    */
-  #acquire(options: LineOptions, waitMs: number): Promise<InnerLease | undefined> {
+  #acquire(options: LineOptions, waitMs: number): Promise<CoreLease | undefined> {
     const { scope, spec } = this
     const { signal, within } = options
     if (signal !== undefined && !(signal instanceof AbortSignal))
       throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     const ask = options.weight === undefined ? this.#ask : { ...this.#ask, weight: this.#weight(options) }
-    if (within !== undefined) return NestedLease.take(this.#inner(within), ask, waitMs, signal)
-    const patience = signal === undefined && waitMs === Number.POSITIVE_INFINITY ? ENDLESS : { waitMs, signal }
-    return acquireLease(scope.keeper, ask, patience, scope.order?.asking(spec.key))
+    if (within !== undefined) return NestedLease.take(this.#checkOuter(within), ask, waitMs, signal)
+    const limit = signal === undefined && waitMs === Number.POSITIVE_INFINITY ? NO_WAIT_LIMIT : { waitMs, signal }
+    return acquireLease(scope.keeper, ask, limit, scope.order?.asking(spec.key))
   }
 
-  #inner(lease: Lease): InnerLease {
+  /** Throws unless `lease` is one to nest in. */
+  #checkOuter(lease: Lease): CoreLease {
     const ours = lease instanceof EntryLease || lease instanceof NestedLease
     if (ours && lease.keeper === this.scope.keeper) return lease
     throw new TypeError(
@@ -166,8 +167,8 @@ export class LineLock implements Lock<LineOptions> {
  */
 export async function workUnder<Result, Held extends Lease>(
   keeper: Keeper,
-  lease: Held & Pick<InnerLease, 'lossError'>,
-  parts: readonly InnerLease[],
+  lease: Held & Pick<CoreLease, 'lossError'>,
+  parts: readonly CoreLease[],
   work: Work<Result, Held>,
 ): Promise<Result> {
   let lossError: LeaseLostError | undefined
@@ -197,7 +198,7 @@ export function usingArguments<Options extends object, Doing>(
   return [options as Options, work as Doing]
 }
 
-/** Milliseconds of patience; Infinity when none is given. */
-export function patienceMs(options: AcquireOptions): number {
+/** How long the caller waits, in milliseconds; Infinity unless it says. */
+export function waitMsOf(options: AcquireOptions): number {
   return options.wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(options.wait, 'wait')
 }

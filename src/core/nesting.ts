@@ -14,13 +14,13 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, InnerLease } from './lease.ts'
+import type { Holding, CoreLease } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
 
 export interface Frame {
   readonly keeper: Keeper
-  readonly lease: InnerLease
+  readonly lease: CoreLease
   readonly parent: Frame | undefined
 }
 
@@ -33,7 +33,7 @@ export const context: AsyncLocalStorage<Frame | undefined> = new AsyncLocalStora
 /** Run `work` so that whatever it asks for is known to be inside `leases`. */
 export function runInside<Result>(
   keeper: Keeper,
-  leases: readonly InnerLease[],
+  leases: readonly CoreLease[],
   work: () => Promise<Result>,
 ): Promise<Result> {
   let frame = context.getStore()
@@ -42,7 +42,7 @@ export function runInside<Result>(
 }
 
 /** The innermost live lease of `key` around us, if any. */
-export function enclosing(keeper: Keeper, key: string): InnerLease | undefined {
+export function enclosing(keeper: Keeper, key: string): CoreLease | undefined {
   for (const lease of around(keeper, key)) return lease
   return undefined
 }
@@ -59,7 +59,7 @@ export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
   )
 }
 
-function* around(keeper: Keeper, key: string): Iterable<InnerLease> {
+function* around(keeper: Keeper, key: string): Iterable<CoreLease> {
   for (let frame = context.getStore(); frame !== undefined; frame = frame.parent) {
     if (frame.keeper === keeper && frame.lease.holding.key === key && frame.lease.held) yield frame.lease
   }
@@ -74,20 +74,20 @@ function described({ weight, limit }: Weighted): string {
  * A lease inside a lease: same key, same token, same end. Its release only gives the turn to the next sibling; the
  * outermost release leaves the line.
  */
-export class NestedLease implements InnerLease {
+export class NestedLease implements CoreLease {
   readonly nested = true
   readonly queue: LocalQueue = new LocalQueue()
-  readonly #outer: InnerLease
+  readonly #outer: CoreLease
   #released: Promise<boolean> | undefined
   #lossError: LeaseLostError | undefined
 
-  private constructor(outer: InnerLease) {
+  private constructor(outer: CoreLease) {
     this.#outer = outer
   }
 
   /** Undefined: `waitMs` ran out while a sibling had the turn. */
   static async take(
-    outer: InnerLease,
+    outer: CoreLease,
     asked: Holding,
     waitMs: number,
     signal?: AbortSignal,
@@ -110,7 +110,7 @@ export class NestedLease implements InnerLease {
   }
 
   /** Readers inside a reader need no turns. */
-  static #takesTurns(outer: InnerLease): boolean {
+  static #takesTurns(outer: CoreLease): boolean {
     return outer.holding.limit === 1
   }
 
@@ -177,7 +177,7 @@ export class NestedLease implements InnerLease {
 }
 
 /** Exclusive covers everything; a read covers reads; a part of a semaphore covers nothing. */
-function refuseWidening(outer: InnerLease, asked: Holding): void {
+function refuseWidening(outer: CoreLease, asked: Holding): void {
   if (outer.holding.key !== asked.key) {
     throw new TypeError(`within must be a lease of '${asked.key}'; got one of '${outer.holding.key}'`)
   }

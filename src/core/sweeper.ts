@@ -6,13 +6,15 @@
  * whatever it answers, so that a late arrival does not stand in line for work that was given up.
  */
 
-import { Batch, type Verb } from './batch.ts'
+import { Batch, type BatchSpec } from './batch.ts'
 import type { Chance, Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
-import type { Entry } from './entry.ts'
+import { type Entry, marginMs } from './entry.ts'
+import type { EntryRequests } from './entry-requests.ts'
 import type { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
+import { fallbackAfter } from './time-limit.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
 interface Departure extends Scheduled {
@@ -48,6 +50,10 @@ export interface SweeperOptions {
   /** No leave is waited for longer. */
   readonly callTimeoutMs: number
   readonly nextSequence: () => number
+  /** What else is asked for entries: a leave does not overtake it. */
+  readonly requests: EntryRequests
+  /** Aborts when the locks are closed. */
+  readonly closing: AbortSignal
 }
 
 export class Sweeper {
@@ -55,6 +61,9 @@ export class Sweeper {
   readonly #clock: Clock
   readonly #chance: Chance
   readonly #publish: Publish
+  readonly #callTimeoutMs: number
+  readonly #requests: EntryRequests
+  readonly #closing: AbortSignal
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: TimerQueue<Departure>
   readonly #open = new Map<string, Departure>()
@@ -68,7 +77,10 @@ export class Sweeper {
     this.#clock = clock
     this.#chance = options.chance
     this.#publish = options.publish
-    const verb: Verb<Departure, boolean> = {
+    this.#callTimeoutMs = callTimeoutMs
+    this.#requests = options.requests
+    this.#closing = options.closing
+    const spec: BatchSpec<Departure, boolean> = {
       name: 'leave',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
@@ -85,7 +97,7 @@ export class Sweeper {
       // `stop` has answered it.
       abandoned: () => {},
     }
-    this.#leaves = new Batch(verb, clock, options.keepAlive, options.nextSequence)
+    this.#leaves = new Batch(spec, clock, options.keepAlive, options.nextSequence)
     this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
   }
 
@@ -95,7 +107,38 @@ export class Sweeper {
    * more about it than this does. What is to outlive us is left alone until then.
    */
   leave(entry: Entry, held: boolean): Promise<boolean> {
-    if (this.#stopped) return Promise.resolve(false)
+    // Never overtake an enter that is on its way.
+    if (entry.pendingEnter === 0) return this.#leave(entry, held)
+    return entry.enterEnded().then(() => this.#leave(entry, held))
+  }
+
+  /** Something of an entry that was given up has arrived after all, or may arrive. */
+  leaveLate(entry: Entry): void {
+    if (entry.outlivesUntil < Number.POSITIVE_INFINITY) void this.#leave(entry, false)
+  }
+
+  /** Let it stand for `afterMs` more, without us. Resolves with whether the engine agreed. */
+  async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
+    entry.outlivesUntil = Number.POSITIVE_INFINITY
+    // An enter or a renewal that is on its way would make it stand for a whole ttl.
+    if (entry.pendingEnter !== 0) await entry.enterEnded()
+    await Promise.race([entry.requestEnded(), this.#requests.renewalsEnded()])
+    if (this.#closing.aborted) return false
+    const agreed = await fallbackAfter(this.#clock, this.#callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    entry.outlivesUntil = this.#clock.now() + afterMs + marginMs(entry.ttlMs)
+    // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
+    if (entry.isDoubtful) this.leaveLate(entry)
+    return agreed
+  }
+
+  async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
+    const [standing] = await this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
+    // Another token is another stay in the line: ours had ended, and the key was free in between.
+    return standing?.state === 'held' && standing.token === token
+  }
+
+  #leave(entry: Entry, held: boolean): Promise<boolean> {
+    if (this.#stopped || !entry.mayBeInLine) return Promise.resolve(false)
     return new Promise((answer) => {
       const departure: Departure = {
         key: entry.key,
@@ -133,9 +176,11 @@ export class Sweeper {
     return this.#open.size === 0
   }
 
-  /** Resolves when every leave has been tried. */
-  drained(): Promise<void> {
-    return this.#leaves.drained()
+  /** Resolves when nothing is on its way into a line, and every leave has been tried. */
+  async drained(): Promise<void> {
+    // Leaves wait for the enter that they must not overtake. It is answered, or times out, before this is drained.
+    await this.#requests.entersEnded()
+    await this.#leaves.drained()
   }
 
   stop(): void {

@@ -8,12 +8,12 @@
 import { timeoutError } from '../core/acquire.ts'
 import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
-import type { InnerLease, Lease, ReleaseOptions } from '../core/lease.ts'
+import type { CoreLease, Lease, ReleaseOptions } from '../core/lease.ts'
 import {
   type AcquireOptions,
   type LineLock,
   type Lock,
-  patienceMs,
+  waitMsOf,
   type Scope,
   usingArguments,
   type Work,
@@ -71,13 +71,13 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   async #acquire(options: AcquireOptions): Promise<PartsLease> {
-    const waitMs = patienceMs(options)
+    const waitMs = waitMsOf(options)
     const { keeper } = this.#scope
     const startedAt = keeper.clock.now()
     const deadline = startedAt + waitMs
     this.#scope.order?.together(this.#locks.map(({ key }) => key))
     const { parts, error: unanswered } = await this.#tryEach(options.signal)
-    // As for one lock: an outage shorter than the ttl is not the caller's business, as long as it has patience.
+    // As for one lock: an outage shorter than the ttl is not the caller's business, as long as it waits.
     const bearable = unanswered instanceof EngineError && unanswered.transient && keeper.clock.now() < deadline
     try {
       if (unanswered !== undefined && !bearable) throw unanswered
@@ -105,7 +105,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 
   /** One lease of all of them, if none was lost while another was waited for. */
-  #together(parts: readonly InnerLease[]): PartsLease {
+  #together(parts: readonly CoreLease[]): PartsLease {
     const lease = new PartsLease(this.key, parts)
     if (lease.lossError === undefined) return lease
     void giveBack(parts)
@@ -116,7 +116,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
    * Take what is free, in one batch. Returns the leases up to the first one that was not had, in order, and gives back
    * those behind it. `error`: why it was not had, unless it was busy.
    */
-  async #tryEach(signal: AbortSignal | undefined): Promise<{ parts: InnerLease[]; error: unknown }> {
+  async #tryEach(signal: AbortSignal | undefined): Promise<{ parts: CoreLease[]; error: unknown }> {
     const tries = await Promise.allSettled(
       this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })),
     )
@@ -125,16 +125,16 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const missing = taken.indexOf(undefined)
     const kept = missing < 0 ? taken.length : missing
     await giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
-    return { parts: taken.slice(0, kept) as InnerLease[], error: failed?.reason }
+    return { parts: taken.slice(0, kept) as CoreLease[], error: failed?.reason }
   }
 
   /** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */
   async #acquireNext(
     lock: LineLock,
-    parts: readonly InnerLease[],
+    parts: readonly CoreLease[],
     waitMs: number,
     signal: AbortSignal | undefined,
-  ): Promise<InnerLease | undefined> {
+  ): Promise<CoreLease | undefined> {
     const signals = parts.map((part) => part.signal)
     if (signal !== undefined) signals.push(signal)
     const options = { signal: AbortSignal.any(signals) }
@@ -143,24 +143,24 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   }
 }
 
-async function giveBack(leases: readonly InnerLease[]): Promise<void> {
+async function giveBack(leases: readonly CoreLease[]): Promise<void> {
   await Promise.all(leases.map((lease) => lease.release()))
 }
 
 class PartsLease implements AllLease {
   readonly key: string
-  readonly parts: readonly InnerLease[]
+  readonly parts: readonly CoreLease[]
   readonly tokens: ReadonlyMap<string, bigint | null>
   #signal: AbortSignal | undefined
 
-  constructor(key: string, parts: readonly InnerLease[]) {
+  constructor(key: string, parts: readonly CoreLease[]) {
     this.key = key
     this.parts = parts
     this.tokens = new Map(parts.map((part) => [part.key, part.token]))
   }
 
   get token(): bigint | null {
-    return this.parts.length === 1 ? (this.parts[0] as InnerLease).token : null
+    return this.parts.length === 1 ? (this.parts[0] as CoreLease).token : null
   }
 
   get shared(): boolean {

@@ -1,6 +1,6 @@
 /** A batch whose calls the test answers, and what the batch tells. */
 
-import { Batch, type Sent, type Verb } from '../../src/core/batch.ts'
+import { Batch, type BatchSpec, type Sent } from '../../src/core/batch.ts'
 import { KeepAlive } from '../../src/core/keep-alive.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
@@ -28,13 +28,13 @@ export interface World {
 
 export const TIMEOUT = 1000
 
-export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
+export function batchWorld(overrides: Partial<BatchSpec<Item, string>> = {}): World {
   const clock = countingClock()
   const calls: Call[] = []
   const told: string[] = []
   const sends: Sent[] = []
   let sequence = 0
-  const verb: Verb<Item, string> = {
+  const spec: BatchSpec<Item, string> = {
     name: 'enter',
     engine: 'scripted',
     batchLimit: 100,
@@ -65,7 +65,7 @@ export function batchWorld(overrides: Partial<Verb<Item, string>> = {}): World {
     abandoned: ({ key }) => told.push(`${key} abandoned`),
     ...overrides,
   }
-  const batch = new Batch(verb, clock, new KeepAlive(clock), () => {
+  const batch = new Batch(spec, clock, new KeepAlive(clock), () => {
     sequence += 1
     return sequence
   })

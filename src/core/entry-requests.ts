@@ -1,0 +1,172 @@
+/**
+ * What the engine is asked for entries: to enter, and to be renewed. Each verb has a batch of its own, and an entry has
+ * at most one request in them. What an answer means is the keeper's business.
+ */
+import { Batch, type BatchSpec, type Sent } from './batch.ts'
+import type { Clock } from './clock.ts'
+import type { Publish } from './diagnostics.ts'
+import type { Engine, Standing } from './engine.ts'
+import { type Answer, type Entry, QUEUED } from './entry.ts'
+import { EngineError, type LineFullError } from './errors.ts'
+import type { KeepAlive } from './keep-alive.ts'
+import type { NewsSubscription } from './subscription.ts'
+
+export type EntryVerb = 'enter' | 'renew'
+
+/** Is told what became of each request. After a time-out, `answered` may follow `failed`. */
+export interface RequestListener {
+  answered(entry: Entry, standing: Answer, sent: Sent, now: number, verb: EntryVerb): void
+  failed(entry: Entry, error: EngineError, sent: Sent, verb: EntryVerb): void
+  /** The line has no room for an entry that is still wanted. */
+  full(entry: Entry, error: LineFullError): void
+}
+
+export interface EntryRequestsOptions {
+  readonly engine: Engine
+  readonly clock: Clock
+  readonly publish: Publish
+  readonly keepAlive: KeepAlive
+  /** No call to the engine is waited for longer. */
+  readonly callTimeoutMs: number
+  readonly subscription: NewsSubscription
+  readonly nextSequence: () => number
+}
+
+export class EntryRequests {
+  readonly #enters: Batch<Entry, Standing>
+  readonly #renewals: Batch<Entry, Standing>
+
+  constructor(options: EntryRequestsOptions, listener: RequestListener) {
+    const { clock, keepAlive, nextSequence } = options
+    this.#enters = new Batch(enterSpec(options, listener), clock, keepAlive, nextSequence)
+    this.#renewals = new Batch(renewSpec(options, listener), clock, keepAlive, nextSequence)
+  }
+
+  /** Ask the engine where `entry` stands. False: it is gone, or a request of it is unanswered and will tell. */
+  ask(entry: Entry): boolean {
+    if (entry.phase === 'gone') return false
+    if (entry.pendingRequest !== 0) {
+      entry.askAgain = entry.pendingRequest !== QUEUED
+      return false
+    }
+    entry.pendingRequest = QUEUED
+    entry.askAgain = false
+    if (entry.phase === 'entering') this.#enters.add(entry)
+    else this.#renewals.add(entry)
+    return true
+  }
+
+  /** Resolves when no enter is queued or unanswered. */
+  entersEnded(): Promise<void> {
+    return this.#enters.drained()
+  }
+
+  /** Resolves when no renewal is queued or unanswered. */
+  renewalsEnded(): Promise<void> {
+    return this.#renewals.drained()
+  }
+
+  stop(): void {
+    this.#enters.stop()
+    this.#renewals.stop()
+  }
+}
+
+function enterSpec(options: EntryRequestsOptions, listener: RequestListener): BatchSpec<Entry, Standing> {
+  const { engine, callTimeoutMs, subscription } = options
+  const { batchLimit, claimsPerLine, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
+  const enterTakesSignal = takesSignal.includes('enter')
+  const subscribeAndEnter = async (
+    entries: readonly Entry[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly Standing[]> => {
+    await subscription.ready(signal)
+    return engine.enter(entries, enterTakesSignal ? signal : undefined)
+  }
+  return {
+    ...bothSpecs('enter', listener),
+    engine: engine.name,
+    batchLimit,
+    itemsPerKey: claimsPerLine,
+    splitFrom,
+    call: (entries, signal) =>
+      subscription.stands ? engine.enter(entries, signal) : subscribeAndEnter(entries, signal),
+    takesSignal: () => enterTakesSignal || !subscription.stands,
+    timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
+  }
+}
+
+function renewSpec(options: EntryRequestsOptions, listener: RequestListener): BatchSpec<Entry, Standing> {
+  const { engine, clock, publish, callTimeoutMs } = options
+  const { batchLimit, takesSignal } = engine.traits
+  const renewTakesSignal = takesSignal.includes('renew')
+  const renew = async (entries: readonly Entry[], signal: AbortSignal | undefined): Promise<readonly Standing[]> => {
+    const standings = await engine.renew(entries, signal)
+    const now = clock.now()
+    let marginMs = Number.POSITIVE_INFINITY
+    for (const entry of entries) if (entry.phase === 'held') marginMs = Math.min(marginMs, entry.deadline - now)
+    if (marginMs < Number.POSITIVE_INFINITY) publish.renewal({ engine: engine.name, count: entries.length, marginMs })
+    return standings
+  }
+  return {
+    ...bothSpecs('renew', listener),
+    engine: engine.name,
+    batchLimit,
+    // No caller waits for a renewal: one call disturbs the server less than two.
+    splitFrom: Number.POSITIVE_INFINITY,
+    call: renew,
+    takesSignal: () => renewTakesSignal,
+    timeoutMs: (entries) => Math.min(callTimeoutMs, renewalTimeoutMs(entries, clock.now())),
+  }
+}
+
+function bothSpecs(
+  verb: EntryVerb,
+  listener: RequestListener,
+): Pick<BatchSpec<Entry, Standing>, 'name' | 'sending' | 'answered' | 'failed' | 'abandoned'> {
+  return {
+    name: verb,
+    sending: (entry, sent) => {
+      if (entry.phase === 'gone') return false
+      entry.pendingRequest = sent.sequence
+      entry.lastSentAt = sent.at
+      if (verb === 'enter') entry.pendingEnter = sent.sequence
+      return true
+    },
+    answered: (entry, standing, sent, now) => {
+      if (standing.state !== 'failed') {
+        listener.answered(entry, standing, sent, now, verb)
+      } else if (standing.error instanceof EngineError) {
+        listener.failed(entry, standing.error, sent, verb)
+      } else {
+        entry.endRequest(sent)
+        if (entry.phase !== 'gone') listener.full(entry, standing.error)
+      }
+    },
+    failed: (entry, error, sent) => listener.failed(entry, error, sent, verb),
+    // The locks are closed, and no answer is waited for any more. A release that waits for this request goes on.
+    abandoned: (entry, sent) => {
+      entry.endRequest(sent)
+    },
+  }
+}
+
+/**
+ * A third of the ttl is gone when a renewal is sent. The time-out comes early enough for the shortest lease to try once
+ * more; and where a renewal has failed before, more than once. An answer that comes after its time-out still counts.
+ */
+function renewalTimeoutMs(entries: readonly Entry[], now: number): number {
+  let shortest = Number.POSITIVE_INFINITY
+  for (const { ttlMs, phase, failingSince, deadline } of entries) {
+    shortest = Math.min(shortest, ttlMs / 3)
+    if (phase === 'held' && failingSince !== undefined)
+      shortest = Math.min(shortest, Math.max((deadline - now) / 2, ttlMs / 50))
+  }
+  return shortest
+}
+
+function longestTtlMs(entries: readonly Entry[]): number {
+  let longest = 0
+  for (const entry of entries) longest = Math.max(longest, entry.ttlMs)
+  return longest
+}
