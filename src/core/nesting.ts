@@ -14,9 +14,10 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, CoreLease } from './lease.ts'
+import type { CoreLease, Holding } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
+import { joinSignals } from './on-abort.ts'
 
 export interface Frame {
   readonly keeper: Keeper
@@ -96,8 +97,13 @@ export class NestedLease implements CoreLease {
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {
       // A caller that waits for its turn is told when the outer lease ends.
-      const ending = signal === undefined ? outer.signal : AbortSignal.any([outer.signal, signal])
-      if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
+      const joined = signal === undefined ? undefined : joinSignals([outer.signal, signal])
+      try {
+        const ending = joined?.signal ?? outer.signal
+        if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
+      } finally {
+        joined?.stop()
+      }
     }
     const lease = new NestedLease(outer)
     try {

@@ -22,6 +22,25 @@ export function onAbort(signal: AbortSignal | undefined, hear: () => void): () =
   }
 }
 
+/**
+ * A signal that aborts with the first of `signals`, until `stop` is called. Where the wait has an end, it is used
+ * instead of `AbortSignal.any`: that one leaves something behind on a signal that outlives the wait.
+ */
+export function joinSignals(signals: readonly (AbortSignal | undefined)[]): { signal: AbortSignal; stop: () => void } {
+  const controller = new AbortController()
+  const forget: (() => void)[] = []
+  for (const signal of signals) {
+    if (signal?.aborted) controller.abort(signal.reason)
+    forget.push(onAbort(signal, () => controller.abort(signal?.reason)))
+  }
+  return {
+    signal: controller.signal,
+    stop: () => {
+      for (const each of forget) each()
+    },
+  }
+}
+
 function heardAbort(event: Event): void {
   const signal = event.target as AbortSignal
   const all = hearers.get(signal) ?? []

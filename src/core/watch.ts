@@ -7,7 +7,7 @@
 import type { Clock } from './clock.ts'
 import type { Line } from './engine.ts'
 import type { Keeper } from './keeper.ts'
-import { onAbort } from './on-abort.ts'
+import { joinSignals, onAbort } from './on-abort.ts'
 import { fallbackAfter } from './time-limit.ts'
 
 export interface WatchTiming {
@@ -117,7 +117,14 @@ export function endable<Value>(
   generate: (signal: AbortSignal) => AsyncGenerator<Value, void, void>,
 ): AsyncGenerator<Value, void, void> {
   const ending = new AbortController()
-  const values = generate(signal === undefined ? ending.signal : AbortSignal.any([signal, ending.signal]))
+  const values = (async function* () {
+    const joined = joinSignals([signal, ending.signal])
+    try {
+      yield* generate(joined.signal)
+    } finally {
+      joined.stop()
+    }
+  })()
   return {
     next: () => values.next(),
     return: (value) => {
