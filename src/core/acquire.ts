@@ -30,6 +30,8 @@ export interface Ask {
 export interface WaitLimit {
   readonly waitMs: number
   readonly signal?: AbortSignal | undefined
+  /** The engine has answered before, in the same wait of the caller: what follows is no outage of the whole wait. */
+  readonly answered?: boolean
 }
 
 export const NO_WAIT_LIMIT: WaitLimit = { waitMs: Number.POSITIVE_INFINITY }
@@ -41,7 +43,7 @@ const NAMING_MS = 250
 export async function acquireLease(
   keeper: Keeper,
   ask: Ask,
-  { waitMs, signal }: WaitLimit,
+  { waitMs, signal, answered }: WaitLimit,
   granted: ((lease: EntryLease) => void) | undefined,
 ): Promise<EntryLease | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
@@ -68,13 +70,13 @@ export async function acquireLease(
         keeper.publish.refusal({ operation, waitedMs, why: 'busy' })
         return undefined
       case 'timeout': {
-        if (!queued && !entry.answered) {
-          const error = unansweredError(keeper, entry, waitedMs)
+        const error = queued || entry.answered ? undefined : unansweredError(keeper, entry, waitedMs)
+        if (error !== undefined && !answered) {
           keeper.publish.refusal({ operation, waitedMs, why: 'error', error })
           throw error
         }
         keeper.publish.refusal({ operation, waitedMs, why: 'timeout' })
-        throw await timeoutError(keeper, ask.key, waitedMs, entry)
+        throw await timeoutError(keeper, ask.key, waitedMs, entry, error)
       }
       case 'cancelled':
         keeper.publish.refusal({ operation, waitedMs, why: 'cancelled' })
@@ -109,13 +111,14 @@ export async function timeoutError(
   key: string,
   waitedMs: number,
   entry?: Entry,
+  unanswered?: EngineError,
 ): Promise<AcquireTimeoutError> {
   const unknown: Line = { key, entries: [] }
   const look = async (): Promise<Line> => keeper.engine.inspect(key)
   const { entries } = await fallbackAfter(keeper.clock, NAMING_MS, look(), unknown)
   const place = entries.findIndex(({ id }) => id === entry?.id)
   const holders = entries.filter(({ id, state }) => state === 'held' && id !== entry?.id)
-  const cause = entry?.failingSince === undefined ? undefined : entry.lastError
+  const cause = unanswered ?? (entry?.failingSince === undefined ? undefined : entry.lastError)
   const options = cause === undefined ? undefined : { cause }
   return new AcquireTimeoutError(key, waitedMs, place >= 0 ? place : (entry?.ahead ?? null), holders, options)
 }

@@ -2,13 +2,13 @@
  * The lock: what you acquire from. One interface for everything acquirable, and one class behind mutex, semaphore, read
  * and write lock, which differ only in weight and limit.
  */
-import { type Ask, acquireLease, NO_WAIT_LIMIT, timeoutError } from './acquire.ts'
+import { type Ask, acquireLease, NO_WAIT_LIMIT, timeoutError, type WaitLimit } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
 import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
-import type { Holding, CoreLease, Lease } from './lease.ts'
+import type { CoreLease, Holding, Lease } from './lease.ts'
 import { enclosing, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
 import type { OrderChecker } from './order.ts'
 
@@ -89,9 +89,7 @@ export class LineLock implements Lock<LineOptions> {
       const waitMs = waitMsOf(options)
       const asked = this.#acquire(options, waitMs)
       // A caller that waits at all gets a lease, or an error. Nested, the wait can run out as well.
-      return waitMs > 0 && options.within === undefined
-        ? (asked as Promise<CoreLease>)
-        : this.#orTimeout(asked, waitMs)
+      return waitMs > 0 && options.within === undefined ? (asked as Promise<CoreLease>) : this.#orTimeout(asked, waitMs)
     } catch (error) {
       return Promise.reject(error)
     }
@@ -101,6 +99,12 @@ export class LineLock implements Lock<LineOptions> {
     const lease = await asked
     if (lease !== undefined) return lease
     throw await timeoutError(this.scope.keeper, this.key, waitMs)
+  }
+
+  /** For `all`: wait until it is held, as one of several. Rejects when the wait runs out. */
+  acquirePart(limit: WaitLimit): Promise<CoreLease> {
+    const { keeper, order } = this.scope
+    return acquireLease(keeper, this.#ask, limit, order?.asking(this.key)) as Promise<CoreLease>
   }
 
   async tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<CoreLease | undefined> {

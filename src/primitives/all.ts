@@ -5,7 +5,7 @@
  * `all`s can never wait for each other in a circle. The free ones are tried together first; when all are free, one
  * round trip is all it costs.
  */
-import { timeoutError } from '../core/acquire.ts'
+import { timeoutError, type WaitLimit } from '../core/acquire.ts'
 import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { CoreLease, Lease, ReleaseOptions } from '../core/lease.ts'
@@ -13,13 +13,14 @@ import {
   type AcquireOptions,
   type LineLock,
   type Lock,
-  waitMsOf,
   type Scope,
   usingArguments,
   type Work,
+  waitMsOf,
   workUnder,
 } from '../core/lock.ts'
 import { refuseDeadlock } from '../core/nesting.ts'
+import { joinSignals } from '../core/on-abort.ts'
 import { truthfulController } from '../core/signal.ts'
 
 /** A lease of several keys. Lost as soon as one of them is. */
@@ -79,27 +80,22 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const { parts, error: unanswered } = await this.#tryEach(options.signal)
     // As for one lock: an outage shorter than the ttl is not the caller's business, as long as it waits.
     const bearable = unanswered instanceof EngineError && unanswered.transient && keeper.clock.now() < deadline
+    let answered = unanswered === undefined
     try {
       if (unanswered !== undefined && !bearable) throw unanswered
       for (const lock of this.#locks.slice(parts.length)) {
-        const leftMs = Math.max(0, deadline - keeper.clock.now())
-        const lease = await this.#acquireNext(lock, parts, leftMs, options.signal)
-        if (lease === undefined) throw await timeoutError(keeper, lock.key, waitMs)
-        parts.push(lease)
+        const leftMs = deadline - keeper.clock.now()
+        if (leftMs <= 0) throw await timeoutError(keeper, lock.key, waitMs)
+        parts.push(await acquireNext(lock, parts, { waitMs: leftMs, signal: options.signal, answered }))
+        answered = true
       }
     } catch (error) {
       // Not awaited: a caller who cancels is not kept waiting for an engine that does not answer.
       void giveBack(parts)
+      if (!(error instanceof AcquireTimeoutError)) throw error
+      const { key, ahead, holders, cause } = error
       const waitedMs = keeper.clock.now() - startedAt
-      if (error instanceof AcquireTimeoutError) {
-        const { key, ahead, holders, cause } = error
-        throw new AcquireTimeoutError(key, waitedMs, ahead, holders, cause === undefined ? undefined : { cause })
-      }
-      // The engine has answered before: it was not away for the whole wait.
-      const ranOut = error instanceof EngineError && error.transient && keeper.clock.now() >= deadline
-      if (!ranOut || unanswered !== undefined) throw error
-      const { key } = this.#locks[parts.length] as LineLock
-      throw new AcquireTimeoutError(key, waitedMs, null, [], { cause: error })
+      throw new AcquireTimeoutError(key, waitedMs, ahead, holders, cause === undefined ? undefined : { cause })
     }
     return this.#together(parts)
   }
@@ -127,19 +123,15 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     await giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
     return { parts: taken.slice(0, kept) as CoreLease[], error: failed?.reason }
   }
+}
 
-  /** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */
-  async #acquireNext(
-    lock: LineLock,
-    parts: readonly CoreLease[],
-    waitMs: number,
-    signal: AbortSignal | undefined,
-  ): Promise<CoreLease | undefined> {
-    const signals = parts.map((part) => part.signal)
-    if (signal !== undefined) signals.push(signal)
-    const options = { signal: AbortSignal.any(signals) }
-    if (waitMs === 0) return lock.tryAcquire(options)
-    return lock.acquire(waitMs === Number.POSITIVE_INFINITY ? options : { ...options, wait: waitMs })
+/** Wait for one more. Losing a part meanwhile ends the wait: what is left would not be all. */
+async function acquireNext(lock: LineLock, parts: readonly CoreLease[], limit: WaitLimit): Promise<CoreLease> {
+  const joined = joinSignals([...parts.map((part) => part.signal), limit.signal])
+  try {
+    return await lock.acquirePart({ ...limit, signal: joined.signal })
+  } finally {
+    joined.stop()
   }
 }
 

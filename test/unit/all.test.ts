@@ -184,6 +184,20 @@ describe('an outage', () => {
     await clock.advance(500)
     expect(all.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'b', waitedMs: 500, cause: { code: 'ENGINE' } })
   })
+
+  test('that is over leaves too little time for the second lock: a time-out, because the engine has answered', async () => {
+    const { clock, engine, locks } = scripted()
+    const all = watched(two({ locks }).acquire({ wait: '500ms' }))
+    await (await engine.next('enter')).fail(unreachable())
+    await settled()
+    const first = await engine.next('enter')
+    await clock.advance(497)
+    await first.answer(held(1n))
+    await engine.next('enter')
+    await clock.advance(3)
+    await clock.advance(250)
+    expect(all.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'b', cause: { code: 'ENGINE' } })
+  })
 })
 
 describe('what is refused', () => {
