@@ -3,6 +3,7 @@
  * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
  * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
  */
+import { alsoLoadFromWorkingFolder } from '../clients/shared/packages.ts'
 import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
 import { COMMANDS, RENAMED } from './commands.ts'
 import { EXITS } from './exits.ts'
@@ -60,6 +61,7 @@ async function fail(error: unknown, argv: readonly string[]): Promise<number> {
 }
 
 const argv = process.argv.slice(2)
+alsoLoadFromWorkingFolder()
 // Nothing of ours keeps a process alive by itself, and all of it is awaited here.
 setInterval(() => undefined, 2 ** 30)
 // At once, and not when the last handle is closed: a client of an engine may keep some.

@@ -38,9 +38,10 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     }
   },
   postgres: async (url, table) => {
-    const { default: pg } = await needed('pg', () => import('pg'))
+    const { loadPg } = await import('../clients/postgres/connect.ts')
     const { guard } = await import('../guards/postgres.ts')
-    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: CONNECT_LIMIT_MS })
+    const { Client } = await loadPg()
+    const client = new Client({ connectionString: url, connectionTimeoutMillis: CONNECT_LIMIT_MS })
     // An error event without a listener would end the process, with a stack trace.
     client.on('error', () => undefined)
     await client.connect()
@@ -52,13 +53,14 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     }
   },
   mysql: async (url, table) => {
-    const { createConnection } = await needed('mysql2', () => import('mysql2/promise'))
+    const { loadMysql2 } = await import('../clients/mysql/connect.ts')
     const { parseUrl } = await import('../clients/mysql/url.ts')
     const { guard } = await import('../guards/mysql.ts')
     const { target } = parseUrl(url)
     // A table without a database is in that of the URL.
     const named = table ?? MARKS_TABLE
     const guarded = guard({ table: named.includes('.') ? named : [target.database, named] })
+    const { createConnection } = await loadMysql2()
     const client = await createConnection({ ...target, connectTimeout: CONNECT_LIMIT_MS })
     return {
       list: (prefix) => guarded.list(client, prefix),
@@ -126,17 +128,4 @@ export function hasNoMarks(error: unknown): boolean {
   const { code, errno, message = '' } = (cause ?? {}) as { code?: unknown; errno?: unknown; message?: string }
   // undefined_table of PostgreSQL, ER_NO_SUCH_TABLE of MySQL; SQLite has only words for it.
   return code === '42P01' || errno === 1146 || message.startsWith('no such table')
-}
-
-async function needed<Module>(name: string, load: () => Promise<Module>): Promise<Module> {
-  try {
-    return await load()
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    throw new EngineError(name, `needs a client: npm install ${name}`, {
-      outcome: 'not-applied',
-      transient: false,
-      cause,
-    })
-  }
 }

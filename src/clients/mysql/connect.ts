@@ -1,7 +1,7 @@
 /** Clients that we make ourselves: of mysql2, loaded when it is asked for, and told not to wait for ever. */
 
 import { connect as connectSocket, isIP, type Socket } from 'node:net'
-import { loadPackage } from '../shared/drivers.ts'
+import { loadClient } from '../shared/packages.ts'
 import { cut, Mysql2PoolWire, ownConnection } from './mysql2.ts'
 import type { Mysql2Connection, Mysql2Pool, PooledMysql2Connection } from './mysql2-client.ts'
 import type { MysqlTarget } from './url.ts'
@@ -114,6 +114,6 @@ function keepAlive(connection: Mysql2Connection, wanted: boolean): void {
   else stream?.unref?.()
 }
 
-async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'createConnection' | 'createPool'>> {
-  return await loadPackage('mysql', 'mysql2', () => import('mysql2/promise'))
+export async function loadMysql2(): Promise<Pick<typeof import('mysql2/promise'), 'createConnection' | 'createPool'>> {
+  return await loadClient('mysql', 'mysql2/promise', () => import('mysql2/promise'))
 }

@@ -1,7 +1,7 @@
 /** From a URL to clients that we make ourselves: of pg, loaded when it is asked for, and told not to wait for ever. */
 
 import type { Pool } from 'pg'
-import { loadPackage } from '../shared/drivers.ts'
+import { loadClient } from '../shared/packages.ts'
 import type { OwnPgClient } from './pg-client.ts'
 
 /** Three verbs are under way at once at most, with one or two to spare for calls that a locked row holds up. */
@@ -36,7 +36,7 @@ export async function clientAt(url: string, scheme?: string): Promise<OwnPgClien
 
 /** `scheme`: that of the URL for which it is needed, as the error says if it is not installed. */
 export async function loadPg(scheme = 'postgres'): Promise<Pick<typeof import('pg'), 'Client' | 'Pool'>> {
-  const { default: pg } = await loadPackage(scheme, 'pg', () => import('pg'))
+  const { default: pg } = await loadClient(scheme, 'pg', () => import('pg'))
   return pg
 }
 

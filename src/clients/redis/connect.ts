@@ -7,7 +7,7 @@
 import { readFileSync } from 'node:fs'
 import type { Cluster, Command, Redis } from 'ioredis'
 import type { Clock, Timer } from '../../core/clock.ts'
-import { loadPackage } from '../shared/drivers.ts'
+import { loadClient } from '../shared/packages.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import { IoredisWire } from './ioredis.ts'
 import { letProcessEnd } from './let-end.ts'
@@ -159,5 +159,5 @@ export function textOf(words: readonly string[]): string {
 }
 
 export async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
-  return await loadPackage(ENGINE, 'ioredis', () => import('ioredis'))
+  return await loadClient(ENGINE, 'ioredis', () => import('ioredis'))
 }

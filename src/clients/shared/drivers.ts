@@ -1,22 +1,4 @@
-/**
- * What all clients of servers need to know of drivers: loading them, telling them apart, and outliving their errors.
- */
-import { EngineError } from '../../core/errors.ts'
-
-/** A driver is a peer of ours that the user installs: say so, and not that a module is missing. */
-export async function loadPackage<Module>(
-  engine: string,
-  install: string,
-  load: () => Promise<Module>,
-): Promise<Module> {
-  try {
-    return await load()
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw cause
-    const message = `${engine}:// needs a client: npm install ${install}`
-    throw new EngineError(engine, message, { outcome: 'not-applied', transient: false, cause })
-  }
-}
+/** What all clients of servers need to know of drivers: telling them apart, and outliving their errors. */
 
 /**
  * Whether `client` has these methods. Drivers are told apart by their methods: names of classes do not survive bundlers

@@ -10,6 +10,7 @@
  * is asked for.
  */
 import { EngineError } from '../../core/errors.ts'
+import { installCommand, isMissing, loadPackage } from '../shared/packages.ts'
 
 export type Value = string | number | null
 
@@ -66,6 +67,8 @@ type DatabaseClass = new (file: string) => Database
 
 const SAFE_VERSION = [3, 51, 3] as const
 const PREBUILT = '@photostructure/sqlite'
+/** The newest for Node 20; the next one is for Nodes that have their own. */
+const INSTALLED = `${PREBUILT}@1`
 
 /** Whether this version can be written and checkpointed by several processes without harm. */
 export function isSafe(version: string): boolean {
@@ -85,7 +88,9 @@ export function versionOf(database: BroughtDatabase): string {
 /** For a database that the user brought: only the user can choose a better one. */
 export function refuseUnsafe(database: BroughtDatabase): void {
   const version = versionOf(database)
-  if (!isSafe(version)) throw refused(`the database brings SQLite ${version}`)
+  if (isSafe(version)) return
+  const why = `one before ${SAFE_VERSION.join('.')} can corrupt a file that several processes write`
+  throw notUsable(`the database brings SQLite ${version}, and ${why}: bring a newer one, or none`)
 }
 
 let loaded: Promise<Driver> | undefined
@@ -115,15 +120,25 @@ async function chooseDriver(): Promise<Driver> {
       openAlone: (file) => new AttachedFile(new DatabaseSync(':memory:'), file),
     }
   }
-  const has = own === undefined ? 'has no SQLite of its own' : `brings SQLite ${probe(own)}`
-  const missing = 'error' in prebuilt ? ` (${prebuilt.error.message.split('\n')[0]})` : ''
-  throw refused(`Node ${process.versions.node} ${has}, and ${PREBUILT} is not usable${missing}`)
+  throw noDriver(own === undefined ? undefined : probe(own), prebuilt)
 }
 
-function refused(what: string): EngineError {
-  const message =
-    `${what}. Locks across processes need SQLite ${SAFE_VERSION.join('.')} or newer, because older ones can corrupt a file that several ` +
-    `processes write. Run \`npm install ${PREBUILT}\`, or use Node 22.23.3+, 24.15+ or 26`
+type Prebuilt = { readonly DatabaseSync: DatabaseClass } | { readonly error: Error }
+
+/** One sentence: what this Node has, why that will not do, and what to type. */
+function noDriver(own: string | undefined, prebuilt: Prebuilt): EngineError {
+  const safe = SAFE_VERSION.join('.')
+  const has =
+    own === undefined
+      ? 'has no SQLite of its own'
+      : `brings SQLite ${own}, and one before ${safe} can corrupt a file that several processes write`
+  const broken = 'error' in prebuilt && !isMissing(prebuilt.error, PREBUILT) ? prebuilt.error : undefined
+  const why = broken === undefined ? '' : ` (what is installed of it fails: ${broken.message.split('\n')[0]})`
+  const todo = `${installCommand(INSTALLED)}${why}, or use Node 22.23.3+, 24.15+ or 26`
+  return notUsable(`Node ${process.versions.node} ${has}: ${todo}`)
+}
+
+function notUsable(message: string): EngineError {
   return new EngineError('sqlite', message, { outcome: 'not-applied', transient: false })
 }
 
@@ -205,9 +220,9 @@ function quietly<Result>(load: () => Result): Result {
   }
 }
 
-async function importPrebuilt(): Promise<{ DatabaseSync: DatabaseClass } | { error: Error }> {
+async function importPrebuilt(): Promise<Prebuilt> {
   try {
-    return (await import(PREBUILT)) as { DatabaseSync: DatabaseClass }
+    return await loadPackage(PREBUILT, () => import(PREBUILT) as Promise<{ DatabaseSync: DatabaseClass }>)
   } catch (error) {
     return { error: error instanceof Error ? error : new Error(String(error)) }
   }

@@ -1,0 +1,91 @@
+/**
+ * Packages that the user installs: a client for each kind of server, and SQLite for a Node without one.
+ *
+ * A program that imports Holdfast has them beside it. The command `holdfast` may be installed for the whole machine,
+ * and the client in a project: it looks where it is itself, and then in the project that it was started in. A package
+ * that is in neither place is told in one sentence, with the command that installs it.
+ */
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join, sep } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { EngineError } from '../../core/errors.ts'
+
+/** Whether this process is the command. */
+let isCommand = false
+
+/**
+ * Look for packages in the working folder, too. Only for the command: the working folder of a server says nothing about
+ * whose code it may run.
+ */
+export function alsoLoadFromWorkingFolder(): void {
+  isCommand = true
+}
+
+/** The client of `engine`: `load` imports `name`. */
+export async function loadClient<Module>(engine: string, name: string, load: () => Promise<Module>): Promise<Module> {
+  try {
+    return await loadPackage(name, load)
+  } catch (cause) {
+    if (!isMissing(cause, name)) throw cause
+    const message = `${engine}:// needs a client: ${installCommand(name)}`
+    throw new EngineError(engine, message, { outcome: 'not-applied', transient: false, cause })
+  }
+}
+
+/** `load` imports `name` from where Holdfast is; if it is not there, the command imports it from the user's project. */
+export async function loadPackage<Module>(name: string, load: () => Promise<Module>): Promise<Module> {
+  try {
+    return await load()
+  } catch (error) {
+    const file = isCommand && isMissing(error, name) ? fileInProject(name) : undefined
+    if (file === undefined) throw error
+    return (await import(pathToFileURL(file).href)) as Module
+  }
+}
+
+/** What the user types, here, so that the next attempt finds it. */
+export function installCommand(name: string): string {
+  const installed = packageOf(name)
+  if (!isCommand) return `npm install ${installed}`
+  // npx has put us into a folder of its own, and looks in no other.
+  if (fileURLToPath(import.meta.url).includes(`${sep}_npx${sep}`)) return `npx -p holdfast -p ${installed} holdfast`
+  return isInProject() ? `npm install ${installed}` : `npm install -g ${installed}`
+}
+
+/** Where the project of the working folder has that package; undefined if it has none. */
+function fileInProject(name: string): string | undefined {
+  try {
+    return createRequire(join(process.cwd(), 'package.json')).resolve(name)
+  } catch {
+    return undefined
+  }
+}
+
+/** Whether npm would install something here into a project: as npm does, look upwards from the working folder. */
+function isInProject(): boolean {
+  let folder: string
+  try {
+    folder = process.cwd()
+  } catch {
+    // It was removed while this process is in it.
+    return false
+  }
+  while (!existsSync(join(folder, 'package.json'))) {
+    if (folder === dirname(folder)) return false
+    folder = dirname(folder)
+  }
+  return true
+}
+
+/** Whether that very package is not installed. What is missing inside of it is another error. */
+export function isMissing(error: unknown, name: string): boolean {
+  const { code, message } = error as NodeJS.ErrnoException
+  return code === 'ERR_MODULE_NOT_FOUND' && message.includes(`'${packageOf(name)}'`)
+}
+
+/** `mysql2` for `mysql2/promise`, `@scope/name` for itself. */
+function packageOf(name: string): string {
+  const parts = name.split('/')
+  return parts.slice(0, name.startsWith('@') ? 2 : 1).join('/')
+}

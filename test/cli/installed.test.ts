@@ -1,0 +1,120 @@
+/**
+ * `holdfast` as it is published: packed, and installed for the whole machine, in a place of its own that has no client
+ * of any server. It finds the one of the project that it is started in, or says how to install one.
+ */
+import { execFileSync, spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { builtCommand } from '../built.ts'
+import { findRedis, RedisServer } from '../servers/redis.ts'
+import { describeServer } from '../servers/suite.ts'
+
+const LIMIT_MS = 60_000
+/** A port that is never listened to. */
+const CLOSED = '127.0.0.1:1'
+/** Says what this Node has; the built-in SQLite of newer ones needs no package. */
+const bringsSqlite = await import('../../src/clients/sqlite/driver.ts').then(async ({ loadDriver }) =>
+  (await loadDriver()).name.startsWith('node:'),
+)
+
+let world: string
+let command: string
+
+beforeAll(() => {
+  builtCommand()
+  world = realpathSync(mkdtempSync(join(tmpdir(), 'holdfast-installed-')))
+  const packing = execFileSync('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', world], npmOptions())
+  const [{ filename }] = JSON.parse(packing) as [{ filename: string }]
+  const tarball = join(world, filename)
+  const prefix = join(world, 'global')
+  execFileSync('npm', ['install', '-g', '--prefix', prefix, '--offline', '--omit=peer', tarball], npmOptions())
+  command = join(prefix, 'bin', 'holdfast')
+}, 2 * LIMIT_MS)
+
+afterAll(() => rmSync(world, { recursive: true, force: true }))
+
+function npmOptions(): { readonly encoding: 'utf8'; readonly stdio: ['ignore', 'pipe', 'pipe'] } {
+  return { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }
+}
+
+/** A folder of its own; a project, if packages are given: those of this repository. */
+function folderWith(name: string, packages?: readonly string[]): string {
+  const folder = join(world, name)
+  mkdirSync(folder)
+  if (packages === undefined) return folder
+  writeFileSync(join(folder, 'package.json'), '{ "private": true }')
+  for (const each of packages) {
+    const place = join(folder, 'node_modules', each)
+    mkdirSync(dirname(place), { recursive: true })
+    symlinkSync(resolve('node_modules', each), place)
+  }
+  return folder
+}
+
+/** The command, started there. */
+function holdfast(cwd: string, ...args: string[]): { readonly status: number | null; readonly said: string } {
+  const env = { PATH: process.env.PATH, HOME: world, XDG_STATE_HOME: join(world, 'state') }
+  mkdirSync(env.XDG_STATE_HOME, { recursive: true })
+  const { status, stdout, stderr } = spawnSync(command, args, { cwd, env, encoding: 'utf8', timeout: LIMIT_MS })
+  return { status, said: stdout + stderr }
+}
+
+const CLIENTS = [
+  { url: `redis://${CLOSED}`, client: 'ioredis' },
+  { url: `redlock://${CLOSED},127.0.0.1:2,127.0.0.1:3`, client: 'ioredis' },
+  { url: `postgres://me@${CLOSED}/db`, client: 'pg' },
+  { url: `postgres-advisory://me@${CLOSED}/db`, client: 'pg' },
+  { url: `mysql://me@${CLOSED}/db`, client: 'mysql2' },
+] as const
+
+describe.each(CLIENTS)('without the client of $url', ({ url, client }) => {
+  const scheme = url.split(':')[0]
+
+  test('says how to install it: for the whole machine, or in the project', () => {
+    const nowhere = holdfast(folderWith(`nowhere-${scheme}`), 'ls', '--url', url)
+    expect(nowhere).toMatchObject({ status: 69, said: expect.stringContaining(`: npm install -g ${client}\n`) })
+    const project = folderWith(`project-${scheme}`, [])
+    expect(holdfast(project, 'ls', '--url', url).said).toContain(`: npm install ${client}\n`)
+    const below = join(project, 'below')
+    mkdirSync(below)
+    expect(holdfast(below, 'ls', '--url', url).said).toContain(`: npm install ${client}\n`)
+  })
+
+  test('uses that of the project, also from a folder below', () => {
+    const below = join(folderWith(`has-${scheme}`, [client]), 'below')
+    mkdirSync(below)
+    const { status, said } = holdfast(below, 'ls', '--url', url)
+    expect({ status, said }).toMatchObject({ status: 69, said: expect.not.stringContaining('npm install') })
+    expect(said).toMatch(/ECONNREFUSED|refused|no connection|not reachable|of \d servers/i)
+  })
+})
+
+test('guards, too: their marks are asked for with the client of the project', () => {
+  const url = `postgres://me@${CLOSED}/db`
+  expect(holdfast(folderWith('marks-none'), 'guard', 'show', '--url', url).said).toContain('npm install -g pg')
+  expect(holdfast(folderWith('marks-pg', ['pg']), 'guard', 'show', '--url', url).said).toContain('ECONNREFUSED')
+})
+
+test('the embedded default uses the SQLite of Node, or that of the project, or says how to install one', () => {
+  const run = ['run', 'hello', '--', 'echo', 'held'] as const
+  const bare = holdfast(folderWith('sqlite-none'), ...run)
+  if (bringsSqlite) expect(bare).toEqual({ status: 0, said: 'held\n' })
+  else
+    expect(bare).toMatchObject({
+      status: 69,
+      said: expect.stringContaining(': npm install -g @photostructure/sqlite@1, or'),
+    })
+  const project = folderWith('sqlite-has', ['@photostructure/sqlite'])
+  expect(holdfast(project, ...run)).toEqual({ status: 0, said: 'held\n' })
+})
+
+await describeServer('a command under a lock on Redis', findRedis, (source) => {
+  test('is run with the client of the project', async () => {
+    await using server = await RedisServer.start(source)
+    const project = folderWith('redis-run', ['ioredis'])
+    const ran = holdfast(project, 'run', 'hello', '--url', server.url, '--', 'echo', 'held')
+    expect(ran).toEqual({ status: 0, said: 'held\n' })
+  })
+})
