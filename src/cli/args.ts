@@ -3,6 +3,7 @@
  * what was probably meant. Help texts and shell completions are made from the same data.
  */
 import { parseArgs } from 'node:util'
+import { nearest } from '../core/did-you-mean.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
 import { checkKey } from '../core/keys.ts'
 
@@ -199,28 +200,6 @@ export function ownValue<Value>(table: Readonly<Record<string, Value>>, name: st
 
 /** `; did you mean 'x'?`, or nothing if nothing is near. */
 export function didYouMean(word: string, candidates: readonly string[]): string {
-  const near = candidates
-    .map((candidate) => ({ candidate, distance: distance(word, candidate) }))
-    .filter(({ candidate, distance }) => distance <= Math.max(1, Math.floor(candidate.length / 3)))
-    .sort((a, b) => a.distance - b.distance)[0]
-  return near === undefined ? '' : `; did you mean '${near.candidate}'?`
-}
-
-/** How many letters to insert, drop, change or swap with their neighbour (optimal string alignment). */
-function distance(from: string, to: string): number {
-  let before: number[] = []
-  let previous = Array.from({ length: to.length + 1 }, (_, index) => index)
-  for (let i = 1; i <= from.length; i += 1) {
-    const row = [i]
-    for (let j = 1; j <= to.length; j += 1) {
-      const same = from[i - 1] === to[j - 1]
-      let best = Math.min((previous[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1, (previous[j - 1] ?? 0) + (same ? 0 : 1))
-      if (i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1])
-        best = Math.min(best, (before[j - 2] ?? 0) + 1)
-      row.push(best)
-    }
-    before = previous
-    previous = row
-  }
-  return previous[to.length] ?? 0
+  const near = nearest(word, candidates)
+  return near === undefined ? '' : `; did you mean '${near}'?`
 }

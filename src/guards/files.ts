@@ -25,6 +25,7 @@ import { asEngineError, codeOf, isBusy } from '../clients/sqlite/errors.ts'
 import { preparePlace, withoutLinks } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
+import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 import { guard as sqliteGuard } from './sqlite.ts'
@@ -44,6 +45,8 @@ export interface FilesGuardOptions {
   readonly wait?: Duration
 }
 
+const OPTIONS: OptionNames<FilesGuardOptions> = { folder: true, file: true, wait: true }
+
 /** `path` is from the folder, and is also the name of the resource. */
 export interface FilesGuard extends AsyncDisposable {
   /** What is in the file; undefined if there is none. Rejects with `StaleTokenError` if a higher token has written. */
@@ -62,6 +65,7 @@ export interface FilesGuard extends AsyncDisposable {
 const LONGEST_PAUSE_MS = 8
 
 export function guard(options: FilesGuardOptions): FilesGuard {
+  checkOptions('guard()', options, OPTIONS)
   const folder = resolve(options.folder)
   const file = withoutLinks(resolve(options.file ?? join(folder, '.holdfast-marks.db')))
   const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'))

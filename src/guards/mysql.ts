@@ -16,6 +16,7 @@
  * At REPEATABLE READ, the default, a transaction goes on seeing the database as at its first plain SELECT: ask
  * the guard before you read.
  */
+import { checkOptions, type OptionNames } from '../core/options.ts'
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from '../transactions/mysql/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { fixedTable, type Table } from '../transactions/statements.ts'
@@ -33,6 +34,8 @@ export interface MysqlGuardOptions {
    */
   readonly table: Table
 }
+
+const OPTIONS: OptionNames<MysqlGuardOptions> = { table: true }
 
 /**
  * `client` is yours: a Connection or PoolConnection of mysql2/promise. `resource` is the key of the lease unless given.
@@ -69,6 +72,7 @@ const NEWER = 2n ** 63n - 1n
  * `seen` before it has raised it if and only if it is afterwards.
  */
 export function guard(options: MysqlGuardOptions): MysqlGuard {
+  if (options !== undefined) checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options?.table ?? MARKS_TABLE, undefined)
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL

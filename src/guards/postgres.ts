@@ -20,6 +20,7 @@
 import { advisoryKey } from '../clients/postgres/advisory-key.ts'
 import { SQLSTATE, sqlStateOf } from '../clients/postgres/errors.ts'
 import { ConflictError, StaleTokenError } from '../core/errors.ts'
+import { checkOptions, type OptionNames } from '../core/options.ts'
 import {
   askerOf,
   dialect,
@@ -42,6 +43,8 @@ export interface PostgresGuardOptions {
    */
   readonly table?: Table
 }
+
+const OPTIONS: OptionNames<PostgresGuardOptions> = { table: true }
 
 export interface GuardedStatement {
   /** One `INSERT`, `UPDATE`, `DELETE` or `MERGE`, also with a `WITH` of its own. */
@@ -93,6 +96,7 @@ const REFUSAL = /holdfast (stale|newer|overtaken) (\d+)/
 const MOST_TRIES = 10
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
+  checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'public')
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
     resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL

@@ -22,6 +22,7 @@ import type { RedisWire } from '../clients/redis/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
+import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import type { Access, Mark } from './marks.ts'
 import { guarded } from './redis/scripts.ts'
@@ -34,6 +35,8 @@ export interface RedisGuardOptions {
   /** ioredis, node-redis (`redis`) or valkey-glide; also for a Cluster. Yours to close. */
   readonly client: RedisClient
 }
+
+const OPTIONS: OptionNames<RedisGuardOptions> = { client: true }
 
 /**
  * A command: its name, its key, and its arguments. Further keys (of `RENAME`, say) count as arguments: a prefix that
@@ -65,8 +68,9 @@ export interface RedisGuard extends AsyncDisposable {
 const MOST_WORDS = 7000
 const PREFIX = `${RESERVED}marks`
 
-export function guard({ client }: RedisGuardOptions): RedisGuard {
-  return guardOn(wireOf(client, systemClock))
+export function guard(options: RedisGuardOptions): RedisGuard {
+  checkOptions('guard()', options, OPTIONS)
+  return guardOn(wireOf(options.client, systemClock))
 }
 
 export function guardOn(wire: RedisWire): RedisGuard {

@@ -14,6 +14,7 @@
  * A `StaleTokenError` out of either means: roll back.
  */
 import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
+import { checkOptions, type OptionNames } from '../core/options.ts'
 import { quoted, type Table, tableName } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
@@ -26,6 +27,8 @@ export interface SqliteGuardOptions {
   /** Where the marks are: `holdfast_marks` unless given. */
   readonly table?: Table
 }
+
+const OPTIONS: OptionNames<SqliteGuardOptions> = { table: true }
 
 /**
  * `database` is yours: of node:sqlite, @photostructure/sqlite or better-sqlite3. `resource` is the key of the lease
@@ -59,6 +62,7 @@ const dialect = {
 const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
 
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
+  checkOptions('guard()', options, OPTIONS)
   const table = tableName(dialect, options.table ?? MARKS_TABLE)
   const raise = `
     insert into ${table} (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)

@@ -10,6 +10,8 @@ import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'
 import type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 import { parseEtcdUrl } from '../../clients/etcd/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { EtcdEngine } from './engine.ts'
 
 export type { EtcdUser } from '../../clients/etcd/client.ts'
@@ -29,11 +31,15 @@ export interface EtcdOptions {
   readonly clock?: Clock
 }
 
+const OPTIONS: OptionNames<EtcdOptions> = { endpoints: true, user: true, tls: true, prefix: true, clock: true }
+
 /**
  * An engine on etcd. It connects when it is first used, and closes its connection when it is closed. By URL:
  * `openEtcd(url)`, or `connect(url)`.
  */
-export function etcd({ endpoints, user, tls, prefix = 'holdfast/', clock = systemClock }: EtcdOptions): EtcdEngine {
+export function etcd(options: EtcdOptions): EtcdEngine {
+  checkOptions('etcd()', options, OPTIONS)
+  const { endpoints, user, tls, prefix = 'holdfast/', clock = systemClock } = options
   if (endpoints.length === 0) throw new TypeError('etcd needs at least one endpoint')
   if (typeof prefix !== 'string' || prefix === '' || prefix.includes('\0') || !prefix.isWellFormed()) {
     throw new TypeError(
@@ -46,19 +52,21 @@ export function etcd({ endpoints, user, tls, prefix = 'holdfast/', clock = syste
     ...(user === undefined ? {} : { user }),
     ...(tls === undefined ? {} : { tls }),
   })
-  return new EtcdEngine(client, prefix, clock)
+  return showEngine(new EtcdEngine(client, prefix, clock))
 }
 
 /** The engine behind a URL; clients/etcd/url.ts says what one looks like. Options win over what the URL says. */
 export async function openEtcd(url: string, options: Partial<EtcdOptions> = {}): Promise<EtcdEngine> {
+  checkOptions('openEtcd()', options, OPTIONS)
   const { hosts, user, tls, ca, cert, key, prefix } = parseEtcdUrl(url)
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }
-  return etcd({
+  const engine = etcd({
     endpoints: hosts,
     ...(user === undefined ? {} : { user }),
     ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
     ...(prefix === undefined ? {} : { prefix }),
     ...options,
   })
+  return showEngine(engine, { url })
 }

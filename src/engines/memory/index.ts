@@ -6,6 +6,8 @@
  * (one line and its entries). The rule by which an entry holds is in core/line.ts.
  */
 import type { Clock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { MemoryEngine } from './engine.ts'
 import { MemoryServer } from './server.ts'
 
@@ -19,7 +21,10 @@ export interface MemoryOptions {
   readonly clock?: Clock
 }
 
+const MEMORY_OPTIONS: OptionNames<MemoryOptions> = { server: true, clock: true }
+
 /** An engine for one process. Engines that are given the same `server` share their lines. */
 export function memory(options: MemoryOptions = {}): MemoryEngine {
-  return new MemoryEngine(options.server ?? new MemoryServer(options))
+  checkOptions('memory()', options, MEMORY_OPTIONS)
+  return showEngine(new MemoryEngine(options.server ?? new MemoryServer(options)))
 }

@@ -19,6 +19,8 @@ import { type MysqlClient, wireOf } from '../../clients/mysql/detect.ts'
 import { parseUrl } from '../../clients/mysql/url.ts'
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { MysqlEngine } from './engine.ts'
 import { checkNames, DEFAULT_NAME } from './names.ts'
 
@@ -49,10 +51,14 @@ export interface MysqlOptions extends MysqlEngineOptions {
   readonly client: MysqlClient
 }
 
+const ENGINE_OPTIONS: OptionNames<MysqlEngineOptions> = { database: true, name: true, listen: true, clock: true }
+const OPTIONS: OptionNames<MysqlOptions> = { client: true, ...ENGINE_OPTIONS }
+
 /** An engine on a client of yours. For one by URL: `openMysql(url)`, or `connect(url)`. */
 export function mysql(options: MysqlOptions): MysqlEngine {
+  checkOptions('mysql()', options, OPTIONS)
   const wire = wireOf(options.client)
-  return engineOn(wire, options, databaseOf(options.client))
+  return showEngine(engineOn(wire, options, databaseOf(options.client)))
 }
 
 /**
@@ -64,8 +70,9 @@ export function mysql(options: MysqlOptions): MysqlEngine {
  * connections when it is closed.
  */
 export async function openMysql(url: string, options: MysqlEngineOptions = {}): Promise<MysqlEngine> {
+  checkOptions('openMysql()', options, ENGINE_OPTIONS)
   const { target, options: urlOptions } = parseUrl(url)
-  return engineOn(await poolAt(target), { ...urlOptions, ...options })
+  return showEngine(engineOn(await poolAt(target), { ...urlOptions, ...options }), { url })
 }
 
 /**

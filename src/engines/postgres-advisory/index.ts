@@ -14,6 +14,8 @@
 import { clientAt, loadPg } from '../../clients/postgres/connect.ts'
 import { neverCrash } from '../../clients/shared/drivers.ts'
 import { type Chance, type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { PostgresAdvisoryEngine } from './engine.ts'
 import { ENGINE } from './errors.ts'
 import { Session, type SessionClient } from './session.ts'
@@ -39,14 +41,19 @@ export interface PostgresAdvisoryOptions extends PostgresAdvisoryEngineOptions {
   connect(): Promise<SessionClient>
 }
 
+const ENGINE_OPTIONS: OptionNames<PostgresAdvisoryEngineOptions> = { pooler: true, clock: true, chance: true }
+const OPTIONS: OptionNames<PostgresAdvisoryOptions> = { connect: true, ...ENGINE_OPTIONS }
+
 /** An engine on connections that you make. For one by URL: `openPostgresAdvisory(url)`, or `connect(url)`. */
 export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvisoryEngine {
+  checkOptions('postgresAdvisory()', options, OPTIONS)
   const { clock = systemClock, chance = systemChance, pooler } = options
-  return new PostgresAdvisoryEngine(
+  const engine = new PostgresAdvisoryEngine(
     async (events) => await Session.begin(await options.connect(), clock, events, pooler === 'session'),
     clock,
     chance,
   )
+  return showEngine(engine)
 }
 
 /**
@@ -57,6 +64,7 @@ export async function openPostgresAdvisory(
   url: string,
   options: PostgresAdvisoryEngineOptions = {},
 ): Promise<PostgresAdvisoryEngine> {
+  checkOptions('openPostgresAdvisory()', options, ENGINE_OPTIONS)
   const given = new URL(url.replace(/^postgres-advisory:/i, 'postgres:'))
   const pooler = given.searchParams.get('pooler') ?? options.pooler
   if (pooler !== undefined && pooler !== 'session') throw new TypeError(`pooler can only be 'session'; got '${pooler}'`)
@@ -70,5 +78,6 @@ export async function openPostgresAdvisory(
     await client.connect()
     return client as unknown as SessionClient
   }
-  return postgresAdvisory({ ...options, ...(pooler === undefined ? {} : { pooler }), connect })
+  const engine = postgresAdvisory({ ...options, ...(pooler === undefined ? {} : { pooler }), connect })
+  return showEngine(engine, { url })
 }

@@ -21,6 +21,8 @@ import { type PgPool, PgPoolWire } from '../../clients/postgres/pg-pool.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { PostgresEngine } from './engine.ts'
 import { checkNames, DEFAULT_NAMES } from './names.ts'
 
@@ -54,9 +56,19 @@ export interface PostgresOptions extends PostgresEngineOptions {
   readonly client: PostgresClient
 }
 
+const ENGINE_OPTIONS: OptionNames<PostgresEngineOptions> = {
+  schema: true,
+  name: true,
+  listenUrl: true,
+  listen: true,
+  clock: true,
+}
+const OPTIONS: OptionNames<PostgresOptions> = { client: true, ...ENGINE_OPTIONS }
+
 /** An engine on a client of yours. For one by URL: `openPostgres(url)`, or `connect(url)`. */
 export function postgres(options: PostgresOptions): PostgresEngine {
-  return engineOn((limits) => wireOf(options.client, limits), options)
+  checkOptions('postgres()', options, OPTIONS)
+  return showEngine(engineOn((limits) => wireOf(options.client, limits), options))
 }
 
 /**
@@ -68,11 +80,12 @@ export function postgres(options: PostgresOptions): PostgresEngine {
  * It connects by itself, and closes its connections when it is closed.
  */
 export async function openPostgres(url: string, options: PostgresEngineOptions = {}): Promise<PostgresEngine> {
+  checkOptions('openPostgres()', options, ENGINE_OPTIONS)
   const { url: pgUrl, options: urlOptions } = splitUrl(url)
   const pool = await poolAt(pgUrl)
   const makeWire = (limits: CallLimits): PostgresWire =>
     new PgPoolWire(pool as unknown as PgPool, limits, () => pool.end())
-  return engineOn(makeWire, { ...urlOptions, ...options })
+  return showEngine(engineOn(makeWire, { ...urlOptions, ...options }), { url })
 }
 
 function engineOn(makeWire: (limits: CallLimits) => PostgresWire, options: PostgresEngineOptions): PostgresEngine {

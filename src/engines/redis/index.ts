@@ -12,6 +12,8 @@ import { checkPrefix } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { RedisEngine } from './engine.ts'
 import type { Durability } from './replica-confirmation.ts'
 
@@ -45,12 +47,17 @@ export interface RedisOptions extends RedisEngineOptions {
   readonly subscriber?: RedisSubscriber
 }
 
+const ENGINE_OPTIONS: OptionNames<RedisEngineOptions> = { prefix: true, durability: true, clock: true }
+const OPTIONS: OptionNames<RedisOptions> = { client: true, subscriber: true, ...ENGINE_OPTIONS }
+const DURABILITY_OPTIONS: OptionNames<Durability> = { replicas: true, timeout: true }
+
 const DEFAULT_PREFIX = 'lock:'
 
 /** An engine on a Redis client of yours. For one by URL: `openRedis(url)`, or `connect(url)`. */
 export function redis(options: RedisOptions): RedisEngine {
   if (typeof options !== 'object' || options === null)
     throw new TypeError('redis() takes your client: redis({ client }); for a URL: await connect(url)')
+  checkOptions('redis()', options, OPTIONS)
   return engineOn((clock) => wireOf(options.client, clock, options.subscriber), options)
 }
 
@@ -59,6 +66,7 @@ export function redis(options: RedisOptions): RedisEngine {
  * connections when it is closed.
  */
 export async function openRedis(url: string, options: RedisEngineOptions = {}): Promise<RedisEngine> {
+  checkOptions('openRedis()', options, ENGINE_OPTIONS)
   const target = parseUrl(url)
   const wire = await openWire(target, options.clock ?? systemClock)
   const inUrl: RedisEngineOptions = {
@@ -66,7 +74,7 @@ export async function openRedis(url: string, options: RedisEngineOptions = {}): 
     ...(target.replicas === undefined ? {} : { durability: { replicas: target.replicas } }),
   }
   try {
-    return engineOn(() => wire, { ...inUrl, ...options })
+    return engineOn(() => wire, { ...inUrl, ...options }, url)
   } catch (error) {
     // Options that are refused leave nothing behind that goes on connecting.
     await wire.close()
@@ -74,8 +82,10 @@ export async function openRedis(url: string, options: RedisEngineOptions = {}): 
   }
 }
 
-function engineOn(makeWire: (clock: Clock) => RedisWire, options: RedisEngineOptions): RedisEngine {
+function engineOn(makeWire: (clock: Clock) => RedisWire, options: RedisEngineOptions, url?: string): RedisEngine {
   const { prefix = DEFAULT_PREFIX, clock = systemClock, durability } = options
   checkPrefix(prefix)
-  return new RedisEngine({ wire: makeWire(clock), prefix, clock, engineId: systemChance.id(), durability })
+  if (durability !== undefined) checkOptions('durability', durability, DURABILITY_OPTIONS)
+  const engineId = systemChance.id()
+  return showEngine(new RedisEngine({ wire: makeWire(clock), prefix, clock, engineId, durability }), { url })
 }

@@ -15,6 +15,8 @@ import { checkPrefix } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { RedlockEngine, type RedlockSetup } from './engine.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
@@ -45,6 +47,11 @@ export interface RedlockOptions {
   readonly clock?: Clock
 }
 
+type UrlOptions = Omit<RedlockOptions, 'clients' | 'subscribers'>
+
+const OPTIONS_BESIDE_URL: OptionNames<UrlOptions> = { prefix: true, timeout: true, clock: true }
+const OPTIONS: OptionNames<RedlockOptions> = { clients: true, subscribers: true, ...OPTIONS_BESIDE_URL }
+
 const DEFAULT_PREFIX = 'lock:'
 const DEFAULT_TIMEOUT: Duration = '50ms'
 const LEAST_SERVERS = 3
@@ -56,6 +63,7 @@ export function redlock(options: RedlockOptions): RedlockEngine {
   const { clients, subscribers } = options ?? {}
   if (!Array.isArray(clients))
     throw new TypeError('redlock() takes a list of Redis clients, one for each server: redlock({ clients })')
+  checkOptions('redlock()', options, OPTIONS)
   if (new Set(clients).size !== clients.length)
     throw new RangeError('clients must be of different servers; one of them is there twice')
   checkCount(clients.length)
@@ -63,7 +71,7 @@ export function redlock(options: RedlockOptions): RedlockEngine {
   const wires = clients.map((client, index) => wireOf(client, setup.clock, subscribers?.[index]))
   if (wires.some(({ cluster }) => cluster))
     throw new TypeError('each server of a Redlock is a server of its own, not a Cluster')
-  return new RedlockEngine({ ...setup, wires })
+  return showEngine(new RedlockEngine({ ...setup, wires }))
 }
 
 /**
@@ -74,10 +82,8 @@ export function redlock(options: RedlockOptions): RedlockEngine {
  * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout` in milliseconds. User, password and
  * database are those of all servers.
  */
-export async function openRedlock(
-  url: string,
-  options: Omit<RedlockOptions, 'clients' | 'subscribers'> = {},
-): Promise<RedlockEngine> {
+export async function openRedlock(url: string, options: UrlOptions = {}): Promise<RedlockEngine> {
+  checkOptions('openRedlock()', options, OPTIONS_BESIDE_URL)
   const { url: plain, ...timeout } = withoutTimeout(url)
   const { hosts, prefix, replicas, ...target } = parseUrl(plain, SCHEMES)
   checkCount(hosts.length)
@@ -93,7 +99,7 @@ export async function openRedlock(
   const wires = clients.map((client) => {
     return new IoredisWire(client, setup.clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
   })
-  return new RedlockEngine({ ...setup, wires })
+  return showEngine(new RedlockEngine({ ...setup, wires }), { url })
 }
 
 /** An even number tolerates no more failures than one fewer, and can be split in halves. */

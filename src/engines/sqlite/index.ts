@@ -11,6 +11,8 @@ import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 import { defaultFile, withoutLinks } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { SqliteEngine } from './engine.ts'
 import { fileOf } from './lock-file.ts'
 
@@ -49,8 +51,19 @@ export interface SqliteOptions {
   readonly chance?: Chance
 }
 
+const SQLITE_OPTIONS: OptionNames<SqliteOptions> = {
+  file: true,
+  database: true,
+  durability: true,
+  outlives: true,
+  allowNetworkFs: true,
+  clock: true,
+  chance: true,
+}
+
 /** An engine that keeps its lines in a SQLite file. Nothing is opened before the first call. */
 export function sqlite(options: SqliteOptions = {}): SqliteEngine {
+  checkOptions('sqlite()', options, SQLITE_OPTIONS)
   const { file, database, durability = 'normal' } = options
   if (file !== undefined && database !== undefined) throw new TypeError('give either file or database, not both')
   if (file !== undefined && (typeof file !== 'string' || file === ''))
@@ -59,7 +72,7 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
     throw new TypeError("a file is for locks across processes, and ':memory:' is none: use the memory engine (memory:)")
   if (durability !== 'normal' && durability !== 'full')
     throw new TypeError(`durability must be 'normal' or 'full'; got ${String(durability)}`)
-  return new SqliteEngine({
+  const engine = new SqliteEngine({
     file: database === undefined ? withoutLinks(resolve(file ?? defaultFile())) : fileOf(database),
     isDefaultFile: file === undefined && database === undefined,
     database,
@@ -69,6 +82,7 @@ export function sqlite(options: SqliteOptions = {}): SqliteEngine {
     clock: options.clock ?? hostClock(),
     chance: options.chance ?? systemChance,
   })
+  return showEngine(engine, { file: engine.file })
 }
 
 type UrlOption = (value: string) => Partial<SqliteOptions>

@@ -9,6 +9,7 @@
  *
  * It is typed by the few methods that `node:http`, Express, Fastify and Hono have.
  */
+import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { type LeaseLike, resourceToken } from '../lease-like.ts'
 import { type Access, checkToken, type Marks, NO_MARKS, raiseMarks } from '../marks.ts'
 import { HEADER, leaseOf, type Problem, problemOf, unfit } from './header.ts'
@@ -74,11 +75,14 @@ export interface Admission {
   problem(error: unknown): Problem | undefined
 }
 
+const OPTIONS: OptionNames<AdmissionOptions> = { resource: true, remembered: true }
+
 const PROBLEM_TYPE = 'application/problem+json'
 /** Methods that change nothing (RFC 9110, 9.2.1). */
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 
 export function admission(options: AdmissionOptions): Admission {
+  checkOptions('admission()', options, OPTIONS)
   const marks = new RecentMarks(options.remembered ?? 10_000)
   const leases = new WeakMap<object, LeaseLike>()
 

@@ -1,0 +1,47 @@
+/**
+ * What `console.log` and `JSON.stringify` show of our objects: what a person who looks for a fault wants to see, and
+ * nothing of the insides, which are large, and may have secrets in them.
+ */
+import { type InspectOptions, inspect } from 'node:util'
+import type { Engine } from './engine.ts'
+import type { Lease } from './lease.ts'
+import { redactUrl } from './redact.ts'
+
+/** What is shown of a lease. */
+export interface LeaseView {
+  readonly key: string
+  /** A decimal string: JSON has no integers of this size. */
+  readonly token: string | null
+  readonly held: boolean
+  /** Whole milliseconds. */
+  readonly remainingMs: number
+}
+
+export function viewLease({ key, token, held, remainingMs }: Lease): LeaseView {
+  return { key, token: token === null ? null : String(token), held, remainingMs: Math.floor(remainingMs) }
+}
+
+/** What `[inspect.custom]` answers: `Lease { key: 'a', ... }`. */
+export function show(name: string, view: object, depth: number, options: InspectOptions): string {
+  return depth < 0 ? `[${name}]` : `${name} ${inspect(view, options)}`
+}
+
+/** Let `engine` be shown by its name, and by where it keeps its lines if that is known. */
+export function showEngine<Shown extends Engine>(
+  engine: Shown,
+  where: { url?: string | undefined; file?: string } = {},
+): Shown {
+  const { url, file } = where
+  const view = {
+    name: engine.name,
+    ...(url === undefined ? {} : { url: redactUrl(url) }),
+    ...(file === undefined ? {} : { file }),
+  }
+  const className = engine.constructor.name
+  return Object.defineProperties(engine, {
+    toJSON: { value: () => view },
+    [inspect.custom]: {
+      value: (depth: number, options: InspectOptions) => show(className, view, depth, options),
+    },
+  })
+}

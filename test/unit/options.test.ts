@@ -1,0 +1,115 @@
+/**
+ * Options that no call knows: refused with a sentence that names the call, the option, and what was probably meant,
+ * before anything is opened or asked.
+ */
+import { tmpdir } from 'node:os'
+import { describe, expect, test } from 'vitest'
+import { checkOptions } from '../../src/core/options.ts'
+import { etcd, openEtcd } from '../../src/engines/etcd/index.ts'
+import { memory } from '../../src/engines/memory/index.ts'
+import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
+import { openPostgres, postgres } from '../../src/engines/postgres/index.ts'
+import { openPostgresAdvisory, postgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
+import { openRedis, redis } from '../../src/engines/redis/index.ts'
+import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
+import { sqlite } from '../../src/engines/sqlite/index.ts'
+import { guard as filesGuard } from '../../src/guards/files.ts'
+import { admission } from '../../src/guards/http.ts'
+import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
+import { guard as postgresGuard } from '../../src/guards/postgres.ts'
+import { guard as redisGuard } from '../../src/guards/redis.ts'
+import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
+
+/** Options as a JavaScript program may give them. */
+const wrong = (options: object): never => options as never
+
+describe('a check of options', () => {
+  const known = { wait: true, signal: true } as const
+  const check = (options: unknown): void => checkOptions('acquire()', options, known)
+
+  test('lets known ones pass, also with no value', () => {
+    check({})
+    check({ wait: 5, signal: undefined })
+    check(Object.create({ inherited: 1 }))
+  })
+
+  test('names the call, the option and the nearest known one', () => {
+    expect(() => check({ wiat: 5 })).toThrow(
+      new TypeError("unknown option 'wiat' in acquire(); did you mean 'wait'? (known there: wait, signal)"),
+    )
+    expect(() => check({ blue: 5 })).toThrow(
+      new TypeError("unknown option 'blue' in acquire() (known there: wait, signal)"),
+    )
+  })
+
+  test('says where an option of ours belongs, also a mistyped one', () => {
+    expect(() => check({ ttl: '5s' })).toThrow(/unknown option 'ttl' in acquire\(\): it is an option of the lock/)
+    expect(() => check({ tll: '5s' })).toThrow(/did you mean 'ttl'\? It is an option of the lock/)
+  })
+
+  test('names ours for the options of other libraries', () => {
+    for (const name of ['timeout', 'acquireTimeout', 'retryCount', 'retryDelay', 'retries', 'retryAttempts'])
+      expect(() => check({ [name]: 1 }), name).toThrow(/\{ wait: '5s' \} of acquire\(\)/)
+    for (const name of ['lockTimeout', 'stale', 'defaultTTL'])
+      expect(() => check({ [name]: 1 }), name).toThrow(/\{ ttl: '30s' \} of the lock/)
+    for (const name of ['refreshInterval', 'update', 'automaticExtensionThreshold'])
+      expect(() => check({ [name]: 1 }), name).toThrow(/renewed by themselves/)
+    expect(() => check({ driftFactor: 0.01 })).toThrow(/margin that is built in/)
+  })
+
+  test('takes no name that every object inherits for a known one', () => {
+    for (const name of ['constructor', 'toString', '__proto__'])
+      expect(() => check(JSON.parse(`{"${name}": 1}`)), name).toThrow(`unknown option '${name}'`)
+  })
+
+  test('refuses what is no object', () => {
+    expect(() => check(5000)).toThrow(
+      new TypeError('acquire() takes its options as an object with wait, signal; got number'),
+    )
+    expect(() => check(null)).toThrow(/got null/)
+    expect(() => check('5s')).toThrow(/got string/)
+  })
+})
+
+describe('unknown options are refused by', () => {
+  const client = {} as never
+  const synchronous: Readonly<Record<string, () => unknown>> = {
+    'memory()': () => memory(wrong({ sever: 1 })),
+    'sqlite()': () => sqlite(wrong({ fiel: 'x' })),
+    'redis()': () => redis(wrong({ client, prefx: '' })),
+    durability: () => redis(wrong({ client, durability: { replica: 1 } })),
+    'redlock()': () => redlock(wrong({ clients: [], retryCount: 10 })),
+    'etcd()': () => etcd(wrong({ endpoints: [{ host: 'a', port: 1 }], prefx: '' })),
+    'mysql()': () => mysql(wrong({ client, databse: 'x' })),
+    'postgres()': () => postgres(wrong({ client, shema: 'x' })),
+    'postgresAdvisory()': () => postgresAdvisory(wrong({ connect: async () => client, poler: 'session' })),
+    'guard() of files': () => filesGuard(wrong({ folder: tmpdir(), wiat: '1s' })),
+    'guard() of SQLite': () => sqliteGuard(wrong({ tabel: 'x' })),
+    'guard() of PostgreSQL': () => postgresGuard(wrong({ tabel: 'x' })),
+    'guard() of MySQL': () => mysqlGuard(wrong({ table: 'a.b', tabel: 'x' })),
+    'guard() of Redis': () => redisGuard(wrong({ client, prefix: 'x' })),
+    'admission()': () => admission(wrong({ resource: () => undefined, remeber: 1 })),
+  }
+  for (const [call, make] of Object.entries(synchronous)) {
+    test(call, () => {
+      const name = call.split(' ')[0] as string
+      expect(make).toThrow(TypeError)
+      expect(make).toThrow(`' in ${name}`)
+    })
+  }
+
+  const byUrl: Readonly<Record<string, () => Promise<unknown>>> = {
+    'openRedis()': () => openRedis('redis://127.0.0.1:1', wrong({ prefx: '' })),
+    'openRedlock()': () => openRedlock('redlock://a,b,c', wrong({ tiemout: 1 })),
+    'openEtcd()': () => openEtcd('etcd://127.0.0.1:1', wrong({ prefx: '' })),
+    'openMysql()': () => openMysql('mysql://127.0.0.1:1/x', wrong({ nmae: '' })),
+    'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
+    'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),
+  }
+  for (const [call, open] of Object.entries(byUrl)) {
+    test(call, async () => {
+      await expect(open()).rejects.toThrow(TypeError)
+      await expect(open()).rejects.toThrow(`' in ${call}`)
+    })
+  }
+})
