@@ -3,8 +3,9 @@
  * that they do not use.
  */
 import type { Engine } from './core/engine.ts'
+import { checkOptions } from './core/options.ts'
 import { redactUrl } from './core/redact.ts'
-import { createLocks, type Locks, type LocksOptions } from './locks.ts'
+import { createLocks, LOCKS_OPTIONS, type Locks, type LocksOptions } from './locks.ts'
 
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
 type Opener = (url: string) => Promise<Engine>
@@ -36,6 +37,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
  * host and user.
  */
 export async function connect(url?: string, options: LocksOptions = {}): Promise<Locks> {
+  checkOptions('connect()', options, LOCKS_OPTIONS)
   const engine = await openEngine(url)
   try {
     return createLocks(engine, options)

@@ -16,7 +16,9 @@ import {
   type WeightedAcquireOptions,
 } from './core/lock.ts'
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
+import { checkOptions, type OptionNames } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { showAs } from './core/show.ts'
 import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
@@ -75,6 +77,20 @@ export interface WatchOptions {
   readonly signal?: AbortSignal
 }
 
+const LOCK_OPTIONS: OptionNames<LockOptions> = { ttl: true }
+const REENTRANT_LOCK_OPTIONS: OptionNames<ReentrantLockOptions> = { ...LOCK_OPTIONS, reentrant: true }
+const WATCH_OPTIONS: OptionNames<WatchOptions> = { every: true, signal: true }
+export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
+  ttl: true,
+  holder: true,
+  callTimeout: true,
+  checkOrder: true,
+  logger: true,
+  warnAfter: true,
+  clock: true,
+  chance: true,
+}
+
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_CALL_TIMEOUT_MS = 5_000
 const DEFAULT_WATCH_MS = 1_000
@@ -101,7 +117,12 @@ export class Locks implements AsyncDisposable {
   readonly #longStays: LongStays | undefined
   #closed: Promise<void> | undefined
 
+  static {
+    showAs('Locks', Locks)
+  }
+
   constructor(engine: Engine, options: LocksOptions) {
+    checkOptions('createLocks()', options, LOCKS_OPTIONS)
     const { clock = systemClock, chance = systemChance, checkOrder = false } = options
     if (typeof engine?.enter !== 'function')
       throw new TypeError(`createLocks takes an engine, like memory() or redis({ client }); got ${typeof engine}`)
@@ -131,11 +152,13 @@ export class Locks implements AsyncDisposable {
 
   /** One holder at a time. */
   mutex(key: string, options: ReentrantLockOptions = {}): Lock<LineAcquireOptions> {
+    checkOptions('mutex()', options, REENTRANT_LOCK_OPTIONS)
     return this.#lock(key, 1, options)
   }
 
   /** Up to `limit` holders at a time. Callers who disagree on the limit get the stricter one. */
   semaphore(key: string, limit: number, options: LockOptions = {}): Semaphore {
+    checkOptions('semaphore()', options, LOCK_OPTIONS)
     if (!Number.isInteger(limit) || limit < 1 || limit > UNLIMITED) {
       throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${limit}`)
     }
@@ -150,6 +173,7 @@ export class Locks implements AsyncDisposable {
 
   /** Many readers or one writer, in order of arrival. */
   rw(key: string, options: ReentrantLockOptions = {}): ReadWriteLock {
+    checkOptions('rw()', options, REENTRANT_LOCK_OPTIONS)
     if (this.engine.traits.sharing === 'none') {
       throw new UnsupportedError(this.engine.name, `${this.engine.name} has no read locks; use ${READ_WRITE_ENGINES}`)
     }
@@ -168,6 +192,7 @@ export class Locks implements AsyncDisposable {
   }
 
   election(key: string, options: LockOptions = {}): Election {
+    checkOptions('election()', options, LOCK_OPTIONS)
     const lock = this.#lock(key, 1, options)
     if (this.#longStays !== undefined) this.#elections.add(key)
     return new LineElection(lock)
@@ -186,6 +211,7 @@ export class Locks implements AsyncDisposable {
    */
   watch(key: string, options: WatchOptions = {}): AsyncGenerator<Line, void, void> {
     checkKey(key)
+    checkOptions('watch()', options, WATCH_OPTIONS)
     const everyMs = parseDuration(options.every ?? DEFAULT_WATCH_MS, 'every')
     if (everyMs < SHORTEST_WATCH_MS)
       throw new RangeError(`every must be at least ${SHORTEST_WATCH_MS} ms; got ${everyMs} ms`)
@@ -274,6 +300,10 @@ export class Locks implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
+  }
+
+  toJSON(): object {
+    return { engine: this.engine.name, holder: this.holder }
   }
 
   #lock(key: string, limit: number, options: ReentrantLockOptions): LineLock {

@@ -20,6 +20,7 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   callTimeout: OF_LOCKS,
   checkOrder: OF_LOCKS,
   logger: OF_LOCKS,
+  warnAfter: OF_LOCKS,
   client: OF_ENGINE,
   clients: OF_ENGINE,
   subscriber: OF_ENGINE,

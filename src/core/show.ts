@@ -21,8 +21,20 @@ export function viewLease({ key, token, held, remainingMs }: Lease): LeaseView {
   return { key, token: token === null ? null : String(token), held, remainingMs: Math.floor(remainingMs) }
 }
 
-/** What `[inspect.custom]` answers: `Lease { key: 'a', ... }`. */
-export function show(name: string, view: object, depth: number, options: InspectOptions): string {
+interface Viewed {
+  toJSON(): object
+}
+
+/** Let `console.log` show the objects of a class as `Name { ... }`, with what their `toJSON` answers. */
+export function showAs(name: string, type: { readonly prototype: Viewed }): void {
+  Object.defineProperty(type.prototype, inspect.custom, {
+    value(this: Viewed, depth: number, options: InspectOptions): string {
+      return show(name, this.toJSON(), depth, options)
+    },
+  })
+}
+
+function show(name: string, view: object, depth: number, options: InspectOptions): string {
   return depth < 0 ? `[${name}]` : `${name} ${inspect(view, options)}`
 }
 
@@ -37,11 +49,12 @@ export function showEngine<Shown extends Engine>(
     ...(url === undefined ? {} : { url: redactUrl(url) }),
     ...(file === undefined ? {} : { file }),
   }
-  const className = engine.constructor.name
+  const { name } = engine.constructor
   return Object.defineProperties(engine, {
-    toJSON: { value: () => view },
+    toJSON: { value: () => view, configurable: true },
     [inspect.custom]: {
-      value: (depth: number, options: InspectOptions) => show(className, view, depth, options),
+      value: (depth: number, options: InspectOptions) => show(name, view, depth, options),
+      configurable: true,
     },
   })
 }

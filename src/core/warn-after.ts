@@ -8,6 +8,7 @@
 import type { Clock } from './clock.ts'
 import type { Operation, Publish } from './diagnostics.ts'
 import { type Duration, formatDuration, parseDuration } from './duration.ts'
+import { checkOptions, type OptionNames } from './options.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
 /** How long a hold or a wait may last before `holdfast:warning` tells of it, once. What is left out never warns. */
@@ -18,6 +19,8 @@ export interface WarnAfter {
   readonly wait?: Duration
 }
 
+const WARN_AFTER_OPTIONS: OptionNames<WarnAfter> = { hold: true, wait: true }
+
 /** The same in milliseconds; Infinity: never. */
 export interface WarnAfterMs {
   readonly holdMs: number
@@ -27,6 +30,7 @@ export interface WarnAfterMs {
 export function parseWarnAfter(warnAfter: WarnAfter): WarnAfterMs {
   if (typeof warnAfter !== 'object' || warnAfter === null)
     throw new TypeError(`warnAfter must be like { hold: '5m', wait: '1m' }; got ${String(warnAfter)}`)
+  checkOptions('warnAfter', warnAfter, WARN_AFTER_OPTIONS)
   const { hold, wait } = warnAfter
   return { holdMs: parseThreshold(hold, 'warnAfter.hold'), waitMs: parseThreshold(wait, 'warnAfter.wait') }
 }

@@ -11,6 +11,8 @@ import { LeaseLostError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import type { Lease } from '../core/lease.ts'
 import { type LineLock, usingArguments, type Work } from '../core/lock.ts'
+import { checkOptions, type OptionNames } from '../core/options.ts'
+import { showAs } from '../core/show.ts'
 import { endable, watchLine } from '../core/watch.ts'
 
 export interface LeadOptions {
@@ -21,6 +23,9 @@ export interface LeadOptions {
   /** Campaign again after a loss, instead of rejecting with `LeaseLostError`. */
   readonly again?: boolean
 }
+
+const LEAD_OPTIONS: OptionNames<LeadOptions> = { signal: true, wait: true, again: true }
+const OBSERVE_OPTIONS = { signal: true } as const
 
 /** Who leads. */
 export interface Leader {
@@ -47,6 +52,10 @@ export class LineElection implements Election {
   readonly #lock: LineLock
   readonly #keeper: Keeper
 
+  static {
+    showAs('Election', LineElection)
+  }
+
   constructor(lock: LineLock) {
     this.#lock = lock
     this.#keeper = lock.scope.keeper
@@ -57,7 +66,9 @@ export class LineElection implements Election {
   }
 
   async lead<Result>(first: LeadOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
-    const [{ again = false, ...options }, work] = usingArguments<LeadOptions, Work<Result>>(first, second)
+    const [given, work] = usingArguments<LeadOptions, Work<Result>>(first, second)
+    checkOptions('lead()', given, LEAD_OPTIONS)
+    const { again = false, ...options } = given
     for (;;) {
       let term: Lease | undefined
       try {
@@ -76,7 +87,12 @@ export class LineElection implements Election {
   }
 
   observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Leader | undefined, void, void> {
+    checkOptions('observe()', options, OBSERVE_OPTIONS)
     return endable(options.signal, (signal) => this.#changes(signal))
+  }
+
+  toJSON(): object {
+    return { key: this.key, engine: this.#keeper.engine.name }
   }
 
   async *#changes(signal: AbortSignal): AsyncGenerator<Leader | undefined, void, void> {

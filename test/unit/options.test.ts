@@ -4,6 +4,7 @@
  */
 import { tmpdir } from 'node:os'
 import { describe, expect, test } from 'vitest'
+import { connect } from '../../src/connect.ts'
 import { checkOptions } from '../../src/core/options.ts'
 import { etcd, openEtcd } from '../../src/engines/etcd/index.ts'
 import { memory } from '../../src/engines/memory/index.ts'
@@ -19,6 +20,8 @@ import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
 import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
 import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
+import { createLocks } from '../../src/locks.ts'
+import { inMemory } from './world.ts'
 
 /** Options as a JavaScript program may give them. */
 const wrong = (options: object): never => options as never
@@ -88,6 +91,16 @@ describe('unknown options are refused by', () => {
     'guard() of PostgreSQL': () => postgresGuard(wrong({ tabel: 'x' })),
     'guard() of MySQL': () => mysqlGuard(wrong({ table: 'a.b', tabel: 'x' })),
     'guard() of Redis': () => redisGuard(wrong({ client, prefix: 'x' })),
+    'createLocks()': () => createLocks(memory(), wrong({ tttl: '5s' })),
+    'mutex()': () => inMemory().locks.mutex('a', wrong({ tll: '5s' })),
+    'semaphore()': () => inMemory().locks.semaphore('a', 2, wrong({ reentrant: true })),
+    'rw()': () => inMemory().locks.rw('a', wrong({ stale: 5000 })),
+    'election()': () => inMemory().locks.election('a', wrong({ reentrant: true })),
+    'observe()': () =>
+      inMemory()
+        .locks.election('a')
+        .observe(wrong({ every: '1s' })),
+    'watch()': () => inMemory().locks.watch('a', wrong({ evry: '1s' })),
     'admission()': () => admission(wrong({ resource: () => undefined, remeber: 1 })),
   }
   for (const [call, make] of Object.entries(synchronous)) {
@@ -98,7 +111,12 @@ describe('unknown options are refused by', () => {
     })
   }
 
-  const byUrl: Readonly<Record<string, () => Promise<unknown>>> = {
+  const asynchronous: Readonly<Record<string, () => Promise<unknown>>> = {
+    'connect()': () => connect('memory:', wrong({ tttl: '5s' })),
+    'lead()': () =>
+      inMemory()
+        .locks.election('a')
+        .lead(wrong({ agian: true }), () => {}),
     'openRedis()': () => openRedis('redis://127.0.0.1:1', wrong({ prefx: '' })),
     'openRedlock()': () => openRedlock('redlock://a,b,c', wrong({ tiemout: 1 })),
     'openEtcd()': () => openEtcd('etcd://127.0.0.1:1', wrong({ prefx: '' })),
@@ -106,7 +124,7 @@ describe('unknown options are refused by', () => {
     'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
     'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),
   }
-  for (const [call, open] of Object.entries(byUrl)) {
+  for (const [call, open] of Object.entries(asynchronous)) {
     test(call, async () => {
       await expect(open()).rejects.toThrow(TypeError)
       await expect(open()).rejects.toThrow(`' in ${call}`)
