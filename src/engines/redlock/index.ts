@@ -47,9 +47,11 @@ export interface RedlockOptions {
   readonly clock?: Clock
 }
 
-type UrlOptions = Omit<RedlockOptions, 'clients' | 'subscribers'>
-
-const OPTIONS_BESIDE_URL: OptionNames<UrlOptions> = { prefix: true, timeout: true, clock: true }
+const OPTIONS_BESIDE_URL: OptionNames<Omit<RedlockOptions, 'clients' | 'subscribers'>> = {
+  prefix: true,
+  timeout: true,
+  clock: true,
+}
 const OPTIONS: OptionNames<RedlockOptions> = { clients: true, subscribers: true, ...OPTIONS_BESIDE_URL }
 
 const DEFAULT_PREFIX = 'lock:'
@@ -82,7 +84,10 @@ export function redlock(options: RedlockOptions): RedlockEngine {
  * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout` in milliseconds. User, password and
  * database are those of all servers.
  */
-export async function openRedlock(url: string, options: UrlOptions = {}): Promise<RedlockEngine> {
+export async function openRedlock(
+  url: string,
+  options: Omit<RedlockOptions, 'clients' | 'subscribers'> = {},
+): Promise<RedlockEngine> {
   checkOptions('openRedlock()', options, OPTIONS_BESIDE_URL)
   const { url: plain, ...timeout } = withoutTimeout(url)
   const { hosts, prefix, replicas, ...target } = parseUrl(plain, SCHEMES)
