@@ -19,9 +19,11 @@ export {
   UnsupportedError,
 } from './core/errors.ts'
 export type { Lease, ReleaseOptions } from './core/lease.ts'
+export type { LineSample, Sample } from './core/line-view.ts'
 export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
 export type { Logger } from './core/logging.ts'
 export type { OrderReport } from './core/order.ts'
+export type { SampleOptions } from './core/sample.ts'
 export type { WarnAfter } from './core/warn-after.ts'
 export {
   createLocks,

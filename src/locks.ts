@@ -18,6 +18,7 @@ import {
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { checkOptions, type OptionNames } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs } from './core/show.ts'
 import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
@@ -253,6 +254,18 @@ export class Locks implements AsyncDisposable {
       // Not awaited: it would queue behind a look that is never answered.
       void lines.return?.().catch(() => {})
     }
+  }
+
+  /**
+   * Look at lines again and again, and publish what they are like on `holdfast:sample`: gauges of how long lines are,
+   * and of the oldest hold, are made of it. One process of a fleet is enough, because lines are the same for all.
+   * Resolves when `signal` aborts or the locks are closed. Does not keep the process alive.
+   */
+  async sample(options: SampleOptions): Promise<void> {
+    const range = parseSampleOptions(options)
+    const { clock, publish, closing } = this.#scope.keeper
+    const endings = options.signal === undefined ? [closing] : [closing, options.signal]
+    await sampleUntil(this, range, { engine: this.engine.name, clock, publish, endings })
   }
 
   /**

@@ -7,9 +7,20 @@
  * Metrics are those of telemetry/metrics.ts. Their attributes have few values: the engine, and the *class* of the lock
  * (`order:42` is `order:*`), never the key itself. Spans have the key on request.
  */
-import { context, type Meter, metrics, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
+import {
+  type BatchObservableCallback,
+  context,
+  type Meter,
+  metrics,
+  type Span,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
 import type { Operation } from './core/diagnostics.ts'
+import { checkOptions, type OptionNames } from './core/options.ts'
 import { defaultClassOf, fewClasses } from './telemetry/classes.ts'
+import { LINE_METRICS, LineGauges } from './telemetry/line-gauges.ts'
 import { type Labels, METRIC_NAMES, type MetricName, metricSpec } from './telemetry/metrics.ts'
 import { type Measure, recordEvents, subscribeAll } from './telemetry/recorder.ts'
 
@@ -29,11 +40,21 @@ export interface InstrumentOptions {
   readonly keyOnSpans?: boolean
 }
 
+const INSTRUMENT_OPTIONS: OptionNames<InstrumentOptions> = {
+  tracer: true,
+  meter: true,
+  classOf: true,
+  keyOnSpans: true,
+}
+
 /** Begin to report. Returns what ends it. */
 export function instrument(options: InstrumentOptions = {}): () => void {
+  checkOptions('instrument()', options, INSTRUMENT_OPTIONS)
   const { tracer = trace.getTracer('holdfast'), meter = metrics.getMeter('holdfast'), keyOnSpans = false } = options
   const classOf = fewClasses(options.classOf ?? defaultClassOf)
-  const stopMetrics = recordEvents(recordWith(meter), classOf)
+  const gauges = new LineGauges(classOf)
+  const stopMetrics = recordEvents({ record: recordWith(meter), gauges, classOf })
+  const stopGauges = observe(meter, gauges)
   const stopSpans = reportSpans(tracer, ({ engine, key }) => ({
     'holdfast.engine': engine,
     'holdfast.class': classOf(key),
@@ -41,6 +62,7 @@ export function instrument(options: InstrumentOptions = {}): () => void {
   }))
   return () => {
     stopMetrics()
+    stopGauges()
     stopSpans()
   }
 }
@@ -88,9 +110,28 @@ function reportSpans(tracer: Tracer, attributesOf: (operation: Operation) => Spa
   })
 }
 
-/** Records with one instrument for each metric of the table. */
+/** Asks for the gauges whenever metrics are collected. Returns what ends it. */
+function observe(meter: Meter, gauges: LineGauges): () => void {
+  const observables = new Map(
+    LINE_METRICS.map((name) => {
+      const { unit, description } = metricSpec(name)
+      return [name, meter.createObservableGauge(name, { unit, description })]
+    }),
+  )
+  const callback: BatchObservableCallback = (result) => {
+    for (const { metric, value, labels } of gauges.measurements()) {
+      const observable = observables.get(metric)
+      if (observable !== undefined) result.observe(observable, value, labels)
+    }
+  }
+  meter.addBatchObservableCallback(callback, [...observables.values()])
+  return () => meter.removeBatchObservableCallback(callback, [...observables.values()])
+}
+
+/** Records with one instrument for each metric of the table that is not a gauge. */
 function recordWith(meter: Meter): Measure {
-  const recorders = new Map(METRIC_NAMES.map((name) => [name, recorderOf(meter, name)]))
+  const recorded = METRIC_NAMES.filter((name) => metricSpec(name).kind !== 'gauge')
+  const recorders = new Map(recorded.map((name) => [name, recorderOf(meter, name)]))
   return (metric, value, labels) => recorders.get(metric)?.(value, labels)
 }
 

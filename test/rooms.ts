@@ -41,7 +41,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   engine: ['core'],
   telemetry: ['core'],
   otel: ['core', 'telemetry'],
-  prometheus: ['telemetry'],
+  prometheus: ['core', 'telemetry'],
   testing: ['core', 'engines/memory'],
   cli: ['*'],
 }

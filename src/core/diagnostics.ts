@@ -8,6 +8,7 @@
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { EngineError, LossReason } from './errors.ts'
+import type { Sample } from './line-view.ts'
 
 /** One acquire, from the request to the release. */
 export interface Operation {
@@ -45,6 +46,11 @@ export interface Events {
    * about that acquire: `long-hold` or `long-wait` (`warnAfter`).
    */
   warning: { engine: string; name: string; message: string; operation?: Operation }
+  /**
+   * `locks.sample` has looked at lines, or tried to. `sampler` is one object from the first sample to the last, which
+   * has no lines and says that it is `over`.
+   */
+  sample: Sample & { sampler: object; engine: string; tookMs: number; error?: unknown; over?: true }
 }
 
 export type EventName = keyof Events
@@ -61,6 +67,7 @@ const EVENTS: readonly EventName[] = [
   'cleanup',
   'inversion',
   'warning',
+  'sample',
 ]
 
 /** The channels, by event: `channels.loss` is `holdfast:loss`. */

@@ -30,3 +30,27 @@ export interface LineSummary {
   readonly held: number
   readonly waiting: number
 }
+
+/** One line in a sample. */
+export interface LineSample {
+  readonly key: string
+  readonly held: number
+  readonly waiting: number
+  /**
+   * How long the entry that has held for longest has; null if none holds. Where the engine does not store it, how long
+   * it was seen to hold, and null if it was looked at once.
+   */
+  readonly oldestHoldMs: number | null
+  /** The same for the entry that has waited for longest. */
+  readonly oldestWaitMs: number | null
+  /** Who has held it for longest. */
+  readonly holder: string | null
+}
+
+/** Lines at one time: what `locks.sample` publishes. */
+export interface Sample {
+  /** The lines that have entries. */
+  readonly lines: readonly LineSample[]
+  /** How many more lines there were. */
+  readonly unsampled: number
+}

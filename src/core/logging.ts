@@ -48,6 +48,10 @@ export function publishAndLog(logger: Logger): Publish {
     warning: tee(publish.warning, ({ engine, name, message, operation }) =>
       logger.warn({ engine, key: operation?.key, name }, message),
     ),
+    sample: tee(publish.sample, ({ engine, lines, unsampled, tookMs, error, over }) => {
+      if (error !== undefined) logger.warn({ engine, tookMs, err: error }, 'could not sample lines')
+      else if (!over) logger.debug({ engine, tookMs, unsampled }, `sampled ${lines.length} lines`)
+    }),
   }
 }
 

@@ -43,6 +43,7 @@ export type Labels = Partial<Record<AttributeName, string>>
 
 const WAIT_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600]
 const MARGIN_BUCKETS = [0, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 300, 900, 3600]
+const SAMPLE_BUCKETS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60]
 
 /** The two that almost every metric has. */
 const LOCK: readonly AttributeName[] = ['holdfast.engine', 'holdfast.class']
@@ -60,6 +61,14 @@ export type MetricName =
   | 'holdfast.warnings'
   | 'holdfast.waiting'
   | 'holdfast.held'
+  | 'holdfast.line.count'
+  | 'holdfast.line.held'
+  | 'holdfast.line.waiting'
+  | 'holdfast.line.longest'
+  | 'holdfast.line.oldest_hold'
+  | 'holdfast.line.oldest_wait'
+  | 'holdfast.line.unsampled'
+  | 'holdfast.sample.duration'
 
 const METRICS: Readonly<Record<MetricName, MetricSpec>> = {
   'holdfast.wait.duration': {
@@ -136,6 +145,55 @@ const METRICS: Readonly<Record<MetricName, MetricSpec>> = {
     unit: '{lease}',
     description: 'Leases that this process holds.',
     attributes: LOCK,
+  },
+  'holdfast.line.count': {
+    kind: 'gauge',
+    unit: '{line}',
+    description: 'Lines that have entries, of the whole fleet, as the last sample saw them.',
+    attributes: LOCK,
+  },
+  'holdfast.line.held': {
+    kind: 'gauge',
+    unit: '{entry}',
+    description: 'Entries that hold, of the whole fleet, as the last sample saw them.',
+    attributes: LOCK,
+  },
+  'holdfast.line.waiting': {
+    kind: 'gauge',
+    unit: '{entry}',
+    description: 'Entries that wait, of the whole fleet, as the last sample saw them.',
+    attributes: LOCK,
+  },
+  'holdfast.line.longest': {
+    kind: 'gauge',
+    unit: '{entry}',
+    description: 'Entries that wait in the longest line of the class.',
+    attributes: LOCK,
+  },
+  'holdfast.line.oldest_hold': {
+    kind: 'gauge',
+    unit: 's',
+    description: 'How long the entry of the class that has held for longest has held.',
+    attributes: LOCK,
+  },
+  'holdfast.line.oldest_wait': {
+    kind: 'gauge',
+    unit: 's',
+    description: 'How long the entry of the class that has waited for longest has waited.',
+    attributes: LOCK,
+  },
+  'holdfast.line.unsampled': {
+    kind: 'gauge',
+    unit: '{line}',
+    description: 'Lines that the last sample did not look into, because there were too many.',
+    attributes: ['holdfast.engine'],
+  },
+  'holdfast.sample.duration': {
+    kind: 'histogram',
+    unit: 's',
+    description: 'How long a sample of lines took; outcome: done or failed.',
+    attributes: ['holdfast.engine', 'holdfast.outcome'],
+    buckets: SAMPLE_BUCKETS,
   },
 }
 

@@ -3,13 +3,21 @@
  * OpenTelemetry and the text for Prometheus are two ways to keep what it records.
  */
 import { channels, type EventName, type Events, type Operation } from '../core/diagnostics.ts'
+import type { LineGauges } from './line-gauges.ts'
 import type { Labels, MetricName } from './metrics.ts'
 
 /** One measurement: to be added to a counter, or recorded in a histogram. */
 export type Measure = (metric: MetricName, value: number, labels: Labels) => void
 
+export interface RecorderOptions {
+  readonly record: Measure
+  /** Keeps what samples of lines say. */
+  readonly gauges: LineGauges
+  readonly classOf: (key: string) => string
+}
+
 /** Begin to record. Returns what ends it. */
-export function recordEvents(record: Measure, classOf: (key: string) => string): () => void {
+export function recordEvents({ record, gauges, classOf }: RecorderOptions): () => void {
   const lockLabels = ({ engine, key }: Operation): Labels => ({
     'holdfast.engine': engine,
     'holdfast.class': classOf(key),
@@ -67,6 +75,13 @@ export function recordEvents(record: Measure, classOf: (key: string) => string):
     },
     warning({ engine, name }) {
       record('holdfast.warnings', 1, { 'holdfast.engine': engine, 'holdfast.finding': name })
+    },
+    sample(message) {
+      gauges.hear(message)
+      const { engine, tookMs, error, over } = message
+      const outcome = error === undefined ? 'done' : 'failed'
+      if (!over)
+        record('holdfast.sample.duration', tookMs / 1000, { 'holdfast.engine': engine, 'holdfast.outcome': outcome })
     },
   })
 }

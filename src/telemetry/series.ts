@@ -1,4 +1,5 @@
 /** The values behind the text for Prometheus: for each metric one number, or one histogram, for each set of labels. */
+import type { Measurement } from './line-gauges.ts'
 import { type Labels, type MetricName, metricSpec } from './metrics.ts'
 
 /** What one set of labels has. */
@@ -23,6 +24,11 @@ export class SeriesStore {
     series.count += 1
     const bucket = buckets.findIndex((bound) => value <= bound)
     if (bucket >= 0) series.counts[bucket] = (series.counts[bucket] ?? 0) + 1
+  }
+
+  /** Set a gauge. */
+  set({ metric, value, labels }: Measurement): void {
+    this.#series(metric, labels, 0).sum = value
   }
 
   /** In an order that does not depend on what happened first. */

@@ -127,6 +127,24 @@ describe('telemetry', () => {
     ])
   })
 
+  it('has gauges of sampled lines, which are zero when the sampling is over', async () => {
+    const clock = fakeClock()
+    const locks = createLocks(memory({ clock }), { clock })
+    await locks.mutex('sampled:1').acquire()
+    await clock.advance('5s')
+    const ending = new AbortController()
+    const sampling = locks.sample({ prefixes: ['sampled:'], signal: ending.signal })
+    await clock.advance('1s')
+    const gauge = async (name: string): Promise<unknown> =>
+      (await points()).get(name)?.map(({ attributes, value }) => [attributes, value])
+    const attributes = { 'holdfast.engine': 'memory', 'holdfast.class': 'sampled:*' }
+    expect(await gauge('holdfast.line.oldest_hold')).toEqual([[attributes, 5]])
+    ending.abort()
+    await sampling
+    expect(await gauge('holdfast.line.oldest_hold')).toEqual([[attributes, 0]])
+    await locks.close()
+  })
+
   it('has every attribute in one namespace, and every metric in the table', async () => {
     const found = await points()
     const attributes = [...found.values()].flat().flatMap((point) => Object.keys(point.attributes))
