@@ -20,7 +20,7 @@ import { closeSync, constants, fstatSync, lstatSync, openSync, readFile, renameS
 import { open, realpath, rm } from 'node:fs/promises'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
-import { configure, type Database, loadDriver, rollback } from '../clients/sqlite/driver.ts'
+import { configure, type Database, loadDriver, rollback, schemaOf } from '../clients/sqlite/driver.ts'
 import { asEngineError, codeOf, isBusy } from '../clients/sqlite/errors.ts'
 import { preparePlace, withoutLinks } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
@@ -28,7 +28,7 @@ import { type Duration, parseDuration } from '../core/duration.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
-import { guard as sqliteGuard } from './sqlite.ts'
+import { type SqliteGuard, guard as sqliteGuard } from './sqlite.ts'
 
 export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
@@ -69,8 +69,6 @@ export function guard(options: FilesGuardOptions): FilesGuard {
   const folder = resolve(options.folder)
   const file = withoutLinks(resolve(options.file ?? join(folder, '.holdfast-marks.db')))
   const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'))
-  const guarded = sqliteGuard()
-
   return {
     read: async (lease, path) => {
       resourceToken(lease, 'read', path)
@@ -79,7 +77,7 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       try {
         // Opened in the same step, and read afterwards: a rename to this place in between changes nothing, because the
         // descriptor is that of the file from before.
-        await marks.alone((database) => {
+        await marks.alone((database, guarded) => {
           guarded.read(database, lease, path)
           descriptor = openIfThere(full, file)
         })
@@ -95,7 +93,7 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       const beside = join(dirname(full), `.holdfast-${randomUUID()}.tmp`)
       try {
         await store(beside, content)
-        await marks.alone((database) => guarded.write(database, lease, path))
+        await marks.alone((database, guarded) => guarded.write(database, lease, path))
         await marks.alone((database) => {
           checkAgain(database, lease, path)
           renameSync(beside, full)
@@ -105,8 +103,8 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       }
       await syncFolder(dirname(full))
     },
-    list: (prefix) => marks.alone((database) => guarded.list(database, prefix)),
-    reset: (path, seen) => marks.alone((database) => guarded.reset(database, path, seen)),
+    list: (prefix) => marks.alone((database, guarded) => guarded.list(database, prefix)),
+    reset: (path, seen) => marks.alone((database, guarded) => guarded.reset(database, path, seen)),
     [Symbol.asyncDispose]: () => marks.close(),
   }
 }
@@ -117,18 +115,26 @@ export function guard(options: FilesGuardOptions): FilesGuard {
  */
 function checkAgain(database: Database, lease: LeaseLike, path: string): void {
   const { token } = resourceToken(lease, 'write', path)
-  const marksOf = database.prepare(`select format, cast(seen as text) as seen from ${MARKS_TABLE} where resource = ?`)
+  const marksOf = database.prepare(
+    `select format, cast(seen as text) as seen from ${schemaOf(database)}.${MARKS_TABLE} where resource = ?`,
+  )
   // Without a row it was reset meanwhile: no higher token is known.
   const [{ format, seen } = { format: FORMAT, seen: '0' }] = marksOf.all(path) as { format: number; seen: string }[]
   if (format > FORMAT) throw newerFormat('sqlite', path)
   checkToken(path, token, 'write', { seen: BigInt(seen), written: 0n })
 }
 
+interface OpenMarks {
+  readonly database: Database
+  /** The guard of the table there. */
+  readonly guarded: SqliteGuard
+}
+
 /** The database of the marks, opened when first needed. */
 class MarksFile {
   readonly #file: string
   readonly #waitMs: number
-  #database: Promise<Database> | undefined
+  #marks: Promise<OpenMarks> | undefined
 
   constructor(file: string, waitMs: number) {
     this.#file = file
@@ -139,24 +145,27 @@ class MarksFile {
    * Work inside of an immediate transaction, which begins and ends in one turn of the event loop: this connection has
    * one at a time. What is thrown rolls it back.
    */
-  async alone<Result>(work: (database: Database) => Result): Promise<Result> {
-    this.#database ??= this.#open()
-    const database = await this.#database
+  async alone<Result>(work: (database: Database, guarded: SqliteGuard) => Result): Promise<Result> {
+    this.#marks ??= this.#open()
+    const marks = await this.#marks
     return await this.#withRetries(() => {
-      database.exec('begin immediate')
-      return this.#inside(database, work)
+      marks.database.exec('begin immediate')
+      return this.#inside(marks, work)
     })
   }
 
   async close(): Promise<void> {
-    const database = await this.#database
-    this.#database = undefined
-    database?.close()
+    const marks = await this.#marks
+    this.#marks = undefined
+    marks?.database.close()
   }
 
-  #inside<Result>(database: Database, work: (database: Database) => Result): Result {
+  #inside<Result>(
+    { database, guarded }: OpenMarks,
+    work: (database: Database, guarded: SqliteGuard) => Result,
+  ): Result {
     try {
-      const result = work(database)
+      const result = work(database, guarded)
       database.exec('commit')
       return result
     } catch (error) {
@@ -166,22 +175,23 @@ class MarksFile {
     }
   }
 
-  async #open(): Promise<Database> {
+  async #open(): Promise<OpenMarks> {
     let database: Database | undefined
     try {
       // First what takes time: a failure that came at once would be remembered, and not be tried again.
       const driver = await loadDriver()
       preparePlace(this.#file)
-      const opened = driver.open(this.#file)
+      const opened = driver.openAlone(this.#file)
       database = opened
+      const guarded = sqliteGuard({ table: [schemaOf(opened), MARKS_TABLE] })
       await this.#withRetries(() => {
         configure(opened, 'full')
-        sqliteGuard().setup(opened)
+        guarded.setup(opened)
       })
-      return opened
+      return { database: opened, guarded }
     } catch (error) {
       database?.close()
-      this.#database = undefined
+      this.#marks = undefined
       throw asEngineError(error, this.#file, 'open')
     }
   }

@@ -15,7 +15,7 @@
  */
 import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
-import { quoted, type Table, tableName } from '../transactions/statements.ts'
+import { fixedTable, quoted, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
 
@@ -24,7 +24,10 @@ export type { LeaseLike } from './lease-like.ts'
 export type { Mark, Marks } from './marks.ts'
 
 export interface SqliteGuardOptions {
-  /** Where the marks are: `holdfast_marks` unless given. */
+  /**
+   * Where the marks are: `main.holdfast_marks` unless given. Without a schema it is in `main`, also where a connection
+   * has a temporary table of that name: all who write one resource have to find the same marks.
+   */
   readonly table?: Table
 }
 
@@ -63,7 +66,7 @@ const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
 
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
   checkOptions('guard()', options, OPTIONS)
-  const table = tableName(dialect, options.table ?? MARKS_TABLE)
+  const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'main')
   const raise = `
     insert into ${table} (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)
     on conflict (resource) do update set

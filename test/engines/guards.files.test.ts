@@ -99,6 +99,20 @@ test('the marks themselves are no file to be read or replaced', async () => {
   }
 })
 
+test('opening and closing keeps no descriptor of the marks', async (context) => {
+  if (process.platform !== 'linux') return context.skip('only Linux lists the descriptors of a process')
+  const cycle = async (): Promise<void> => {
+    await using once = guard({ folder })
+    await once.write(leaseLike(5n), 'x', 'five')
+  }
+  const count = (): number => readdirSync('/proc/self/fd').length
+  await cycle()
+  const before = count()
+  for (let round = 0; round < 30; round += 1) await cycle()
+  // Some room for what else this process does.
+  expect(count() - before).toBeLessThan(10)
+})
+
 test('a FIFO in the place of a file is refused, and not waited for', async () => {
   execFileSync('mkfifo', [join(folder, 'x')])
   const program = `

@@ -78,6 +78,20 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     await rival.query('select 1 from tickets where id = 1 for update nowait')
   })
 
+  test('a client whose errors have no SQLSTATE, as a wrapper may leave it out, is understood as well', async () => {
+    const bare = async <Answer>(answer: Promise<Answer>): Promise<Answer> =>
+      answer.catch((error: NodeJS.ErrnoException) => {
+        throw Object.assign(new Error(error.message), { errno: error.errno })
+      })
+    const wrapped: MysqlTransactionClient = {
+      query: (text) => bare(mine.query(text)),
+      execute: (text, values) => bare(mine.execute(text, values)),
+    }
+    await taken(1)
+    await mine.beginTransaction()
+    expect(await rowLock(wrapped, { ...row(1), wait: 'nowait' })).toEqual({ state: 'busy' })
+  })
+
   test('a row that somebody has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
     await taken(1)
     await mine.beginTransaction()

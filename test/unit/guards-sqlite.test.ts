@@ -104,6 +104,13 @@ test('marks of a newer version are refused and left alone', () => {
   expect(guarded.list(database)).toEqual([{ resource: 'order', seen: 1n, written: 1n }])
 })
 
+test('a temporary table of the same name hides no marks', () => {
+  tries('write', 9n)
+  database.exec('create temp table holdfast_marks as select * from main.holdfast_marks where 0')
+  expect(tries('write', 8n)).toBe(false)
+  expect(guarded.list(database)).toEqual([{ resource: 'order', seen: 9n, written: 9n }])
+})
+
 test('the table may be called otherwise', () => {
   const other = guard({ table: 'odd "name' })
   other.setup(database)

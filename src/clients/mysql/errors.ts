@@ -112,10 +112,14 @@ const LASTING: ReadonlySet<number> = new Set([
 /** Node's codes for certificates that do not convince. */
 const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|HANDSHAKE_SSL_ERROR)/
 
-/** The number of an error that the server answered with; undefined for an error of the client. */
+/**
+ * The number of an error that the server answered with; undefined for an error of the client. Servers number theirs
+ * from 1000 on, but for 2000 to 2999, which are those of clients; Node's own are below 0. The SQLSTATE is not asked
+ * for: what wraps a client may leave it out.
+ */
 export function errnoOf(error: unknown): number | undefined {
-  const { errno, sqlState } = (error ?? {}) as { errno?: unknown; sqlState?: unknown }
-  return typeof errno === 'number' && typeof sqlState === 'string' ? errno : undefined
+  const { errno } = (error ?? {}) as { errno?: unknown }
+  return typeof errno === 'number' && errno >= 1000 && Math.floor(errno / 1000) !== 2 ? errno : undefined
 }
 
 export function isMissing(error: unknown): boolean {
