@@ -53,8 +53,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     }
   },
   mysql: async (url, table) => {
-    const { loadMysql2 } = await import('../clients/mysql/connect.ts')
-    const { parseUrl } = await import('../clients/mysql/url.ts')
+    const { loadMysql2, parseUrl } = await import('../clients/mysql/connect.ts')
     const { guard } = await import('../guards/mysql.ts')
     const { target } = parseUrl(url)
     // A table without a database is in that of the URL.

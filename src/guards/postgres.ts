@@ -24,6 +24,7 @@ import { checkOptions, type OptionNames } from '../core/options.ts'
 import {
   askerOf,
   dialect,
+  insideTransaction,
   type PostgresAnswer,
   type PostgresTransactionClient,
 } from '../transactions/postgres/client.ts'
@@ -146,10 +147,11 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   ): Promise<void> {
     const asked = resourceToken(lease, access, name)
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
-    const tells = tellsTransaction(client)
-    if (!tells) await checkTransaction(client, table)
+    const isInside = insideTransaction(client)
+    if (isInside === undefined) await checkTransaction(client, table)
     await answered(asked, askerOf(client)(raising[access], [asked.resource, String(asked.token)], 'fixed'))
-    if (tells && !isInside(client)) throw notInTransaction('a guard', OPEN_ONE)
+    // Only now: a BEGIN that was sent right before is answered only now, too.
+    if (isInside?.() === false) throw notInTransaction('a guard', OPEN_ONE)
   }
 
   return {
@@ -222,26 +224,6 @@ function commentEnd(text: string, from: number): number {
 }
 
 const OPEN_ONE = "Send 'BEGIN' on this client first, use the sql that sql.begin() gives, or writeStatement()."
-
-interface Telling {
-  getTransactionStatus(): string | null
-}
-
-/**
- * Whether the client says by itself if it is in a transaction: newer versions of pg do, and postgres.js by the methods
- * it has there.
- */
-function tellsTransaction(client: PostgresTransactionClient): boolean {
-  return 'unsafe' in client || typeof (client as Partial<Telling>).getTransactionStatus === 'function'
-}
-
-/**
- * Asked when the guard's statement is answered, because a BEGIN that was sent right before is answered only then, too.
- */
-function isInside(client: PostgresTransactionClient): boolean {
-  if ('unsafe' in client) return 'savepoint' in client
-  return (client as unknown as Telling).getTransactionStatus() !== 'I'
-}
 
 /**
  * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders no other

@@ -2,19 +2,21 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { parseUrl } from '../../src/clients/mysql/url.ts'
+import { parseUrl } from '../../src/clients/mysql/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
-import { type CallWay, callParts, splitBatch } from '../../src/engines/mysql/batch-parts.ts'
 import { codesOf, packClaims, packIds, packPlaces, replyOf } from '../../src/engines/mysql/codec.ts'
 import { asEngineError } from '../../src/engines/mysql/errors.ts'
 import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
 import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
 import {
+  type CallWay,
+  callParts,
   freeAllStatement,
   freeStatement,
   makeAllStatement,
   makeStatement,
   renewStatement,
+  splitBatch,
   takeAllStatement,
   takeStatement,
 } from '../../src/engines/mysql/plain-statements.ts'

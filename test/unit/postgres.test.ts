@@ -7,8 +7,9 @@ import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { redactUrl } from '../../src/core/redact.ts'
 import { leaveResultsOf, newsIn, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
 import { asEngineError } from '../../src/engines/postgres/errors.ts'
+import { callOf } from '../../src/engines/postgres/function-calls.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
-import { callOf, checkNames, renamed } from '../../src/engines/postgres/names.ts'
+import { checkNames, renamed } from '../../src/engines/postgres/names.ts'
 
 const FOLDER = 'src/engines/postgres/sql'
 

@@ -1,4 +1,4 @@
-/** Which client did the user bring? Told by its methods. */
+/** Which driver is it? Told by its methods, and for all rooms here: pg and postgres.js are told apart nowhere else. */
 
 import type { CallLimits } from '../shared/call-limits.ts'
 import { hasMethods } from '../shared/drivers.ts'
@@ -10,8 +10,13 @@ import type { PostgresWire } from './wire.ts'
 /** A `Pool` or a `Client` of pg, or a `Sql` of postgres.js. */
 export type PostgresClient = PgPool | PgClient | PostgresJs
 
+/** Whether it is the `sql` of postgres.js, also one that it gives to a transaction. */
+export function isPostgresJs<Client>(client: Client): client is Extract<Client, { unsafe: unknown }> {
+  return hasMethods(client, 'unsafe')
+}
+
 export function wireOf(client: PostgresClient, limits: CallLimits): PostgresWire {
-  if (hasMethods(client, 'unsafe', 'listen')) return new PostgresJsWire(client as PostgresJs, limits)
+  if (isPostgresJs(client) && hasMethods(client, 'listen')) return new PostgresJsWire(client, limits)
   if (hasMethods(client, 'connect', 'on') && 'totalCount' in client) return new PgPoolWire(client, limits)
   if (hasMethods(client, 'query', 'on', 'removeListener')) return new PgClientWire(client as PgClient, limits)
   throw new TypeError('client must be a Pool or a Client of pg, or a Sql of postgres.js')

@@ -9,8 +9,7 @@ import type { CallLimit, CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import { isRefusal } from './errors.ts'
-import { cut, NamedStatements, type OwnPgClient, type PgClient, type PgQuery } from './pg-client.ts'
-import { PgListenConnection } from './pg-listen.ts'
+import { cut, NamedStatements, type OwnPgClient, type PgClient, PgListenConnection, type PgQuery } from './pg-client.ts'
 import type { PostgresCallLimits, PostgresWire } from './wire.ts'
 
 interface PooledPgClient extends PgClient {

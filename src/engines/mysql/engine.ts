@@ -11,7 +11,6 @@ import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, 
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { type LeftAs, RowCleanup } from '../shared/row-cleanup.ts'
-import { type CallWay, callParts, splitBatch } from './batch-parts.ts'
 import {
   areAlike,
   departureOf,
@@ -28,9 +27,9 @@ import {
 import { diagnose } from './diagnose.ts'
 import { asDoubtful, asEngineError, ENGINE } from './errors.ts'
 import { MysqlListener } from './listen.ts'
-import { MysqlCaller, type MysqlCallOptions } from './mysql-caller.ts'
 import type { MysqlNames } from './names.ts'
-import { ProcedureCalls } from './procedure-calls.ts'
+import { type CallWay, callParts, splitBatch } from './plain-statements.ts'
+import { MysqlCaller, type MysqlCallOptions, ProcedureCalls } from './procedure-calls.ts'
 
 /**
  * A key that this process left this long ago is not about to be used again. Of such lines, the server removes those

@@ -7,16 +7,15 @@
  *     sql/tables.sql                                 what is stored
  *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
  *     engine.ts                                      the verbs
- *     batch-parts.ts, plain-statements.ts            what is done without a procedure
- *     procedure-calls.ts, codec.ts, mysql-caller.ts  how a call is written, sent and read
+ *     plain-statements.ts                            what is done without a procedure
+ *     procedure-calls.ts, codec.ts                   how a call is written, sent and read
  *     listen.ts, ../shared/recheck-timer.ts          how a waiter hears that it holds
  *     ../../clients/mysql/                           your client
  *     names.ts, migration.ts, errors.ts, diagnose.ts names of tables, making them, failures, and `holdfast doctor`
  */
 
-import { databaseOf, poolAt } from '../../clients/mysql/connect.ts'
+import { databaseOf, parseUrl, poolAt } from '../../clients/mysql/connect.ts'
 import { type MysqlClient, wireOf } from '../../clients/mysql/detect.ts'
-import { parseUrl } from '../../clients/mysql/url.ts'
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance, systemClock } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
@@ -66,8 +65,8 @@ export function mysql(options: MysqlOptions): MysqlEngine {
  *
  *     mysql://user:password@host:3306/database
  *
- * or `mariadb://`, with the options that clients/mysql/url.ts lists as a query. It connects by itself, and closes its
- * connections when it is closed.
+ * or `mariadb://`, with the options that clients/mysql/connect.ts lists as a query. It connects by itself, and closes
+ * its connections when it is closed.
  */
 export async function openMysql(url: string, options: MysqlEngineOptions = {}): Promise<MysqlEngine> {
   checkOptions('openMysql()', options, ENGINE_OPTIONS)

@@ -8,8 +8,8 @@
  * version then finds its own procedures missing, comes here, and is refused.
  */
 
+import { optionsOf } from '../../clients/mysql/connect.ts'
 import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
-import { optionsOf } from '../../clients/mysql/url.ts'
 import { EngineError } from '../../core/errors.ts'
 import { ENGINE } from './errors.ts'
 import { checkNames, DEFAULT_NAME, type MysqlNames, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'

@@ -32,10 +32,8 @@ import {
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, ENGINE, isCrowded } from './errors.ts'
-import { PostgresCaller, type PostgresFunction } from './function-calls.ts'
-import { aroundLockedRows } from './locked-rows.ts'
+import { aroundLockedRows, PostgresCaller, type PostgresFunction, UnsyncedLeaves } from './function-calls.ts'
 import type { PostgresNames } from './names.ts'
-import { UnsyncedLeaves } from './unsynced-leaves.ts'
 
 /** A key that this process left this long ago is not about to be used again. */
 const COLD_MS = 1000

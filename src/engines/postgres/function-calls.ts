@@ -1,12 +1,15 @@
 /**
- * How a function of ours is called: within a limit of time. Where the functions are not there, they are made first. The
- * database is not asked whether they are there: nearly always they are, and the question would cost a round trip.
+ * How a function of ours is called, and what is done when a call does not go as usual: functions that are not there,
+ * rows that another transaction has locked, and a server that may have crashed.
  */
+
 import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wire.ts'
-import { type Reply, replyOf } from './codec.ts'
-import { asEngineError, isMissing } from './errors.ts'
+import type { Clock } from '../../core/clock.ts'
+import type { EngineError } from '../../core/errors.ts'
+import { type EntryName, type Reply, replyOf } from './codec.ts'
+import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
-import { callOf, type PostgresNames } from './names.ts'
+import { type PostgresNames, renamed } from './names.ts'
 
 /** A connection that is not there after this long is not waited for: it would be time to ask again. */
 const CONNECT_MS = 3000
@@ -32,6 +35,10 @@ const PARAMETERS = {
 
 export type PostgresFunction = keyof typeof PARAMETERS
 
+/**
+ * Calls, each within a limit of time. Where the functions are not there, they are made first. The database is not asked
+ * whether they are there: nearly always they are, and the question would cost a round trip.
+ */
 export class PostgresCaller {
   readonly #wire: PostgresWire
   readonly #names: PostgresNames
@@ -84,5 +91,94 @@ export class PostgresCaller {
         this.#making = undefined
       })
     return this.#making
+  }
+}
+
+/**
+ * A call of one of our functions. Every parameter goes as a text: what a client makes of other types is its own
+ * business, and its user's.
+ */
+export function callOf(verb: string, types: readonly string[], names: PostgresNames): string {
+  const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
+  return renamed(`SELECT public.holdfast_${verb}_1(${parameters.join(', ')})`, names)
+}
+
+// ---- rows that another transaction has locked ----
+
+export interface BatchCall<One, Answer> {
+  readonly call: (items: readonly One[]) => Promise<readonly Answer[]>
+  /** The keys of these items whose rows are locked, right now. */
+  readonly lockedKeys: (items: readonly One[]) => Promise<ReadonlySet<string>>
+  /**
+   * What to answer for an item whose row is locked. Undefined: an answer cannot say so. Then the call fails all the
+   * same, but the other items are done.
+   */
+  readonly refused: ((error: EngineError) => Answer) | undefined
+}
+
+/**
+ * A row that another transaction has locked for good (one that a person began by hand, a backend that stands still)
+ * fails the whole batch that touches it. Then the other items of the batch go without it.
+ */
+export async function aroundLockedRows<One extends { readonly key: string }, Answer>(
+  items: readonly One[],
+  { call, lockedKeys, refused }: BatchCall<One, Answer>,
+): Promise<readonly Answer[]> {
+  try {
+    return await call(items)
+  } catch (error) {
+    if (!isRowLocked(error) || items.length === 1) throw error
+    const locked = await lockedKeys(items)
+    const free = items.filter(({ key }) => !locked.has(key))
+    const answers = free.length === 0 ? [] : await call(free)
+    if (locked.size === 0) return answers
+    if (refused === undefined) throw error
+    let next = 0
+    return items.map(({ key }) => {
+      if (locked.has(key)) return refused(error as EngineError)
+      next += 1
+      return answers[next - 1] as Answer
+    })
+  }
+}
+
+// ---- a server that may have crashed ----
+
+/** A server writes what it has within a second; to notice that it has crashed may take longer. */
+const REMEMBERED_MS = 60_000
+const MOST = 1000
+
+/**
+ * Leaves that the server may not have written to its disk yet.
+ *
+ * A release that hands off to a waiter does not wait for the server's disk (see sql/leave.sql). If the server then
+ * crashes, it comes back with the line as it was before: with the entry of the holder that left in front. No entry is
+ * let in that should not be, but the waiters would wait until that entry has expired. So after this process has lost
+ * its connection it leaves these lines once more.
+ */
+export class UnsyncedLeaves {
+  readonly #clock: Clock
+  /** In the order of time. */
+  readonly #recent = new Map<string, { readonly place: EntryName; readonly at: number }>()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  add(place: EntryName): void {
+    const now = this.#clock.now()
+    this.#recent.set(`${place.id} ${place.key}`, { place, at: now })
+    for (const [name, { at }] of this.#recent) {
+      if (this.#recent.size <= MOST && at > now - REMEMBERED_MS) break
+      this.#recent.delete(name)
+    }
+  }
+
+  /** All of them, to be left again. */
+  take(): readonly EntryName[] {
+    const after = this.#clock.now() - REMEMBERED_MS
+    const places = [...this.#recent.values()].filter(({ at }) => at > after).map(({ place }) => place)
+    this.#recent.clear()
+    return places
   }
 }

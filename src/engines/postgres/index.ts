@@ -8,7 +8,6 @@
  *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
  *     engine.ts                                      the verbs, each one call of such a function
  *     codec.ts, function-calls.ts, errors.ts         how a call is written, sent and read
- *     locked-rows.ts, unsynced-leaves.ts             rows that another transaction has locked; crashes of the server
  *     ../shared/news-channel.ts, recheck-timer.ts    how a waiter hears that it holds
  *     ../../clients/postgres/                        your client
  *     names.ts, migration.ts, diagnose.ts            names of tables, making them, and `holdfast doctor`
@@ -16,7 +15,7 @@
 
 import { clientAt, poolAt, splitUrl } from '../../clients/postgres/connect.ts'
 import { type PostgresClient, wireOf } from '../../clients/postgres/detect.ts'
-import { PgListenConnection } from '../../clients/postgres/pg-listen.ts'
+import { PgListenConnection } from '../../clients/postgres/pg-client.ts'
 import { type PgPool, PgPoolWire } from '../../clients/postgres/pg-pool.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'

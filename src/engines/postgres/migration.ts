@@ -7,6 +7,7 @@
  * version of the functions, which have their version in their names: older and newer processes work side by side.
  */
 
+import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { splitUrl } from '../../clients/postgres/connect.ts'
 import { checkNames, DEFAULT_NAMES, type PostgresNames, renamed } from './names.ts'
 import { sources } from './sources.ts'
@@ -44,7 +45,7 @@ export function firstUse(names: PostgresNames): string {
     names,
   )
   return `
-SELECT pg_advisory_xact_lock(${turnOf(names)});
+SELECT pg_advisory_xact_lock(${advisoryKey(`the tables ${names.schema}.${names.name}`)});
 DO $holdfast$
 BEGIN
   IF ${there} THEN
@@ -60,14 +61,4 @@ END $holdfast$;`
 /** CREATE SCHEMA asks for a permission that most users have not, also where there is nothing to create. */
 function schemaOf({ schema }: PostgresNames): string {
   return `DO $$ BEGIN IF to_regnamespace('"${schema}"') IS NULL THEN CREATE SCHEMA "${schema}"; END IF; END $$;`
-}
-
-/**
- * A number for the names, so that processes that make other tables need not wait. FNV-1a, of which 52 bits are plenty.
- */
-function turnOf({ schema, name }: PostgresNames): bigint {
-  let hash = 0xcbf29ce484222325n
-  for (const byte of Buffer.from(`holdfast ${schema}.${name}`))
-    hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n)
-  return hash >> 12n
 }

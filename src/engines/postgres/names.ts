@@ -29,12 +29,3 @@ export function renamed(sql: string, { schema, name }: PostgresNames): string {
     .replaceAll(/\bpublic\.holdfast_(\w+)/g, `"${schema}"."${name}_$1"`)
     .replaceAll(/\b(INDEX IF NOT EXISTS) holdfast_(\w+)/g, `$1 "${name}_$2"`)
 }
-
-/**
- * A call of one of our functions. Every parameter goes as a text: what a client makes of other types is its own
- * business, and its user's.
- */
-export function callOf(verb: string, types: readonly string[], names: PostgresNames): string {
-  const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
-  return renamed(`SELECT public.holdfast_${verb}_1(${parameters.join(', ')})`, names)
-}

@@ -5,6 +5,7 @@
  * Values go through `execute`, as parameters that the server binds. `query` would write them into the text itself,
  * where an object becomes SQL, and where a quote escapes in the mode NO_BACKSLASH_ESCAPES.
  */
+import { hasMethods } from '../../clients/shared/drivers.ts'
 import type { Row } from '../optimistic-row.ts'
 import { type Dialect, quoted, type Statement } from '../statements.ts'
 
@@ -76,6 +77,6 @@ function read(header: unknown): MysqlDone {
 }
 
 export function checkClient(client: MysqlTransactionClient): void {
-  if (typeof client?.query === 'function' && typeof client.execute === 'function') return
+  if (hasMethods(client, 'query', 'execute')) return
   throw new TypeError('client must be a Connection, PoolConnection or Pool of mysql2/promise')
 }

@@ -10,6 +10,7 @@ import type { Row } from '../optimistic-row.ts'
 import {
   checkMode,
   found,
+  inTurn,
   type LockFailure,
   notInTransaction,
   type RowLockOptions,
@@ -18,7 +19,6 @@ import {
   rowWaitOf,
 } from '../row-lock.ts'
 import { type Statement, select } from '../statements.ts'
-import { inTurn } from '../turns.ts'
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
 
 const FAILURES: Readonly<Record<number, LockFailure>> = {

@@ -6,7 +6,9 @@
  * A failed statement aborts a transaction of PostgreSQL. So whatever may fail runs behind a savepoint, and is undone to
  * it; the locks it took are given back with it.
  */
+import { isPostgresJs } from '../../clients/postgres/detect.ts'
 import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
+import { hasMethods } from '../../clients/shared/drivers.ts'
 import type { Row } from '../optimistic-row.ts'
 import { notInTransaction } from '../row-lock.ts'
 import { type Dialect, quoted } from '../statements.ts'
@@ -58,12 +60,23 @@ export function askerOf(client: PostgresTransactionClient): AskPostgres {
       return { rows: rows as readonly Row[], count: rows.count }
     }
   }
-  if (typeof client?.query !== 'function')
+  if (!hasMethods(client, 'query'))
     throw new TypeError('client must be a Client or PoolClient of pg, or the sql of postgres.js')
   return async (text, values = []) => {
     const { rows, rowCount } = await client.query(text, [...values])
     return { rows: rows as readonly Row[], count: rowCount ?? 0 }
   }
+}
+
+/**
+ * How to learn from the client itself whether it is in a transaction: newer versions of pg say it, and postgres.js by
+ * the methods it has there. Undefined: only the server can tell.
+ */
+export function insideTransaction(client: PostgresTransactionClient): (() => boolean) | undefined {
+  if (isPostgresJs(client)) return () => hasMethods(client, 'savepoint')
+  if (!hasMethods(client, 'getTransactionStatus')) return undefined
+  const telling = client as unknown as { getTransactionStatus(): string | null }
+  return () => telling.getTransactionStatus() !== 'I'
 }
 
 /**
@@ -78,8 +91,11 @@ export async function behindSavepoint<Result>(
   if (!isPostgresJs(client)) return await behindOwnSavepoint(askerOf(client), what, work)
   // Its own savepoints only: once a statement has failed outside of them, postgres.js rolls the transaction back,
   // whatever we do.
-  if (!('savepoint' in client)) throw notInTransaction(what, 'Use the sql that sql.begin() gives to its function.')
-  const { savepoint } = client as { savepoint(run: (sql: PostgresJsSql) => Promise<Result>): Promise<Result> }
+  if (!hasMethods(client, 'savepoint'))
+    throw notInTransaction(what, 'Use the sql that sql.begin() gives to its function.')
+  const { savepoint } = client as unknown as {
+    savepoint(run: (sql: PostgresJsSql) => Promise<Result>): Promise<Result>
+  }
   return await savepoint((sql) => work(askerOf(sql)))
 }
 
@@ -109,8 +125,4 @@ async function behindOwnSavepoint<Result>(
 async function goBack(ask: AskPostgres): Promise<void> {
   await ask('ROLLBACK TO SAVEPOINT holdfast')
   await ask('RELEASE SAVEPOINT holdfast')
-}
-
-function isPostgresJs(client: PostgresTransactionClient): client is PostgresJsSql {
-  return typeof (client as Partial<PostgresJsSql> | undefined)?.unsafe === 'function'
 }

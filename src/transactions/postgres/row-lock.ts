@@ -1,10 +1,19 @@
-/** `SELECT ... FOR UPDATE` in the caller's transaction. */
+/** `SELECT ... FOR UPDATE` in the caller's transaction, and how any lock is waited for there. */
 
+import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import type { Row } from '../optimistic-row.ts'
-import { checkMode, found, type RowLockOptions, type RowLockResult, rowWaitOf } from '../row-lock.ts'
+import {
+  checkMode,
+  found,
+  inTurn,
+  type LockFailure,
+  type RowLockOptions,
+  type RowLockResult,
+  type RowWait,
+  rowWaitOf,
+} from '../row-lock.ts'
 import { select } from '../statements.ts'
-import { dialect, type PostgresTransactionClient } from './client.ts'
-import { locking } from './locking.ts'
+import { type AskPostgres, behindSavepoint, dialect, type PostgresTransactionClient } from './client.ts'
 
 const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LOCKED' }
 
@@ -26,4 +35,49 @@ export async function rowLock<Columns extends object = Row>(
     const again = select(dialect, options, `${lock} NOWAIT`)
     return found((await ask(again.text, again.values)).rows as readonly Columns[])
   })
+}
+
+const FAILURES: Readonly<Record<string, LockFailure>> = {
+  // NOWAIT, or lock_timeout
+  [SQLSTATE.lockNotAvailable]: { state: 'busy' },
+  [SQLSTATE.deadlockDetected]: { state: 'conflict', why: 'deadlock' },
+  // At REPEATABLE READ or SERIALIZABLE.
+  [SQLSTATE.serializationFailure]: { state: 'conflict', why: 'snapshot' },
+}
+
+/**
+ * What `work` answers, or why the lock was not to be had. `work` asks for locks and does nothing else. The time-out of
+ * the wait ends with it.
+ */
+export async function locking<Result>(
+  client: PostgresTransactionClient,
+  what: string,
+  rowWait: RowWait,
+  work: (ask: AskPostgres) => Promise<Result>,
+): Promise<Result | LockFailure> {
+  return await inTurn(client, async () => {
+    try {
+      return await behindSavepoint(client, what, (ask) =>
+        rowWait.how === 'within' ? within(rowWait.waitMs, ask, work) : work(ask),
+      )
+    } catch (error) {
+      const failure = FAILURES[sqlStateOf(error) ?? '']
+      if (failure === undefined) throw error
+      return failure
+    }
+  })
+}
+
+/** Only success puts the setting back by hand: going back to a savepoint undoes it. */
+async function within<Result>(
+  waitMs: number,
+  ask: AskPostgres,
+  work: (ask: AskPostgres) => Promise<Result>,
+): Promise<Result> {
+  const { rows } = await ask(`SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', $1, true)`, [
+    `${Math.ceil(waitMs)}ms`,
+  ])
+  const result = await work(ask)
+  await ask(`SELECT set_config('lock_timeout', $1, true)`, [rows[0]?.before])
+  return result
 }

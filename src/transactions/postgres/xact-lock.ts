@@ -8,7 +8,7 @@ import type { Duration } from '../../core/duration.ts'
 import { checkKey } from '../../core/keys.ts'
 import { type LockFailure, rowWaitOf } from '../row-lock.ts'
 import type { PostgresTransactionClient } from './client.ts'
-import { locking } from './locking.ts'
+import { locking } from './row-lock.ts'
 
 export interface XactLockOptions {
   /** Together with others who say so, instead of alone. */
