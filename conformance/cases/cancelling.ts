@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict'
 import { getEventListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
+import type { Claim } from '../../src/core/engine.ts'
 import type { Group } from '../case.ts'
 import { dice } from '../chance.ts'
+import { ownTtl, wakes } from '../needs.ts'
 import { later } from '../scene.ts'
 import { isHeld } from '../standings.ts'
 
@@ -71,6 +73,38 @@ export const cancelling: Group = {
           await scene.inLine(engine, key, 0)
           assert.equal((await one.mutex(key).acquire()).held, true)
         }
+      },
+    },
+    {
+      name: 'a waiter that leaves while its renewal is on the way is not heard of again',
+      needs: [wakes, ownTtl],
+      async run(scene) {
+        const [holding, waiting] = await Promise.all([scene.engine(), scene.engine()])
+        const heard = new Set<string>()
+        await waiting.subscribe?.((news) => {
+          if ('id' in news) heard.add(news.id)
+        })
+        const enter = async (count: number, ttlMs: number): Promise<readonly Claim[]> => {
+          const claims = Array.from({ length: count }, () => scene.claim(scene.key()))
+          await holding.enter(claims.map(({ key }) => scene.claim(key, { ttlMs })))
+          await waiting.enter(claims)
+          return claims
+        }
+        // Before their holders can expire: until then there is no news of these waiters.
+        const left = await scene.promptly(scene.fairTtlMs / 2, async () => {
+          const waiters = await enter(12, scene.fairTtlMs)
+          const groups = [0, 4, 8].map((from) => waiters.slice(from, from + 4))
+          await Promise.all(groups.flatMap((group) => [waiting.renew(group), waiting.leave(group)]))
+          for (const { id } of waiters) heard.delete(id)
+          return waiters
+        })
+        // Its holder expires after all of the others.
+        const [last] = await enter(1, scene.fairTtlMs + 100)
+        await scene.eventually('news of a waiter whose holder has expired', () => heard.has((last as Claim).id))
+        assert.deepEqual(
+          left.filter(({ id }) => heard.has(id)),
+          [],
+        )
       },
     },
     {

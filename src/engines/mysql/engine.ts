@@ -125,17 +125,18 @@ export class MysqlEngine implements Engine {
       areAlike(claim, first as Claim) ? wayIn(this.#cleanup.leftAs(claim.key)) : 'call',
     )
     this.#cleanup.entered(claims)
-    return this.#standings(
-      'enter',
-      claims,
-      await callParts(parts, ({ items, way }) => this.#calls.enter(items, way, { signal })),
-    )
+    const asked = callParts(parts, ({ items, way }) => this.#calls.enter(items, way, { signal }))
+    const standings = await this.#rechecks.during(asked.then((codes) => this.#standings('enter', claims, codes)))
+    for (const [index, { id }] of claims.entries())
+      if (standings[index]?.state === 'waiting' && this.#rechecks.has(id)) this.#crowded.set(id, 'waiting')
+    return standings
   }
 
   async renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
     const [first] = places
     const way = places.length === 1 && !this.#crowded.has((first as Place).id) ? 'alone' : 'call'
-    return this.#standings('renew', places, await this.#calls.renew(places, way, { signal }))
+    const asked = this.#calls.renew(places, way, { signal })
+    return await this.#rechecks.during(asked.then((codes) => this.#standings('renew', places, codes)))
   }
 
   async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
@@ -265,15 +266,14 @@ export class MysqlEngine implements Engine {
   #standings(call: string, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
     return items.map((item, index) => {
       const standing = standingOf(call, codes[index] as string, item, (recheck) => this.#rechecks.schedule(recheck))
-      if (standing.state === 'waiting') this.#crowded.set(item.id, 'waiting')
-      else this.#forget(item.id, standing)
+      if (standing.state !== 'waiting') this.#forget(item.id, standing)
       return standing
     })
   }
 
   #hear(news: News): void {
-    if ('id' in news && news.standing !== undefined && this.#crowded.has(news.id)) {
-      this.#crowded.set(news.id, 'held')
+    if ('id' in news && news.standing !== undefined) {
+      if (this.#crowded.has(news.id)) this.#crowded.set(news.id, 'held')
       this.#forget(news.id, news.standing)
     }
     this.#listener?.(news)

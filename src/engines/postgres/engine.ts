@@ -112,12 +112,14 @@ export class PostgresEngine implements Engine {
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
     this.#cleanup.entered(claims)
     const [first] = claims
-    if (first !== undefined && claims.length === 1) return this.#take(first, claims)
-    return aroundLockedRows(claims, { call: (some) => this.#enter(some), lockedKeys: this.#lockedKeys, refused })
+    if (first !== undefined && claims.length === 1) return this.#rechecks.during(this.#take(first, claims))
+    const several = { call: (some: readonly Claim[]) => this.#enter(some), lockedKeys: this.#lockedKeys, refused }
+    return this.#rechecks.during(aroundLockedRows(claims, several))
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    return aroundLockedRows(places, { call: (some) => this.#renew(some), lockedKeys: this.#lockedKeys, refused })
+    const several = { call: (some: readonly Place[]) => this.#renew(some), lockedKeys: this.#lockedKeys, refused }
+    return this.#rechecks.during(aroundLockedRows(places, several))
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {

@@ -88,6 +88,23 @@ export const wordDefects: readonly Defect[] = [
     () => ({ subscribe: silent }),
   ),
   defect(
+    'goes on looking after a waiter that has left',
+    ['a waiter that leaves while its renewal is on the way is not heard of again'],
+    (engine) => {
+      let hear: (news: News) => void = () => undefined
+      return {
+        async subscribe(listener) {
+          hear = listener
+          return (await engine.subscribe?.(listener)) as AsyncDisposable
+        },
+        async renew(places, signal) {
+          for (const { key, id } of places) setTimeout(() => hear({ key, id }), 600)
+          return await engine.renew(places, signal)
+        },
+      }
+    },
+  ),
+  defect(
     'lets the end of one subscription end the next',
     ['ending a subscription that was given up does not silence the one that came after it'],
     (engine) => {
