@@ -25,7 +25,7 @@ export interface Sent {
 
 /** What a batch sends, how much of it at once, and what is called with the answers. */
 export interface BatchSpec<Item extends { readonly key: string }, Answer> {
-  /** For error messages: `enter`, `renew`, `leave`. */
+  /** What is asked for, in the words of users, for error messages: `acquire`, `renewal`, `release`. */
   readonly name: string
   readonly engine: string
   readonly batchLimit: number

@@ -125,7 +125,7 @@ function bothSpecs(
   listener: RequestListener,
 ): Pick<BatchSpec<Entry, Standing>, 'name' | 'sending' | 'answered' | 'failed' | 'abandoned'> {
   return {
-    name: verb,
+    name: verb === 'enter' ? 'acquire' : 'renewal',
     sending: (entry, sent) => {
       if (entry.phase === 'gone') return false
       entry.pendingRequest = sent.sequence

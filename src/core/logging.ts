@@ -14,6 +14,9 @@ export interface Logger {
   error(fields: object, message: string): void
 }
 
+/** The verbs of engines, in the words of users. */
+const DOING = { enter: 'acquiring', renew: 'renewing', leave: 'releasing' } as const
+
 /** Publish on the channels, and tell `logger` too. */
 export function publishAndLog(logger: Logger): Publish {
   return {
@@ -32,15 +35,19 @@ export function publishAndLog(logger: Logger): Publish {
     renewal: tee(publish.renewal, (fields) => logger.debug(fields, 'renewed')),
     jeopardy: tee(publish.jeopardy, ({ operation, token, remainingMs, error }) =>
       logger.warn(
-        { ...subject(operation), token: String(token), remainingMs, err: error },
+        { ...subject(operation), token: String(token), remainingMs, error: error?.message },
         `'${operation.key}' was not renewed for two thirds of its time`,
       ),
     ),
     loss: tee(publish.loss, ({ operation, token, why }) =>
       logger.error({ ...subject(operation), token: String(token), why }, `lost '${operation.key}'`),
     ),
+    // The message of the error, and not its stack: during an outage there is one for each renewal of each lease.
     failure: tee(publish.failure, ({ engine, verb, key, error }) =>
-      logger.warn({ engine, verb, key, outcome: error.outcome, err: error }, `${verb} failed`),
+      logger.warn(
+        { engine, verb, key, outcome: error.outcome, error: error.message },
+        `${DOING[verb]} '${key}' failed`,
+      ),
     ),
     cleanup: tee(publish.cleanup, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
     inversion: tee(publish.inversion, ({ message, ...fields }) => logger.warn(fields, message)),

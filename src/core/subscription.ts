@@ -42,7 +42,7 @@ export class NewsSubscription {
       if (this.#subscription === attempt) this.#subscription = undefined
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
-      throw new EngineError(this.#engine.name, `cannot subscribe: ${message}`, {
+      throw new EngineError(this.#engine.name, `cannot listen for wake-ups: ${message}`, {
         outcome: 'not-applied',
         transient,
         cause: error,

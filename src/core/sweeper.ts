@@ -81,7 +81,7 @@ export class Sweeper {
     this.#requests = options.requests
     this.#closing = options.closing
     const spec: BatchSpec<Departure, boolean> = {
-      name: 'leave',
+      name: 'release',
       engine: engine.name,
       batchLimit: engine.traits.batchLimit,
       splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,

@@ -35,7 +35,7 @@ export function batchWorld(overrides: Partial<BatchSpec<Item, string>> = {}): Wo
   const sends: Sent[] = []
   let sequence = 0
   const spec: BatchSpec<Item, string> = {
-    name: 'enter',
+    name: 'acquire',
     engine: 'scripted',
     batchLimit: 100,
     splitFrom: Number.POSITIVE_INFINITY,

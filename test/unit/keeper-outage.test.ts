@@ -214,7 +214,7 @@ describe('one try', () => {
     const tried = watched(locks.mutex('a').tryAcquire())
     const cause = new Error('ECONNREFUSED')
     await (await engine.next('enter')).fail(cause)
-    expect(tried.error).toMatchObject({ outcome: 'unknown', cause, message: 'scripted: enter failed: ECONNREFUSED' })
+    expect(tried.error).toMatchObject({ outcome: 'unknown', cause, message: 'scripted: acquire failed: ECONNREFUSED' })
   })
 })
 
@@ -240,7 +240,7 @@ describe('a subscription that fails', () => {
     expect(tried.error).toMatchObject({
       code: 'ENGINE',
       outcome: 'not-applied',
-      message: 'scripted: cannot subscribe: no route',
+      message: 'scripted: cannot listen for wake-ups: no route',
     })
   })
 

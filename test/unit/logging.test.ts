@@ -50,10 +50,28 @@ describe('a logger', () => {
     await clock.advance(BEAT)
     await (await engine.next('renew')).fail(unreachable())
     await clock.advance(TTL)
-    expect(logger.lines).toContain('warn: renew failed')
+    expect(logger.lines).toContain("warn: renewing 'a' failed")
     expect(logger.lines).toContain("warn: 'a' was not renewed for two thirds of its time")
     expect(logger.lines).toContain("error: lost 'a'")
   })
+})
+
+test('an outage is one line without a stack for each renewal that fails', async () => {
+  const told: object[] = []
+  const note = (fields: object): void => void told.push(fields)
+  const { engine, clock, locks } = scripted({
+    logger: { debug: () => {}, info: () => {}, warn: note, error: () => {} },
+  })
+  watched(locks.mutex('a').acquire())
+  await (await engine.next('enter')).answer(held(1n))
+  await clock.advance(BEAT)
+  await (await engine.next('renew')).fail(unreachable())
+  await clock.advance(BEAT)
+  expect(told.length).toBeGreaterThan(1)
+  for (const fields of told) {
+    expect(fields).toHaveProperty('error', expect.stringMatching(/^scripted: /))
+    expect(Object.values(fields).filter((value) => value instanceof Error)).toEqual([])
+  }
 })
 
 describe('a warning of an engine', () => {
