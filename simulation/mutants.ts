@@ -39,7 +39,7 @@ class Workshop {
     await symlink(join(home, 'node_modules'), join(folder, 'node_modules'))
     const settings = {
       extends: './tsconfig.json',
-      compilerOptions: { noEmit: false, sourceMap: false, declaration: false },
+      compilerOptions: { noEmit: false, declaration: false },
       include: ['simulation/main.ts', 'simulation/redlock/main.ts'],
     }
     await writeFile(join(folder, 'tsconfig.build.json'), JSON.stringify(settings))
