@@ -1,6 +1,6 @@
 /**
  * What is sent to the procedures, and what they answer, in the words of the contract. The letters of the answers are
- * explained in sql/enter.sql.
+ * explained in shared/standing-codes.ts, what stands behind them in sql/enter.sql.
  *
  * A batch is text of digits and hexadecimal, which means the same under every mode and character set that a connection
  * can have. It is in the order of the keys' bytes, since that is the order in which lines are locked; claims of one key

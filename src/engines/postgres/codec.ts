@@ -2,7 +2,8 @@
  * Requests and replies: batches as the functions want them, and what the functions answer in the words of the contract.
  *
  * A batch is one array for each property, in PostgreSQL's own spelling. We write it ourselves, since clients differ in
- * how they write arrays, and users may have changed it. The letters of the answers are explained in sql/enter.sql.
+ * how they write arrays, and users may have changed it. The letters of the answers are explained in
+ * shared/standing-codes.ts, what stands behind them in sql/enter.sql.
  *
  * `listensAs`: under which name this process hears of its entries; '' if it does not listen.
  */

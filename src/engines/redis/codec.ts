@@ -1,7 +1,7 @@
 /**
  * What the scripts are given, and what they answer, in the words of the contract: the arguments of `enter` and `renew`,
  * the answers to them and to `leave`, and the messages that scripts publish. The letters of answers are explained in
- * lua/place.lua.
+ * shared/standing-codes.ts, what stands behind them in lua/place.lua.
  */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'

@@ -141,7 +141,7 @@ export function readTakeReplies(reply: unknown, count: number): readonly TakeRep
   return words.map(readTakeReply)
 }
 
-/** The letters are those of shared/standing-codes.ts, and `t` for a key that another entry has. */
+/** The letters are explained in shared/standing-codes.ts. */
 function readTakeReply(word: string): TakeReply {
   const number = Number(word)
   if (number > 0) return number

@@ -1,12 +1,17 @@
 /**
  * One alphabet for what servers answer about entries, in SQL and in Lua:
  *
- *     h  it holds; an engine that sends the token itself needs no letter for it
+ *     h  it holds since this call; an engine that sends the token instead needs no letter for it
+ *     H  it holds since an earlier call (Redis, whose answer to a renewal has the token behind the letter)
  *     w  it waits, first in line            b  busy: it could not hold at once, and nothing of it remains
  *     q  it waits, behind another waiter    u  the server does not know it
  *     s  it waits, behind a stranger        e  it was evicted
  *     f  the line is full                   l  another transaction has locked the line
  *     x  what is stored at the key is no line that this engine can use
+ *     t  another entry has the key (Redlock, of one of its servers)
+ *
+ * What stands behind a letter differs: it is said at the head of redis/lua/place.lua, of sql/enter.sql of PostgreSQL
+ * and of MySQL, and in redlock/codec.ts.
  */
 import type { Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'

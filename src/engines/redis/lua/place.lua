@@ -1,7 +1,8 @@
 -- A place in line, and what is said of it. Included after line.lua by the scripts that answer where an entry stands;
 -- not a script of its own.
 --
--- An answer is one letter in `codes`, and what belongs to it in `firsts` and `seconds`, which the script has declared:
+-- An answer is one letter in `codes`, and what belongs to it in `firsts` and `seconds`, which the script has declared.
+-- The letters of all engines are in engines/shared/standing-codes.ts. Here:
 --   H token         holds, for the ttl that was asked for
 --   w ahead ms      waits, first in line; look again after so long, should nothing be heard until then
 --   q ahead ms      the same, with others before it
