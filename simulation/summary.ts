@@ -10,6 +10,9 @@ export interface Failure {
   readonly text: string
 }
 
+/** With so many seeds, everything that `Coverage` counts has happened often. */
+const ENOUGH_SEEDS = 10_000
+
 export class Summary {
   seeds = 0
   events = 0
@@ -37,6 +40,12 @@ export class Summary {
     for (const [kind, count] of Object.entries(other.faults))
       this.faults[kind as FaultKind] = (this.faults[kind as FaultKind] ?? 0) + count
     this.failures.push(...other.failures)
+  }
+
+  /** What never happened, in so many seeds that it should have; empty where fewer were run. */
+  unreached(): readonly string[] {
+    if (this.seeds < ENOUGH_SEEDS) return []
+    return Object.entries(this.coverage).flatMap(([name, times]) => (times === 0 ? [name] : []))
   }
 
   /** A few lines for people. */
