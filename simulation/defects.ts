@@ -4,7 +4,7 @@
  * simulator has to catch every one of them (`mutants.ts` tries), or its silence about the real core means nothing.
  */
 import type { Conditions } from './conditions.ts'
-import type { Climate as RedlockClimate } from './redlock/climate.ts'
+import type { RedlockConditions } from './redlock/conditions.ts'
 
 export interface Defect {
   readonly name: string
@@ -13,7 +13,7 @@ export interface Defect {
   readonly replace: string
   readonly why: string
   /** The kind of world in which it shows, where most worlds are too friendly. */
-  readonly conditions?: Partial<Conditions> | Partial<RedlockClimate>
+  readonly conditions?: Partial<Conditions> | Partial<RedlockConditions>
   /** Which simulator is to catch it: `main` unless given. */
   readonly simulator?: 'main' | 'redlock/main'
 }

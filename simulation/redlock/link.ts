@@ -15,7 +15,7 @@ import type {
   TakeRequest,
 } from '../../src/engines/redlock/quorum-server.ts'
 import type { Random } from '../random.ts'
-import type { Climate } from './climate.ts'
+import type { RedlockConditions } from './conditions.ts'
 import type { SimulatedServer } from './server.ts'
 import type { VirtualTime } from './time.ts'
 
@@ -35,7 +35,7 @@ export class Link implements QuorumServer {
   #resent = false
   readonly #time: VirtualTime
   readonly #chance: Random
-  readonly #climate: Climate
+  readonly #conditions: RedlockConditions
   readonly #server: SimulatedServer
   readonly #unanswered = new Map<number, () => void>()
   #connection = 0
@@ -43,10 +43,10 @@ export class Link implements QuorumServer {
   #requestsFrom = 0
   #repliesFrom = 0
 
-  constructor(time: VirtualTime, chance: Random, climate: Climate, server: SimulatedServer) {
+  constructor(time: VirtualTime, chance: Random, conditions: RedlockConditions, server: SimulatedServer) {
     this.#time = time
     this.#chance = chance
-    this.#climate = climate
+    this.#conditions = conditions
     this.#server = server
     this.#ordered = chance.happens(0.5)
   }
@@ -101,17 +101,18 @@ export class Link implements QuorumServer {
   #send<Reply>(apply: () => Reply, onReply: ReplyCallback<Reply>): void {
     const [number, connection] = [this.#sent, this.#connection]
     this.#sent += 1
-    const resent = this.#chance.happens(this.#climate.resent)
+    const resent = this.#chance.happens(this.#conditions.resent)
     this.#unanswered.set(number, () => onReply(undefined))
     this.#requestsFrom = Math.max(this.#requestsFrom + GAP_MS, this.#time.now + this.#delayMs())
     const deliver = (): void => {
       if (connection !== this.#connection) {
-        if (this.#climate.late && this.#chance.happens(0.5)) this.#time.after(LATE_MS * this.#chance.fraction(), apply)
+        if (this.#conditions.late && this.#chance.happens(0.5))
+          this.#time.after(LATE_MS * this.#chance.fraction(), apply)
         return
       }
       const reply = apply()
       this.#repliesFrom = Math.max(this.#repliesFrom + GAP_MS, this.#time.now + this.#delayMs())
-      const slowMs = this.#chance.happens(this.#climate.slow) ? SLOW_MS * (0.5 + this.#chance.fraction()) : 0
+      const slowMs = this.#chance.happens(this.#conditions.slow) ? SLOW_MS * (0.5 + this.#chance.fraction()) : 0
       this.#time.after(this.#repliesFrom + slowMs - this.#time.now, () => {
         if (connection !== this.#connection || !this.#unanswered.delete(number)) return
         this.#resent = resent
@@ -124,7 +125,7 @@ export class Link implements QuorumServer {
   }
 
   #delayMs(): number {
-    const { delayMs } = this.#climate
+    const { delayMs } = this.#conditions
     return delayMs * (this.#chance.happens(0.05) ? 10 * this.#chance.fraction() : this.#chance.fraction())
   }
 }

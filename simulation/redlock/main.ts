@@ -6,7 +6,7 @@
  * What runs is src/engines/redlock/quorum.ts itself, on simulated servers (server.ts) and links (link.ts).
  */
 import { parseArgs } from 'node:util'
-import type { Climate } from './climate.ts'
+import type { RedlockConditions } from './conditions.ts'
 import { runSeed } from './world.ts'
 
 const { values } = parseArgs({
@@ -20,13 +20,13 @@ const { values } = parseArgs({
 })
 
 const MOST_PRINTED = 20
-const climate = JSON.parse(values.conditions) as Partial<Climate>
+const conditions = JSON.parse(values.conditions) as Partial<RedlockConditions>
 const mostGrants = Number(values.grants ?? (values.seeds === undefined ? 100_000 : Number.POSITIVE_INFINITY))
 const mostSeeds = Number(values.seeds ?? Number.POSITIVE_INFINITY)
 const startedAt = performance.now()
 let [seeds, grants, broken] = [0, 0, 0]
 for (let seed = Number(values.from); seeds < mostSeeds && grants < mostGrants; seed += 1) {
-  const run = runSeed(seed, climate)
+  const run = runSeed(seed, conditions)
   seeds += 1
   grants += run.grants
   for (const { check, text } of run.violations) {

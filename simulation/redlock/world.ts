@@ -8,7 +8,7 @@
  */
 import { Random } from '../random.ts'
 import { Client } from './client.ts'
-import { type Climate, climateOf } from './climate.ts'
+import { drawRedlockConditions, type RedlockConditions } from './conditions.ts'
 import { Link } from './link.ts'
 import { GrantRecord, type Violation } from './record.ts'
 import { SimulatedServer } from './server.ts'
@@ -25,12 +25,12 @@ export interface Run {
   readonly violations: readonly Violation[]
 }
 
-export function runSeed(seed: number, given: Partial<Climate> = {}): Run {
+export function runSeed(seed: number, given: Partial<RedlockConditions> = {}): Run {
   return new World(seed, given).run()
 }
 
 class World {
-  readonly #climate: Climate
+  readonly #conditions: RedlockConditions
   readonly #chance: Random
   readonly #time = new VirtualTime()
   readonly #record: GrantRecord
@@ -40,24 +40,24 @@ class World {
   readonly #clients: readonly Client[]
   readonly #keys: readonly string[]
 
-  constructor(seed: number, given: Partial<Climate>) {
+  constructor(seed: number, given: Partial<RedlockConditions>) {
     this.#chance = new Random(seed, 'w')
-    const climate = climateOf(this.#chance, given)
-    this.#climate = climate
-    this.#record = new GrantRecord(!climate.wild && !climate.amnesia)
-    this.#keys = Array.from({ length: climate.keys }, (_, index) => `k${index}`)
+    const conditions = drawRedlockConditions(this.#chance, given)
+    this.#conditions = conditions
+    this.#record = new GrantRecord(!conditions.wild && !conditions.amnesia)
+    this.#keys = Array.from({ length: conditions.keys }, (_, index) => `k${index}`)
     // The honest ones differ too: no two clocks show the same, unless they have to stand in for what was counted.
-    const apart = climate.amnesia ? 0 : 1
-    this.#offsets = Array.from({ length: climate.servers }, () => START_MS + apart * this.#chance.between(0, 5000))
+    const apart = conditions.amnesia ? 0 : 1
+    this.#offsets = Array.from({ length: conditions.servers }, () => START_MS + apart * this.#chance.between(0, 5000))
     this.#servers = this.#offsets.map((_, index) => {
       const rate = 1 + apart * this.#chance.between(-0.004, 0.004)
       return new SimulatedServer(
         () => (this.#offsets[index] as number) + this.#time.now * rate,
-        (key) => (climate.shared ? 'all' : key),
+        (key) => (conditions.shared ? 'all' : key),
       )
     })
-    this.#links = Array.from({ length: climate.clients }, () =>
-      this.#servers.map((server) => new Link(this.#time, this.#chance, climate, server)),
+    this.#links = Array.from({ length: conditions.clients }, () =>
+      this.#servers.map((server) => new Link(this.#time, this.#chance, conditions, server)),
     )
     this.#clients = this.#links.map(
       (links, index) =>
@@ -75,7 +75,7 @@ class World {
   }
 
   run(): Run {
-    const { breaks, holes, crashes, wild, amnesia, vanishing } = this.#climate
+    const { breaks, holes, crashes, wild, amnesia, vanishing } = this.#conditions
     this.#often(breaks, () => this.#chance.pick(this.#chance.pick(this.#links)).break())
     this.#often(holes, () =>
       this.#chance
@@ -88,7 +88,7 @@ class World {
       this.#often(2, () => this.#jump())
     }
     if (amnesia) this.#often(vanishing, () => this.#chance.pick(this.#servers).forgetCounts())
-    this.#time.runUntil(this.#climate.seconds * 1000)
+    this.#time.runUntil(this.#conditions.seconds * 1000)
     this.#end()
     return { grants: this.#record.grants, violations: this.#record.violations }
   }
@@ -98,7 +98,7 @@ class World {
     if (perSecond === 0) return
     const next = (): void => {
       this.#time.after((1000 / perSecond) * -Math.log(1 - this.#chance.fraction()), () => {
-        if (this.#time.now > this.#climate.seconds * 1000) return
+        if (this.#time.now > this.#conditions.seconds * 1000) return
         happen()
         next()
       })
@@ -109,7 +109,7 @@ class World {
   #crash(): void {
     const index = this.#chance.whole(0, this.#servers.length - 1)
     const downMs = this.#chance.between(50, 2 * TTL_MS)
-    const { forgets, amnesia } = this.#climate
+    const { forgets, amnesia } = this.#conditions
     if ((forgets || amnesia) && this.#chance.happens(0.5)) {
       this.#servers[index]?.forget()
       if (amnesia) this.#servers[index]?.forgetCounts()
@@ -128,7 +128,7 @@ class World {
    * nothing is late.
    */
   #watch(key: string, id: string): void {
-    const { wild, late, holes, crashes, delayMs } = this.#climate
+    const { wild, late, holes, crashes, delayMs } = this.#conditions
     if (wild || late || holes + crashes > 0 || delayMs > 3) return
     this.#time.after(GONE_MS, () => {
       for (const [index, server] of this.#servers.entries()) {
@@ -144,7 +144,7 @@ class World {
     this.#time.runUntil(this.#time.now + 3 * TTL_MS + 2000)
     for (const client of this.#clients)
       if (client.memory > 0) this.#record.left(`a client keeps ${client.memory} entries in mind`)
-    if (this.#climate.late || this.#climate.wild) return
+    if (this.#conditions.late || this.#conditions.wild) return
     for (const key of this.#keys) this.#tryAlone(key)
   }
 

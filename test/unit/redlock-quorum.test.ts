@@ -1,7 +1,7 @@
 /** How an entry enters, renews and leaves on a majority: on simulated servers, with time in hand. */
 import { expect, test } from 'vitest'
 import { Random } from '../../simulation/random.ts'
-import type { Climate } from '../../simulation/redlock/climate.ts'
+import type { RedlockConditions } from '../../simulation/redlock/conditions.ts'
 import { Link } from '../../simulation/redlock/link.ts'
 import { SimulatedServer } from '../../simulation/redlock/server.ts'
 import { VirtualTime } from '../../simulation/redlock/time.ts'
@@ -12,7 +12,7 @@ import type { LeaveRequest, RepairRequest } from '../../src/engines/redlock/quor
 import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
 
 const TTL_MS = 1000
-const CALM: Climate = {
+const CALM: RedlockConditions = {
   ...{
     servers: 5,
     clients: 2,

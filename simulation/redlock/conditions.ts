@@ -4,7 +4,7 @@
  */
 import type { Random } from '../random.ts'
 
-export interface Climate {
+export interface RedlockConditions {
   readonly servers: 3 | 5
   readonly clients: number
   readonly keys: number
@@ -38,7 +38,7 @@ export interface Climate {
   readonly seconds: number
 }
 
-export function climateOf(chance: Random, given: Partial<Climate>): Climate {
+export function drawRedlockConditions(chance: Random, given: Partial<RedlockConditions>): RedlockConditions {
   const wild = given.wild ?? chance.happens(0.6)
   const amnesia = given.amnesia ?? (!wild && chance.happens(0.3))
   return {
