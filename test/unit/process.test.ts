@@ -67,10 +67,11 @@ describe('a process', () => {
   test('that has closed its locks ends, though calls to the engine are never answered', async () => {
     const ended = await run(`
       const engine = memory()
-      const never = createLocks(Object.assign(engine, { renew: () => new Promise(() => {}), leave: () => new Promise(() => {}) }), { ttl: 60, callTimeout: '200ms' })
+      const never = createLocks(Object.assign(engine, { renew: () => new Promise(() => {}), leave: () => new Promise(() => {}) }), { ttl: '2s', callTimeout: '1s' })
       const lease = await never.mutex('a').acquire()
       const busy = setInterval(() => {}, 1000)
-      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+      const lost = new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+      if (lease.held) await lost
       clearInterval(busy)
       await never.close()
       say('closed')`)

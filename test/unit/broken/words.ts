@@ -1,7 +1,7 @@
 /** Engines that say the wrong thing, or nothing: answers, news, evictions, and what they leave behind. */
 import { delegate } from '../../../conformance/delegate.ts'
 import type { World } from '../../../conformance/index.ts'
-import type { Engine, LineEntry, News, Place, Standing } from '../../../src/core/engine.ts'
+import type { Claim, Engine, LineEntry, News, Place, Standing } from '../../../src/core/engine.ts'
 import { EngineError } from '../../../src/core/errors.ts'
 import { MemoryServer, memory } from '../../../src/engines/memory/index.ts'
 import { answering, claiming, type Defect, defect } from './defect.ts'
@@ -129,11 +129,18 @@ export const wordDefects: readonly Defect[] = [
     ],
     (engine) => {
       const waiting = new Set<string>()
+      // A waiter that has expired in line, on a busy machine, is not told of its grant when it enters again either.
+      const waitedFor = new Set<string>()
       return {
         async enter(claims, signal) {
           const standings = await engine.enter(claims, signal)
-          for (const [index, { id }] of claims.entries()) if (standings[index]?.state === 'waiting') waiting.add(id)
-          return standings
+          return standings.map((standing, index) => {
+            const { key, id } = claims[index] as Claim
+            if (standing.state !== 'waiting' && !(standing.state === 'held' && waitedFor.has(key))) return standing
+            waiting.add(id)
+            waitedFor.add(key)
+            return { state: 'waiting', ahead: null }
+          })
         },
         renew: async (places, signal) =>
           (await engine.renew(places, signal)).map((standing, index) =>
