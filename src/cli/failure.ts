@@ -11,21 +11,12 @@ import {
 import { redactUrl } from '../core/redact.ts'
 import { UsageError } from './args.ts'
 import { EXITS, type Exit, signalExit } from './exits.ts'
+import { Interrupted } from './signals.ts'
 
 export interface Failure {
   readonly kind: Exit | 'signal'
   readonly exit: number
   readonly message: string
-}
-
-/** We were asked to end by a signal, before there was a command to pass it on to. */
-export class Interrupted extends Error {
-  readonly signal: NodeJS.Signals
-
-  constructor(signal: NodeJS.Signals) {
-    super(`ended by ${signal}`)
-    this.signal = signal
-  }
 }
 
 /** An engine that cannot be used, by the URL the user knows it by. */

@@ -19,7 +19,7 @@ import { EXITS } from './exits.ts'
 import { ownHolder } from './holder.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
-import type { Signals } from './signals.ts'
+import { Signals } from './signals.ts'
 import { type CommandOutcome, type EndReason, type RunLimits, supervise } from './supervise.ts'
 import { WaitDisplay } from './wait-display.ts'
 
@@ -83,18 +83,15 @@ export class JobRunner implements AsyncDisposable {
   readonly #signals: Signals
   #renewalError: string | undefined
 
-  /** Open the engine that `input` names, for a command under `limits`. */
-  static async open(input: Input, limits: RunLimits, signals: Signals): Promise<JobRunner> {
+  /** Open the engine that `input` names, for a command under `limits`. Signals are heard from now on. */
+  static async open(input: Input, limits: RunLimits): Promise<JobRunner> {
     const url = input.value('url') ?? defaultUrl()
     if (/^memory:/i.test(url)) {
       throw new UsageError('memory: keeps locks inside one process, so a command under it would exclude no other')
     }
-    return new JobRunner(
-      input,
-      await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs }),
-      limits,
-      signals,
-    )
+    const signals = new Signals()
+    const opened = await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs })
+    return new JobRunner(input, opened, limits, signals)
   }
 
   private constructor(input: Input, opened: Opened, limits: RunLimits, signals: Signals) {
@@ -110,6 +107,11 @@ export class JobRunner implements AsyncDisposable {
 
   get locks(): Locks {
     return this.#opened.locks
+  }
+
+  /** The last signal that asked us to end, also if it was passed on to the command. */
+  get toldToEnd(): NodeJS.Signals | undefined {
+    return this.#signals.toldToEnd
   }
 
   /** With -v. */
@@ -134,22 +136,23 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** Wait for the lock and run the command under it. Undefined: it is busy, and `waitMs` is 0. */
-  async run(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<RunResult | undefined> {
+  async run(lock: Lock<AcquireOptions>, waitMs: number): Promise<RunResult | undefined> {
     const askedAt = clock.now()
-    const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs, signal))
+    const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs))
     if (lease === undefined) return undefined
     const grantedAt = clock.now()
     const waitedMs = grantedAt - askedAt
     this.remark(`holding '${printable(lock.key)}', token ${lease.token}, after ${formatDuration(waitedMs)}`)
-    const outcome = await this.#supervise(lease, signal)
+    const outcome = await this.#supervise(lease)
     const ignored = outcome.lost && this.#limits.onLost === 'ignore'
     if (ignored) this.#tell(`lost '${printable(lock.key)}' while the command ran`)
     const exit = outcome.lost && !ignored ? EXITS.lost.code : outcome.exit
     return { ...outcome, exit, lease, waitedMs, heldMs: clock.now() - grantedAt }
   }
 
-  /** One try first: it fails at once where waiting would patiently try an unreachable engine again. */
-  async #acquire(lock: Lock<AcquireOptions>, waitMs: number, signal: AbortSignal): Promise<Lease | undefined> {
+  /** One try first: it fails at once where waiting would try an unreachable engine again and again. */
+  async #acquire(lock: Lock<AcquireOptions>, waitMs: number): Promise<Lease | undefined> {
+    const signal = this.#signals.interrupted
     const lease = await lock.tryAcquire({ signal })
     if (lease !== undefined || waitMs === 0) return lease
     await this.#refuseDeadlock(lock.key)
@@ -176,7 +179,7 @@ export class JobRunner implements AsyncDisposable {
     )
   }
 
-  #supervise(lease: Lease, interrupted: AbortSignal): Promise<CommandOutcome> {
+  #supervise(lease: Lease): Promise<CommandOutcome> {
     const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
@@ -194,7 +197,7 @@ export class JobRunner implements AsyncDisposable {
         if (judgesDeath(engine)) await this.#opened.ask(() => engine.alsoAlive(group))
       },
       signals: this.#signals.divert,
-      interrupted,
+      interrupted: this.#signals.interrupted,
       onUnguarded: () => this.#tell('the guardian was killed: if this process is killed, too, its command runs on'),
       onEnding: (why) => this.#ending(key, why),
     })

@@ -12,20 +12,35 @@ const PASSED_ON: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SI
  */
 export const ENDING: ReadonlySet<NodeJS.Signals> = new Set(['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM'])
 
-export class Signals {
-  /** The last one that asks a program to end, whichever listener heard it. */
-  toldToEnd: NodeJS.Signals | undefined
-  #listener: (signal: NodeJS.Signals) => void
+/** We were asked to end by a signal, before there was a command to pass it on to. */
+export class Interrupted extends Error {
+  readonly signal: NodeJS.Signals
 
-  /** `first` hears them until they are diverted. */
-  constructor(first: (signal: NodeJS.Signals) => void) {
-    this.#listener = first
+  constructor(signal: NodeJS.Signals) {
+    super(`ended by ${signal}`)
+    this.signal = signal
+  }
+}
+
+export class Signals {
+  /** The last one that asks a program to end, also while they are diverted. */
+  toldToEnd: NodeJS.Signals | undefined
+  readonly #interrupt = new AbortController()
+  #listener = (signal: NodeJS.Signals): void => this.#interrupt.abort(new Interrupted(signal))
+
+  /** They are heard from now on. */
+  constructor() {
     for (const signal of PASSED_ON) {
       process.on(signal, () => {
         if (ENDING.has(signal)) this.toldToEnd = signal
         this.#listener(signal)
       })
     }
+  }
+
+  /** Aborts, with an `Interrupted`, at the first signal that is not diverted. */
+  get interrupted(): AbortSignal {
+    return this.#interrupt.signal
   }
 
   /** `listener` hears them, until the answer is called; then the listener of before. */

@@ -2,9 +2,10 @@
  * What a waiter sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when
  * something changes and gone when the lock is ours. Elsewhere nothing, or with -v a line for each new holder.
  */
-import { systemClock as clock, type Timer } from '../core/clock.ts'
+import { systemClock as clock } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Line, LineEntry } from '../core/engine.ts'
+import { onAbort } from '../core/on-abort.ts'
 import { fallbackAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
 import { parseHolder } from './holder.ts'
@@ -22,10 +23,8 @@ export class WaitDisplay {
   readonly #locks: Locks
   readonly #key: string
   readonly #drawn: boolean
-  #timer: Timer | undefined
-  #watching: AsyncDisposable | undefined
-  #over = false
-  #looking = false
+  readonly #ending = new AbortController()
+  readonly #shown: Promise<void>
   #last = ''
 
   /** Undefined if stderr is no terminal and -v was not given. */
@@ -39,36 +38,27 @@ export class WaitDisplay {
     this.#locks = locks
     this.#key = key
     this.#drawn = drawn
-    this.#timer = clock.timer(QUIET_FOR_MS, () => void this.#start())
+    this.#shown = this.#watch(this.#ending.signal)
   }
 
   async end(): Promise<void> {
-    this.#over = true
-    this.#timer?.cancel()
+    this.#ending.abort()
     if (this.#drawn && this.#last !== '') write(STDERR, ERASE)
-    await this.#watching?.[Symbol.asyncDispose]()
+    await this.#shown
   }
 
-  async #start(): Promise<void> {
-    try {
-      const watching = await this.#locks.engine.watch?.(this.#key, () => void this.#look())
-      if (this.#over) await watching?.[Symbol.asyncDispose]()
-      else this.#watching = watching
-    } catch {
-      // The wait itself tells of an engine that fails; this only shows.
+  async #watch(signal: AbortSignal): Promise<void> {
+    await pause(QUIET_FOR_MS, signal)
+    while (!signal.aborted) {
+      try {
+        for await (const line of this.#locks.watch(this.#key, { every: REDRAW_MS, signal })) {
+          if (!signal.aborted) this.#show(describeWait(line, this.#locks.holder))
+        }
+      } catch {
+        // The wait itself tells of an engine that fails; this only shows, and goes on when the engine answers again.
+        await pause(REDRAW_MS, signal)
+      }
     }
-    await this.#look()
-  }
-
-  async #look(): Promise<void> {
-    if (this.#over || this.#looking) return
-    this.#looking = true
-    this.#timer?.cancel()
-    const line = await this.#locks.inspect(this.#key).catch(() => undefined)
-    this.#looking = false
-    if (this.#over) return
-    this.#timer = clock.timer(REDRAW_MS, () => void this.#look())
-    if (line !== undefined) this.#show(describeWait(line, this.#locks.holder))
   }
 
   #show({ who, since, ahead }: WaitSummary): void {
@@ -87,6 +77,17 @@ export class WaitDisplay {
       say(`waiting for '${printable(this.#key)}': held by ${who}${ahead < 2 ? '' : `, ${ahead} ahead`}`)
     }
   }
+}
+
+/** Resolves after `ms`, or when `signal` aborts. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = clock.timer(ms, resolve)
+    onAbort(signal, () => {
+      timer.cancel()
+      resolve()
+    })
+  })
 }
 
 export interface WaitSummary {

@@ -1,9 +1,8 @@
 /** `holdfast elect KEY -- COMMAND`: the command runs wherever and whenever this process is the leader. */
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
-import { Interrupted } from '../failure.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram } from '../job.ts'
 import { say } from '../output.ts'
-import { Signals } from '../signals.ts'
+import { Interrupted } from '../signals.ts'
 import type { RunLimits } from '../supervise.ts'
 
 const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
@@ -33,18 +32,16 @@ export const command: CommandSpec = {
 }
 
 async function campaign(input: Input, limits: RunLimits): Promise<number> {
-  const interrupt = new AbortController()
-  const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
-  await using runner = await JobRunner.open(input, limits, signals)
+  await using runner = await JobRunner.open(input, limits)
   const lock = runner.locks.mutex(input.key)
   for (;;) {
-    const term = await runner.run(lock, Number.POSITIVE_INFINITY, interrupt.signal)
+    const term = await runner.run(lock, Number.POSITIVE_INFINITY)
     if (term === undefined) continue
     await term.lease.release()
     runner.report(term)
     if (!term.lost) return term.exit
     // Told to end while we were losing: then that is what ends us, and not the next election.
-    if (signals.toldToEnd !== undefined) throw new Interrupted(signals.toldToEnd)
+    if (runner.toldToEnd !== undefined) throw new Interrupted(runner.toldToEnd)
     runner.remark('no longer the leader; standing for election again')
   }
 }

@@ -5,10 +5,8 @@ import type { AcquireOptions, Lock } from '../../core/lock.ts'
 import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { Interrupted } from '../failure.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, type RunResult, refuseProgram } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
-import { Signals } from '../signals.ts'
 import type { RunLimits } from '../supervise.ts'
 import { holderInWords } from '../wait-display.ts'
 
@@ -77,11 +75,9 @@ function lockOf(locks: Locks, key: string, limit: number): Lock<AcquireOptions> 
 
 async function runOnce(input: Input, plan: Plan): Promise<number> {
   const { key } = input
-  const interrupt = new AbortController()
-  const signals = new Signals((signal) => interrupt.abort(new Interrupted(signal)))
-  await using runner = await JobRunner.open(input, plan.limits, signals)
+  await using runner = await JobRunner.open(input, plan.limits)
   if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
-  const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs, interrupt.signal)
+  const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs)
   if (result === undefined) {
     const holder = input.has('quiet') ? '' : await holderInWords(runner.locks, key)
     return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)

@@ -4,11 +4,10 @@
 import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { Interrupted } from '../failure.ts'
 import { lineJson, lineText } from '../line-view.ts'
 import { open } from '../open.ts'
 import { isTerminal, print, printJson, STDOUT, write } from '../output.ts'
-import { Signals } from '../signals.ts'
+import { type Interrupted, Signals } from '../signals.ts'
 
 /** Ages and times left go on, also while the line stays as it is. */
 const LOOK_EVERY_MS = 1_000
@@ -28,17 +27,12 @@ export const command: CommandSpec = {
     const { key } = input
     const most = input.wholeNumber('count', 1, Number.MAX_SAFE_INTEGER) ?? Number.POSITIVE_INFINITY
     await using opened = await open(input)
-    let ended: NodeJS.Signals | undefined
-    const ending = new AbortController()
-    new Signals((signal) => {
-      ended = signal
-      ending.abort()
-    })
+    const { interrupted } = new Signals()
     const redraw = isTerminal(STDOUT) && !input.json
     await opened.ask(async (locks) => {
       let [seen, last] = [0, '']
-      for await (const line of locks.watch(key, { every: LOOK_EVERY_MS, signal: ending.signal })) {
-        if (ended !== undefined) break
+      for await (const line of locks.watch(key, { every: LOOK_EVERY_MS, signal: interrupted })) {
+        if (interrupted.aborted) break
         const now = identity(line)
         if (now !== last) seen += 1
         if (redraw) write(STDOUT, `${HOME}${lineText(line)}\n`)
@@ -49,7 +43,7 @@ export const command: CommandSpec = {
       }
     })
     // Ctrl-C is how one ends it: no error. Other signals end it as they end other commands.
-    if (ended !== undefined && ended !== 'SIGINT') throw new Interrupted(ended)
+    if (interrupted.aborted && (interrupted.reason as Interrupted).signal !== 'SIGINT') throw interrupted.reason
     return EXITS.ok.code
   },
 }
