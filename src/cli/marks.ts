@@ -14,6 +14,8 @@ import { Unreachable } from './failure.ts'
 export interface MarksAtUrl {
   list(prefix: string): Promise<readonly Mark[]>
   reset(resource: string, seen: bigint): Promise<boolean>
+  /** Remove the marks whose time is over; how many. */
+  forget(): Promise<number>
   close(): Promise<void>
 }
 
@@ -27,13 +29,15 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     const { guard } = await import('../guards/sqlite.ts')
     const { file } = openSqlite(url)
     const guarded = guard(table === undefined ? {} : { table })
-    if (!existsSync(file)) return { list: async () => [], reset: async () => false, close: async () => undefined }
+    if (!existsSync(file))
+      return { list: async () => [], reset: async () => false, forget: async () => 0, close: async () => undefined }
     demandPlainFile(file)
     const database = (await loadDriver()).open(file)
     database.exec('pragma busy_timeout = 5000')
     return {
       list: async (prefix) => guarded.list(database, prefix),
       reset: async (resource, seen) => guarded.reset(database, resource, seen),
+      forget: async () => guarded.forget(database),
       close: async () => void database.close(),
     }
   },
@@ -49,6 +53,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     return {
       list: (prefix) => guarded.list(client, prefix),
       reset: (resource, seen) => guarded.reset(client, resource, seen),
+      forget: () => guarded.forget(client),
       close: () => client.end(),
     }
   },
@@ -64,6 +69,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     return {
       list: (prefix) => guarded.list(client, prefix),
       reset: (resource, seen) => guarded.reset(client, resource, seen),
+      forget: () => guarded.forget(client),
       close: () => client.end(),
     }
   },
@@ -76,6 +82,8 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     return {
       list: (prefix) => guarded.list(prefix),
       reset: (resource, seen) => guarded.reset(resource, seen),
+      // The server does so by itself.
+      forget: async () => 0,
       close: async () => await guarded[Symbol.asyncDispose](),
     }
   },

@@ -27,11 +27,11 @@ import { systemChance, systemClock } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
-import { checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
-import { type SqliteGuard, guard as sqliteGuard } from './sqlite.ts'
+import { checkToken, FORMAT, type ForgetAfter, MARKS_TABLE, type Mark, parseForget } from './marks.ts'
+import { type SqliteGuard, type SqliteGuardOptions, guard as sqliteGuard } from './sqlite.ts'
 
 export type { LeaseLike } from './lease-like.ts'
-export type { Mark, Marks } from './marks.ts'
+export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
 export interface FilesGuardOptions {
   /** Files are below it, and named from it. It must be there. */
@@ -43,9 +43,14 @@ export interface FilesGuardOptions {
   readonly file?: string
   /** How long to wait while other processes use the marks: `'30s'` unless given. Then `EngineError`. */
   readonly wait?: Duration
+  /**
+   * How long to keep the mark of a file that no token uses, by the clock of this host: for ever unless given. An older
+   * holder is let in again after that. Writes remove the marks whose time is over, now and then.
+   */
+  readonly forget?: ForgetAfter
 }
 
-const OPTIONS: OptionNames<FilesGuardOptions> = { folder: true, file: true, wait: true }
+const OPTIONS: OptionNames<FilesGuardOptions> = { folder: true, file: true, wait: true, forget: true }
 
 /** `path` is from the folder, and is also the name of the resource. */
 export interface FilesGuard extends AsyncDisposable {
@@ -63,12 +68,17 @@ export interface FilesGuard extends AsyncDisposable {
 }
 
 const LONGEST_PAUSE_MS = 8
+/** How often a guard looks for marks whose time is over. */
+const FORGET_EVERY_MS = 60_000
 
 export function guard(options: FilesGuardOptions): FilesGuard {
   checkOptions('guard()', options, OPTIONS)
   const folder = resolve(options.folder)
   const file = withoutLinks(resolve(options.file ?? join(folder, '.holdfast-marks.db')))
-  const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'))
+  const forgetMs = parseForget(options.forget)
+  const marks = new MarksFile(file, parseDuration(options.wait ?? '30s', 'wait'), forgetMs)
+  let forgotAt = Number.NEGATIVE_INFINITY
+
   return {
     read: async (lease, path) => {
       resourceToken(lease, 'read', path)
@@ -93,7 +103,12 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       const beside = join(dirname(full), `.holdfast-${randomUUID()}.tmp`)
       try {
         await store(beside, content)
-        await marks.alone((database, guarded) => guarded.write(database, lease, path))
+        await marks.alone((database, guarded) => {
+          guarded.write(database, lease, path)
+          if (forgetMs === undefined || systemClock.now() - forgotAt < FORGET_EVERY_MS) return
+          forgotAt = systemClock.now()
+          guarded.forget(database)
+        })
         await marks.alone((database) => {
           checkAgain(database, lease, path)
           renameSync(beside, full)
@@ -134,11 +149,13 @@ interface OpenMarks {
 class MarksFile {
   readonly #file: string
   readonly #waitMs: number
+  readonly #forget: Pick<SqliteGuardOptions, 'forget'>
   #marks: Promise<OpenMarks> | undefined
 
-  constructor(file: string, waitMs: number) {
+  constructor(file: string, waitMs: number, forgetMs: number | undefined) {
     this.#file = file
     this.#waitMs = waitMs
+    this.#forget = forgetMs === undefined ? {} : { forget: forgetMs }
   }
 
   /**
@@ -183,7 +200,7 @@ class MarksFile {
       preparePlace(this.#file)
       const opened = driver.openAlone(this.#file)
       database = opened
-      const guarded = sqliteGuard({ table: [schemaOf(opened), MARKS_TABLE] })
+      const guarded = sqliteGuard({ table: [schemaOf(opened), MARKS_TABLE], ...this.#forget })
       await this.#withRetries(() => {
         configure(opened, 'full')
         guarded.setup(opened)

@@ -14,7 +14,11 @@
  * Reads count because of this schedule, which a guard of writes alone lets through: A reads and is stopped; B takes
  * over and reads; A wakes and writes; B writes back what it made of the value from before. A's write is lost. Here B's
  * read has raised `seen`, and A's write is refused.
+ *
+ * A mark stays for ever, unless the user says how long one is to stay that no token uses any more (`forget`). Each use
+ * puts its end off, and never brings it nearer: where guards of one resource do not agree, the longest time counts.
  */
+import { type Duration, parseDuration } from '../core/duration.ts'
 import { StaleTokenError } from '../core/errors.ts'
 
 /** Raised by any change of what is stored that an older Holdfast would misread. */
@@ -36,6 +40,28 @@ export const NO_MARKS: Marks = { seen: 0n, written: 0n }
 /** The marks of a resource, as they are listed. */
 export interface Mark extends Marks {
   readonly resource: string
+}
+
+/**
+ * How long to keep the mark of a resource that no token uses: milliseconds, or a number with its unit, days (`'30d'`)
+ * among them.
+ */
+export type ForgetAfter = Duration | `${number}d`
+
+/** When a mark ends that is never forgotten: later than any clock, and the highest number that backends store. */
+export const FOR_EVER: bigint = 2n ** 63n - 1n
+
+const DAY_HOURS = 24
+
+/** Milliseconds; undefined for ever. */
+export function parseForget(forget: ForgetAfter | undefined): number | undefined {
+  if (forget === undefined) return undefined
+  const [, days] = (typeof forget === 'string' && /^(\d+(?:\.\d+)?)d$/.exec(forget)) || []
+  const ms = Math.ceil(
+    parseDuration(days === undefined ? (forget as Duration) : `${Number(days) * DAY_HOURS}h`, 'forget'),
+  )
+  if (ms > 0 && Number.isSafeInteger(ms)) return ms
+  throw new RangeError(`forget must be longer than nothing, and end at some time; got '${forget}'`)
 }
 
 /** The lowest token that may do it now. Asked after `raiseMarks`, it answers the same as before. */

@@ -21,11 +21,20 @@ import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } fro
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { fixedTable, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
-import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
+import {
+  type Access,
+  checkToken,
+  FOR_EVER,
+  FORMAT,
+  type ForgetAfter,
+  MARKS_TABLE,
+  type Mark,
+  parseForget,
+} from './marks.ts'
 
 export type { MysqlTransactionClient } from '../transactions/mysql/client.ts'
 export type { LeaseLike } from './lease-like.ts'
-export type { Mark, Marks } from './marks.ts'
+export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
 export interface MysqlGuardOptions {
   /**
@@ -33,9 +42,14 @@ export interface MysqlGuardOptions {
    * marks, and a name alone means another table on each connection that is in another database.
    */
   readonly table: Table
+  /**
+   * How long to keep the mark of a resource that no token uses, by the clock of the server: for ever unless given. An
+   * older holder is let in again after that. `forget()` removes the marks whose time is over.
+   */
+  readonly forget?: ForgetAfter
 }
 
-const OPTIONS: OptionNames<MysqlGuardOptions> = { table: true }
+const OPTIONS: OptionNames<MysqlGuardOptions> = { table: true, forget: true }
 
 /**
  * `client` is yours: a Connection or PoolConnection of mysql2/promise. `resource` is the key of the lease unless given.
@@ -61,10 +75,21 @@ export interface MysqlGuard {
    * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
    */
   reset(client: MysqlTransactionClient, resource: string, seen: bigint): Promise<boolean>
+  /**
+   * Remove the marks whose time is over, now and then, outside of a transaction: see the option `forget`. Answers how
+   * many.
+   */
+  forget(client: MysqlTransactionClient): Promise<number>
 }
 
 /** Higher than any token, and what a row of a newer format answers. */
 const NEWER = 2n ** 63n - 1n
+/** Whole seconds, because the finer clocks go by the time zone of the connection, and some hours come twice there. */
+const NOW_MS = 'UNIX_TIMESTAMP() * 1000'
+/** What was rounded off when a mark is used, so that none is forgotten too early. */
+const ROUNDED_OFF_MS = 1000
+/** How many of the marks whose time is over are looked for at once. */
+const MOST_AT_ONCE = 1000
 
 /**
  * Resources are bytes, so that no collation takes `a` for `A`. Assignments come out the same whether they see what
@@ -75,9 +100,15 @@ export function guard(options: MysqlGuardOptions): MysqlGuard {
   if (options !== undefined) checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options?.table ?? MARKS_TABLE, undefined)
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
-    resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
+    resource varbinary(512) PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL,
+    kept_until bigint NOT NULL DEFAULT ${FOR_EVER}
   ) ENGINE = InnoDB`
-  const inserting = `INSERT INTO ${table} (resource, format, seen, written) VALUES (?, ${FORMAT}, ?, ?) ON DUPLICATE KEY UPDATE`
+  const forgetMs = parseForget(options?.forget)
+  const keptUntil = forgetMs === undefined ? `${FOR_EVER}` : `${NOW_MS} + ${forgetMs + ROUNDED_OFF_MS}`
+  const inserting = `INSERT INTO ${table} (resource, format, seen, written, kept_until)
+    VALUES (?, ${FORMAT}, ?, ?, ${keptUntil}) ON DUPLICATE KEY UPDATE
+      kept_until = GREATEST(kept_until, VALUES(kept_until)),`
+  const over = `format = ${FORMAT} AND kept_until < ${NOW_MS}`
   const answer = (number: string): string => `LAST_INSERT_ID(IF(format > ${FORMAT}, ${NEWER}, ${number}))`
   const raising = {
     read: `${inserting}
@@ -130,6 +161,18 @@ export function guard(options: MysqlGuardOptions): MysqlGuard {
     reset: async (client, resource, seen) => {
       const text = `DELETE FROM ${table} WHERE resource = ? AND seen = ?`
       return (await doneBy(client, { text, values: [Buffer.from(resource), String(seen)] })).affectedRows > 0
+    },
+    forget: async (client) => {
+      // Found without a lock, and removed one by one: a statement that removes many would hold the rows that it has
+      // while it waits for one that a transaction uses.
+      const finding = `SELECT resource FROM ${table} WHERE ${over} LIMIT ${MOST_AT_ONCE}`
+      const removing = `DELETE FROM ${table} WHERE resource = ? AND ${over}`
+      for (let forgotten = 0; ; ) {
+        const before = forgotten
+        for (const { resource } of await rowsOf(client, { text: finding, values: [] }))
+          forgotten += (await doneBy(client, { text: removing, values: [resource] })).affectedRows
+        if (forgotten === before) return forgotten
+      }
     },
   }
 }

@@ -31,11 +31,11 @@ import {
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { fixedTable, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, type ResourceToken, resourceToken } from './lease-like.ts'
-import { type Access, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
+import { type Access, FOR_EVER, FORMAT, type ForgetAfter, MARKS_TABLE, type Mark, parseForget } from './marks.ts'
 
 export type { PgTransactionClient, PostgresJsSql, PostgresTransactionClient } from '../transactions/postgres/client.ts'
 export type { LeaseLike } from './lease-like.ts'
-export type { Mark, Marks } from './marks.ts'
+export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
 export interface PostgresGuardOptions {
   /**
@@ -43,9 +43,14 @@ export interface PostgresGuardOptions {
    * a connection has: all who write one resource have to find the same marks.
    */
   readonly table?: Table
+  /**
+   * How long to keep the mark of a resource that no token uses, by the clock of the server: for ever unless given. An
+   * older holder is let in again after that. `forget()` removes the marks whose time is over.
+   */
+  readonly forget?: ForgetAfter
 }
 
-const OPTIONS: OptionNames<PostgresGuardOptions> = { table: true }
+const OPTIONS: OptionNames<PostgresGuardOptions> = { table: true, forget: true }
 
 export interface GuardedStatement {
   /** One `INSERT`, `UPDATE`, `DELETE` or `MERGE`, also with a `WITH` of its own. */
@@ -90,18 +95,30 @@ export interface PostgresGuard {
    * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
    */
   reset(client: PostgresTransactionClient, resource: string, seen: bigint): Promise<boolean>
+  /**
+   * Remove the marks whose time is over, now and then, outside of a transaction: see the option `forget`. Answers how
+   * many. Marks that a transaction uses at the moment are passed over.
+   */
+  forget(client: PostgresTransactionClient): Promise<number>
 }
 
 /** What a failed cast says, with what we have put there. */
 const REFUSAL = /holdfast (stale|newer|overtaken) (\d+)/
 const MOST_TRIES = 10
+/** Milliseconds since 1970 when it is asked: a transaction may have begun long ago. */
+const NOW_MS = '(extract(epoch from clock_timestamp()) * 1000)::bigint'
+/** How many rows one statement removes, so that none takes long. */
+const MOST_AT_ONCE = 1000
 
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'public')
   const schema = `CREATE TABLE IF NOT EXISTS ${table} (
-    resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL
+    resource text COLLATE "C" PRIMARY KEY, format int NOT NULL, seen bigint NOT NULL, written bigint NOT NULL,
+    kept_until bigint NOT NULL DEFAULT ${FOR_EVER}
   )`
+  const forgetMs = parseForget(options.forget)
+  const keptUntil = forgetMs === undefined ? `${FOR_EVER}` : `${NOW_MS} + ${forgetMs}`
   // Of several who make a table at once, all but one can fail, in spite of IF NOT EXISTS.
   const settingUp = `DO $holdfast$ BEGIN
     PERFORM pg_advisory_xact_lock(${advisoryKey(`the guard of ${table}`)});
@@ -115,14 +132,15 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   const raise = (access: Access, given: number, overtaken = ''): string => {
     const [resource, token] = [`$${given + 1}::text`, `$${given + 2}::bigint`]
     const lowest = access === 'write' ? 'marks.seen' : 'marks.written'
-    return `INSERT INTO ${table} AS marks (resource, format, seen, written)
-      VALUES (${resource}, ${FORMAT}, ${token}, ${access === 'write' ? token : '0'})
+    return `INSERT INTO ${table} AS marks (resource, format, seen, written, kept_until)
+      VALUES (${resource}, ${FORMAT}, ${token}, ${access === 'write' ? token : '0'}, ${keptUntil})
       ON CONFLICT (resource) DO UPDATE SET
         seen = CASE
           WHEN marks.format > ${FORMAT} THEN ('holdfast newer ' || marks.format)::bigint
           WHEN excluded.seen < ${lowest} THEN ('holdfast stale ' || ${lowest})::bigint${overtaken}
           ELSE greatest(marks.seen, excluded.seen) END,
-        written = greatest(marks.written, excluded.written)`
+        written = greatest(marks.written, excluded.written),
+        kept_until = greatest(marks.kept_until, excluded.kept_until)`
   }
   const raising = { read: raise('read', 0), write: raise('write', 0) }
   /**
@@ -182,6 +200,17 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
         String(seen),
       ])
       return count > 0
+    },
+    forget: async (client) => {
+      // Without an index: that would make every use of a mark dearer, for the sake of what is done once a day.
+      const removing = `DELETE FROM ${table} WHERE resource IN (
+        SELECT resource FROM ${table} WHERE format = ${FORMAT} AND kept_until < ${NOW_MS}
+        LIMIT ${MOST_AT_ONCE} FOR UPDATE SKIP LOCKED)`
+      for (let forgotten = 0; ; ) {
+        const { count } = await askerOf(client)(removing)
+        forgotten += count
+        if (count < MOST_AT_ONCE) return forgotten
+      }
     },
   }
 }

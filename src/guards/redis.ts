@@ -9,8 +9,9 @@
  * Redis runs a script alone, so nothing comes between the check and the commands. A command that fails ends the script,
  * and what came before it stays, as in every script of Redis.
  *
- * The marks are a hash at `hf1:marks:{resource}`, without expiry. In Cluster they are in the slot of the resource's
- * name, and so must be what is protected: a resource `account:7` goes with the keys `account:7` and `{account:7}:log`.
+ * The marks are a hash at `hf1:marks:{resource}`, without expiry unless `forget` says so. In Cluster they are in the
+ * slot of the resource's name, and so must be what is protected: a resource `account:7` goes with the keys `account:7`
+ * and `{account:7}:log`.
  */
 
 import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
@@ -24,19 +25,24 @@ import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
-import type { Access, Mark } from './marks.ts'
+import { type Access, type ForgetAfter, type Mark, parseForget } from './marks.ts'
 import { guarded } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis/detect.ts'
 export type { LeaseLike } from './lease-like.ts'
-export type { Mark, Marks } from './marks.ts'
+export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
 export interface RedisGuardOptions {
   /** ioredis, node-redis (`redis`) or valkey-glide; also for a Cluster. Yours to close. */
   readonly client: RedisClient
+  /**
+   * How long to keep the mark of a resource that no token uses: for ever unless given. An older holder is let in again
+   * after that. The server forgets by itself; it must not evict anything (`maxmemory-policy noeviction`).
+   */
+  readonly forget?: ForgetAfter
 }
 
-const OPTIONS: OptionNames<RedisGuardOptions> = { client: true }
+const OPTIONS: OptionNames<RedisGuardOptions> = { client: true, forget: true }
 
 /**
  * A command: its name, its key, and its arguments. Further keys (of `RENAME`, say) count as arguments: a prefix that
@@ -70,10 +76,10 @@ const PREFIX = `${RESERVED}marks`
 
 export function guard(options: RedisGuardOptions): RedisGuard {
   checkOptions('guard()', options, OPTIONS)
-  return guardOn(wireOf(options.client, systemClock))
+  return guardOn(wireOf(options.client, systemClock), parseForget(options.forget))
 }
 
-export function guardOn(wire: RedisWire): RedisGuard {
+export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
   const caller = new ScriptCaller(wire, systemClock)
 
   async function call(
@@ -83,7 +89,7 @@ export function guardOn(wire: RedisWire): RedisGuard {
     commands: readonly Command[],
   ): Promise<readonly unknown[]> {
     const keys = [PREFIX + suffixOf(resource), ...commands.map(([, key]) => key)]
-    const words = ['', String(keys.length), ...keys, verb, String(token)]
+    const words = ['', String(keys.length), ...keys, verb, String(token), String(forgetMs ?? '')]
     for (const [name, , ...args] of commands) words.push(String(args.length + 1), name, ...args.map(String))
     const [answer, ...replies] = await caller.call(
       guarded,

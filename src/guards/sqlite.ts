@@ -17,11 +17,20 @@ import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { fixedTable, quoted, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
-import { type Access, checkToken, FORMAT, MARKS_TABLE, type Mark } from './marks.ts'
+import {
+  type Access,
+  checkToken,
+  FOR_EVER,
+  FORMAT,
+  type ForgetAfter,
+  MARKS_TABLE,
+  type Mark,
+  parseForget,
+} from './marks.ts'
 
 export type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 export type { LeaseLike } from './lease-like.ts'
-export type { Mark, Marks } from './marks.ts'
+export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
 export interface SqliteGuardOptions {
   /**
@@ -29,9 +38,14 @@ export interface SqliteGuardOptions {
    * has a temporary table of that name: all who write one resource have to find the same marks.
    */
   readonly table?: Table
+  /**
+   * How long to keep the mark of a resource that no token uses, by the clock of this host: for ever unless given. An
+   * older holder is let in again after that. `forget()` removes the marks whose time is over.
+   */
+  readonly forget?: ForgetAfter
 }
 
-const OPTIONS: OptionNames<SqliteGuardOptions> = { table: true }
+const OPTIONS: OptionNames<SqliteGuardOptions> = { table: true, forget: true }
 
 /**
  * `database` is yours: of node:sqlite, @photostructure/sqlite or better-sqlite3. `resource` is the key of the lease
@@ -50,6 +64,8 @@ export interface SqliteGuard {
    * Forget a resource, if `seen` still is its mark. Only when no old holder can be left: all tokens are welcome then.
    */
   reset(database: BroughtDatabase, resource: string, seen: bigint): boolean
+  /** Remove the marks whose time is over, now and then: see the option `forget`. Answers how many. */
+  forget(database: BroughtDatabase): number
 }
 
 interface Stored {
@@ -64,12 +80,18 @@ const dialect = {
 /** Numbers go in and out as text: some are beyond what a double holds, and drivers disagree about those. */
 const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
 
+/** Milliseconds since 1970, in words that every version has. */
+const NOW_MS = "cast((julianday('now') - 2440587.5) * 86400000 as integer)"
+
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
   checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'main')
+  const forgetMs = parseForget(options.forget)
   const raise = `
-    insert into ${table} (resource, format, seen, written) values (?, ${FORMAT}, ?, ?)
+    insert into ${table} (resource, format, seen, written, kept_until)
+      values (?, ${FORMAT}, ?, ?, ${forgetMs === undefined ? FOR_EVER : `${NOW_MS} + ${forgetMs}`})
     on conflict (resource) do update set
+      kept_until = max(kept_until, excluded.kept_until),
       written = case when excluded.seen >= seen then max(written, excluded.written) else written end,
       seen = max(seen, excluded.seen)
     where format = ${FORMAT}
@@ -93,7 +115,8 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
     setup: (database) => {
       database.exec(
         `create table if not exists ${table} (
-          resource text primary key, format integer not null, seen integer not null, written integer not null
+          resource text primary key, format integer not null, seen integer not null, written integer not null,
+          kept_until integer not null default ${FOR_EVER}
         ) strict, without rowid`,
       )
     },
@@ -109,6 +132,12 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
         .prepare(`delete from ${table} where resource = ? and seen = ?`)
         .run(resource, String(seen))
       return Number(changes) > 0
+    },
+    forget: (database) => {
+      const { changes } = database
+        .prepare(`delete from ${table} where format = ${FORMAT} and kept_until < ${NOW_MS}`)
+        .run()
+      return Number(changes)
     },
   }
 }

@@ -36,6 +36,7 @@ async function expectCommands(url: string): Promise<void> {
     'SEEN  WRITTEN  RESOURCE\n17    17       order:42\n',
   )
   expect(await world.run('guard', 'show', 'user:', ...at)).toMatchObject({ exit: 0, stdout: '' })
+  expect(await world.json('guard', 'forget', ...at)).toMatchObject({ forgotten: 0 })
   expect(await world.run('guard', 'reset', 'order:42', '--seen', '16', ...at)).toMatchObject({ exit: 1, stdout: '' })
   expect((await world.run('guard', 'reset', 'order:42', '--seen', '17', ...at)).stdout).toMatch(/^forgot 'order:42'/)
   expect(await world.json('guard', 'show', ...at)).toMatchObject({ marks: [] })
@@ -52,6 +53,9 @@ test('of SQLite, where no guard has been, and where one has', async () => {
   guarded.write(database, lease)
   database.exec('commit')
   await expectCommands(`sqlite:${file}`)
+  database.exec("insert into holdfast_marks values ('old', 1, 5, 5, 1), ('new', 1, 5, 5, 9000000000000000)")
+  expect((await world.run('guard', 'forget', '--url', `sqlite:${file}`)).stdout).toBe('forgot 1 mark\n')
+  expect(guarded.list(database).map(({ resource }) => resource)).toEqual(['new'])
   database.close()
 })
 
@@ -64,6 +68,7 @@ test('what is asked wrongly is explained', async () => {
     exit: 64,
     stderr: expect.stringContaining("'holdfast guard' now"),
   })
+  expect(await world.run('guard', 'forget', 'order:42')).toMatchObject({ exit: 64 })
   expect(await world.run('guard', 'reset', 'x')).toMatchObject({
     exit: 64,
     stderr: expect.stringContaining('--seen N'),

@@ -19,7 +19,7 @@ import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { type FilesGuard, guard } from '../../src/guards/files.ts'
 import { builtModule } from '../built.ts'
-import { expectRule, leaseLike } from './guards.rule.ts'
+import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
 
 let folder: string
 let guarded: FilesGuard
@@ -45,6 +45,29 @@ test('decides as the pure rule does', async () => {
     },
     6,
   )
+})
+
+test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+  const marks = (await loadDriver()).open(join(folder, '.holdfast-marks.db'))
+  marks.exec('pragma busy_timeout = 10000')
+  await expectForgetting({
+    check: async (forget, access, lease) => {
+      await using other = guard({ folder, ...(forget === undefined ? {} : { forget }) })
+      if (access === 'read') await other.read(lease, lease.key)
+      else await other.write(lease, lease.key, 'x')
+    },
+    list: (prefix) => guarded.list(prefix),
+    pass: async (ms) =>
+      void marks.exec(
+        `update holdfast_marks set kept_until = kept_until - ${ms} where kept_until < 9223372036854775807`,
+      ),
+    // A guard that is new looks at its first write.
+    forget: async () => {
+      await using other = guard({ folder, forget: '30d' })
+      await other.write(leaseLike(9n), 'other', 'x')
+    },
+  })
+  marks.close()
 })
 
 test('a file is replaced as a whole, and a stale holder leaves it and nothing else behind', async () => {

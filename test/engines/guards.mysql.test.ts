@@ -5,7 +5,7 @@ import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { guard, type MysqlGuard } from '../../src/guards/mysql.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
-import { expectRule, leaseLike } from './guards.rule.ts'
+import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
 
 await describeServer('the guard of MariaDB', findMariadb, (source) => {
   let guarded: MysqlGuard
@@ -53,6 +53,33 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
       },
       25,
     )
+  })
+
+  test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+    await expectForgetting({
+      check: async (forget, access, lease) => {
+        const other = guard({ table: [server.database, 'holdfast_marks'], ...(forget === undefined ? {} : { forget }) })
+        await inside(() => (access === 'read' ? other.read(mine, lease) : other.write(mine, lease)))
+      },
+      list: (prefix) => guarded.list(pool, prefix),
+      pass: async (ms) =>
+        void (await pool.query('update holdfast_marks set kept_until = kept_until - ? where kept_until < ~0 >> 1', [
+          ms,
+        ])),
+      forget: () => guarded.forget(pool),
+    })
+  })
+
+  test('a mark that a transaction uses is not forgotten, and what is used is put off', async () => {
+    const brief = guard({ table: [server.database, 'holdfast_marks'], forget: 1 })
+    await inside(() => brief.write(mine, leaseLike(9n, 'busy')))
+    await pool.query("update holdfast_marks set kept_until = 1 where resource = 'busy'")
+    await mine.beginTransaction()
+    await guarded.write(mine, leaseLike(9n, 'busy'))
+    const forgetting = guarded.forget(rival)
+    await mine.commit()
+    expect(await forgetting).toBe(0)
+    await expect(inside(() => guarded.write(mine, leaseLike(8n, 'busy')))).rejects.toThrow(StaleTokenError)
   })
 
   test('what is refused changes no mark, even if it is committed', async () => {
@@ -115,9 +142,12 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
   })
 
   test('marks of a newer version are refused and left alone; marks are reset by whoever knows them', async () => {
-    await pool.query("insert into holdfast_marks values ('future', 2, 1, 1)")
+    await pool.query(
+      "insert into holdfast_marks (resource, format, seen, written, kept_until) values ('future', 2, 1, 1, 1)",
+    )
     await expect(inside(() => guarded.write(mine, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
     await expect(inside(() => guarded.read(mine, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
+    expect(await guarded.forget(pool)).toBe(0)
     expect(await guarded.list(pool, 'future')).toEqual([{ resource: 'future', seen: 1n, written: 1n }])
     expect([await guarded.reset(pool, 'future', 4n), await guarded.reset(pool, 'future', 1n)]).toEqual([false, true])
   })

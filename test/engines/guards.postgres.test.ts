@@ -6,7 +6,7 @@ import { ConflictError, EngineError, StaleTokenError } from '../../src/core/erro
 import { type GuardedStatement, guard } from '../../src/guards/postgres.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
-import { expectRule, leaseLike } from './guards.rule.ts'
+import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
 
 await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
   const guarded = guard()
@@ -55,6 +55,33 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
       },
       25,
     )
+  })
+
+  test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+    await expectForgetting({
+      check: async (forget, access, lease) => {
+        const other = guard(forget === undefined ? {} : { forget })
+        if (access === 'read') await inside(() => other.read(client, lease))
+        else await other.writeStatement(client, lease, { text: 'UPDATE account SET balance = balance' })
+      },
+      list: (prefix) => guarded.list(pool, prefix),
+      pass: async (ms) =>
+        void (await pool.query(
+          'UPDATE holdfast_marks SET kept_until = kept_until - $1 WHERE kept_until < 9223372036854775807',
+          [ms],
+        )),
+      forget: () => guarded.forget(pool),
+    })
+  })
+
+  test('more than one statement forgets at once are forgotten, and what a transaction uses is passed over', async () => {
+    await pool.query("INSERT INTO holdfast_marks SELECT 'many:' || n, 1, 9, 9, 1 FROM generate_series(1, 2500) n")
+    await client.query('BEGIN')
+    await guarded.write(client, leaseLike(9n, 'many:7'))
+    expect(await guarded.forget(pool)).toBe(2499)
+    await client.query('COMMIT')
+    expect(await guarded.forget(pool)).toBe(0)
+    expect(await guarded.list(pool, 'many:')).toHaveLength(1)
   })
 
   test('the server refuses to commit after a stale token, even for a caller who does not look', async () => {
@@ -241,8 +268,9 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
   })
 
   test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
-    await pool.query("INSERT INTO holdfast_marks VALUES ('future', 2, 1, 1)")
+    await pool.query("INSERT INTO holdfast_marks VALUES ('future', 2, 1, 1, 1)")
     await expect(inside(() => guarded.write(client, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
+    expect(await guarded.forget(pool)).toBe(0)
     await inside(() => guarded.write(client, leaseLike(5n, 'past')))
     expect([await guarded.reset(pool, 'past', 4n), await guarded.reset(pool, 'past', 5n)]).toEqual([false, true])
     expect(await guarded.list(pool, 'past')).toEqual([])

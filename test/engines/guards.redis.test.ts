@@ -8,7 +8,7 @@ import { guard, type RedisClient, type RedisGuard } from '../../src/guards/redis
 import { ClusterDeployment } from '../servers/cluster.ts'
 import { findOwnRedis, findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
-import { expectRule, leaseLike } from './guards.rule.ts'
+import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
 
 await describeServer('the guard of Redis', findRedis, (source) => {
   let server: RedisServer
@@ -38,6 +38,24 @@ await describeServer('the guard of Redis', findRedis, (source) => {
       },
       40,
     )
+  })
+
+  test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+    await expectForgetting({
+      check: async (forget, access, lease) => {
+        await using other = guard({ client, ...(forget === undefined ? {} : { forget }) })
+        await (access === 'read' ? other.read(lease) : other.write(lease, [['SET', 'x', '1']]))
+      },
+      list: (prefix) => guarded.list(prefix),
+      pass: async (ms) => {
+        for (const key of await client.keys('hf1:marks:*')) {
+          const left = await client.pttl(key)
+          if (left >= 0) await client.pexpire(key, left - ms)
+        }
+      },
+      // The server does so by itself.
+      forget: async () => undefined,
+    })
   })
 
   test('runs commands of every kind and answers their replies; a stale holder changes nothing', async () => {

@@ -5,6 +5,7 @@ import { type Database, loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { type Access, NO_MARKS, raiseMarks } from '../../src/guards/marks.ts'
 import { guard } from '../../src/guards/sqlite.ts'
+import { expectForgetting } from '../engines/guards.rule.ts'
 
 const driver = await loadDriver()
 const guarded = guard()
@@ -98,9 +99,29 @@ test('marks are listed by prefix, and forgotten only by whoever knows them', () 
   expect(guarded.list(database)).toHaveLength(2)
 })
 
+test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+  await expectForgetting({
+    check: async (forget, access, lease) => {
+      const other = guard(forget === undefined ? {} : { forget })
+      inside(() => (access === 'read' ? other.read(database, lease) : other.write(database, lease)))
+    },
+    list: async (prefix) => guarded.list(database, prefix),
+    pass: async (ms) =>
+      void database.exec(
+        `update holdfast_marks set kept_until = kept_until - ${ms} where kept_until < 9223372036854775807`,
+      ),
+    forget: async () => guarded.forget(database),
+  })
+})
+
+test.each(['0s', 0, -1, Number.POSITIVE_INFINITY, '30 days', 'd', '1e3d'])('forget: %j is refused', (forget) => {
+  expect(() => guard({ forget: forget as '30d' })).toThrow(/forget must be/)
+})
+
 test('marks of a newer version are refused and left alone', () => {
-  database.exec("insert into holdfast_marks values ('order', 2, 1, 1)")
+  database.exec("insert into holdfast_marks values ('order', 2, 1, 1, 1)")
   expect(() => tries('write', 5n)).toThrow(EngineError)
+  expect(guarded.forget(database)).toBe(0)
   expect(guarded.list(database)).toEqual([{ resource: 'order', seen: 1n, written: 1n }])
 })
 

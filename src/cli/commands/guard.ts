@@ -1,6 +1,6 @@
 /**
- * `holdfast guard show [PREFIX]` and `holdfast guard reset RESOURCE --seen N`: what guards remember, and how to make
- * them forget.
+ * `holdfast guard show [PREFIX]`, `holdfast guard forget` and `holdfast guard reset RESOURCE --seen N`: what guards
+ * remember, and how to make them forget.
  */
 import type { Mark } from '../../guards/marks.ts'
 import { type CommandSpec, didYouMean, type Input, UsageError } from '../args.ts'
@@ -9,7 +9,7 @@ import { askMarks, hasNoMarks } from '../marks.ts'
 import { colours, print, printable, printJson, STDOUT, say, table } from '../output.ts'
 
 export const command: CommandSpec = {
-  usage: 'show [PREFIX] | reset RESOURCE --seen N [options]',
+  usage: 'show [PREFIX] | forget | reset RESOURCE --seen N [options]',
   takes: { least: 1, most: 2 },
   runs: false,
   options: {
@@ -22,6 +22,10 @@ export const command: CommandSpec = {
       'every resource, with the highest token seen and the highest that wrote',
     ],
     [
+      'holdfast guard forget --url postgres://db/shop',
+      'remove the marks whose time is over, of guards with `forget`; for a cron job',
+    ],
+    [
       'holdfast guard reset order:42 --seen 17',
       'forget it: only when the locks were begun anew with lower tokens, and no old holder is left',
     ],
@@ -30,7 +34,8 @@ export const command: CommandSpec = {
     const [verb = '', ...others] = input.rest
     if (verb === 'show') return show(input, others[0] ?? '')
     if (verb === 'reset') return reset(input, others[0])
-    throw new UsageError(`guard show or guard reset; got '${verb}'${didYouMean(verb, ['show', 'reset'])}`)
+    if (verb === 'forget') return forget(input, others[0])
+    throw new UsageError(`guard show, forget or reset; got '${verb}'${didYouMean(verb, ['show', 'forget', 'reset'])}`)
   },
 }
 
@@ -42,6 +47,18 @@ async function show(input: Input, prefix: string): Promise<number> {
   )
   if (input.json) printJson(STDOUT, input.command, { prefix, marks })
   else if (marks.length > 0) print(listing(marks))
+  return EXITS.ok.code
+}
+
+async function forget(input: Input, resource: string | undefined): Promise<number> {
+  if (resource !== undefined || input.has('seen'))
+    throw new UsageError('guard forget removes all marks whose time is over; one alone: holdfast guard reset RESOURCE')
+  const forgotten = await orWithoutMarks(
+    askMarks(input, (marks) => marks.forget()),
+    0,
+  )
+  if (input.json) printJson(STDOUT, input.command, { forgotten })
+  else print(forgotten === 1 ? 'forgot 1 mark' : `forgot ${forgotten} marks`)
   return EXITS.ok.code
 }
 
