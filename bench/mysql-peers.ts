@@ -17,7 +17,7 @@ const ACQUIRE = 'INSERT IGNORE INTO hand_written VALUES (?, ?, NOW(3) + INTERVAL
 const RELEASE = 'DELETE FROM hand_written WHERE name = ? AND owner = ?'
 
 const mustHold = (held: unknown): void => {
-  if (!held) throw new Error('a lock that nobody else asks for was not had')
+  if (!held) throw new Error('a lock that no other caller asks for was not had')
 }
 
 /** All of them, the hand-written one first. `close` ends their connections. */

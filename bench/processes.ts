@@ -50,7 +50,7 @@ export interface HandOffOptions {
   readonly wanted?: string
   /** How many are counted. As many again come first: both processes are to have run for a while. */
   readonly rounds?: number
-  /** How long nobody does anything before each. Then they are meant to be cold, and none come first. */
+  /** How long nothing is done before each. Then they are meant to be cold, and none come first. */
   readonly restMs?: number
 }
 
@@ -80,7 +80,7 @@ export async function handOff(url: string, { wanted, rounds = 1000, restMs = 0 }
     if (heard !== undefined) told.push(heard.heardMs)
   }
   console.log(
-    `\nhand-off between two processes, from the call of release to the grant${restMs > 0 ? `, when nobody did anything for ${restMs} ms` : ''}`,
+    `\nhand-off between two processes, from the call of release to the grant${restMs > 0 ? `, when nothing was done for ${restMs} ms` : ''}`,
   )
   const ratio = kind === undefined ? '' : `   ${(median(handOffs) / median(told)).toFixed(2)} x`
   if (kind !== undefined) figure(`${kind.name}, median`, `${median(told).toFixed(3)} ms`)
@@ -125,7 +125,7 @@ export async function manyWaiters(url: string, wanted?: string): Promise<void> {
     '256 waiters',
     `${many.toFixed(3)} ms   ${(many / few).toFixed(2)} x${wanted === undefined ? '' : `   (${wanted})`}`,
   )
-  figure('everybody was served in order', inOrder ? 'yes' : 'NO')
+  figure('all were served in order', inOrder ? 'yes' : 'NO')
   await Promise.all(clients.map((locks) => locks.close()))
 }
 

@@ -1,7 +1,7 @@
 /**
- * Compiled modules, for the processes that tests start: vitest compiles for itself only. `npm test` builds first;
- * whoever runs one test file alone is told when what was built is missing or older than its source, instead of trying
- * yesterday's code.
+ * Compiled modules, for the processes that tests start: vitest compiles for itself only. `npm test` builds first; a
+ * developer who runs one test file alone is told when what was built is missing or older than its source, instead of
+ * trying yesterday's code.
  */
 import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'

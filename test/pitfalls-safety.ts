@@ -13,7 +13,7 @@ export const safety: readonly Pitfall[] = [
     number: 2,
     mistake: 'loss is signalled after the lease ended, or never while a command hangs',
     shownBy: [
-      ['test/unit/keeper-deadline.test.ts', 'nobody looks: the timer at the deadline aborts, not later'],
+      ['test/unit/keeper-deadline.test.ts', 'without a look, the timer at the deadline aborts, not later'],
       ['test/unit/keeper-deadline.test.ts', 'loss at the deadline comes also while every renewal fails'],
     ],
   },
@@ -42,11 +42,11 @@ export const safety: readonly Pitfall[] = [
   {
     number: 5,
     mistake: "clients' clocks decide what has expired",
-    shownBy: [['test/unit/clock.test.ts', 'does not jump when somebody sets the clock forward']],
+    shownBy: [['test/unit/clock.test.ts', 'does not jump when the clock is set forward']],
   },
   {
     number: 6,
-    mistake: 'a holder is expired by the ttl of whoever asks, not by its own',
+    mistake: 'a holder is expired by the ttl of the caller that asks, not by its own',
     shownBy: [['conformance/cases/expiry.ts', 'an entry lives by its own ttl, not by that of the next one in line']],
   },
   {
@@ -81,8 +81,8 @@ export const safety: readonly Pitfall[] = [
     shownBy: [
       ['test/unit/guards.test.ts', 'let the same token act again, and a higher one replace it for good'],
       ['test/unit/guards-sqlite.test.ts', 'it refuses, whether the driver says so or not'],
-      ['test/engines/guards.postgres.test.ts', 'whoever is replaced while waiting for the row is refused'],
-      ['test/engines/guards.mysql.test.ts', 'whoever is replaced while waiting for the row is refused'],
+      ['test/engines/guards.postgres.test.ts', 'a writer that is replaced while waiting for the row is refused'],
+      ['test/engines/guards.mysql.test.ts', 'a writer that is replaced while waiting for the row is refused'],
     ],
   },
   {
@@ -144,7 +144,7 @@ export const safety: readonly Pitfall[] = [
     shownBy: [
       [
         'test/unit/keeper-outage.test.ts',
-        'rejects at once when the engine is down: nobody is told that the lock is busy',
+        'rejects at once when the engine is down: no caller is told that the lock is busy',
       ],
     ],
   },
@@ -180,7 +180,7 @@ export const safety: readonly Pitfall[] = [
     number: 21,
     mistake: 'only writes are guarded, so a stale read corrupts',
     shownBy: [
-      ['test/unit/guards.test.ts', 'refuse the write of whoever has been replaced by a reader'],
+      ['test/unit/guards.test.ts', 'refuse the write of a holder that has been replaced by a reader'],
       ['test/unit/guards.test.ts', 'some do if only writes are guarded'],
     ],
   },

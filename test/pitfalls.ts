@@ -144,10 +144,10 @@ export const pitfalls: readonly Pitfall[] = [
     number: 36,
     mistake: 'timers keep a process alive, or are armed again after the end',
     shownBy: [
-      ['test/unit/process.test.ts', 'that only holds ends, though nobody has released'],
+      ['test/unit/process.test.ts', 'that only holds ends, though it has not released'],
       [
         'test/unit/keeper-close.test.ts',
-        'leaves no timer and nobody who keeps the process alive, also with calls on their way',
+        'leaves no timer and nothing that keeps the process alive, also with calls on their way',
       ],
     ],
   },
@@ -177,7 +177,7 @@ export const pitfalls: readonly Pitfall[] = [
     shownBy: [
       ['test/engines/redis.clients.test.ts', 'a hundred waiters share its connections, and nothing is defined on it'],
       ['test/engines/sql-server.ts', 'a pool of one connection is enough, for holders, waiters and renewals'],
-      ['test/engines/postgres.pooler.test.ts', 'a waiter looks often enough, though nobody can tell it anything'],
+      ['test/engines/postgres.pooler.test.ts', 'a waiter looks often enough, though it cannot be told anything'],
       [
         'test/engines/mysql.server.test.ts',
         'a hundred who wait have one connection more between them, and are renewed together',

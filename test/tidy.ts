@@ -28,6 +28,8 @@ const MOST_COLUMNS_OF_PROSE = 100
 /** Written by scripts/lua.mjs and scripts/sql.mjs. */
 const GENERATED = /^src\/.*\/(?:scripts|sources)\.ts$/
 
+/** A comment, or the name of a test. */
+const SAYS_SOMETHING = /^\s*(?:\*|\/\*|--)|\/\/|\s--\s|^\s*(?:await )?(?:test|describe)\w*\b.*\(\s*['"`]/
 const VAGUE_ACTORS = /\b(?:whoever|somebody|nobody|anybody|everybody)\b/i
 
 export const rules: readonly Rule[] = [
@@ -68,16 +70,17 @@ export const rules: readonly Rule[] = [
     good: `| ${'a table '.repeat(20)} |\n\`\`\`\n${'code '.repeat(30)}\n\`\`\`\n[link]: https://example.org/${'a'.repeat(99)}`,
   },
   {
-    name: 'a comment names its actors: the holder, the waiter, this process, the server',
-    files: /^(?:src|conformance|simulation)\/.*\.(?:ts|lua|sql)$/,
-    except: GENERATED,
+    name: 'a comment, and the name of a test, names its actors: the holder, the waiter, this process, the server',
+    files: /^(?:src|conformance|simulation|test|bench)\/.*\.(?:ts|mjs|lua|sql)$/,
+    // This file has the words in its rule and in its examples.
+    except: new RegExp(`${GENERATED.source}|^test/tidy\\.ts$`),
     find: (text) =>
       text.split('\n').flatMap((line, index) => {
-        const found = /^\s*(?:\*|\/\*|--)|\/\/|\s--\s/.test(line) && VAGUE_ACTORS.exec(line)
+        const found = SAYS_SOMETHING.test(line) && VAGUE_ACTORS.exec(line.replaceAll(/`[^`]*`/g, ''))
         return found ? [`line ${index + 1}: ${found[0]}`] : []
       }),
-    bad: '/** Whoever comes first holds. */',
-    good: "/** The first waiter holds. */\nsay('held by nobody')",
+    bad: "test('whoever comes first holds', check)",
+    good: "/** The first waiter holds. Run as the user `nobody`. */\nsay('held by nobody')",
   },
   pattern('no marks are left over', CODE, /\b(?:TODO|FIXME|XXX|HACK)\b/, '// TODO: later', '// to do it later'),
   pattern('no test runs alone', CODE, /\.only\(/, "test.only('x', f)", "test('x', f)"),

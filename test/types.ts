@@ -114,7 +114,7 @@ export function standing(each: Standing): string {
       return `${each.token} ${each.heldForMs}`
     case 'waiting':
     case 'busy':
-      // @ts-expect-error whoever waits has no token yet
+      // @ts-expect-error a waiter has no token yet
       return `${each.ahead} ${each.token}`
     case 'gone':
       return each.why

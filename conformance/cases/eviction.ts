@@ -116,7 +116,7 @@ export const eviction: Group = {
       },
     },
     {
-      name: 'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
+      name: 'a holder that is evicted is told at once, and the next one holds when its work has ended, and not after a ttl',
       needs: [fencing, wakes, lossBeforeNext, politeEviction],
       async run(scene) {
         // Renewals come every 200 s: later than this case may take.

@@ -54,7 +54,7 @@ export const waiting: Group = {
       },
     },
     {
-      name: 'a release for later wakes the next one when that time is over: nobody waits for a poll, or for the old expiry',
+      name: 'a release for later wakes the next one when that time is over, and not at a poll, or at the old expiry',
       needs: [wakes, outliving],
       async run(scene) {
         // The waiter's own renewals come every 200 s: later than this case may take.

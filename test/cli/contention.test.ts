@@ -8,7 +8,7 @@ beforeEach(() => {
 })
 afterEach(() => world[Symbol.asyncDispose]())
 
-/** `>>` appends in one step, whoever else does. */
+/** `>>` appends in one step, also beside other writers. */
 const WORK = 'echo "begin $HOLDFAST_TOKEN" >> log; sleep 0.05; echo "end $HOLDFAST_TOKEN" >> log'
 
 test('twelve shells on one key: no two at a time, tokens ascending in the order of the grants', async () => {
@@ -22,7 +22,7 @@ test('twelve shells on one key: no two at a time, tokens ascending in the order 
   expect(new Set(tokens).size).toBe(12)
 })
 
-test('whoever stood in line first is served first', async () => {
+test('the first in line is served first', async () => {
   const first = world.start([
     'run',
     'key',
@@ -52,7 +52,7 @@ test('--limit 3 lets three in, and no more', async () => {
   expect(Math.max(...at)).toBe(3)
 })
 
-test('--shared: readers hold together, a writer alone, and nobody overtakes a writer in line', async () => {
+test('--shared: readers hold together, a writer alone, and no reader overtakes a writer in line', async () => {
   const work = 'while [ ! -e go ]; do sleep 0.02; done'
   const one = world.start(['run', 'key', '--shared', '--', 'sh', '-c', work])
   const two = world.start(['run', 'key', '--shared', '--', 'sh', '-c', work])

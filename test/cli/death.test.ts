@@ -12,7 +12,7 @@ beforeEach(() => {
 })
 afterEach(() => world[Symbol.asyncDispose]())
 
-/** Long enough that nobody here waits for it. */
+/** Long enough that no test here waits for it. */
 const LONG_TTL = '10m'
 
 /** Writes its pid, and then a line every 20 ms for as long as it lives. */
@@ -49,7 +49,7 @@ const WORKER_IS_DEAD = /^began \d+ while worker is \[[ZX]?\]\n$/
 test('run killed with -9: its command is ended, and the next one begins at once, not at the end of the ttl, and not before', async () => {
   const { run, worker } = await holding('--ttl', LONG_TTL, '--', 'sh', '-c', WORKER)
   const next = successor()
-  await eventually('somebody waiting', async () => (await waiting()) === 1)
+  await eventually('a waiter', async () => (await waiting()) === 1)
   run.signal('SIGKILL')
   expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
   expect(isRunning(worker)).toBe(false)
@@ -59,7 +59,7 @@ test('run killed with -9: grandchildren that ignore TERM are killed with the res
   const { run, worker } = await holding('--ttl', LONG_TTL, '--grace', '2s', '--', 'sh', '-c', STUBBORN_FAMILY)
   const child = await pidIn('child')
   const next = successor()
-  await eventually('somebody waiting', async () => (await waiting()) === 1)
+  await eventually('a waiter', async () => (await waiting()) === 1)
   run.signal('SIGKILL')
   expect(await next.ended).toMatchObject({ exit: 0, stdout: expect.stringMatching(WORKER_IS_DEAD) })
   expect([worker, child].filter(isRunning)).toEqual([])
@@ -108,7 +108,7 @@ test('run and its command stopped past the ttl: the command is dead before the n
   expect(world.lines('beats').length).toBeLessThanOrEqual(beats + 1)
 })
 
-test('the command stopped past the ttl: run renews, nobody else gets in, and the command goes on', async () => {
+test('the command stopped past the ttl: run renews, no other command gets in, and the command goes on', async () => {
   const { run, worker } = await holding('--ttl', '1500ms', '--', 'sh', '-c', WORKER)
   process.kill(worker, 'SIGSTOP')
   // Two ttls and more, in the words of the engine: its holder has been holding for that long.

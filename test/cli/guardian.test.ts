@@ -6,7 +6,7 @@ import { eventually, isRunning } from './holdfast.ts'
 
 const ARMS = 400
 
-test('an alarm that is set again at once leaves nobody sleeping, who would count as a sign of life', async (context) => {
+test('an alarm that is set again at once leaves no process sleeping, which would count as a sign of life', async (context) => {
   if (process.platform !== 'linux') context.skip('looks into /proc')
   const guardian = await Guardian.start(1_000, undefined, () => undefined)
   for (let arm = 0; arm < ARMS; arm++) guardian.arm(600_000, 1_000)

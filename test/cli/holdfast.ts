@@ -2,8 +2,8 @@
  * `holdfast` as tests run it: the compiled program, as a real process, in a world of its own (an empty home, a lock
  * file of its own, a PATH on which it is found), and surely gone at the end.
  *
- * Every process is started in a session of its own, so that it has no controlling terminal whether or not whoever runs
- * the tests has one. What needs a terminal gets one from script(1).
+ * Every process is started in a session of its own, so that it has no controlling terminal whether or not the
+ * developer who runs the tests has one. What needs a terminal gets one from script(1).
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'

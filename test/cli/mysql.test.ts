@@ -34,7 +34,7 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
     const url = `${server.url}?name=migrated`
     expect(await world.run('migrate', '--url', url)).toMatchObject({ exit: 0, stdout: 'the tables are there\n' })
     expect(await server.asRoot(`show tables in holdfast like 'migrated%'`)).toHaveLength(3)
-    expect(await world.run('migrate', '--url', 'mysql://nobody@127.0.0.1:1/none')).toMatchObject({ exit: 69 })
+    expect(await world.run('migrate', '--url', 'mysql://user@127.0.0.1:1/none')).toMatchObject({ exit: 69 })
   })
 
   test('doctor is content with a server as it comes', async () => {
@@ -66,7 +66,7 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
       status: 'fail',
       finding: expect.stringContaining('primary'),
     })
-    // Somebody who may write all the same is told, too: others may not.
+    // A user who may write all the same is told, too: others may not.
     const privileged = `mysql://root@${careless.host}:${careless.port}/holdfast`
     expect((await world.doctor(privileged)).get('server')).toMatchObject({
       status: 'fail',

@@ -28,7 +28,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     await servedInOrder(world, await server.database())
   })
 
-  test('session locks, too: whoever is killed is followed at once, and doctor says what they cannot promise', async () => {
+  test('session locks, too: a holder that is killed is followed at once, and doctor says what they cannot promise', async () => {
     const url = (await server.database()).replace(/^postgres:/, 'postgres-advisory:')
     const first = world.start(['run', 'job', '--url', url, '--', 'sh', '-c', 'echo $HOLDFAST_TOKEN; sleep 60'])
     await eventually('a token', async () => first.stdout !== '')

@@ -27,7 +27,7 @@ test('--at-least: the key stays busy after a faster command and its run have end
   expect(entry).toMatchObject({ state: 'held' })
   expect(entry?.remainingMs).toBeLessThanOrEqual(3000)
   expect(await world.run('run', 'k', '-n', '--at-least', '3s', '--', 'true')).toMatchObject({ exit: 75 })
-  // Whoever waits gets it when the time is over, and not before.
+  // The waiter gets it when the time is over, and not before.
   expect(await world.run('run', 'k', '--', 'true')).toMatchObject({ exit: 0 })
   expect(performance.now() - startedAt).toBeGreaterThan(3000)
 })
@@ -88,14 +88,14 @@ test('--on-lost term: the command has a grace to tidy up in, and is over before 
   ])
   const token = await eventually('a token', () => world.lines('token')[0])
   const next = world.start(['run', 'k', '--', 'sh', '-c', 'echo next >> log'])
-  await eventually('somebody in line', async () => (await show()).entries.length === 2)
+  await eventually('a waiter in line', async () => (await show()).entries.length === 2)
   await world.run('evict', 'k', '--token', token)
   expect(await run.ended).toMatchObject({ exit: 79 })
   expect(await next.ended).toMatchObject({ exit: 0 })
   expect(world.lines('log')).toEqual(['tidied', 'next'])
 })
 
-test('--on-lost term: whoever ignores TERM is killed, with its family, before the next one begins', async () => {
+test('--on-lost term: a command that ignores TERM is killed, with its family, before the next one begins', async () => {
   const family = `trap "" TERM; (while :; do echo beat >> beats; sleep 0.02; done) & ${COUNTING}`
   const run = world.start(['run', 'k', '--ttl', '3s', '--', 'sh', '-c', family])
   const token = await eventually('a token', () => world.lines('token')[0])
@@ -110,7 +110,7 @@ test('an engine that does not answer: the command is told to end before its dead
   const work = 'trap "echo told; exit" TERM; echo $HOLDFAST_TOKEN > token; while :; do sleep 0.02; done'
   const run = world.start(['run', 'k', '--ttl', '3s', '--grace', '300ms', '--', 'sh', '-c', work])
   await eventually('a token', () => world.lines('token')[0])
-  // Somebody writes to the file and does not finish: nobody can renew, and nobody can take over.
+  // A process writes to the file and does not finish: no holder can renew, and no waiter can take over.
   const database = (await loadDriver()).open(world.path('locks.db'))
   await eventually('the file to be free for a moment', () => {
     try {

@@ -50,7 +50,7 @@ export class Pair implements AsyncDisposable {
 
   /**
    * Equal answers, with tokens by rank and errors by class; `keys` says what each of several answers is about. Since
-   * when somebody holds depends on who was there to see the expiry of another, so that is left out.
+   * when an entry holds depends on who was there to see the expiry of another, so that is left out.
    */
   same(memory: unknown, other: unknown, step: string, keys?: readonly string[]): void {
     expect(
@@ -211,7 +211,7 @@ export class Trace {
     return this.#dice.oneIn(4) ? { ...place, outlives: true } : place
   }
 
-  /** Mostly somebody who has asked to enter not long ago. */
+  /** Mostly an entry that has asked to enter not long ago. */
   #known(): Pick<Place, 'key' | 'id'> {
     return this.#dice.oneIn(3)
       ? { key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) }

@@ -58,9 +58,9 @@ await describeServer('etcd that asks who you are', findOwnEtcd, (source) => {
       kept(await connect(url, { ttl: '2s' })),
       kept(createLocks(await openEtcd(server.url, { tls }), { ttl: '2s' })),
     )
-    const nobody = kept(await connect(`${server.url}?ca=${file(caFile)}`, { ttl: '2s' }))
+    const anonymous = kept(await connect(`${server.url}?ca=${file(caFile)}`, { ttl: '2s' }))
     // Turned down, and not tried again: time does not mend it.
-    await expect(nobody.mutex('secure').acquire()).rejects.toMatchObject({ code: 'ENGINE', transient: false })
+    await expect(anonymous.mutex('secure').acquire()).rejects.toMatchObject({ code: 'ENGINE', transient: false })
   })
 
   test('a user that may touch its prefix, and nothing else, whose tokens run out all the time', async () => {

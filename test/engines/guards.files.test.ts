@@ -199,7 +199,7 @@ async function killedWriter(folder: string, when: 'before' | 'after'): Promise<u
   return signal
 }
 
-test('two guards of one folder see the same marks; somebody who keeps the marks busy is an EngineError', async () => {
+test('two guards of one folder see the same marks; a process that keeps the marks busy is an EngineError', async () => {
   await using other = guard({ folder, wait: 50 })
   await guarded.write(leaseLike(6n), 'x', 'six')
   await expect(other.write(leaseLike(5n), 'x', 'five')).rejects.toThrow(StaleTokenError)

@@ -110,7 +110,7 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     await expect(guarded.read(pool, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
   })
 
-  test('whoever is replaced while waiting for the row is refused', async () => {
+  test('a writer that is replaced while waiting for the row is refused', async () => {
     await inside(() => guarded.read(mine, leaseLike(4n, 'waited')))
     await rival.beginTransaction()
     await guarded.read(rival, leaseLike(6n, 'waited'))
@@ -141,7 +141,7 @@ await describeServer('the guard of MariaDB', findMariadb, (source) => {
     expect((await guarded.list(pool, 'x:')).map(({ resource }) => resource)).toEqual(['x:A', 'x:a', 'x:a ', 'x:á'])
   })
 
-  test('marks of a newer version are refused and left alone; marks are reset by whoever knows them', async () => {
+  test('marks of a newer version are refused and left alone; marks are reset only with their present value', async () => {
     await pool.query(
       "insert into holdfast_marks (resource, format, seen, written, kept_until) values ('future', 2, 1, 1, 1)",
     )

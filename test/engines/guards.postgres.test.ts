@@ -118,7 +118,7 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     await expect(guarded.read(pool, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
   })
 
-  test('whoever is replaced while waiting for the row is refused', async () => {
+  test('a writer that is replaced while waiting for the row is refused', async () => {
     const rival = await pool.connect()
     await rival.query('BEGIN')
     await guarded.read(rival, leaseLike(6n, 'waited'))
@@ -190,7 +190,7 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     })
 
     /**
-     * Somebody with token 5 has written and not yet committed, when somebody with token 6 comes with a statement that
+     * A writer with token 5 has written and not yet committed, when one with token 6 comes with a statement that
      * reads that.
      */
     async function copiedMeanwhile(
@@ -267,7 +267,7 @@ await describeServer('the guard of PostgreSQL', findPostgres, (source) => {
     await sql.end()
   })
 
-  test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
+  test('marks of a newer version are refused; marks are reset only with their present value', async () => {
     await pool.query("INSERT INTO holdfast_marks VALUES ('future', 2, 1, 1, 1)")
     await expect(inside(() => guarded.write(client, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
     expect(await guarded.forget(pool)).toBe(0)

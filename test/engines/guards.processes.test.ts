@@ -1,6 +1,6 @@
 /**
  * Eight processes read a number under a lock, pause, and write it back one higher; some are stopped in the pause, for
- * longer than the lease, until somebody else has written. Without a guard updates are lost; with one, none is.
+ * longer than the lease, until another process has written. Without a guard updates are lost; with one, none is.
  * HOLDFAST_ROUNDS makes it longer.
  */
 import { type ChildProcess, fork } from 'node:child_process'
@@ -19,7 +19,7 @@ const PROCESSES = 8
 const TTL_MS = 400
 const ROUNDS = Number(process.env.HOLDFAST_ROUNDS ?? 1)
 /**
- * A process that was stopped while it was writing to the file of the locks keeps everybody waiting; it is woken then,
+ * A process that was stopped while it was writing to the file of the locks keeps the others waiting; it is woken then,
  * and another one is stopped instead.
  */
 const GIVE_UP_MS = 5_000
@@ -107,7 +107,7 @@ class Stage {
   }
 
   /**
-   * Resolves when this one has nothing more to do. Everybody works twice at least, so that those who are left can
+   * Resolves when this one has nothing more to do. Each process works twice at least, so that those who are left can
    * replace the last one.
    */
   direct(child: ChildProcess): Promise<void> {
@@ -133,7 +133,7 @@ class Stage {
     })
   }
 
-  /** It has read. Stop it right here, if nobody else is; it finds the word to go on when it wakes. */
+  /** It has read. Stop it right here, if no other process is; it finds the word to go on when it wakes. */
   #goOn(child: ChildProcess): void {
     if (this.#stops > 0 && this.#stopped === undefined) {
       child.kill('SIGSTOP')

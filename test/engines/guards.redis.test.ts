@@ -105,7 +105,7 @@ await describeServer('the guard of Redis', findRedis, (source) => {
     expect(await client.get('text')).toBe('ä b')
   })
 
-  test('marks of a newer version are refused; marks are reset by whoever knows them', async () => {
+  test('marks of a newer version are refused; marks are reset only with their present value', async () => {
     await client.hset('hf1:marks:{future}', { format: '2', seen: '1', written: '1' })
     await expect(guarded.read(leaseLike(5n, 'future'))).rejects.toThrow(EngineError)
     await guarded.read(leaseLike(5n, 'past'))

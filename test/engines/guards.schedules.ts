@@ -3,8 +3,8 @@
  * higher, and their steps come in any order, as if each had been stopped anywhere. Whatever the order, and whatever the
  * isolation of their transactions: what was acknowledged is there.
  *
- * A step that waits for somebody's lock on the server stays behind, and the next one in the order is made; it goes on
- * by itself. So the order is as given, without any guess about time.
+ * A step that waits for another client's lock on the server stays behind, and the next one in the order is made; it
+ * goes on by itself. So the order is as given, without any guess about time.
  */
 import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
@@ -85,7 +85,7 @@ interface Schedule {
   readonly plays: readonly Play[]
   /** Who makes a step next. Those who have none left are passed over. */
   readonly order: readonly number[]
-  /** Whether somebody has been there long before. */
+  /** Whether a writer has been there long before. */
   readonly known: boolean
   readonly guarded: boolean
 }
@@ -111,7 +111,7 @@ async function lostBy(stage: Stage, { plays, order, known, guarded }: Schedule):
   const remaining = actors.flatMap((_, index) => Array.from({ length: LONGEST_PLAY }, () => index))
   for (const index of [...order, ...remaining]) {
     actors[index % actors.length]?.step()
-    // Everybody has made what was asked of it, or waits on the server.
+    // Each client has made what was asked of it, or waits on the server.
     do await setImmediate()
     while (actors.filter(({ busy }) => busy).length > (await stage.waiting()))
   }

@@ -50,7 +50,7 @@ await describeServer('between two steps on MariaDB', findOwnMariadb, (source) =>
     )
 
   test.each(['a', 'b', 'c', 'd', 'ab', 'ac', 'bd', 'cd', 'abc', 'abcd', ''])(
-    'of releases at once, those whose line was removed (%s) are told so, and the others have left, whoever comes to their lines before it is clear',
+    'of releases at once, those whose line was removed (%s) are told so, and the others have left, though other clients come to their lines before it is clear',
     async (removed) => {
       const name = `removed_${removed}`
       await using theirs = await openMysql(server.url, { name, listen: false })

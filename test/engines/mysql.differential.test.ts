@@ -137,7 +137,7 @@ await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, serve
     clock.advance(60_000)
   })
 
-  test('a clock that is set back leaves nobody unheard: waiters are woken as before', async () => {
+  test('a clock that is set back leaves no waiter unheard: waiters are woken as before', async () => {
     // A third of this ttl is longer than the test may take.
     const options = { ttl: '600s', callTimeout: '20s' } as const
     await using one = createLocks(await openMysql(server.url), options)

@@ -13,7 +13,7 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 
-await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb, (source) => {
+await describeServer('rows in MariaDB that another transaction has locked', findOwnMariadb, (source) => {
   let server: MariadbServer
   let hand: Connection
   const opened: Locks[] = []
@@ -47,7 +47,7 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     await server[Symbol.asyncDispose]()
   })
 
-  test('a row that somebody has locked holds up its own line, and no other', async () => {
+  test('a row that another transaction has locked holds up its own line, and no other', async () => {
     const locks = await open({ ttl: '4s' })
     const [stuck, free, third] = await Promise.all(['stuck', 'free', 'third'].map((key) => locks.mutex(key).acquire()))
     await hand.query('begin')
@@ -113,7 +113,7 @@ await describeServer('rows in MariaDB that somebody has locked', findOwnMariadb,
     for await (const line of locks.list()) expect(line).toEqual({ key: 'key', held: 1, waiting: 0 })
   })
 
-  test('in a deadlock with somebody who locks them in another order, a batch is asked again', async () => {
+  test('in a deadlock with a transaction that locks them in another order, a batch is asked again', async () => {
     const locks = await open({ ttl: '60s' })
     await hand.query('create table ballast (n int primary key)')
     for (const count of [2, 5]) {

@@ -18,7 +18,7 @@ await describeServer('a MariaDB server', findOwnMariadb, (source) => {
 
   sqlServerCases(tests)
 
-  test('has its statements killed, again and again, under load: nobody loses an update, and nothing stays locked', async () => {
+  test('has its statements killed, again and again, under load: no update is lost, and nothing stays locked', async () => {
     const counting = countTogether([await tests.open({ ttl: '20s' }), await tests.open({ ttl: '20s' })], 6)
     while (counting.done() < 200) {
       const threads = await tests.database().threads(`user = 'app' and command = 'Query'`)

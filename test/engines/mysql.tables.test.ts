@@ -75,12 +75,12 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
 
   test('fifty who come to an empty database at once all get the lock, one after the other', async () => {
     const { name, url } = await database('all')
-    const everybody = await Promise.all(
+    const clients = await Promise.all(
       Array.from({ length: 50 }, async () => createLocks(await openMysql(url), { ttl: '60s' })),
     )
-    const tokens = await Promise.all(everybody.map(take))
+    const tokens = await Promise.all(clients.map(take))
     expect(new Set(tokens).size).toBe(50)
-    await Promise.all(everybody.map((locks) => locks.close()))
+    await Promise.all(clients.map((locks) => locks.close()))
     expect(await tell(name, 'select count(*) as metas from holdfast_meta')).toEqual([{ metas: 1 }])
     expect(
       await tell(name, `select count(*) as n from information_schema.routines where routine_schema = '${name}'`),
@@ -237,7 +237,7 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
     ).toEqual([])
   })
 
-  test('nothing is left of lines whose processes died, whoever comes by', async () => {
+  test('nothing is left of lines whose processes died, once any other process comes by', async () => {
     const { name, url } = await database('all')
     const dead = await openMysql(url)
     const claim = (key: string, id: number) => {

@@ -57,7 +57,7 @@ await describeServer('behind PgBouncer in transaction mode', findBoth, (source) 
     await next.release()
   }
 
-  test('a waiter looks often enough, though nobody can tell it anything', async () => {
+  test('a waiter looks often enough, though it cannot be told anything', async () => {
     const [one, other] = [await open(), await open()]
     for (let round = 0; round < 5; round += 1) await handOff(one, other)
   })

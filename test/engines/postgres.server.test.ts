@@ -19,7 +19,7 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
 
   sqlServerCases(tests)
 
-  test('is killed in the moment of a hand-off, before that is on the disk: nobody else gets in, and the line does not stand still', async () => {
+  test('is killed in the moment of a hand-off, before that is on the disk: no other client gets in, and the line does not stand still', async () => {
     await tests.replace(() => PostgresDatabase.start(source, { settings: { wal_writer_delay: '10s' } }))
     const [one, other, third] = [
       await tests.open({ ttl: '600s' }),
@@ -42,7 +42,7 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
     expect(await next.release()).toBe(true)
   })
 
-  test('a row that somebody has locked holds up its own line, and no other', async () => {
+  test('a row that another transaction has locked holds up its own line, and no other', async () => {
     const locks = await tests.open({ ttl: '2s' })
     const [stuck, free] = await Promise.all([locks.mutex('stuck').acquire(), locks.mutex('free').acquire()])
     await using hand = await tests.database().server.connect(tests.database().url)

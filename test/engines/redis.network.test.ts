@@ -127,7 +127,7 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     expect((await asked).held).toBe(true)
   })
 
-  test('connections that are cut again and again, under load, cost nobody a lock twice', async () => {
+  test('connections that are cut again and again, under load, cost no caller a lock twice', async () => {
     const [one, other] = [await open(proxy.port, '3s'), await open(proxy.port, '3s')]
     let inside = 0
     let done = 0

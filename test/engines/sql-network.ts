@@ -51,7 +51,7 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
     expect(await near.mutex('key').tryAcquire()).toBeDefined()
   })
 
-  test('connections are cut, again and again, under load: nobody loses an update', async () => {
+  test('connections are cut, again and again, under load: no update is lost', async () => {
     const counting = countTogether([await openFar({ ttl: '20s' }), await openFar({ ttl: '20s' })], 5)
     for (let cut = 0; cut < 5; cut += 1) {
       await counting.until(counting.done() + 5)
@@ -60,7 +60,7 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
     await counting.stop()
   })
 
-  test('nobody is there: a try says so at once, and whoever waits is served when somebody is', async () => {
+  test('no server is there: a try says so at once, and a waiter is served when one is', async () => {
     const locks = await openFar({ ttl: '20s' })
     await tests.proxy().refuse()
     await expect(locks.mutex('key').tryAcquire()).rejects.toMatchObject({ outcome: 'not-applied', transient: true })

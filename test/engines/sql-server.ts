@@ -59,7 +59,7 @@ export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTest
     expect((await waiting).token).toBeGreaterThan(long.token as bigint)
   })
 
-  test('loses its connections, again and again, under load: nobody notices, and waiters are still woken', async () => {
+  test('loses its connections, again and again, under load: no caller notices, and waiters are still woken', async () => {
     // A third of this ttl is longer than the test may take: a waiter that is not woken is too late.
     const [one, other] = [await open({ ttl: '600s' }), await open({ ttl: '600s' })]
     const lease = await one.mutex('key').acquire()
@@ -97,7 +97,7 @@ export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTest
     expect(await lease.release()).toBe(true)
   })
 
-  test('stands still for longer than a ttl: the work is aborted in time, nobody hangs, and all goes on afterwards', async () => {
+  test('stands still for longer than a ttl: the work is aborted in time, no caller hangs, and all goes on afterwards', async () => {
     const locks = await open({ ttl: '600ms' })
     const lease = await locks.mutex('key').acquire()
     const failed = vi.fn()
@@ -115,7 +115,7 @@ export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTest
     expect((await locks.mutex('other').acquire({ wait: '20s' })).held).toBe(true)
   })
 
-  test('is away and comes back while somebody waits: the wait goes on', async () => {
+  test('is away and comes back while a caller waits: the wait goes on', async () => {
     const [one, other] = [await open({ ttl: '10s' }), await open({ ttl: '10s' })]
     const lease = await one.mutex('key').acquire()
     const waiting = other.mutex('key').acquire()

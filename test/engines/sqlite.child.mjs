@@ -44,7 +44,7 @@ const doing = {
   },
 
   /**
-   * Take and give back the lock many times. Whoever holds makes a file that only one can make, and writes down the
+   * Take and give back the lock many times. The holder makes a file that only one can make, and writes down the
    * token.
    */
   async cycle({ key, times, marker, log }) {

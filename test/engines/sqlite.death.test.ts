@@ -62,7 +62,7 @@ describe('a holder that is killed', () => {
     await waiter.heardHeld(waiting)
   })
 
-  test('is replaced by somebody who only comes afterwards and does not wait', async () => {
+  test('is replaced by a process that only comes afterwards and does not wait', async () => {
     const holder = await children.start({ file })
     await holder.enter(claim('k', { ttlMs: AN_HOUR }))
     await holder.end()
@@ -70,7 +70,7 @@ describe('a holder that is killed', () => {
     expect(await next.enter(claim('k', { wait: false }))).toMatchObject({ state: 'held' })
   })
 
-  test('takes its waiters with it: a line of the dead is passed over by whoever comes next', async () => {
+  test('takes its waiters with it: a line of the dead is passed over by the next process that comes', async () => {
     const dead = [await children.start({ file }), await children.start({ file }), await children.start({ file })]
     for (const child of dead) await child.enter(claim('k', { ttlMs: AN_HOUR }))
     for (const child of dead) await child.end()
@@ -79,7 +79,7 @@ describe('a holder that is killed', () => {
     expect(await next.ask<Line>('inspect', 'k')).toMatchObject({ entries: [{ state: 'held' }] })
   })
 
-  test('is replaced when it is a zombie that nobody reaps', async () => {
+  test('is replaced when it is a zombie that is not reaped', async () => {
     // The shell starts us and becomes a program that never asks after its children.
     const { holder, waiter, waiting } = await holderAndWaiter(AN_HOUR, ['sh', '-c', '"$@" & exec sleep 600', 'sh'])
     expect(holder.pid).not.toBe(holder.process.pid)
@@ -146,7 +146,7 @@ describe('a holder that is not dead', () => {
     expect(await waiter.heardHeld(waiting)).toBeGreaterThan(expiryAfter(at))
   })
 
-  test('is not judged by a process of another pid namespace, where its pid means nobody', async (context) => {
+  test('is not judged by a process of another pid namespace, where its pid means no process', async (context) => {
     if (noPidNamespace !== undefined) return context.skip(noPidNamespace)
     const holder = await children.start({ file })
     const waiter = await children.start({ file }, PID_NAMESPACE)

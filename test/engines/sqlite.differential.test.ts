@@ -76,7 +76,7 @@ class Pair {
   }
 
   /**
-   * Equal answers, with tokens by rank and errors by class. Since when somebody holds depends on who was there to see
+   * Equal answers, with tokens by rank and errors by class. Since when an entry holds depends on who was there to see
    * the expiry of another, so that is left out.
    */
   same(memory: unknown, file: unknown, step: string): void {

@@ -1,6 +1,6 @@
 /**
  * What can be wrong with a file, a folder and a disk: a clear error that names the file and says what to do, nothing
- * lost, nobody wrongly granted.
+ * lost, no lock wrongly granted.
  */
 import {
   chmodSync,
@@ -229,7 +229,7 @@ describe('a transaction', () => {
     }
   })
 
-  test('that fails takes the wake file with it: its number may be the next one of somebody else', async () => {
+  test('that fails takes the wake file with it: its number may be the next one of another process', async () => {
     const [holder, waiter] = [open(), open()]
     await holder.enter([claim('k')])
     await sql("create trigger spoil before insert on holdfast_line begin select raise(abort, 'spoilt'); end")

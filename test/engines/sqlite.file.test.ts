@@ -65,7 +65,7 @@ async function tokenOf(engine: SqliteEngine, key: string): Promise<bigint> {
 }
 
 describe('after a restart of the machine', () => {
-  test('everybody of before is gone, and tokens go on', async () => {
+  test('all entries of before are gone, and tokens go on', async () => {
     const before = open()
     const token = await tokenOf(before, 'k')
     await enterOne(before, claim('k'))
@@ -107,7 +107,7 @@ describe('tokens', () => {
     expect(await tokenOf(engine, 'c')).toBe(later + 1n)
   })
 
-  test('go on from the wall clock when the file was lost, and whoever held in it learns that', async () => {
+  test('go on from the wall clock when the file was lost, and a holder in it learns that', async () => {
     const engine = open()
     const held = claim('k')
     const before = await enterOne(engine, held)
@@ -151,7 +151,7 @@ describe('a line', () => {
     expect((await engine.inspect('k')).entries.map(({ state }) => state)).toEqual(['held', 'held', 'held', 'waiting'])
   })
 
-  test('knows the smallest of many limits, whoever leaves first', async () => {
+  test('knows the smallest of many limits, in whatever order holders leave', async () => {
     const engine = open()
     const claims = [5, UNLIMITED, 3, 3, 4].map((limit) => claim('k', { limit }))
     const states = (await engine.enter(claims)).map(({ state }) => state)

@@ -32,7 +32,7 @@ test('48 processes open a fresh file at once, and all of them get in line', asyn
   expect(new Set(line.entries.map(({ token }) => token)).size).toBe(48)
 }, 120_000)
 
-test('four processes take turns many times: nobody overlaps, and tokens only go up', async () => {
+test('four processes take turns many times: no two overlap, and tokens only go up', async () => {
   const [marker, log] = [join(folder, 'held'), join(folder, 'tokens')]
   const times = 250
   const four = await Promise.all(Array.from({ length: 4 }, () => children.start({ file })))
@@ -62,7 +62,7 @@ test('a hand-off reaches the process that waited longest, and leaves nothing beh
   expect(readdirSync(`${file}-wake`)).toEqual([])
 })
 
-test('a waiter hears of an expiry in another process without anybody calling', async () => {
+test('a waiter hears of an expiry in another process without any call', async () => {
   const [holder, waiter] = [await children.start({ file, outlives: true }), await children.start({ file })]
   const next = claim('k', { ttlMs: 3_600_000 })
   await holder.enter(claim('k', { ttlMs: 400 }))

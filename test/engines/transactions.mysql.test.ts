@@ -92,7 +92,7 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     expect(await rowLock(wrapped, { ...row(1), wait: 'nowait' })).toEqual({ state: 'busy' })
   })
 
-  test('a row that somebody has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
+  test('a row that another transaction has is busy: at once, or when the wait is over; and the transaction goes on', async () => {
     await taken(1)
     await mine.beginTransaction()
     await mine.query('update tickets set note = "mine" where id = 3')
@@ -133,7 +133,7 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     expect(await rowLock(mine, row(99))).toEqual({ state: 'missing' })
   })
 
-  test('skipping takes the next row that nobody has', async () => {
+  test('skipping takes the next row that is free', async () => {
     await taken(1)
     await mine.beginTransaction()
     const job = { table: 'tickets', where: { left: 10 }, order: ['id'], limit: 1, wait: 'skipLocked' } as const

@@ -91,7 +91,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     expect(Number(second)).toBe(Number(first))
   })
 
-  test('whoever waits for a row reads the time after it has the row, if that is another statement of the procedure', async () => {
+  test('a statement that waits for a row reads the time after it has the row, if that is another statement of the procedure', async () => {
     await one.query('create table row_of (n int primary key, v int) engine = innodb')
     await one.query('insert into row_of values (1, 0)')
     await other.query(`create procedure waits() begin
@@ -219,7 +219,7 @@ await describeServer('MariaDB', findOwnMariadb, (source) => {
     expect(await ask(one, 'select min(v) as least, max(v) as most from counters')).toEqual({ least: 200, most: 200 })
   })
 
-  test('a statement whose last row asks for one value of two is undone as a whole; where nobody looks at them, nothing is wrong', async () => {
+  test('a statement whose last row asks for one value of two is undone as a whole; where they are not looked at, nothing is wrong', async () => {
     const two = '(select 1 union select 2)'
     await one.query('create table whole (n int primary key, v bigint not null) engine = innodb')
     await one.query('insert into whole values (1, 1), (2, 1), (3, 2)')

@@ -10,7 +10,7 @@ import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 
-await describeServer('MariaDB, where somebody waits', findOwnMariadb, (source) => {
+await describeServer('MariaDB, where a connection waits', findOwnMariadb, (source) => {
   let server: MariadbServer
   let one: Connection
   let other: Connection
@@ -116,7 +116,7 @@ await describeServer('MariaDB, where somebody waits', findOwnMariadb, (source) =
     })
   })
 
-  test('a connection that waits for a named lock and is killed is gone at once, with its locks, and nobody waits behind it', async () => {
+  test('a connection that waits for a named lock and is killed is gone at once, with its locks, and none waits behind it', async () => {
     const [first, second] = [await connect(), await connect()]
     const { thread } = await ask(first, `select get_lock('holdfast.own', 0), connection_id() as thread`)
     const { next } = await ask(second, 'select connection_id() as next')

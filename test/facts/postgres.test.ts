@@ -75,7 +75,7 @@ await describeServer('PostgreSQL', findPostgres, (source) => {
     await expect(one.query(twice)).rejects.toMatchObject({ code: '21000' })
   })
 
-  test('a WITH that writes is carried out to its end, though nobody reads it, and the statement finds no row', async () => {
+  test('a WITH that writes is carried out to its end, though its rows are not read, and the statement finds no row', async () => {
     const adding = `INSERT INTO entry VALUES ('with', 'one')`
     await one.query(`WITH added AS (${adding}) UPDATE line SET n = 1 WHERE key = 'nowhere'`)
     await one.query(`WITH added AS (${adding}) SELECT 1 LIMIT 0`)

@@ -7,7 +7,7 @@ import { findRedis, RedisServer } from '../servers/redis.ts'
 import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
 
-/** Ours alone, since the server may be somebody else's. */
+/** Ours alone, since the server may have other users. */
 const PREFIX = `holdfast-facts-${process.pid}`
 const key = (name: string): string => `${PREFIX}:${name}`
 
@@ -52,7 +52,7 @@ await describeServer('Redis', findRedis, (source) => {
     expect(await redis.command('EXISTS', key('never'))).toBe(0)
   })
 
-  test('a script is atomic: nobody sees or changes anything between its steps', async () => {
+  test('a script is atomic: no client sees or changes anything between its steps', async () => {
     const script = `
       local before = redis.call('INCR', KEYS[1])
       for i = 1, 2000 do redis.call('GET', KEYS[1]) end
@@ -135,7 +135,7 @@ await describeServer('Redis', findRedis, (source) => {
     const heard = new Promise((resolve) => {
       subscriber.onMessage = (channel, message) => resolve([channel, message])
     })
-    expect(await redis.command('PUBLISH', key('channel'), 'to nobody')).toBe(0)
+    expect(await redis.command('PUBLISH', key('channel'), 'to no listener')).toBe(0)
     await subscriber.command('SUBSCRIBE', key('channel'))
     expect(
       await redis.command('EVAL', `return redis.call('PUBLISH', KEYS[1], ARGV[1])`, 1, key('channel'), 'yours'),

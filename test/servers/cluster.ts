@@ -52,7 +52,7 @@ export class ClusterDeployment implements AsyncDisposable {
       const ranges = [...mine.matchAll(/ (\d+)(?:-(\d+))?(?= |$)/g)].slice(-MASTERS * 4)
       if (ranges.some(([, from, to = from]) => Number(from) <= slot && slot <= Number(to))) return index
     }
-    throw new Error(`nobody has the slot ${slot}`)
+    throw new Error(`no server has the slot ${slot}`)
   }
 
   /**

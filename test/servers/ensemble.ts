@@ -79,7 +79,7 @@ export class EtcdEnsemble implements AsyncDisposable {
           status?.leader === undefined || status.leader === '0' ? undefined : await this.#memberOf(status.leader)
         if (leader !== undefined) return leader
       }
-      if (performance.now() > giveUpAt) throw new Error('nobody leads')
+      if (performance.now() > giveUpAt) throw new Error('no member leads')
       await sleep(20)
     }
   }

@@ -2,7 +2,7 @@
  * etcd for tests and benchmarks: one server of our own, or the one HOLDFAST_TEST_ETCD_URL names. For several members,
  * see ensemble.ts.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * A server that was not started here is never killed, paused or restarted: its `process` is undefined. Suites that do
  * such things ask for `findOwnEtcd`.
  */
 import { chmodSync, mkdirSync } from 'node:fs'

@@ -2,7 +2,7 @@
  * MariaDB for tests and benchmarks: a server of our own, or the MySQL or MariaDB that HOLDFAST_TEST_MYSQL_URL names.
  *
  * Ours has a database `holdfast` and a user `app`, who may do everything there and nothing elsewhere: engines are tried
- * with the rights that an application has. A server that somebody else runs is never killed, paused or restarted: its
+ * with the rights that an application has. A server that was not started here is never killed, paused or restarted: its
  * `process` is undefined, and suites that do such things ask for `findOwnMariadb`.
  *
  * `mariadb-install-db` fails where the packages were only unpacked. It is a shell script around `mariadbd --bootstrap`,
@@ -97,7 +97,7 @@ export class MariadbServer implements AsyncDisposable {
     return await connected(url)
   }
 
-  /** One statement of somebody who may do everything, past all clients. */
+  /** One statement of a user who may do everything, past all clients. */
   async asRoot(sql: string): Promise<readonly unknown[]> {
     const connection = await connected(this.rootUrl ?? this.url)
     try {

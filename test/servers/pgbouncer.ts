@@ -26,7 +26,7 @@ export interface PgBouncerOptions {
   readonly mode?: 'session' | 'transaction' | 'statement'
   /** How many connections to the server it keeps for one database. */
   readonly poolSize?: number
-  /** Who may come through besides `postgres`. Nobody is asked for a password. */
+  /** Who may come through besides `postgres`. No user is asked for a password. */
   readonly users?: readonly string[]
 }
 

@@ -1,7 +1,7 @@
 /**
  * PostgreSQL for tests and benchmarks: a server of our own, or the one HOLDFAST_TEST_POSTGRES_URL names.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * A server that was not started here is never killed, paused or restarted: its `process` is undefined. Suites that do
  * such things ask for `findOwnPostgres`. Whatever a test makes in a database it makes in one of its own (`database()`),
  * so that tests on one server do not meet.
  */
@@ -117,7 +117,7 @@ export class PostgresServer implements AsyncDisposable {
   }
 }
 
-/** One connection of `pg`, whose end is no news to anybody. */
+/** One connection of `pg`, whose end is not told. */
 export class PostgresConnection implements AsyncDisposable {
   readonly client: pg.Client
 

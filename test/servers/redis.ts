@@ -1,7 +1,7 @@
 /**
  * Redis for tests and benchmarks: a server of our own, or the one HOLDFAST_TEST_REDIS_URL names.
  *
- * A server that somebody else runs is never killed, paused or restarted: its `process` is undefined. Suites that do
+ * A server that was not started here is never killed, paused or restarted: its `process` is undefined. Suites that do
  * such things ask for `findOwnRedis`.
  */
 import { freePort } from './ports.ts'

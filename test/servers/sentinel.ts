@@ -108,7 +108,7 @@ export class SentinelDeployment implements AsyncDisposable {
     for (let index = 0; index < SENTINELS; index += 1) this.#sentinels.push(await startSentinel(program, master.port))
     await this.replicated(replicas)
     // A sentinel that does not know the others and the replicas yet cannot decide anything.
-    for (const { port } of this.#sentinels) await until('the sentinels know everybody', () => knowsAll(port, replicas))
+    for (const { port } of this.#sentinels) await until('the sentinels know each other', () => knowsAll(port, replicas))
   }
 }
 

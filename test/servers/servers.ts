@@ -45,7 +45,7 @@ export interface ServerPlan {
 
 /**
  * $1 is the folder, the rest is the server. A line on the pipe (3) says that the server ended and was seen to; the end
- * of the pipe, that nobody is left to see to it. The group is killed last, since the guardian is in it too.
+ * of the pipe, that no process is left to see to it. The group is killed last, since the guardian is in it too.
  */
 const GUARDED = `
 folder=$1; shift

@@ -26,8 +26,8 @@ function idOf(which: '-u' | '-g'): number {
 
 /**
  * The folder where fetched servers are kept: the first of the usual cache folders that we can write and the servers'
- * user can reach. The last one, in the shared temporary folder, carries our uid in its name and is refused if somebody
- * else made it, since we run programs from it.
+ * user can reach. The last one, in the shared temporary folder, carries our uid in its name and is refused if another
+ * user made it, since we run programs from it.
  */
 export function cacheFolder(env: NodeJS.ProcessEnv = process.env): string {
   const places = [env.XDG_CACHE_HOME, home(env), weAreRoot ? '/var/cache' : undefined]

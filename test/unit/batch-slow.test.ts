@@ -105,7 +105,7 @@ describe('a call that takes long', () => {
     it.ask('a')
     let turns = 0
     const { timer } = it.clock
-    // 8.2 + 33.3... - 8.2 is less than 33.3...: whoever compares the age waits for a moment that never comes.
+    // 8.2 + 33.3... - 8.2 is less than 33.3...: code that compares the age waits for a moment that never comes.
     Object.assign(it.clock, {
       timer: (ms: number, fire: () => void) => {
         turns += 1

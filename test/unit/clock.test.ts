@@ -1,4 +1,4 @@
-/** The only door to time: what sleep does to it, and what a clock that somebody sets does not. */
+/** The only door to time: what sleep does to it, and what a clock that is set does not. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { sleepless, systemChance, systemClock } from '../../src/core/clock.ts'
 
@@ -59,7 +59,7 @@ describe('time', () => {
     }
   })
 
-  test('does not jump when somebody sets the clock forward', () => {
+  test('does not jump when the clock is set forward', () => {
     const it = machine()
     it.awake(500)
     it.set(HOUR)
@@ -68,7 +68,7 @@ describe('time', () => {
     expect(it.passed()).toBe(1000)
   })
 
-  test('does not go back when somebody sets the clock back', () => {
+  test('does not go back when the clock is set back', () => {
     const it = machine()
     it.awake(500)
     it.set(-HOUR)

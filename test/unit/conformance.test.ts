@@ -76,7 +76,7 @@ test('every case can fail: some broken engine shows it, or it is not about engin
   expect(new Set(others)).toEqual(new Set([...ABOUT_THE_CORE, LAST]))
 })
 
-test('a rejection that nobody handles fails the case', async () => {
+test('a rejection that is not handled fails the case', async () => {
   const listeners = process.listeners('unhandledRejection')
   process.removeAllListeners('unhandledRejection')
   const careless = (): World => {

@@ -133,7 +133,7 @@ describe('leading', () => {
 })
 
 describe('who leads', () => {
-  test('is the holder and its term, or nobody', async () => {
+  test('is the holder and its term, or undefined', async () => {
     const { candidate } = world()
     const election = candidate('one').election('jobs')
     expect(await election.leader()).toBeUndefined()
@@ -177,7 +177,7 @@ describe('who leads', () => {
     const controller = new AbortController()
     const { seen, ended } = observe(candidate('observer').election('jobs'), controller.signal)
     await settled()
-    // It enters, and nobody renews for it.
+    // It enters, and is not renewed.
     await candidate('dying').engine.enter([
       { key: 'jobs', id: 'x', holder: 'dying', weight: 1, limit: 1, ttlMs: 1000, wait: true },
     ])

@@ -18,7 +18,7 @@ interface Framework extends AsyncDisposable {
   readonly ask: Ask
 }
 
-/** Every handler answers with the token of whoever was let in. */
+/** Every handler answers with the token that was let in. */
 const FRAMEWORKS: Readonly<Record<string, (door: Admission) => Promise<Framework>>> = {
   'node:http': async (door) =>
     await listening(
@@ -76,7 +76,7 @@ function headersOf(token: string | undefined): Record<string, string> {
 }
 
 describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
-  test('lets in whoever has not been replaced, and answers everybody else with a problem', async () => {
+  test('lets in holders that have not been replaced, and answers the others with a problem', async () => {
     const door = admission({ resource: ({ url }) => /accounts\/\d+/.exec(url)?.[0] })
     await using framework = await (FRAMEWORKS[name] as NonNullable<(typeof FRAMEWORKS)[string]>)(door)
     const { ask } = framework

@@ -70,7 +70,7 @@ describe('a server of node:http', () => {
 
   const put = (token: bigint): Promise<Response> => guardedFetch(holder(token), url, { method: 'PUT', body: 'x' })
 
-  test('lets in whoever has not been replaced, and answers the others with 412 and both tokens', async () => {
+  test('lets in holders that have not been replaced, and answers the others with 412 and both tokens', async () => {
     expect(await (await put(5n)).text()).toBe('done')
     expect((await put(5n)).status).toBe(200)
     expect((await put(6n)).status).toBe(200)

@@ -87,7 +87,7 @@ test('what was refused leaves no trace in what is committed after it', () => {
   expect(guarded.list(database)).toEqual([{ resource: 'order', seen: 9n, written: 9n }])
 })
 
-test('marks are listed by prefix, and forgotten only by whoever knows them', () => {
+test('marks are listed by prefix, and forgotten only with their present value', () => {
   inside(() => {
     guarded.write(database, holder(5n), 'a%b')
     guarded.read(database, holder(5n, true), 'a_c')

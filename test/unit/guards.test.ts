@@ -27,7 +27,7 @@ describe('the marks', () => {
     expect(admits(marksAfter(['write', 5n], ['write', 6n]), 'read', 5n)).toBe(false)
   })
 
-  test('refuse the write of whoever has been replaced by a reader', () => {
+  test('refuse the write of a holder that has been replaced by a reader', () => {
     expect(admits(marksAfter(['read', 5n], ['read', 6n]), 'write', 5n)).toBe(false)
     expect(admits(marksAfter(['read', 5n], ['read', 6n]), 'write', 6n)).toBe(true)
   })
@@ -97,7 +97,7 @@ describe('a guard refuses, with the reason,', () => {
 })
 
 /**
- * Eight workers of a mutex read, pause and write back one higher. A pause may outlast the lease: then somebody else
+ * Eight workers of a mutex read, pause and write back one higher. A pause may outlast the lease: then another worker
  * holds meanwhile.
  */
 function lostUpdates(seed: number, rule: 'none' | 'writes only' | 'both'): number {

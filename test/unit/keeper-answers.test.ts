@@ -8,7 +8,7 @@ import type { Lease } from '../../src/core/lease.ts'
 import { gone, held, unknownOutcome, waiting } from './scripted-engine.ts'
 import { BEAT, MARGIN, type ScriptedWorld, scripted, settled, TTL, type Watched, watched } from './world.ts'
 
-/** Somebody who stands in line for `a`, and has been told so. */
+/** A waiter in the line of `a`, which has been told so. */
 async function inLine(options = {}): Promise<ScriptedWorld & { asked: Watched<Lease>; id: string }> {
   const world = scripted(options)
   const asked = watched(world.locks.mutex('a').acquire())
@@ -164,7 +164,7 @@ describe('an announcement that overtakes the answer to the enter', () => {
     await engine.tell({ key: 'a', id: first.ids[0] as string, standing: held(7n) })
     await clock.advance(3000)
     // The stay that was announced has ended since (evicted, or forgotten by a restarted server), and this enter began
-    // another one behind somebody.
+    // another one behind another entry.
     await (await engine.next('enter')).answer(waiting(1))
     expect(asked.state).toBe('pending')
   })
@@ -236,7 +236,7 @@ describe('news for a waiter', () => {
     expect(asked.value.held).toBe(true)
   })
 
-  test('for an entry that nobody knows is harmless', async () => {
+  test('for an unknown entry is harmless', async () => {
     const { engine, asked } = await inLine()
     await engine.tell({ key: 'a', id: 'no such', standing: held(1n) })
     expect(asked.state).toBe('pending')

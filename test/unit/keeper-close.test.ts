@@ -17,7 +17,7 @@ describe('close', () => {
     expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
   })
 
-  test('refuses whoever waits, and leaves for it', async () => {
+  test('refuses waiters, and leaves for them', async () => {
     const { engine, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
     await (await engine.next('enter')).answer(waiting(1))
@@ -199,7 +199,7 @@ describe('close', () => {
     expect(engine.disposed).toBe(1)
   })
 
-  test('refuses whoever asks afterwards', async () => {
+  test('refuses callers that ask afterwards', async () => {
     const { engine, locks } = scripted()
     await locks.close()
     await expect(locks.mutex('a').acquire()).rejects.toMatchObject({ message: 'scripted: the locks were closed' })
@@ -232,7 +232,7 @@ describe('close', () => {
     expect(clock.timers).toBe(0)
   })
 
-  test('leaves no timer and nobody who keeps the process alive, also with calls on their way', async () => {
+  test('leaves no timer and nothing that keeps the process alive, also with calls on their way', async () => {
     const { engine, clock, locks } = await holding()
     void locks
       .mutex('b')
@@ -251,7 +251,7 @@ describe('close', () => {
 })
 
 describe('staying alive', () => {
-  test('somebody who waits keeps the process alive; somebody who only holds does not', async () => {
+  test('a waiter keeps the process alive; a holder does not', async () => {
     const { engine, clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
     const enter = await engine.next('enter')
@@ -276,9 +276,10 @@ describe('staying alive', () => {
     }
     await settled()
     expect(clock.alive).toBe(0)
-    expect(clock.timers, 'the timers of the heartbeat and of the batches, which serve whoever comes next').toBeLessThan(
-      6,
-    )
+    expect(
+      clock.timers,
+      'the timers of the heartbeat and of the batches, which serve the callers to come',
+    ).toBeLessThan(6)
     await locks.close()
     expect(clock.timers).toBe(0)
   })

@@ -224,7 +224,7 @@ describe('a grant with less than half the ttl left is renewed before it is said 
 })
 
 describe('truth without timers', () => {
-  test('after a stall, whoever looks is told the truth although no timer has fired', async () => {
+  test('after a stall, a look is told the truth although no timer has fired', async () => {
     const looks = {
       held: (lease) => expect(lease.held).toBe(false),
       remainingMs: (lease) => expect(lease.remainingMs).toBe(0),
@@ -256,7 +256,7 @@ describe('truth without timers', () => {
     expect(derived.reason).toBe(asked.value.signal.reason)
   })
 
-  test('nobody looks: the timer at the deadline aborts, not later', async () => {
+  test('without a look, the timer at the deadline aborts, not later', async () => {
     const { engine, clock, locks } = scripted({ callTimeout: 60_000 })
     const asked = watched(locks.mutex('a').acquire())
     await (await engine.next('enter')).answer(held(1n))

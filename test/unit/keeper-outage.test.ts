@@ -19,7 +19,7 @@ async function outage({ engine, clock }: ScriptedWorld, ms: number): Promise<voi
 }
 
 describe('an outage shorter than the ttl is our business', () => {
-  test('for whoever is about to enter', async () => {
+  test('for a caller that is about to enter', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await outage(world, TTL - 1500)
@@ -29,7 +29,7 @@ describe('an outage shorter than the ttl is our business', () => {
     expect(asked.value.held).toBe(true)
   })
 
-  test('for whoever waits', async () => {
+  test('for a waiter', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await (await world.engine.next('enter')).answer(waiting(1))
@@ -40,7 +40,7 @@ describe('an outage shorter than the ttl is our business', () => {
     expect(asked.state).toBe('pending')
   })
 
-  test('for whoever holds', async () => {
+  test('for a holder', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await (await world.engine.next('enter')).answer(held(1n))
@@ -141,7 +141,7 @@ describe('a ping', () => {
 })
 
 describe('a stall of our own is no outage', () => {
-  test('for whoever waits: it asks once more before it gives up', async () => {
+  test('for a waiter: it asks once more before it gives up', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await (await world.engine.next('enter')).answer(waiting(1))
@@ -158,7 +158,7 @@ describe('a stall of our own is no outage', () => {
 })
 
 describe('an outage longer than the ttl is told', () => {
-  test('to whoever is about to enter', async () => {
+  test('to a caller that is about to enter', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await outage(world, TTL + 2000)
@@ -166,7 +166,7 @@ describe('an outage longer than the ttl is told', () => {
     expect(asked.error).toMatchObject({ message: 'scripted: cannot be reached' })
   })
 
-  test('to whoever waits, and the entry is taken out of the line', async () => {
+  test('to a waiter, and the entry is taken out of the line', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await (await world.engine.next('enter')).answer(waiting(1))
@@ -182,7 +182,7 @@ describe('an outage longer than the ttl is told', () => {
     expect((await world.engine.next('leave')).ids).toEqual(renewal.ids)
   })
 
-  test('to whoever waits, also when calls are not answered at all', async () => {
+  test('to a waiter, also when calls are not answered at all', async () => {
     const { engine, clock, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
     await clock.advance(TTL + 1)
@@ -190,7 +190,7 @@ describe('an outage longer than the ttl is told', () => {
     expect(engine.log.length).toBeGreaterThan(3)
   })
 
-  test('to whoever holds, as a loss', async () => {
+  test('to a holder, as a loss', async () => {
     const world = scripted()
     const asked = watched(world.locks.mutex('a').acquire())
     await (await world.engine.next('enter')).answer(held(1n))
@@ -200,7 +200,7 @@ describe('an outage longer than the ttl is told', () => {
 })
 
 describe('one try', () => {
-  test('rejects at once when the engine is down: nobody is told that the lock is busy', async () => {
+  test('rejects at once when the engine is down: no caller is told that the lock is busy', async () => {
     for (const error of [unreachable(), unknownOutcome(), wrongPassword(), new Error('ECONNREFUSED')]) {
       const { engine, locks } = scripted()
       const tried = watched(locks.mutex('a').tryAcquire())

@@ -1,4 +1,4 @@
-/** Unknown outcomes: what the core does about a call of which nobody knows whether it was applied. */
+/** Unknown outcomes: what the core does about a call that may or may not have been applied. */
 import { describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
 import { busy, gone, held, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'

@@ -1,6 +1,6 @@
 /**
- * The rule of the line, against somebody who does it the obvious way: a granter who remembers whom it let in, and lets
- * in whoever is next and fits.
+ * The rule of the line, against code that does it the obvious way: a granter that remembers whom it let in, and lets
+ * in the next one that fits.
  */
 import { ok } from 'node:assert/strict'
 import fc from 'fast-check'
@@ -12,7 +12,7 @@ interface Entry extends Weighted {
   readonly id: number
 }
 
-/** First come, first served, with a memory: nobody who holds is ever asked again. */
+/** First come, first served, with a memory: no holder is ever asked again. */
 class Granter {
   readonly line: Entry[] = []
   readonly granted = new Set<Entry>()
@@ -85,7 +85,7 @@ describe('the rule', () => {
     )
   })
 
-  test('whoever holds goes on holding when others leave', () => {
+  test('a holder goes on holding when others leave', () => {
     fc.assert(
       fc.property(steps, (all) => {
         let before: readonly Entry[] = []
@@ -99,7 +99,7 @@ describe('the rule', () => {
     )
   })
 
-  test('nobody behind the first who waits holds: readers do not starve a writer', () => {
+  test('no entry behind the first waiter holds: readers do not starve a writer', () => {
     const [read, write] = [
       { weight: 1, limit: UNLIMITED },
       { weight: 1, limit: 1 },
@@ -109,7 +109,7 @@ describe('the rule', () => {
     expect(heldCount([read, read, read])).toBe(3)
   })
 
-  test('callers who disagree on a limit get the stricter one, whoever came first', () => {
+  test('callers who disagree on a limit get the stricter one, in whatever order they came', () => {
     const of = (limit: number): Weighted => ({ weight: 1, limit })
     expect(heldCount([of(5), of(5), of(2), of(5)])).toBe(2)
     expect(heldCount([of(2), of(5), of(5)])).toBe(2)
@@ -127,7 +127,7 @@ describe('the rule', () => {
     )
   })
 
-  test('of an empty line nobody holds, and a single entry holds', () => {
+  test('an empty line has no holder, and a single entry holds', () => {
     expect(heldCount([])).toBe(0)
     fc.assert(fc.property(claim, (only) => heldCount([only]) === 1))
   })

@@ -1,4 +1,4 @@
-/** Turns inside one process: first come, first served, and whoever gives up leaves no trace. */
+/** Turns inside one process: first come, first served, and a caller that gives up leaves no trace. */
 import { expect, test } from 'vitest'
 import { LocalQueue } from '../../src/core/local-queue.ts'
 import { countingClock, settled, watched } from './world.ts'
@@ -28,7 +28,7 @@ test('one try does not wait', async () => {
   expect(await queue.take(clock, 0)).toBe(false)
 })
 
-test('whoever loses patience is passed over', async () => {
+test('a caller whose wait runs out is passed over', async () => {
   const clock = countingClock()
   const queue = new LocalQueue()
   await queue.take(clock, FOREVER)
@@ -41,7 +41,7 @@ test('whoever loses patience is passed over', async () => {
   expect(patient.value).toBe(true)
 })
 
-test("whoever is cancelled is passed over, and hears the signal's own reason", async () => {
+test("a caller that cancels is passed over, and hears the signal's own reason", async () => {
   const clock = countingClock()
   const queue = new LocalQueue()
   await queue.take(clock, FOREVER)
@@ -62,7 +62,7 @@ test('a signal that is aborted already takes no turn, even a free one', async ()
   expect(await queue.take(clock, 0)).toBe(true)
 })
 
-test('whoever waits for a turn keeps the process alive, and nothing is left behind', async () => {
+test('a caller that waits for a turn keeps the process alive, and nothing is left behind', async () => {
   const clock = countingClock()
   const queue = new LocalQueue()
   await queue.take(clock, FOREVER)

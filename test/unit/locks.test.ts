@@ -43,10 +43,10 @@ describe('looking', () => {
         heldMs: null,
       },
     ])
-    expect((await locks.inspect('nobody')).entries).toEqual([])
+    expect((await locks.inspect('unused')).entries).toEqual([])
   })
 
-  test('at all lines shows those with somebody in them, by prefix', async () => {
+  test('at all lines shows those with entries, by prefix', async () => {
     const { locks } = inMemory()
     for (const key of ['order:1', 'order:2', 'user:1']) await locks.mutex(key).acquire()
     watched(locks.mutex('order:2').acquire())

@@ -34,7 +34,7 @@ describe('a logger', () => {
     expect(logger.lines).toEqual(["debug: acquired 'a'", "debug: did not acquire 'a'", "debug: released 'a'"])
   })
 
-  test('hears of renewals, whether or not anybody else listens', async () => {
+  test('hears of renewals, whether or not there are other listeners', async () => {
     const logger = recorder()
     const { clock, locks } = inMemory({ logger })
     await locks.mutex('a').acquire()
@@ -99,7 +99,7 @@ describe('a logger that throws', () => {
   test('does not keep a lock from being acquired and released', async () => {
     const { locks } = inMemory({ logger: broken })
     await expect(locks.mutex('a').using(() => 'done')).resolves.toBe('done')
-    expect((await locks.inspect('a')).entries, 'nobody is left in the line').toEqual([])
+    expect((await locks.inspect('a')).entries, 'no entry is left in the line').toEqual([])
   })
 
   test('does not stop the heartbeat', async () => {

@@ -93,7 +93,7 @@ describe('an eviction', () => {
     }
   })
 
-  test('of nobody is false', async () => {
+  test('of an unknown entry is false', async () => {
     const { engine } = await world()
     await engine.enter([claim('x')])
     expect(await engine.evict('a', 99n, 'now')).toBe(false)
@@ -146,7 +146,7 @@ describe('expiry', () => {
 })
 
 describe('what is kept', () => {
-  test('nothing, when everybody has left, expired or been evicted', async () => {
+  test('nothing, when all entries have left, expired or been evicted', async () => {
     const { clock, server, engine } = await world()
     for (let cycle = 0; cycle < 50; cycle += 1) {
       await engine.enter([claim(`x${cycle}`), claim(`y${cycle}`), claim(`t${cycle}`, { wait: false })])
@@ -161,7 +161,7 @@ describe('what is kept', () => {
     expect(clock.timers).toBe(0)
   })
 
-  test('a timer only while somebody would hear of it', async () => {
+  test('a timer only while a waiter or a watcher would hear of it', async () => {
     const { clock, engine } = await world()
     await engine.enter([claim('x')])
     expect(clock.timers).toBe(0)
@@ -184,7 +184,7 @@ describe('what is kept', () => {
 })
 
 describe('observers', () => {
-  test('are told of every change, also of an expiry that nobody waits for, until they stop', async () => {
+  test('are told of every change, also of an expiry that no waiter waits for, until they stop', async () => {
     const { clock, engine } = await world()
     let told = 0
     const watching = await engine.watch?.('a', () => {

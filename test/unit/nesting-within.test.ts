@@ -55,7 +55,7 @@ describe('`within`', () => {
   })
 })
 
-test("whoever hears of a loss is not taken to be inside somebody else's work, though our timer was set there", async () => {
+test("a listener that hears of a loss is not taken to be inside another caller's work, though our timer was set there", async () => {
   const inner = countingClock()
   // As Node does: a timer fires in the async context in which it was set.
   const clock = { ...inner, timer: (ms: number, fire: () => void) => inner.timer(ms, AsyncResource.bind(fire)) }
@@ -89,7 +89,7 @@ test("whoever hears of a loss is not taken to be inside somebody else's work, th
   await meanwhile
 })
 
-test("nor when it hears of it because somebody looked, inside that other's work", async () => {
+test("nor when it hears of it because of a look inside that other's work", async () => {
   const { clock, locks } = inMemory()
   const k = locks.mutex('k', { reentrant: true, ttl: '1h' })
   let overlapped = false

@@ -185,7 +185,7 @@ describe('with `reentrant`', () => {
     expect(inner.error).toMatchObject({ code: 'LEASE_LOST', why: 'deadline' })
   })
 
-  test('whoever waits for a turn is told when the outer lease is lost', async () => {
+  test('a caller that waits for a turn is told when the outer lease is lost', async () => {
     const { clock, locks } = inMemory()
     const lock = locks.mutex('a', reentrant)
     const never = gate()
@@ -204,7 +204,7 @@ describe('with `reentrant`', () => {
     never.open()
   })
 
-  test('whoever gets a turn in an outer lease that was released meanwhile is told so', async () => {
+  test('a caller that gets a turn in an outer lease that was released meanwhile is told so', async () => {
     const { locks } = inMemory()
     const outer = await locks.mutex('a').acquire()
     const first = await locks.mutex('a').acquire({ within: outer })

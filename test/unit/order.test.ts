@@ -105,7 +105,7 @@ describe('not reported', () => {
     ]) {
       const all = locks.all(keys.map((key) => locks.mutex(key)))
       await all.using(() => {})
-      // By somebody else: whoever holds b and asks for a and b is rightly reported.
+      // By other code: what holds b and asks for a and b is rightly reported.
       const b = await new AsyncResource('stranger').runInAsyncScope(() => locks.mutex('b').acquire())
       const waiting = all.acquire()
       await settled()

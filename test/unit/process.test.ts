@@ -42,7 +42,7 @@ describe('a process', () => {
     expect(ended).toMatchObject({ code: 0, out: 'undefined\nended' })
   })
 
-  test('that only holds ends, though nobody has released', async () => {
+  test('that only holds ends, though it has not released', async () => {
     const ended = await run(`
       await locks.mutex('a').acquire()
       await locks.semaphore('b', 3).acquire({ wait: '1h', signal: new AbortController().signal })

@@ -87,7 +87,7 @@ export class ScriptedEngine implements Engine {
 
   /** Tell the core, and let it act. */
   async tell(news: News): Promise<void> {
-    if (this.#listener === undefined) throw new Error('nobody has subscribed')
+    if (this.#listener === undefined) throw new Error('no listener has subscribed')
     this.#listener(news)
     await settled()
   }
@@ -171,11 +171,11 @@ export const unknownOutcome = (): EngineError =>
 export const wrongPassword = (): EngineError =>
   new EngineError('scripted', 'wrong password', { outcome: 'not-applied', transient: false })
 
-/** Somebody else in the line, as `inspect` shows it. */
+/** Another entry in the line, as `inspect` shows it. */
 export function lineEntry(entry: Partial<LineEntry>): LineEntry {
   return {
     id: 'other',
-    holder: 'somebody',
+    holder: 'another',
     state: 'held',
     token: 1n,
     weight: 1,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { truthfulController } from '../../src/core/signal.ts'
 
-/** It is over as soon as the test says so; nobody aborts until somebody looks. */
+/** It is over as soon as the test says so; it aborts only when it is looked at. */
 function stalled(): { signal: AbortSignal; over: () => void; reason: Error } {
   let isOver = false
   const reason = new Error('over')
@@ -18,7 +18,7 @@ function stalled(): { signal: AbortSignal; over: () => void; reason: Error } {
   }
 }
 
-describe('whoever looks is told the truth', () => {
+describe('a look is told the truth', () => {
   test('by `aborted`', () => {
     const { signal, over } = stalled()
     expect(signal.aborted).toBe(false)

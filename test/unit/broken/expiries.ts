@@ -105,7 +105,7 @@ export const expiryDefects: readonly Defect[] = [
     },
   ),
   defect(
-    'expires a holder by the ttl of whoever asks',
+    'expires a holder by the ttl of the caller that asks',
     ['an entry lives by its own ttl, not by that of the next one in line'],
     (engine) => ({
       async enter(claims, signal) {

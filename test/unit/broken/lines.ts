@@ -90,7 +90,7 @@ export const lineDefects: readonly Defect[] = [
     claiming(engine, (claim) => ({ ...claim, weight: (claim.weight * 4) | 0 || 1 })),
   ),
   defect(
-    'gives whoever disagrees the wider limit',
+    'gives callers who disagree the wider limit',
     [
       'entries that disagree on the limit get the stricter of the two',
       'random calls are answered as the memory engine answers them',
@@ -139,7 +139,7 @@ export const lineDefects: readonly Defect[] = [
         ),
     }),
   ),
-  defect('lists lines in which nobody is', ['a line without entries is empty and is not listed'], (engine) => {
+  defect('lists lines without entries', ['a line without entries is empty and is not listed'], (engine) => {
     const used = new Set<string>()
     return {
       ...claiming(engine, (claim) => {

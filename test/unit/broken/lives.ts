@@ -122,7 +122,7 @@ export const lifeDefects: readonly Defect[] = [
     },
   })),
   defect(
-    'frees the front of the line whoever leaves',
+    'frees the front of the line, wherever the entry that leaves stands',
     [
       'takeover: the release of the old holder changes nothing, that of the new one frees the line',
       'answers come in the order of the questions, whatever each of them is',

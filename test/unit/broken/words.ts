@@ -82,8 +82,8 @@ export const wordDefects: readonly Defect[] = [
     [
       'a release wakes the next waiter: no waiter waits for a poll',
       'readers behind a cancelled writer are woken, not left to their next renewal',
-      'a release for later wakes the next one when that time is over: nobody waits for a poll, or for the old expiry',
-      'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
+      'a release for later wakes the next one when that time is over, and not at a poll, or at the old expiry',
+      'a holder that is evicted is told at once, and the next one holds when its work has ended, and not after a ttl',
     ],
     () => ({ subscribe: silent }),
   ),
@@ -163,7 +163,7 @@ export const wordDefects: readonly Defect[] = [
     }),
   ),
   defect(
-    'does not tell whoever watches',
+    'does not tell watchers',
     ['a watcher of a line hears that it may have changed: a grant, a release, a hand-off'],
     () => ({ watch: silent }),
   ),
@@ -175,7 +175,7 @@ export const wordDefects: readonly Defect[] = [
     }),
   ),
   defect(
-    'does not say why somebody is gone',
+    'does not say why an entry is gone',
     [
       'evicting now frees the line at once, and the evicted one is told why',
       'a waiter that is evicted gives up instead of coming back',
@@ -195,7 +195,7 @@ export const wordDefects: readonly Defect[] = [
   defect(
     'keeps an evicted holder in line until it expires',
     [
-      'a holder that is evicted is told at once, and the next one holds when its work has ended: nobody waits for a ttl',
+      'a holder that is evicted is told at once, and the next one holds when its work has ended, and not after a ttl',
       'an evicted holder that leaves frees the line at once, and is answered that it was there',
     ],
     (engine) => ({
