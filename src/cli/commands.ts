@@ -6,9 +6,13 @@ import type { CommandTable } from './args.ts'
 
 export const COMMANDS: CommandTable = {
   run: { summary: 'run a command while holding a lock', load: () => import('./commands/run.ts') },
-  ls: { summary: 'list the keys that are held or waited for', load: () => import('./commands/ls.ts') },
+  ls: {
+    summary: 'list the keys that are held or waited for (-l: by whom, for how long)',
+    load: () => import('./commands/ls.ts'),
+  },
   show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },
   watch: { summary: 'show it again whenever it changes', load: () => import('./commands/watch.ts') },
+  metrics: { summary: 'print what lines are like, for Prometheus', load: () => import('./commands/metrics.ts') },
   evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
   guard: { summary: 'show or reset the marks of guards', load: () => import('./commands/guard.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },

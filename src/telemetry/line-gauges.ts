@@ -16,7 +16,7 @@ export interface Measurement {
 
 /** Which measurements this makes. */
 export const LINE_METRICS: readonly MetricName[] = [
-  'holdfast.line.count',
+  'holdfast.line.busy',
   'holdfast.line.held',
   'holdfast.line.waiting',
   'holdfast.line.longest',
@@ -77,7 +77,7 @@ export class LineGauges {
 
 function ofLines(lines: readonly LineSample[], labels: Labels): readonly Measurement[] {
   const values: readonly (readonly [MetricName, number | null])[] = [
-    ['holdfast.line.count', lines.length],
+    ['holdfast.line.busy', lines.length],
     ['holdfast.line.held', sum(lines.map(({ held }) => held))],
     ['holdfast.line.waiting', sum(lines.map(({ waiting }) => waiting))],
     ['holdfast.line.longest', largest(lines.map(({ waiting }) => waiting))],

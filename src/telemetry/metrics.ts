@@ -61,7 +61,7 @@ export type MetricName =
   | 'holdfast.warnings'
   | 'holdfast.waiting'
   | 'holdfast.held'
-  | 'holdfast.line.count'
+  | 'holdfast.line.busy'
   | 'holdfast.line.held'
   | 'holdfast.line.waiting'
   | 'holdfast.line.longest'
@@ -146,7 +146,7 @@ const METRICS: Readonly<Record<MetricName, MetricSpec>> = {
     description: 'Leases that this process holds.',
     attributes: LOCK,
   },
-  'holdfast.line.count': {
+  'holdfast.line.busy': {
     kind: 'gauge',
     unit: '{line}',
     description: 'Lines that have entries, of the whole fleet, as the last sample saw them.',

@@ -40,6 +40,44 @@ test('ls lists what is held or waited for, in order of the keys', async () => {
   expect((await world.run('ls', 'b')).stdout).toBe('HELD  WAITING  KEY\n1     1        b\n')
 })
 
+test('ls -l tells who has held for longest, and how long others have waited, the longest hold first', async () => {
+  const first = await holder('b')
+  await holder('a')
+  const waiter = await holder('b')
+  const { lines } = await world.json<{ lines: readonly { key: string; oldestHoldMs: number }[] }>('ls', '--long')
+  const who = { holder: `${hostname()}:${first.pid} sleep 60`, host: hostname(), pid: first.pid, command: 'sleep 60' }
+  const [b, a] = lines
+  expect(b).toEqual({ key: 'b', held: 1, waiting: 1, oldestHoldMs: MS, oldestWaitMs: MS, ...who })
+  expect(a).toMatchObject({ key: 'a', held: 1, waiting: 0, oldestWaitMs: null })
+  expect(b?.oldestHoldMs).toBeGreaterThan(a?.oldestHoldMs ?? 0)
+  const { stdout } = await world.run('ls', '-l')
+  expect(stdout).toMatch(
+    new RegExp(`^HELD.*HOLDER\\n1 .* b +${hostname()}:${first.pid} sleep 60\\n1 .* a +${hostname()}`),
+  )
+  waiter.signal('SIGTERM')
+  await waiter.ended
+})
+
+test('metrics prints gauges of the lines, by class, for Prometheus', async () => {
+  expect((await world.run('metrics')).stdout).toMatch(/^holdfast_line_unsampled\{holdfast_engine="sqlite"\} 0$/m)
+  await holder('order:1')
+  await Promise.all([holder('order:2'), holder('nightly')])
+  await holder('order:2')
+  const value = (text: string, name: string): string | undefined =>
+    new RegExp(`^holdfast_line_${name}\\{holdfast_engine="sqlite",holdfast_class="order:\\*"\\} (.+)$`, 'm').exec(
+      text,
+    )?.[1]
+  const { stdout } = await world.run('metrics', 'order:')
+  expect(['busy', 'held', 'waiting', 'longest'].map((name) => value(stdout, name))).toEqual(['2', '2', '1', '1'])
+  expect(Number(value(stdout, 'oldest_hold_seconds'))).toBeGreaterThan(0)
+  expect(stdout).not.toContain('nightly')
+  expect((await world.run('metrics')).stdout).toContain('holdfast_class="nightly"')
+  expect(await world.json('metrics', 'order:', '--most', '1')).toMatchObject({
+    lines: [{ key: 'order:2' }],
+    unsampled: 1,
+  })
+})
+
 test('show tells who holds: host, pid, command, token, since when, for how long, and the line in order', async () => {
   const first = await holder('k', '--ttl', '20s')
   const second = await holder('k', '--shared')

@@ -206,7 +206,7 @@ describe('the gauges', () => {
     void locks.sample({ prefixes: ['order:'], every: '10s', most: 100, signal: ending.signal })
     await settled()
     await settled()
-    const first = ['count 2', 'held 2', 'waiting 3', 'longest 2', 'oldest_hold_seconds 20', 'oldest_wait_seconds 20']
+    const first = ['busy 2', 'held 2', 'waiting 3', 'longest 2', 'oldest_hold_seconds 20', 'oldest_wait_seconds 20']
     expect(gauges()).toEqual([...first, 'unsampled 0'])
     world.error = unreachable(true)
     await clock.advance('10s')
@@ -214,7 +214,7 @@ describe('the gauges', () => {
     world.error = undefined
     await one.release()
     await clock.advance('10s')
-    const later = ['count 1', 'held 1', 'waiting 0', 'longest 0', 'oldest_hold_seconds 40', 'oldest_wait_seconds 0']
+    const later = ['busy 1', 'held 1', 'waiting 0', 'longest 0', 'oldest_hold_seconds 40', 'oldest_wait_seconds 0']
     expect(gauges()).toEqual([...later, 'unsampled 0'])
     ending.abort()
     await settled()
