@@ -17,6 +17,8 @@ const MUST = [
   'dist/src/index.js',
   'dist/src/index.d.ts',
   'dist/bundle/cli/holdfast.js',
+  'monitoring/alerts.yml',
+  'monitoring/dashboard.json',
 ]
 const MAY = /^dist\/(src|conformance)\//
 // A source map would name a source that is not in the package; what is emitted reads like the source.
