@@ -124,6 +124,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
       if (items.length === 0) break
       this.#send(items, sent)
     }
+    // What is left waits for a call, and must not wait for as long as the timer of that call has slept.
+    if (this.#queue.length > 0 && this.#watch !== undefined && this.#asleepMs !== (this.#clock.asleepMs?.() ?? 0))
+      this.#lookAt(this.#watchAt, this.#clock.now())
     if (this.#drainers.length === 0 || this.#queue.length > 0 || this.#calls.size > 0) return
     for (const resolve of this.#drainers.splice(0)) resolve()
   }

@@ -198,6 +198,17 @@ describe('an outage', () => {
     await clock.advance(250)
     expect(all.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'b', cause: { code: 'ENGINE' } })
   })
+
+  test('is not taken for the whole wait because a timer fired a fraction early', async () => {
+    const { clock, engine, locks } = scripted()
+    const { timer } = clock
+    Object.assign(clock, { timer: (ms: number, fire: () => void) => timer(ms - 0.4, fire) })
+    const all = watched(two({ locks }).acquire({ wait: '500ms' }))
+    await (await engine.next('enter')).answer(held(1n), busy(1))
+    await (await engine.next('enter')).fail(unreachable())
+    await clock.advance(499.7)
+    expect(all.error).toMatchObject({ code: 'ACQUIRE_TIMEOUT', key: 'b', cause: { code: 'ENGINE' } })
+  })
 })
 
 describe('what is refused', () => {

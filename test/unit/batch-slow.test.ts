@@ -84,6 +84,20 @@ describe('a call that takes long', () => {
     expect(aborted).toBe(false)
   })
 
+  test('that had its time while the machine slept is over as soon as anything waits for it', async () => {
+    const it = batchWorld()
+    let asleepMs = 0
+    const { now } = it.clock
+    Object.assign(it.clock, { now: () => now() + asleepMs, asleepMs: () => asleepMs })
+    it.ask('a')
+    await it.clock.advance(100)
+    asleepMs = 60_000
+    it.ask('a')
+    await it.clock.advance(1)
+    expect(it.told).toEqual(['a failed: unknown'])
+    expect(keysOf(it)).toEqual(['a', 'a'])
+  })
+
   test('a call that is made after a sleep is not late, though the timer of an earlier one stood still in it', async () => {
     const it = batchWorld({ timeoutMs: ([first]) => (first?.key === 'slow' ? 5000 : TIMEOUT) })
     let asleepMs = 0
