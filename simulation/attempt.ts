@@ -13,13 +13,13 @@ import type { World } from './world.ts'
 /** The reason of every cancellation: the caller must get exactly this back. */
 const CANCELLED = Symbol('cancelled')
 
-/** What most attempts for the first, second and third key agree on: a mutex, a read-write lock, a semaphore. */
+/** What most attempts for a key agree on, in turn: that it is a mutex, a read-write lock, a semaphore. */
 const USUAL_LIMITS: readonly (readonly number[])[] = [[1], [1, UNLIMITED, UNLIMITED], [3]]
 
 /** A key, and how much of it; now and then something that disagrees with the others about the limit. */
 export function drawShare(world: World, key: string = world.random.pick(world.keys)): Share {
   const { random, keys, conditions } = world
-  const usual = USUAL_LIMITS[keys.indexOf(key)] as readonly number[]
+  const usual = USUAL_LIMITS[keys.indexOf(key) % USUAL_LIMITS.length] as readonly number[]
   const limit = random.happens(0.12) ? random.pick([1, 2, 3, UNLIMITED]) : random.pick(usual)
   const weight = limit > 1 && limit < UNLIMITED ? random.whole(1, limit) : 1
   return { key, limit, weight, ttlMs: random.happens(0.3) ? conditions.longTtlMs : conditions.ttlMs }
@@ -29,6 +29,9 @@ export function drawPatience(world: World): number {
   const { random, conditions } = world
   return random.happens(0.6) ? Number.POSITIVE_INFINITY : random.between(0, 2) * conditions.ttlMs
 }
+
+/** What makes one entry, at once. */
+const ONE_ENTRY: ReadonlySet<string> = new Set(['acquire', 'try', 'using', 'nested using', 'lead'])
 
 export class SimulatedAttempt {
   readonly #world: World
@@ -45,6 +48,9 @@ export class SimulatedAttempt {
       process: process.number,
       what,
       keys,
+      // The core makes the id when it is asked, which is right after this.
+      id: ONE_ENTRY.has(what) ? process.nextId : undefined,
+      ttlMs: Math.min(...shares.map(({ ttlMs }) => ttlMs)),
       at: world.now,
       waitMs,
       settledAt: undefined,

@@ -2,6 +2,7 @@
  * The checks that every run has to pass. Each is a small function of the history that yields a sentence for whatever is
  * wrong; none of them knows the core.
  */
+import { expiry } from './checks/expiry.ts'
 import { liveness } from './checks/liveness.ts'
 import { needlessness } from './checks/needless.ts'
 import { order } from './checks/order.ts'
@@ -24,6 +25,7 @@ export const CHECKS: Readonly<Record<string, Check>> = {
   ...order,
   ...protocol,
   ...liveness,
+  ...expiry,
   ...needlessness,
 }
 

@@ -46,12 +46,19 @@ export interface Conditions {
    * Whether workers use `using`. The async contexts behind it make every promise dearer, so most worlds do without.
    */
   readonly contexts: boolean
+  /**
+   * How often the engine answers that an entry lives for longer than its ttl, as one whose clock was set back between
+   * the expiry and the answer. The core must not believe it.
+   */
+  readonly overstate: number
   readonly batchLimit: number
   /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
   readonly splitFrom: number | undefined
   readonly processes: number
   readonly workers: number
   readonly keys: number
+  /** Whether many workers of one process ask in the same moment, so that batches are large, and halved. */
+  readonly crowded: boolean
   /** Whether each process has an observer, which watches an election. */
   readonly observers: boolean
   /**
@@ -91,8 +98,9 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
   const ttlMs = random.pick([300, 500, 1000, 1500, 3000])
   const longTtlMs = random.happens(0.25) ? ttlMs * random.pick([2, 4, 10]) : ttlMs
   const timedFaults = fair ? [] : drawTimedFaults(random)
-  const processes = random.pick([2, 2, 3, 4])
-  const workers = random.pick([1, 2, 2, 3])
+  const crowded = random.happens(CROWDED)
+  const processes = crowded ? 2 : random.pick([2, 2, 3, 4])
+  const workers = crowded ? random.whole(6, 12) : random.pick([1, 2, 2, 3])
   return {
     ttlMs,
     longTtlMs,
@@ -107,12 +115,14 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
       : random.pick(['counter survives', 'server time']),
     signals: random.happens(0.15),
     contexts: random.happens(0.3),
-    batchLimit: random.pick([1, 3, 1000]),
+    overstate: random.happens(0.2) ? 0.5 : 0,
+    batchLimit: crowded ? random.pick([5, 1000, 1000]) : random.pick([1, 3, 1000]),
     processes,
     workers,
     observers: random.happens(0.05),
     thinkMs: (ttlMs / 12) * processes * workers,
-    keys: random.whole(1, 3),
+    crowded,
+    keys: crowded ? random.whole(2, MOST_KEYS) : random.whole(1, 3),
     refuse: often(0.1),
     loseRequest: often(0.08),
     loseReply: often(0.08),
@@ -125,10 +135,14 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
     stall: often(0.15),
     timedFaults,
     resumeOrders: ['timers', 'messages', 'program'],
-    splitFrom: random.happens(0.3) ? random.pick([1, 2]) : undefined,
+    splitFrom: random.happens(crowded ? 0.7 : 0.3) ? random.pick([1, 2]) : undefined,
     ...given,
   }
 }
+
+/** How many worlds are crowded. They cost more, and most faults show as well in the others. */
+const CROWDED = 0.1
+const MOST_KEYS = 6
 
 const MOODS = [
   'fair',

@@ -13,6 +13,9 @@ export class Coverage {
   unknownEnters = 0
   /** Answers to calls that the core had given up on. */
   lateAnswers = 0
+  /** Calls about more than one entry, and batches that went out in two halves. */
+  sharedCalls = 0
+  halvedBatches = 0
   /** Waiters that expired in line, and asked again. */
   reentries = 0
   evictedWaiters = 0

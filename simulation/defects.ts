@@ -3,20 +3,8 @@
  * change to one file: the exact text to find (it must be there exactly once) and what to put in its place. The
  * simulator has to catch every one of them (`mutants.ts` tries), or its silence about the real core means nothing.
  */
-import type { Conditions } from './conditions.ts'
-import type { RedlockConditions } from './redlock/conditions.ts'
-
-export interface Defect {
-  readonly name: string
-  readonly file: string
-  readonly find: string
-  readonly replace: string
-  readonly why: string
-  /** The kind of world in which it shows, where most worlds are too friendly. */
-  readonly conditions?: Partial<Conditions> | Partial<RedlockConditions>
-  /** Which simulator is to catch it: `main` unless given. */
-  readonly simulator?: 'main' | 'redlock/main'
-}
+import type { Defect } from './defect.ts'
+import { CALL_DEFECTS } from './defects-of-calls.ts'
 
 const core: readonly Defect[] = [
   {
@@ -199,6 +187,20 @@ const core: readonly Defect[] = [
     why: 'two nested leases of one mutex work at the same time',
   },
   {
+    name: 'a life longer than the ttl is believed',
+    file: 'src/core/entry.ts',
+    find: 'this.#validMs = Math.min(validMs, this.ttlMs)',
+    replace: 'this.#validMs = validMs',
+    why: 'an engine whose clock was set between expiry and answer promises more than it keeps',
+  },
+  {
+    name: 'a grant announced in an earlier stay is believed',
+    file: 'src/core/entry.ts',
+    find: 'if (announced === undefined || this.isDoubtful) return PLAN',
+    replace: 'if (announced === undefined) return PLAN',
+    why: 'the enter that brought it in had an unknown outcome, and what was announced may be over',
+  },
+  {
     name: 'a part of all not given back',
     file: 'src/primitives/all.ts',
     find: '      void giveBack(parts)\n',
@@ -274,4 +276,4 @@ const guards: readonly Defect[] = [
   },
 ]
 
-export const DEFECTS: readonly Defect[] = [...core, ...engine, ...guards]
+export const DEFECTS: readonly Defect[] = [...core, ...CALL_DEFECTS, ...engine, ...guards]

@@ -2,7 +2,7 @@
  * The engine that a simulated process has: the contract on one side, messages through a network that cannot be trusted
  * on the other. The lines are in the server; nothing is decided here.
  */
-import type { Engine, Traits } from '../src/core/engine.ts'
+import type { Engine, Standing, Traits } from '../src/core/engine.ts'
 import type { Link } from './link.ts'
 import type { World } from './world.ts'
 
@@ -29,13 +29,13 @@ export function simulatedEngine(world: World, link: Link): Engine {
       link.call('enter', claims, signal, () => {
         const standings = server.lines.enter(claims, link.news.client)
         witness.looks(claims)
-        return standings
+        return overstated(world, standings)
       }),
     renew: (places, signal) =>
       link.call('renew', places, signal, () => {
         const standings = server.lines.renew(places)
         witness.looks(places)
-        return standings
+        return overstated(world, standings)
       }),
     leave: (places) =>
       link.call('leave', places, undefined, () => {
@@ -58,4 +58,15 @@ export function simulatedEngine(world: World, link: Link): Engine {
   if (conditions.watch) engine.watch = (key, listener) => link.news.watch(key, listener)
   if (conditions.news !== 'none') engine.subscribe = (listener) => link.news.subscribe(listener)
   return engine
+}
+
+/** Some standings, with a longer life than they have. */
+function overstated({ conditions, random }: World, standings: Standing[]): Standing[] {
+  if (conditions.overstate === 0) return standings
+  return standings.map((standing) => {
+    if (!random.happens(conditions.overstate)) return standing
+    const longMs = conditions.longTtlMs * random.between(1, 3)
+    if (standing.state === 'held') return { ...standing, heldForMs: longMs }
+    return standing.state === 'waiting' ? { ...standing, livesForMs: longMs } : standing
+  })
 }

@@ -2,6 +2,7 @@
  * What happened in one run, in true time: what the server did, what the programs believed, and what went wrong around
  * them. Plain data, so that the checks are functions of it and can be tested on histories made by hand.
  */
+import type { Standing } from '../src/core/engine.ts'
 import type { LossReason } from '../src/core/errors.ts'
 
 /** One entry's time in a line, in the server's truth. The same id has two stays if it comes in again after its end. */
@@ -17,6 +18,8 @@ export interface Stay {
   readonly echo: boolean
   /** It came in later than its ttl after it was sent, so that its process did not expect it any more. */
   readonly late: boolean
+  /** Evicted, and to be renewed no more; it may stand in the line until it has expired. */
+  condemned: boolean
   grantedAt: number | undefined
   /** From when on the server would let others in. */
   goneAt: number | undefined
@@ -29,6 +32,10 @@ export interface Attempt {
   readonly process: number
   readonly what: string
   readonly keys: readonly string[]
+  /** Its first entry; undefined where it asks for several keys, or not at once. */
+  readonly id: string | undefined
+  /** The ttl of its entries; of several, the shortest. */
+  readonly ttlMs: number
   readonly at: number
   /** Its patience; Infinity for none. */
   readonly waitMs: number
@@ -64,12 +71,27 @@ export interface Holding {
   keptMs: number | undefined
 }
 
+/** What a call is about: one entry in one line. */
+export interface CallItem {
+  readonly key: string
+  readonly id: string
+  /** Leaves need none. */
+  readonly ttlMs?: number
+  /** A renewal that lets the entry stand without its process. It goes out by itself, not in a batch. */
+  readonly outlives?: boolean
+}
+
 /** One call of the core to its engine. */
 export interface Call {
   readonly process: number
   readonly verb: 'enter' | 'renew' | 'leave'
-  readonly items: readonly { readonly key: string; readonly id: string }[]
+  readonly items: readonly CallItem[]
   readonly sentAt: number
+  /** It had to wait until the subscription stood: the core counts from an earlier moment than `sentAt`. */
+  readonly subscribedFirst: boolean
+  /** When its answer or its failure reached the process; and the answers, if it was answered. */
+  heardAt?: number
+  answers?: readonly (Standing | boolean)[]
   /**
    * Answered, failed, or given up by the core's own deadline. Where the giving up cannot be seen: as soon as it was
    * sent.
@@ -208,12 +230,22 @@ export class History {
   readonly faults: Fault[] = []
   readonly accesses: RegisterAccess[] = []
   readonly mishaps: Mishap[] = []
+  /** When the core made each id: that is when its caller asked. */
+  readonly askedAt: Map<string, number> = new Map()
+  /** Since when each process is subscribed to the news. */
+  readonly subscribedAt: Map<number, number> = new Map()
   /** Faults end here, and nothing new is asked. */
   calmAt: number = Number.POSITIVE_INFINITY
   endedAt: number = Number.POSITIVE_INFINITY
 
   constructor(terms: Terms) {
     this.terms = terms
+  }
+
+  /** Since when enters of `process` are sent at once. Before, they wait for its subscription, and can fail with it. */
+  sendsFrom(process: number): number {
+    if (this.terms.news === 'none') return Number.NEGATIVE_INFINITY
+    return this.subscribedAt.get(process) ?? Number.POSITIVE_INFINITY
   }
 
   /** Whether any of `kinds` happened at all. */

@@ -113,6 +113,7 @@ export class SimulatedHolder {
     this.ends()
     const lease = this.#lease
     const keptMs = random.happens(0.05) ? random.whole(10, conditions.ttlMs * LONGEST_KEPT_TTLS) : undefined
+    for (const holding of this.#holdings) holding.keeping = keptMs !== undefined
     const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
     if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
     if (random.happens(0.2)) await lease[Symbol.asyncDispose]()
@@ -120,7 +121,6 @@ export class SimulatedHolder {
       await released
       return
     }
-    for (const holding of this.#holdings) holding.keeping = true
     const kept = await released
     for (const holding of this.#holdings) if (kept) holding.keptMs = keptMs
   }

@@ -43,6 +43,7 @@ export class Link {
   readonly #process: SimulatedProcess
   /** Where messages do not overtake: when the last one of each way arrives. */
   readonly #lastArrival: Record<Way, number> = { there: 0, back: 0 }
+  readonly #lastSend: Partial<Record<Call['verb'], number>> = {}
   #darkUntil = 0
 
   constructor(world: World, process: SimulatedProcess) {
@@ -81,11 +82,15 @@ export class Link {
       verb,
       items,
       sentAt: world.now,
+      subscribedFirst: verb === 'enter' && world.history.subscribedAt.get(number) === world.now,
       overAt: signal === undefined ? world.now : undefined,
       gone: [],
       goneAt: 0,
     }
     world.history.calls.push(call)
+    if (items.length > 1) world.coverage.sharedCalls += 1
+    if (this.#lastSend[verb] === world.now) world.coverage.halvedBatches += 1
+    this.#lastSend[verb] = world.now
     signal?.addEventListener('abort', () => {
       call.givenUpAt = world.now
     })
@@ -142,14 +147,14 @@ export class Link {
   }
 
   #arrive(flight: Flight): void {
-    const { server, random, witness, conditions, now } = this.#world
+    const { server, random, witness } = this.#world
     if (flight.unsent && flight.signal?.aborted) return
     if (server.down && !this.severed && random.happens(0.5)) this.#refuse(flight)
     else if (server.down || this.severed) this.#vanish(flight)
     else {
-      witness.late = now - flight.call.sentAt > conditions.ttlMs
+      witness.sentAt = this.#countedFrom(flight.call)
       this.#answer(flight, flight.apply())
-      witness.late = false
+      witness.sentAt = Number.POSITIVE_INFINITY
     }
   }
 
@@ -180,6 +185,8 @@ export class Link {
       )
     if (call.overAt === undefined && signal?.aborted) world.coverage.lateAnswers += 1
     call.overAt ??= world.now
+    call.heardAt = world.now
+    call.answers = answers
     call.goneAt = world.now
     call.gone = call.items.filter((_, i) => isGone(answers[i] as Answer)).map(({ id }) => id)
     this.knowledge.answered(call, answers)
@@ -192,6 +199,7 @@ export class Link {
     process.schedule(this.#delayMs('back'), 'io', () => {
       if (world.logging) world.log(process.name, `hears that ${call.verb} was refused`)
       call.overAt ??= world.now
+      call.heardAt = world.now
       this.knowledge.failed(call, 'not applied')
       reject(new EngineError('simulated', 'connection refused', { outcome: 'not-applied' }))
     })
@@ -205,9 +213,17 @@ export class Link {
     process.schedule(world.random.between(0, world.conditions.ttlMs / 2), 'io', () => {
       if (world.logging) world.log(process.name, `hears that the connection was lost during ${call.verb}`)
       call.overAt ??= world.now
+      call.heardAt = world.now
       this.knowledge.failed(call, 'unknown')
       reject(new Error('connection lost'))
     })
+  }
+
+  /** From when on the core counts what it sent with `call`, at the earliest. */
+  #countedFrom({ items, sentAt, subscribedFirst }: Call): number {
+    if (!subscribedFirst) return sentAt
+    const { askedAt } = this.#world.history
+    return items.reduce((earliest, { id }) => Math.min(earliest, askedAt.get(id) ?? earliest), sentAt)
   }
 
   #befalls(probability: number, kind: FaultKind): boolean {

@@ -9,7 +9,8 @@ import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { DEFECTS as CORE_DEFECTS, type Defect } from './defects.ts'
+import type { Defect } from './defect.ts'
+import { DEFECTS as CORE_DEFECTS } from './defects.ts'
 import { DEFECTS as REDLOCK_DEFECTS } from './redlock/defects.ts'
 
 /**

@@ -44,6 +44,7 @@ export class NewsDelivery {
           return
         }
         this.#listeners.add(listener)
+        this.#world.history.subscribedAt.set(this.#process.number, this.#world.now)
         this.#stand()
         if (this.#world.logging) this.#world.log(this.#process.name, 'is subscribed')
         resolve({ [Symbol.asyncDispose]: async () => this.#unsubscribe(listener) })
@@ -80,7 +81,10 @@ export class NewsDelivery {
 
   #unsubscribe(listener: Listener): void {
     this.#listeners.delete(listener)
-    if (this.#listeners.size === 0) this.client.listener = undefined
+    if (this.#listeners.size > 0) return
+    this.client.listener = undefined
+    // One that stood too late, and had been given up.
+    if (!this.#process.ending) this.#world.history.subscribedAt.delete(this.#process.number)
   }
 
   #stand(): void {

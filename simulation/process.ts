@@ -8,11 +8,12 @@
  *
  * The core never sees true time. It gets what `sleepless` makes of these three, as on a real machine.
  */
-import { type Clock, sleepless, type Timer } from '../src/core/clock.ts'
+import { type Chance, type Clock, sleepless, type Timer } from '../src/core/clock.ts'
 import { createLocks, type Locks } from '../src/locks.ts'
 import { Actor, type ResumeOrder } from './actor.ts'
 import { simulatedEngine } from './engine.ts'
 import { Link } from './link.ts'
+import type { Random } from './random.ts'
 import type { SimulatedEvent } from './scheduler.ts'
 import { GREATEST_DRIFT } from './server.ts'
 import type { World } from './world.ts'
@@ -38,6 +39,7 @@ export class SimulatedProcess extends Actor {
   /** How many workers of it still have something to do. */
   working = 0
   readonly #world: World
+  readonly #random: Random
   readonly #timers = new Set<SimulatedEvent>()
   readonly #rate: number
   readonly #bornAt: number
@@ -56,9 +58,10 @@ export class SimulatedProcess extends Actor {
     this.#rate = 1 + world.random.between(-GREATEST_DRIFT, GREATEST_DRIFT)
     this.#bornAt = world.now - world.random.between(0, 1000)
     this.link = new Link(world, this)
+    this.#random = world.random.fork(this.name)
     this.locks = createLocks(simulatedEngine(world, this.link), {
       clock: this.#clock(),
-      chance: world.random.fork(this.name),
+      chance: this.#chance(),
       ttl: world.conditions.ttlMs,
       callTimeout: world.conditions.callTimeoutMs,
       holder: this.name,
@@ -73,6 +76,11 @@ export class SimulatedProcess extends Actor {
   /** How many things keep the process from ending. */
   get awake(): number {
     return this.#awake
+  }
+
+  /** The id that the core makes next. */
+  get nextId(): string {
+    return this.#random.nextId
   }
 
   sleep(durationMs: number): Promise<void> {
@@ -119,6 +127,16 @@ export class SimulatedProcess extends Actor {
     this.alive = false
     this.#timers.clear()
     this.link.close()
+  }
+
+  #chance(): Chance {
+    return {
+      fraction: () => this.#random.fraction(),
+      id: () => {
+        this.#world.history.askedAt.set(this.nextId, this.#world.now)
+        return this.#random.id()
+      },
+    }
   }
 
   #clock(): Clock {

@@ -28,8 +28,14 @@ export class Random implements Chance {
 
   /** Not 128 random bits: two ids of one run are never equal, and they are short enough to follow in a log. */
   id(): string {
+    const id = this.nextId
     this.#ids += 1
-    return `${this.#name}.${this.#ids}`
+    return id
+  }
+
+  /** What `id()` will say. */
+  get nextId(): string {
+    return `${this.#name}.${this.#ids + 1}`
   }
 
   between(least: number, most: number): number {

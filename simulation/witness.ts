@@ -11,7 +11,6 @@ import type { Stay } from './history.ts'
 import type { World } from './world.ts'
 
 /** What a call names: a key, and the entry that it enters, renews or takes out. */
-/** What a call names: a key, and the entry that it enters, renews or takes out. */
 interface CalledItem {
   readonly key: string
   readonly id?: string
@@ -20,13 +19,13 @@ interface CalledItem {
 
 /** Sums of fractions come out a little different each time. */
 const ROUNDING_MS = 1e-3
+/** For how much of its ttl an enter is expected to arrive, at least: the clock of its process may run fast. */
+const EXPECTED_SHARE = 0.98
 
 interface Watched {
   readonly stay: Stay
   /** On the server's clock. */
   expiresAt: number
-  /** Evicted: it is not renewed any more. */
-  condemned: boolean
 }
 
 export class Witness {
@@ -34,8 +33,8 @@ export class Witness {
   readonly #lines = new Map<string, Map<bigint, Watched>>()
   /** What happens now comes from a duplicated request. */
   echo = false
-  /** What happens now comes from a request that its process did not expect to arrive any more. */
-  late = false
+  /** When the request was sent that arrives now. */
+  sentAt: number = Number.POSITIVE_INFINITY
   #jumpedAt = Number.NEGATIVE_INFINITY
 
   constructor(world: World) {
@@ -74,7 +73,7 @@ export class Witness {
   /** It is to be renewed no more. */
   condemns(key: string, token: bigint): void {
     const watched = this.#lines.get(key)?.get(token)
-    if (watched !== undefined) watched.condemned = true
+    if (watched !== undefined) watched.stay.condemned = true
   }
 
   /** The server has lost its memory. */
@@ -128,7 +127,7 @@ export class Witness {
     const { stay, expiresAt: before } = watched
     watched.expiresAt = expiresAt
     const renewedTo = called.find(({ id }) => id === stay.id)?.ttlMs
-    if (renewedTo !== undefined && expiresAt < server.nowMs + renewedTo - ROUNDING_MS && !watched.condemned) {
+    if (renewedTo !== undefined && expiresAt < server.nowMs + renewedTo - ROUNDING_MS && !stay.condemned) {
       this.#world.mishap(
         'expiry moved',
         `${stay.id} in '${stay.key}' was entered or renewed, and its expiry did not move`,
@@ -145,7 +144,7 @@ export class Witness {
   }
 
   #enters(key: string, entry: LineEntry, line: Map<bigint, Watched>): Watched {
-    const { id, weight, limit } = entry
+    const { id, weight, limit, ttlMs } = entry
     const token = entry.token as bigint
     const process = Number.parseInt(id.slice(1), 10)
     const stay: Stay = {
@@ -157,14 +156,15 @@ export class Witness {
       limit,
       enteredAt: this.#world.now,
       echo: this.echo,
-      late: this.late,
+      late: this.#world.now - this.sentAt > ttlMs * EXPECTED_SHARE,
+      condemned: false,
       grantedAt: undefined,
       goneAt: undefined,
       why: undefined,
     }
     this.#world.history.stays.push(stay)
     if (this.#world.logging) this.#world.log('server', `${key}: ${id} enters, token ${token}`)
-    const watched = { stay, expiresAt: 0, condemned: false }
+    const watched = { stay, expiresAt: 0 }
     line.set(token, watched)
     return watched
   }

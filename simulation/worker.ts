@@ -30,14 +30,22 @@ class Worker {
   }
 
   async run(): Promise<void> {
-    const { random, conditions } = this.#world
     while (!this.#over) {
-      await this.#process.sleep(random.between(0, conditions.thinkMs))
+      await this.#process.sleep(this.#thinkMs())
       if (this.#over) break
       await this.#operate().catch((error: unknown) => this.#unexpected(error))
     }
     this.#process.working -= 1
     this.#world.workerDone(this.#process)
+  }
+
+  /** In a crowd, all workers are done with something else at the same moment. */
+  #thinkMs(): number {
+    const { random, conditions, now } = this.#world
+    const thinkMs = random.between(0, conditions.thinkMs)
+    if (!conditions.crowded) return thinkMs
+    const roundMs = conditions.ttlMs / 2
+    return Math.max(0, Math.ceil((now + thinkMs) / roundMs) * roundMs - now)
   }
 
   get #over(): boolean {
@@ -104,14 +112,17 @@ class Worker {
     await this.#using(attempt, [share], (work) => lock.using(attempt.options(), work), inside)
   }
 
-  /** Two siblings inside a nested lease: the first gives the turn to the second. */
+  /** Three siblings inside a nested lease: they have the turn in the order of their asking. */
   async #takesTurns(lock: Lock<LineAcquireOptions>, outer: Lease): Promise<void> {
-    const takesTurn = async (): Promise<void> => {
+    let last = -1
+    const takesTurn = async (place: number): Promise<void> => {
       await using inner = await lock.acquire({ within: outer, wait: 50 * this.#world.conditions.ttlMs })
+      if (place < last) this.#world.mishap('nesting', `turn ${place} inside of ${lock.key} came after turn ${last}`)
+      last = place
       this.#world.coverage.nestings += inner.held ? 1 : 0
       await this.#process.sleep(1)
     }
-    for (const result of await Promise.allSettled([takesTurn(), takesTurn()])) {
+    for (const result of await Promise.allSettled([0, 1, 2].map(takesTurn))) {
       if (result.status === 'fulfilled') continue
       const outcome = outcomeOf(result.reason)
       if (outcome === 'timeout') this.#world.mishap('nesting', `the turn inside of ${lock.key} was never given on`)

@@ -49,7 +49,7 @@ export class World {
     this.conditions = drawConditions(this.random, conditions)
     const { delayMs, longTtlMs, callTimeoutMs, news } = this.conditions
     this.history = new History({ delayMs, ttlMs: longTtlMs, callTimeoutMs, news })
-    this.keys = ['a', 'b', 'c'].slice(0, this.conditions.keys)
+    this.keys = ['a', 'b', 'c', 'd', 'e', 'f'].slice(0, this.conditions.keys)
     this.server = new SimulatedServer(this)
     this.witness = new Witness(this)
     this.guarded = new Map(this.keys.map((key) => [key, new Register(this.history, key, true)]))

@@ -7,7 +7,6 @@ export const liveness: Readonly<Record<string, Check>> = {
   'no lost wake-up': lostWakeUp,
   recovery,
   patience,
-  'left to expire': leftToExpire,
   'given up in time': givenUpInTime,
 }
 
@@ -79,29 +78,5 @@ function* patience(history: History): Iterable<string> {
     const lateMs = settledAt - at - waitMs * 1.01 - NAMING_MS * 1.01 - 5
     if (lateMs > 0 && !history.stopped(process, at, settledAt))
       yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)} with ${waitMs.toFixed(1)} ms of patience, came to an end at ${settledAt.toFixed(3)}`
-  }
-}
-
-/**
- * A living process that can reach the server renews what it wants, and takes out of the line what it does not, also if
- * it never learned whether it got in: nothing of it is left to expire, for others to wait for. Except what comes in so
- * late that its process does not expect it any more.
- */
-function* leftToExpire(history: History): Iterable<string> {
-  const ended = new Set<number | undefined>()
-  for (const { kind, from, process } of history.faults)
-    if ((kind === 'crash' || kind === 'close') && from < history.calmAt) ended.add(process)
-  const kept = new Set(history.holdings.filter(({ keeping }) => keeping).map(({ token }) => token))
-  const slow = new Set(history.faults.filter(({ kind }) => kind === 'slow message').map(({ to }) => to))
-  for (const { key, id, process, token, enteredAt, echo, late, goneAt, why } of history.stays) {
-    if (echo || late || slow.has(enteredAt) || ended.has(process) || kept.has(token)) continue
-    if (why !== 'expired' || goneAt === undefined || goneAt > history.calmAt) continue
-    // With a patient deadline for calls, the core learns of a lost answer only when the entry is about to expire
-    // anyway.
-    if (history.terms.callTimeoutMs > (goneAt - enteredAt) / 2) continue
-    // What befell the enter itself is no excuse.
-    if (!history.troubled(process, enteredAt + 0.001, goneAt)) {
-      yield `'${key}': ${id} entered at ${enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}`
-    }
   }
 }

@@ -1,6 +1,7 @@
 /** Nothing is lost or refused without a cause. */
 import type { Check } from '../checks.ts'
-import type { FaultKind, History } from '../history.ts'
+import type { Attempt, Call, FaultKind, History } from '../history.ts'
+import { callsById, latestEndAwake, stopsOf, timeOutside, toldBy } from './calls.ts'
 import { named, stayOf, staysByToken } from './safety.ts'
 
 export const needlessness: Readonly<Record<string, Check>> = {
@@ -22,13 +23,13 @@ const SINGLE: ReadonlySet<FaultKind> = new Set([
 
 /** A lease is lost only if something went wrong around it, and more than one message. */
 function* needlessLoss(history: History): Iterable<string> {
-  const { terms } = history
+  const { callTimeoutMs } = history.terms
   for (const holding of history.holdings) {
     const at = holding.lostAt ?? holding.doubtedAt
     if (at === undefined || (holding.endedAt ?? Number.POSITIVE_INFINITY) < at) continue
     if (holding.lostWhy === 'closed' && history.troubled(holding.process, holding.grantedAt, at)) continue
     // A holder that does not listen learns of it late: it happened some time after the last look.
-    const since = (holding.lostAt ?? holding.believedAt) - terms.ttlMs - terms.callTimeoutMs
+    const since = (holding.lostAt ?? holding.believedAt) - holding.ttlMs - callTimeoutMs
     const troubles = [...history.troubles(holding.process, since, at)]
     const [only] = troubles
     if (only === undefined)
@@ -39,19 +40,72 @@ function* needlessLoss(history: History): Iterable<string> {
 }
 
 /**
- * An attempt is refused only if its process could not reach the server for as long as its ttl, and a try only if its
- * one call failed.
+ * An attempt is refused only if the server could not be asked: where it has said where the entry stands, only after
+ * half a ttl without another answer; where it has said nothing, only if what was sent has failed or was on its way, or
+ * nothing could be sent. And an attempt ends as lost only if a person evicted its entry.
  */
 function* needlessRefusal(history: History): Iterable<string> {
-  const { terms } = history
-  for (const { process, what, keys, at, waitMs, settledAt, outcome, error } of history.attempts) {
-    if (settledAt === undefined || (outcome !== 'refused' && outcome !== 'lost')) continue
-    // With less patience than an answer takes, no more can be said than that none has come.
-    if (waitMs > 0 && waitMs < 12 * terms.delayMs + 10) continue
-    const since = at - terms.ttlMs - terms.callTimeoutMs
-    if (history.troubled(process, since, settledAt)) continue
-    yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, and nothing was wrong: ${String(error)}`
+  const refused = history.attempts.filter(({ outcome }) => outcome === 'refused' || outcome === 'lost')
+  if (refused.length === 0) return
+  const byId = callsById(history)
+  for (const attempt of refused) {
+    const { process, what, keys, at, settledAt = 0, error } = attempt
+    if (closed(history, process, settledAt)) continue
+    const wrong = whatIsWrong(history, attempt, settledAt, byId)
+    if (wrong !== undefined)
+      yield `p${process}: ${what} of ${keys.join(' + ')}, asked at ${at.toFixed(3)}, was refused at ${settledAt.toFixed(3)}, ${wrong}: ${String(error)}`
   }
+}
+
+function closed({ faults }: History, process: number, at: number): boolean {
+  return faults.some((fault) => fault.kind === 'close' && fault.process === process && fault.from <= at)
+}
+
+/** What does not fit to the refusal of `attempt`, if anything. */
+function whatIsWrong(
+  history: History,
+  { process, keys, id, ttlMs, at, waitMs, outcome }: Attempt,
+  settledAt: number,
+  byId: ReadonlyMap<string, readonly Call[]>,
+): string | undefined {
+  const { terms } = history
+  const calls = (id === undefined ? [] : (byId.get(id) ?? [])).filter(
+    ({ verb, sentAt }) => verb !== 'leave' && sentAt <= settledAt,
+  )
+  // Several keys, or an entry that expired in line and was followed by another one.
+  if (id === undefined || calls.some((call) => call.gone.includes(id)))
+    return history.troubled(process, at - terms.ttlMs - terms.callTimeoutMs, settledAt)
+      ? undefined
+      : 'and nothing was wrong'
+  const evicted = history.stays.some((stay) => stay.process === process && keys.includes(stay.key) && stay.condemned)
+  if (outcome === 'lost') return evicted ? undefined : 'and no entry of it was evicted'
+  const told = calls.findLast((call) => toldBy(call, id, settledAt))
+  if (told !== undefined)
+    return settledAt - told.sentAt > ttlMs * OUTAGE_SHARE ? undefined : 'a moment after the server had answered'
+  const last = calls.at(-1)
+  if (last === undefined) return couldNotSend(history, process, at, settledAt) ? undefined : 'and was not even sent'
+  if (last.heardAt !== undefined && last.heardAt <= settledAt) {
+    // It failed. A try has only that one; a wait goes on.
+    return waitMs === 0 || settledAt - at > Math.min(waitMs * 0.99, ttlMs * OUTAGE_SHARE) - TIMER_MS
+      ? undefined
+      : 'before its time was over'
+  }
+  // On its way. It may have taken too long; or the wait was over before an answer could come.
+  const onItsWayMs = settledAt - last.sentAt
+  if (onItsWayMs <= 2 * terms.delayMs + TIMER_MS || history.troubled(process, last.sentAt, settledAt)) return undefined
+  return `${onItsWayMs.toFixed(1)} ms after it was sent, and nothing was wrong`
+}
+
+/** For how long the server must have been out of reach, at least, before a wait is refused, as a share of the ttl. */
+const OUTAGE_SHARE = 0.49
+const TIMER_MS = 3
+
+/** Whether nothing could be sent until `settledAt`: no subscription, no running process, or calls on their way. */
+function couldNotSend(history: History, process: number, at: number, settledAt: number): boolean {
+  if (history.sendsFrom(process) >= at) return true
+  const calls = history.calls.filter(({ process: sender, verb }) => sender === process && verb === 'enter')
+  const spans = calls.map((call) => ({ from: call.sentAt, to: latestEndAwake(history, call, at) }))
+  return timeOutside([...stopsOf(history, process), ...spans], at, settledAt) < TIMER_MS
 }
 
 /** A key that the server has promised to keep busy after the release is not given away before. */

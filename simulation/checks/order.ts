@@ -24,7 +24,10 @@ function* firstComeFirstServed(history: History): Iterable<string> {
   }
 }
 
-/** What one process asks of one key goes out in the order of its attempts; unless one failed before it went out. */
+/**
+ * What one process asks of one key goes out in the order of its askings. Only what was asked before the subscription to
+ * the news stood may have failed before it went out.
+ */
 function* askedInOrder(history: History): Iterable<string> {
   const sent = new Set<string>()
   const last = new Map<string, number>()
@@ -35,7 +38,7 @@ function* askedInOrder(history: History): Iterable<string> {
       sent.add(id)
       const number = Number(id.slice(id.indexOf('.') + 1))
       const line = `${process} ${key}`
-      if (number < (last.get(line) ?? 0) && !history.troubled(process, 0, sentAt)) {
+      if (number < (last.get(line) ?? 0) && (history.askedAt.get(id) ?? 0) > history.sendsFrom(process)) {
         yield `${id} asked for '${key}' before another of its process, and was sent after it, at ${sentAt.toFixed(3)}`
       }
       last.set(line, number)

@@ -1,9 +1,11 @@
 /** What the core may send, and when. Breaking one of these does no harm at once; each opens a way to. */
 import type { Check } from '../checks.ts'
 import type { Call, History } from '../history.ts'
+import { earliestEnd } from './calls.ts'
 
 export const protocol: Readonly<Record<string, Check>> = {
   'nothing overtakes an enter': nothingOvertakesAnEnter,
+  'one call for each key': oneCallForEachKey,
   'nothing after leaving': nothingAfterLeaving,
   'gone is final': goneIsFinal,
   'a gap is asked about': gapIsAskedAbout,
@@ -16,10 +18,29 @@ function* nothingOvertakesAnEnter(history: History): Iterable<string> {
   for (const call of history.calls) {
     for (const { id } of call.items) {
       const enter = enters.get(id)
-      if (enter !== undefined && (enter.overAt ?? Number.POSITIVE_INFINITY) > call.sentAt) {
+      if (enter !== undefined && earliestEnd(history, enter) > call.sentAt) {
         yield `${call.verb} of ${id} was sent at ${call.sentAt.toFixed(3)}, while the enter of ${enter.sentAt.toFixed(3)} was on its way`
       }
       if (call.verb === 'enter') enters.set(id, call)
+    }
+  }
+}
+
+/**
+ * While a call is on its way, no other one of its verb goes out for the same key: it could arrive first, and change the
+ * order. What is to stand without its process is renewed by itself.
+ */
+function* oneCallForEachKey(history: History): Iterable<string> {
+  const last = new Map<string, Call>()
+  for (const call of history.calls) {
+    const { process, verb, items, sentAt } = call
+    if (items.some(({ outlives }) => outlives === true)) continue
+    for (const key of new Set(items.map((item) => item.key))) {
+      const way = `${process} ${verb} ${key}`
+      const before = last.get(way)
+      if (before !== undefined && earliestEnd(history, before) > sentAt)
+        yield `p${process}: ${verb} for '${key}' was sent at ${sentAt.toFixed(3)}, while that of ${before.sentAt.toFixed(3)} was on its way`
+      last.set(way, call)
     }
   }
 }

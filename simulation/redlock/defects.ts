@@ -3,7 +3,7 @@
  * server does is done by lua/ in the engine and by server.ts here, which a test keeps equal; so its defects are planted
  * here.
  */
-import type { Defect } from '../defects.ts'
+import type { Defect } from '../defect.ts'
 
 const QUORUM = 'src/engines/redlock/quorum.ts'
 const DECISION = 'src/engines/redlock/quorum-decision.ts'

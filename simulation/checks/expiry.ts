@@ -1,0 +1,100 @@
+/** Nothing is left in a line to expire, as long as its process can do anything about it. */
+import type { Check } from '../checks.ts'
+import type { Call, History, Stay } from '../history.ts'
+import { callsById, latestEndAwake, type Span, stopsOf, timeOutside, toldBy } from './calls.ts'
+import { stayOf, staysByToken } from './safety.ts'
+
+export const expiry: Readonly<Record<string, Check>> = {
+  'left to expire': leftToExpire,
+}
+
+/** How long after a call that failed the next one goes out, at most, as a share of the ttl. */
+const RETRY_SHARE = 0.15
+/** The same after one that was answered: the beat of renewals, and of leaves that are repeated to be sure. */
+const BEAT_SHARE = 1 / 3
+/** What clocks and timers may add to that. */
+const SLACK_SHARE = 0.03
+const SLACK_MS = 5
+/** A call that takes longer does not hold up what is asked about other keys. */
+const SLOW_MS = 50
+/** How many calls of one verb may be on their way. */
+const CALLS_IN_FLIGHT = 4
+
+/**
+ * A living process renews what it wants, and takes out of the line what it does not, also if it never learned whether
+ * it got in; and it goes on trying, whatever happens to its calls, until the entry has expired by its own reckoning.
+ * So an entry may expire, but not while its process had nothing on its way and was free to send something.
+ *
+ * Nothing can be asked of a process that is dead or closed, nor for what was brought in by a duplicate or came in so
+ * late that it was not expected any more. What is to expire, may: what was evicted, and what its holder let stand.
+ */
+function* leftToExpire(history: History): Iterable<string> {
+  const expired = history.stays.filter(
+    ({ why, echo, late, condemned }) => why === 'expired' && !echo && !late && !condemned,
+  )
+  if (expired.length === 0) return
+  const byId = callsById(history)
+  const stays = staysByToken(history)
+  const kept = new Set(history.holdings.filter(({ keeping }) => keeping).map((holding) => stayOf(stays, holding)))
+  for (const stay of expired) {
+    const { key, id, process, goneAt = 0 } = stay
+    if (kept.has(stay) || endedBefore(history, process, goneAt)) continue
+    const calls = (byId.get(id) ?? []).filter(({ sentAt }) => sentAt <= goneAt)
+    const last = calls.at(-1)
+    if (last === undefined) continue
+    const ttlMs = calls[0]?.items.find((item) => item.id === id)?.ttlMs ?? 0
+    const until = triedUntil(history, stay, calls, ttlMs)
+    const from = calls.reduce((latest, call) => Math.max(latest, latestEndAwake(history, call, 0)), 0)
+    const boundMs =
+      ttlMs * ((toldBy(last, id, until) ? BEAT_SHARE : RETRY_SHARE) + SLACK_SHARE) + history.terms.delayMs + SLACK_MS
+    const idleMs = timeOutside([...stopsOf(history, process), ...heldUp(history, stay)], from, until)
+    if (idleMs > boundMs)
+      yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
+  }
+}
+
+function endedBefore({ faults }: History, process: number, at: number): boolean {
+  return faults.some((fault) => fault.process === process && ENDS.has(fault.kind) && fault.from <= at)
+}
+
+const ENDS: ReadonlySet<string> = new Set(['crash', 'close'])
+
+/**
+ * Until when its process has to try: a ttl after the last request that could have made the entry live on, or after the
+ * first leave. A holder that has not ended when its own deadline comes tries no more.
+ */
+function triedUntil(history: History, stay: Stay, calls: readonly Call[], ttlMs: number): number {
+  const { goneAt = 0, key, id, token } = stay
+  const countedFrom = ({ sentAt, subscribedFirst }: Call): number =>
+    subscribedFirst ? (history.askedAt.get(id) ?? sentAt) : sentAt
+  const asks = calls.filter(({ verb }) => verb !== 'leave')
+  const leave = calls.find(({ verb }) => verb === 'leave')
+  const until = Math.min(goneAt, Math.max(...asks.map(countedFrom), leave?.sentAt ?? 0) + ttlMs)
+  const holding = history.holdings.find((one) => one.key === key && one.token === token)
+  if (holding === undefined) return until
+  let deadline = Number.POSITIVE_INFINITY
+  for (const call of asks) {
+    // What is answered after the deadline is too late, and right before it may be.
+    if (!toldBy(call, id, Math.min(goneAt, deadline - ttlMs * SLACK_SHARE - SLACK_MS))) continue
+    deadline = countedFrom(call) + ttlMs
+  }
+  return (holding.endedAt ?? Number.POSITIVE_INFINITY) > deadline - ttlMs * 0.05 ? Math.min(until, deadline) : until
+}
+
+/**
+ * When the process had calls on their way that what is to be sent for this entry has to wait for: those of the same
+ * key, those that are not slow yet, and as many as there may be.
+ */
+function* heldUp(history: History, { process, key, enteredAt }: Stay): Iterable<Span> {
+  const slow: Record<Call['verb'], number[]> = { enter: [], renew: [], leave: [] }
+  for (const call of history.calls) {
+    if (call.process !== process) continue
+    const { sentAt: from, verb, items } = call
+    const to = latestEndAwake(history, call, enteredAt)
+    yield { from, to: items.some((item) => item.key === key) ? to : Math.min(to, from + SLOW_MS) }
+    const ends = slow[verb].filter((end) => end > from)
+    slow[verb] = [...ends, to].sort((a, b) => a - b)
+    const places = slow[verb].length - CALLS_IN_FLIGHT
+    if (places >= 0) yield { from, to: slow[verb][places] as number }
+  }
+}

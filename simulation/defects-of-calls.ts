@@ -1,0 +1,88 @@
+/**
+ * Deliberate defects of what carries the calls of the core: batches, beats, leaves that are repeated, turns inside one
+ * process. None of them lets two hold at once; each makes others wait, or turns around who came first. Only a check
+ * that excuses no more than the faults explain can tell them from bad weather.
+ */
+import type { Defect } from './defect.ts'
+
+export const CALL_DEFECTS: readonly Defect[] = [
+  {
+    name: 'the turn is given on at depth one only',
+    file: 'src/core/nesting.ts',
+    find: 'if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()',
+    replace: 'if (NestedLease.#takesTurns(this.#outer) && !this.#outer.nested) this.#outer.queue.give()',
+    why: 'siblings inside a nested lease wait for a turn that never comes',
+    conditions: { contexts: true },
+  },
+  {
+    name: 'turns are served last come first',
+    file: 'src/core/local-queue.ts',
+    find: 'const [next] = this.#line\n',
+    replace: 'const next = [...this.#line].at(-1)\n',
+    why: 'of many siblings, the first may wait for ever',
+    conditions: { contexts: true },
+  },
+  {
+    name: 'a doubtful entry that is gone is not left',
+    file: 'src/core/keeper.ts',
+    find: '    if (entry.pendingEnter !== 0 || entry.doubtfulUntil > this.clock.now()) void this.leave(entry)\n',
+    replace: '',
+    why: 'an enter of it that is still on its way stands in line for no caller, for a whole ttl',
+    conditions: {
+      ...{ ttlMs: 500, longTtlMs: 500, callTimeoutMs: 120, keys: 1, workers: 3, slow: 0.3, reorder: true },
+      mint: 'counter survives',
+      timedFaults: Array.from({ length: 12 }, () => 'server clock jump' as const),
+    },
+  },
+  {
+    name: 'a failed leave is not repeated',
+    file: 'src/core/sweeper.ts',
+    find: '    if (next < departure.overAt) this.#repeat(departure, next, now)\n    else this.#end(departure)',
+    replace: '    if (next < 0) this.#repeat(departure, next, now)\n    else this.#end(departure)',
+    why: 'one lost message, and the line waits for a whole ttl for an entry that was given back',
+  },
+  {
+    name: 'keys of a slow call do not wait',
+    file: 'src/core/batch.ts',
+    find: 'if (full || stuck?.has(item.key) ||',
+    replace: 'if (full || (stuck?.size ?? 0) < 0 ||',
+    why: 'what is asked later may arrive first, and a stuck key takes all the calls there are',
+  },
+  {
+    name: 'the second half is sent first',
+    file: 'src/core/batch.ts',
+    find: '    for (const item of this.#queue) {\n',
+    replace: '    for (const item of [...this.#queue.slice(share), ...this.#queue.slice(0, share)]) {\n',
+    why: 'what was asked first stands in line behind what was asked after it',
+  },
+  {
+    name: 'a beat that has slept is waited for',
+    file: 'src/core/timer-queue.ts',
+    find: 'if (this.#timerAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return',
+    replace: 'if (this.#timerAt <= Math.max(at, now)) return',
+    why: 'no timer runs while the machine sleeps: what is renewed after it would be renewed too late',
+  },
+  {
+    name: 'a time-out that has slept is waited for',
+    file: 'src/core/batch.ts',
+    find: 'if (this.#watchAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return',
+    replace: 'if (this.#watchAt <= Math.max(at, now)) return',
+    why: 'a call that is made after a sleep is given up only when the timer of an earlier one has slept enough',
+    conditions: {
+      signals: true,
+      loseReply: 0.2,
+      timedFaults: ['suspension', 'suspension', 'suspension', 'suspension'],
+    },
+  },
+  {
+    name: 'a call that has slept holds up its keys',
+    file: 'src/core/batch.ts',
+    find: 'if (this.#queue.length > 0 && this.#watch !== undefined && this.#asleepMs',
+    replace: 'if (this.#queue.length < 0 && this.#watch !== undefined && this.#asleepMs',
+    why: 'what waits for it waits for as long as the machine has slept, once more',
+    conditions: {
+      loseReply: 0.2,
+      timedFaults: ['suspension', 'suspension', 'suspension', 'suspension'],
+    },
+  },
+]
