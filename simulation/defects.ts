@@ -3,8 +3,25 @@
  * change to one file: the exact text to find (it must be there exactly once) and what to put in its place. The
  * simulator has to catch every one of them (`mutants.ts` tries), or its silence about the real core means nothing.
  */
+import type { Conditions } from './conditions.ts'
 import type { Defect } from './defect.ts'
 import { CALL_DEFECTS } from './defects-of-calls.ts'
+
+/** Nothing goes wrong. */
+const FAIR: Partial<Conditions> = {
+  subscription: 'prompt',
+  refuse: 0,
+  loseRequest: 0,
+  loseReply: 0,
+  slow: 0,
+  duplicate: 0,
+  failItem: 0,
+  loseNews: 0,
+  slowNews: 0,
+  duplicateNews: 0,
+  stall: 0,
+  timedFaults: [],
+}
 
 const core: readonly Defect[] = [
   {
@@ -199,6 +216,24 @@ const core: readonly Defect[] = [
     find: 'if (announced === undefined || this.isDoubtful) return PLAN',
     replace: 'if (announced === undefined) return PLAN',
     why: 'the enter that brought it in had an unknown outcome, and what was announced may be over',
+  },
+  {
+    name: 'the short rest of a wait taken for an outage',
+    file: 'src/core/acquire.ts',
+    find: 'if (error !== undefined && !answered) {',
+    replace: 'if (error !== undefined) {',
+    why: 'all that has waited for its first lock has little time for the second: it is late, and the engine is there',
+    conditions: {
+      ...FAIR,
+      ttlMs: 300,
+      longTtlMs: 300,
+      callTimeoutMs: 900,
+      delayMs: 24,
+      keys: 3,
+      processes: 4,
+      workers: 3,
+      thinkMs: 10,
+    },
   },
   {
     name: 'a part of all not given back',
