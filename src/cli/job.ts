@@ -3,6 +3,7 @@
  * told what happens.
  */
 
+import { hostname } from 'node:os'
 import { defaultUrl } from '../connect.ts'
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
@@ -11,12 +12,11 @@ import type { Engine } from '../core/engine.ts'
 import { DeadlockError, type LossReason } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
-import { redactUrl } from '../core/redact.ts'
+import { redactCommand, redactUrl } from '../core/redact.ts'
 import type { Locks } from '../locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
 import { lookUp } from './command-process.ts'
 import { EXITS } from './exits.ts'
-import { ownHolder } from './holder.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
 import { Signals } from './signals.ts'
@@ -55,6 +55,21 @@ export function refuseProgram(program: readonly string[]): { exit: number; messa
   if (found === 'cannotRun') return { exit, message: `cannot run '${printable(name)}': not an executable file` }
   const hint = /\s/.test(name) ? `; for a line of shell: sh -c '${printable(name)}'` : ''
   return { exit, message: `command not found: '${printable(name)}'${hint}` }
+}
+
+/** The contract's bound on a holder, in bytes. */
+const LONGEST_HOLDER_BYTES = 512
+
+/**
+ * This process, in words: `host:pid command arguments`. It is what others see while they wait, so secrets have no place
+ * in it: on a shared engine it can be read by people who could never have listed the processes of this host.
+ */
+function ownHolder(command: readonly string[]): string {
+  const holder = `${hostname()}:${process.pid} ${redactCommand(command).join(' ')}`.toWellFormed()
+  if (Buffer.byteLength(holder) <= LONGEST_HOLDER_BYTES) return holder
+  // Cut at a character, not inside one.
+  const cut = new TextDecoder().decode(Buffer.from(holder).subarray(0, LONGEST_HOLDER_BYTES - 3))
+  return `${cut.replace(/\uFFFD+$/, '')}…`
 }
 
 /**

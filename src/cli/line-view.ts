@@ -1,8 +1,20 @@
 /** A line as people and programs see it: `show`, `watch` and the JSON of both. */
 import { formatDuration } from '../core/duration.ts'
 import { type Line, type LineEntry, UNLIMITED } from '../core/engine.ts'
-import { parseHolder } from './holder.ts'
 import { colours, printable, STDOUT, table } from './output.ts'
+
+/** The parts of a holder that `holdfast` (job.ts) or the library wrote; a name that a user chose has none. */
+export interface HolderParts {
+  readonly host: string | null
+  readonly pid: number | null
+  readonly command: string | null
+}
+
+export function parseHolder(holder: string): HolderParts {
+  const match = /^([^\s:]+):(\d+)(?: (.*))?$/s.exec(holder)
+  if (match === null) return { host: null, pid: null, command: null }
+  return { host: match[1] ?? null, pid: Number(match[2]), command: match[3] ?? null }
+}
 
 export function lineJson(line: Line): object {
   return { key: line.key, entries: line.entries.map(entryJson) }

@@ -8,7 +8,7 @@ import type { Line, LineEntry } from '../core/engine.ts'
 import { onAbort } from '../core/on-abort.ts'
 import { fallbackAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
-import { parseHolder } from './holder.ts'
+import { parseHolder } from './line-view.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
 
 /** A waiter that gets the lock sooner sees nothing flicker. */
