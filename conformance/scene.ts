@@ -64,7 +64,7 @@ export class Scene implements AsyncDisposable {
    */
   readonly fairTtlMs: number
   readonly #stage: Stage
-  readonly #patienceMs: number
+  readonly #giveUpAfterMs: number
   readonly #engines: Engine[] = []
   readonly #faulty: FaultyEngine[] = []
   readonly #locks: Locks[] = []
@@ -74,7 +74,7 @@ export class Scene implements AsyncDisposable {
   /** `limitMs`: how long the case may take. */
   constructor(stage: Stage, limitMs: number) {
     // Less than the limit, so that the report says what never happened, and not only that it took too long.
-    this.#patienceMs = 0.75 * limitMs
+    this.#giveUpAfterMs = 0.75 * limitMs
     this.#stage = stage
     this.world = stage.world
     this.traits = stage.traits
@@ -134,7 +134,7 @@ export class Scene implements AsyncDisposable {
     if (seat === undefined) throw new Error('a case that runs programs needs actors')
     const { module, export: name, options } = seat
     const engine = { module, export: name, options }
-    return runProgram({ engine, key, ttlMs: this.fairTtlMs, how }, this.#patienceMs)
+    return runProgram({ engine, key, ttlMs: this.fairTtlMs, how }, this.#giveUpAfterMs)
   }
 
   /** For what no trait tells: end the case as not applicable. */
@@ -151,9 +151,9 @@ export class Scene implements AsyncDisposable {
   async eventually<Found>(
     what: string,
     check: () => Promise<Found> | Found,
-    patienceMs: number = this.#patienceMs,
+    giveUpAfterMs: number = this.#giveUpAfterMs,
   ): Promise<Found & Something> {
-    const giveUpAt = performance.now() + patienceMs
+    const giveUpAt = performance.now() + giveUpAfterMs
     for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 1.5, 50)) {
       const found = await check()
       if (found !== undefined && found !== null && found !== false) return found as Found & Something

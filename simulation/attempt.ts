@@ -1,5 +1,5 @@
 /**
- * One attempt of a worker to get a lease: for which keys, and with how much patience. It is drawn, and written into the
+ * One attempt of a worker to get a lease: for which keys, and for how long it waits. It is drawn, and written into the
  * history together with how it ended.
  */
 import { UNLIMITED } from '../src/core/engine.ts'
@@ -25,7 +25,7 @@ export function drawShare(world: World, key: string = world.random.pick(world.ke
   return { key, limit, weight, ttlMs: random.happens(0.3) ? conditions.longTtlMs : conditions.ttlMs }
 }
 
-export function drawPatience(world: World): number {
+export function drawWaitMs(world: World): number {
   const { random, conditions } = world
   return random.happens(0.6) ? Number.POSITIVE_INFINITY : random.between(0, 2) * conditions.ttlMs
 }

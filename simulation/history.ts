@@ -37,7 +37,7 @@ export interface Attempt {
   /** The ttl of its entries; of several, the shortest. */
   readonly ttlMs: number
   readonly at: number
-  /** Its patience; Infinity for none. */
+  /** How long it waits; Infinity: for ever. */
   readonly waitMs: number
   settledAt: number | undefined
   outcome: 'granted' | 'busy' | 'timeout' | 'cancelled' | 'refused' | 'lost' | undefined

@@ -5,7 +5,7 @@
 import { UNLIMITED } from '../src/core/engine.ts'
 import type { Lease } from '../src/core/lease.ts'
 import type { LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from '../src/core/lock.ts'
-import { drawPatience, drawShare, outcomeOf, SimulatedAttempt } from './attempt.ts'
+import { drawShare, drawWaitMs, outcomeOf, SimulatedAttempt } from './attempt.ts'
 import { type Share, SimulatedHolder } from './holder.ts'
 import type { SimulatedProcess } from './process.ts'
 import type { World } from './world.ts'
@@ -155,7 +155,7 @@ class Worker {
 
   // ---- what all of them do ----
 
-  #asks(what: string, shares: readonly Share[], waitMs = drawPatience(this.#world)): SimulatedAttempt {
+  #asks(what: string, shares: readonly Share[], waitMs = drawWaitMs(this.#world)): SimulatedAttempt {
     return new SimulatedAttempt(this.#world, this.#process, what, shares, waitMs)
   }
 

@@ -50,7 +50,7 @@ function countingClock(): Clock & { readonly standing: number } {
 
 /**
  * One cycle of each kind: had and released; taken, so tried in vain; taken, so waited for and cancelled; waited for
- * until patience ran out.
+ * until its wait ran out.
  */
 async function cycles(locks: Locks, taken: string, stop: AbortSignal): Promise<void> {
   const cancel = new AbortController()

@@ -1,4 +1,4 @@
-/** Waiting in line: patience, wake-ups, and what becomes of a waiter whose news or answers go astray. */
+/** Waiting in line: time-outs, wake-ups, and what becomes of a waiter whose news or answers go astray. */
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AcquireTimeoutError } from '../../src/core/errors.ts'

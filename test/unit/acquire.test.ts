@@ -4,7 +4,7 @@ import { AcquireTimeoutError, EngineError, LineFullError } from '../../src/core/
 import { busy, gone, held, lineEntry, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
 
-describe('patience', () => {
+describe('a limited wait', () => {
   test('that runs out is an AcquireTimeoutError: how long, how many were ahead, and who held it', async () => {
     const { engine, clock, locks } = scripted()
     const holders = [lineEntry({ id: 'x', holder: 'api-7' })]

@@ -5,7 +5,7 @@ import type { LineSample, LineSummary } from '../../core/line-view.ts'
 import { takeSample } from '../../core/sample.ts'
 import type { CommandSpec, Input } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { parseHolder } from '../holder.ts'
+import { parseHolder } from '../line-view.ts'
 import { open } from '../open.ts'
 import { colours, print, printJson, STDOUT, table } from '../output.ts'
 
