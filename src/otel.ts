@@ -26,6 +26,7 @@ import { type Measure, recordEvents, subscribeAll } from './telemetry/recorder.t
 
 export { defaultClassOf } from './telemetry/classes.ts'
 
+/** What `instrument()` takes. */
 export interface InstrumentOptions {
   /** The global provider's unless given. */
   readonly tracer?: Tracer

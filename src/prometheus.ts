@@ -17,11 +17,13 @@ import { SeriesStore } from './telemetry/series.ts'
 
 export { defaultClassOf } from './telemetry/classes.ts'
 
+/** What `prometheus()` takes. */
 export interface PrometheusOptions {
   /** The class of a key. Keep the number of classes small: from the 501st on, all are `*`. */
   readonly classOf?: (key: string) => string
 }
 
+/** What was counted. */
 export interface PrometheusMetrics extends Disposable {
   /** Everything since `prometheus()` was called, in the text format of Prometheus. Ends with a newline. */
   text(): string

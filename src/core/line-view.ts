@@ -34,7 +34,9 @@ export interface LineSummary {
 /** One line in a sample. */
 export interface LineSample {
   readonly key: string
+  /** How many entries hold. */
   readonly held: number
+  /** How many entries wait. */
   readonly waiting: number
   /**
    * How long the entry that has held for longest has; null if none holds. Where the engine does not store it, how long

@@ -14,6 +14,7 @@ import type { Line, LineEntry, LineSample, LineSummary, Sample } from './line-vi
 import { onAbort } from './on-abort.ts'
 import { checkOptions, type OptionNames } from './options.ts'
 
+/** Which lines `locks.sample()` looks at, and how often. */
 export interface SampleOptions {
   /** Lines to look at, by key: one call for each. */
   readonly keys?: readonly string[]
