@@ -45,8 +45,10 @@ function* leftToExpire(history: History): Iterable<string> {
     const ttlMs = calls[0]?.items.find((item) => item.id === id)?.ttlMs ?? 0
     const until = triedUntil(history, stay, calls, ttlMs)
     const from = calls.reduce((latest, call) => Math.max(latest, latestEndAwake(history, call, 0)), 0)
-    const boundMs =
-      ttlMs * ((toldBy(last, id, until) ? BEAT_SHARE : RETRY_SHARE) + SLACK_SHARE) + history.terms.delayMs + SLACK_MS
+    // News of its grant makes the pause after a failure begin anew.
+    const pauses = (stay.grantedAt ?? 0) > last.sentAt ? 2 : 1
+    const share = toldBy(last, id, until) ? BEAT_SHARE : pauses * RETRY_SHARE
+    const boundMs = ttlMs * (share + SLACK_SHARE) + history.terms.delayMs + SLACK_MS
     const idleMs = timeOutside([...stopsOf(history, process), ...heldUp(history, stay)], from, until)
     if (idleMs > boundMs)
       yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
