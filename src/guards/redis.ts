@@ -17,9 +17,8 @@
 import { type RedisClient, wireOf } from '../clients/redis/detect.ts'
 import { asEngineError, ENGINE } from '../clients/redis/errors.ts'
 import { globEscape, nameOfSuffix, RESERVED, suffixOf } from '../clients/redis/names.ts'
-import { pages } from '../clients/redis/scan.ts'
 import { ScriptCaller } from '../clients/redis/script-caller.ts'
-import type { RedisWire } from '../clients/redis/wire.ts'
+import { type RedisWire, scanPages } from '../clients/redis/wire.ts'
 import { systemClock } from '../core/clock.ts'
 import { StaleTokenError } from '../core/errors.ts'
 import { checkKey } from '../core/keys.ts'
@@ -129,7 +128,7 @@ export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
       if (!wire.ready) await caller.connected()
       try {
         for (const server of await wire.servers()) {
-          for await (const names of pages(server, `${globEscape(wire.keyPrefix + PREFIX)}*`, 'hash')) {
+          for await (const names of scanPages(server, `${globEscape(wire.keyPrefix + PREFIX)}*`, 'hash')) {
             const marks = await Promise.all(names.map(marksAt))
             for (const mark of marks) if (mark?.resource.startsWith(prefix)) found.set(mark.resource, mark)
           }

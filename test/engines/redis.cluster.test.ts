@@ -7,7 +7,7 @@ import { conformance } from '../../conformance/index.ts'
 import { slotOf } from '../../src/clients/redis/names.ts'
 import { openRedis, type RedisOptions, redis } from '../../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
-import { ClusterDeployment } from '../servers/cluster.ts'
+import { ClusterDeployment, thirdOf } from '../servers/cluster.ts'
 import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 import { deploymentWorld } from './redis-world.ts'
@@ -181,7 +181,7 @@ await describeServer('a Redis Cluster of which a server is frozen', findOwnRedis
     const locks = createLocks(await openRedis(cluster.url), { ttl: '3s' })
     const keys = Array.from({ length: 120 }, (_, index) => `lease:${index}`)
     const owners = new Map<string, number>()
-    for (const key of keys) owners.set(key, Math.floor((slotOf(`lock:${key}`) * 3) / 16384))
+    for (const key of keys) owners.set(key, thirdOf(slotOf(`lock:${key}`)))
     const leases = await Promise.all(keys.map((key) => locks.mutex(key).acquire()))
     const [frozen] = await cluster.masters()
     const [doomed, healthy] = [true, false].map((on) => leases.filter(({ key }) => (owners.get(key) === 0) === on))
@@ -196,6 +196,44 @@ await describeServer('a Redis Cluster of which a server is frozen', findOwnRedis
     }
     frozen?.process?.resume()
     expect([...lost].sort()).toEqual(doomed?.map(({ key }) => key).sort())
+    await locks.close()
+  })
+})
+
+await describeServer('a Redis Cluster that a server is taken out of', findOwnRedis, ({ program }) => {
+  /** How many connections listen on each server. */
+  async function listeners(cluster: ClusterDeployment): Promise<readonly number[]> {
+    return await Promise.all(
+      (await cluster.masters()).map(async (server) => {
+        await using client = await server.connect()
+        return String(await client.command('CLIENT', 'LIST', 'TYPE', 'pubsub')).split('\n').length - 1
+      }),
+    )
+  }
+
+  test.each([
+    { ttl: '3s', how: 'a renewal of the waiter finds out' },
+    { ttl: '600s', how: 'the client finds out, when it asks for what was moved' },
+  ] as const)('a process that listened to it listens to another one: $how', async ({ ttl }) => {
+    await using cluster = await ClusterDeployment.start(program)
+    const locks = createLocks(await openRedis(cluster.url), { ttl })
+    const keys = Array.from({ length: 100 }, (_, index) => `key:${index}`)
+    const keyOf = (third: number): string => keys.find((key) => thirdOf(slotOf(`lock:${key}`)) === third) as string
+    await (await locks.mutex('subscribed').acquire()).release()
+    const leaving = (await listeners(cluster)).indexOf(1)
+    const key = keyOf((leaving + 1) % 3)
+    const lease = await locks.mutex(key).acquire()
+    const waiting = locks.mutex(key).acquire({ wait: '60s' })
+    await vi.waitFor(async () => expect((await locks.inspect(key)).entries).toHaveLength(2), LIMIT)
+    await cluster.takeOut(leaving)
+    // While it learns who has these slots now, the client may fail.
+    if (ttl === '600s') await locks.inspect(keyOf(leaving)).catch(() => undefined)
+    await vi.waitFor(async () => {
+      const found = await listeners(cluster)
+      expect([found[leaving], found.reduce((sum, count) => sum + count)]).toEqual([0, 1])
+    }, LIMIT)
+    await lease.release()
+    expect((await waiting).held).toBe(true)
     await locks.close()
   })
 })

@@ -3,6 +3,7 @@
  * invisible; a longer one aborts the work in time.
  */
 import { Redis } from 'ioredis'
+import { createClient } from 'redis'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { openRedis, redis } from '../../src/engines/redis/index.ts'
 import { channels, createLocks, EngineError, type Lease, type Locks } from '../../src/index.ts'
@@ -11,6 +12,8 @@ import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
+
+type NodeRedis = ReturnType<typeof createClient>
 
 await describeServer('a bad network before Redis', findOwnRedis, (source) => {
   let server: RedisServer
@@ -24,6 +27,12 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     const locks = createLocks(await openRedis(`redis://127.0.0.1:${port}`), { ttl })
     opened.push(locks)
     return locks
+  }
+
+  /** How many connections listen. */
+  async function listening(): Promise<number> {
+    await using hand = await server.connect()
+    return String(await hand.command('CLIENT', 'LIST', 'TYPE', 'pubsub')).split('\n').length - 1
   }
 
   const entries = async (key: string): Promise<number> => (await near.inspect(key)).entries.length
@@ -210,6 +219,50 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     await vi.waitFor(async () => expect(await entries('key')).toBe(2), LIMIT)
     await held.release()
     expect((await waiting).held).toBe(true)
+  })
+
+  test('node-redis, brought: a handshake of the listening connection that is never answered is given up', async () => {
+    // Only what listens goes through the proxy: the main connection is its owner's.
+    const [client, subscriber] = [server.port, proxy.port].map((port) =>
+      createClient({ url: `redis://127.0.0.1:${port}` }).on('error', () => undefined),
+    ) as [NodeRedis, NodeRedis]
+    await client.connect()
+    const locks = createLocks(redis({ client, subscriber }), { ttl: '600s' })
+    opened.push(locks)
+    const lease = await locks.mutex('key').acquire()
+    await behind.close()
+    proxy.blackHole()
+    proxy.reset()
+    await vi.waitFor(() => expect(proxy.heldBytes('requests')).toBeGreaterThan(0), LIMIT)
+    proxy.forget()
+    await proxy.heal()
+    // There is no waiter yet, whose renewals would find out. No other process listens.
+    await vi.waitFor(async () => expect(await listening()).toBe(1), LIMIT)
+    const waiting = locks.mutex('key').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect(await entries('key')).toBe(2), LIMIT)
+    await lease.release()
+    expect((await waiting).held).toBe(true)
+    await locks.close()
+    client.destroy()
+  })
+
+  test('node-redis, brought with a limit for silence: a handshake that is never answered is given up', async () => {
+    // As docs/engines/redis.md advises, but sooner.
+    const limited = { pingInterval: 200, socket: { socketTimeout: 1000 } }
+    const client = createClient({ url: `redis://127.0.0.1:${proxy.port}`, ...limited }).on('error', () => undefined)
+    await client.connect()
+    const locks = createLocks(redis({ client }), { ttl: '3s' })
+    opened.push(locks)
+    await (await locks.mutex('warm up').acquire()).release()
+    await behind.close()
+    proxy.blackHole()
+    proxy.reset()
+    await vi.waitFor(() => expect(proxy.heldBytes('requests')).toBeGreaterThan(0), LIMIT)
+    proxy.forget()
+    await proxy.heal()
+    await vi.waitFor(async () => expect((await locks.mutex('key').acquire()).held).toBe(true), LIMIT)
+    await locks.close()
+    client.destroy()
   })
 
   test('an outage is told through diagnostics, as calls that failed, and never as an unhandled error', async () => {

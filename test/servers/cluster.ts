@@ -10,6 +10,13 @@ const MASTERS = 3
 const SLOTS = 16384
 const PATIENCE_MS = 60_000
 
+/** Which server has that slot at first, by its index. */
+export function thirdOf(slot: number): number {
+  return Array.from({ length: MASTERS }, (_, part) => Math.floor((SLOTS * (part + 1)) / MASTERS)).findIndex(
+    (end) => slot < end,
+  )
+}
+
 interface Node {
   readonly server: RedisServer
   client: Resp
@@ -73,6 +80,22 @@ export class ClusterDeployment implements AsyncDisposable {
         await client.command('CLUSTER', 'SETSLOT', slot, 'NODE', target.id)
     }
     return { finish }
+  }
+
+  /**
+   * Take a server out of the Cluster for good: another one has its slots then, without what was there, and it runs on by
+   * itself.
+   */
+  async takeOut(index: number): Promise<void> {
+    const [leaving, heir] = [this.#node(index), this.#node((index + 1) % this.#nodes.length)]
+    const slots = Array.from({ length: SLOTS }, (_, slot) => slot).filter((slot) => thirdOf(slot) === index)
+    await leaving.client.command('FLUSHALL')
+    await heir.client.command('CLUSTER', 'BUMPEPOCH')
+    for (const { client } of this.#nodes.filter((node) => node !== leaving)) {
+      await Promise.all(slots.map((slot) => client.command('CLUSTER', 'SETSLOT', slot, 'NODE', heir.id)))
+      await client.command('CLUSTER', 'FORGET', leaving.id)
+    }
+    await leaving.client.command('CLUSTER', 'RESET', 'SOFT')
   }
 
   /** End all servers, and start them again. They know each other from their files. */

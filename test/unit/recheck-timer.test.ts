@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest'
 import { UnhandledErrors } from '../../conformance/unhandled-errors.ts'
 import { systemChance } from '../../src/core/clock.ts'
+import { RetrySignals } from '../../src/engines/redlock/listen.ts'
 import type { RefusalSummary } from '../../src/engines/redlock/quorum-decision.ts'
-import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
 import { RecheckTimer } from '../../src/engines/shared/recheck-timer.ts'
 import { fakeClock } from '../../src/testing.ts'
 

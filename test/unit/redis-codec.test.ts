@@ -3,7 +3,8 @@ import { expect, test } from 'vitest'
 import { RedisNames } from '../../src/clients/redis/names.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { presences, readMessages, StandingReader } from '../../src/engines/redis/codec.ts'
+import { presences, StandingReader } from '../../src/engines/redis/codec.ts'
+import { readMessages } from '../../src/engines/redis/listen.ts'
 
 const claim: Claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
 const names = new RedisNames({ cluster: false, keyPrefix: '' }, 'lock:')

@@ -1,7 +1,7 @@
 /** What we put into the form of the protocol is what ioredis would have written. */
 import { Command } from 'ioredis'
 import { expect, test } from 'vitest'
-import { loadPrepare, textOf } from '../../src/clients/redis/connect.ts'
+import { prepareEvalsha, protocolText } from '../../src/clients/redis/ioredis.ts'
 
 const CALLS = [
   ['f'.repeat(40), '0'],
@@ -10,13 +10,13 @@ const CALLS = [
 ]
 
 test.each(CALLS.map((words) => [words]))('%j', (words) => {
-  expect(textOf(words)).toBe(new Command('evalsha', [...words]).toWritable({}))
+  expect(protocolText(words)).toBe(new Command('evalsha', [...words]).toWritable({}))
 })
 
-test('each call has its own text, and each server a command of its own', async () => {
-  const prepare = await loadPrepare()
+test('each call has its own text, and each server a command of its own', () => {
+  const prepare = prepareEvalsha(Command)
   const [one = [], other = []] = CALLS
   const commands = [prepare(one), prepare(one), prepare(other), prepare(one)]
   expect(new Set(commands).size).toBe(4)
-  expect(commands.map((command) => command.toWritable({}))).toEqual([one, one, other, one].map(textOf))
+  expect(commands.map((command) => command.toWritable({}))).toEqual([one, one, other, one].map(protocolText))
 })

@@ -3,36 +3,24 @@
  * servers the client heard last.
  */
 import { expect, test } from 'vitest'
-import { asEngineError } from '../../src/clients/redis/errors.ts'
-import { RedisNames } from '../../src/clients/redis/names.ts'
-import type { Script, ScriptCaller } from '../../src/clients/redis/script-caller.ts'
+import type { RedisWire } from '../../src/clients/redis/wire.ts'
 import { systemClock } from '../../src/core/clock.ts'
-import { StandingReader } from '../../src/engines/redis/codec.ts'
-import { ScriptCalls } from '../../src/engines/redis/script-calls.ts'
+import { RedisEngine } from '../../src/engines/redis/engine.ts'
 import { alone } from '../../src/engines/redis/scripts.ts'
 
 /** Calls that are refused with `error`, but for those with one key, which are answered with a token. */
-function callsWhile(error: string): ScriptCalls {
-  const answering = {
-    call: async (
-      script: Script,
-      _words: readonly string[],
-      _key: string,
-      read: (reply: unknown) => unknown,
-    ): Promise<unknown> => {
-      if (script !== alone) throw asEngineError(new Error(error))
-      return read('7')
+function engineWhile(error: string): RedisEngine {
+  const wire: Partial<RedisWire> = {
+    cluster: true,
+    keyPrefix: '',
+    ready: true,
+    send: async (_command, [sha]) => {
+      if (sha !== alone.sha) throw new Error(error)
+      return '7'
     },
   }
-  const names = new RedisNames({ cluster: true, keyPrefix: '' }, 'lock:')
-  const standings = new StandingReader(names, {
-    waiting: () => {},
-    notWaiting: () => false,
-    grantUnheard: () => {},
-    endless: () => {},
-  })
-  const caller = answering as unknown as ScriptCaller
-  return new ScriptCalls({ caller, clock: systemClock, names, standings, engineId: 'c' })
+  const setup = { prefix: 'lock:', clock: systemClock, engineId: 'c', durability: undefined }
+  return new RedisEngine({ wire: wire as RedisWire, ...setup })
 }
 
 const redirections = (last: string): string => `Too many Cluster redirections. Last error: ReplyError: ${last}`
@@ -42,15 +30,15 @@ test.each([
   redirections('ASK 8097 127.0.0.1:30270'),
   redirections('MOVED 8097 127.0.0.1:30270'),
 ])('%s', async (error) => {
-  const calls = callsWhile(error)
-  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toEqual([
+  const engine = engineWhile(error)
+  expect(await engine.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toEqual([
     { state: 'held', token: 7n, heldForMs: 3000 },
   ])
-  expect(await calls.leave([{ key: 'k', id: 'i' }])).toEqual([true])
+  expect(await engine.leave([{ key: 'k', id: 'i' }])).toEqual([true])
 })
 
 test('any other refusal is passed on', async () => {
-  const calls = callsWhile('CLUSTERDOWN The cluster is down')
-  expect(await calls.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toMatchObject([{ state: 'failed' }])
-  await expect(calls.leave([{ key: 'k', id: 'i' }])).rejects.toMatchObject({ outcome: 'not-applied' })
+  const engine = engineWhile('CLUSTERDOWN The cluster is down')
+  expect(await engine.renew([{ key: 'k', id: 'i', ttlMs: 3000 }])).toMatchObject([{ state: 'failed' }])
+  await expect(engine.leave([{ key: 'k', id: 'i' }])).rejects.toMatchObject({ outcome: 'not-applied' })
 })

@@ -6,10 +6,10 @@ import { Link } from '../../simulation/redlock/link.ts'
 import { SimulatedServer } from '../../simulation/redlock/server.ts'
 import { VirtualTime } from '../../simulation/redlock/time.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
+import { RetrySignals } from '../../src/engines/redlock/listen.ts'
 import { Quorum } from '../../src/engines/redlock/quorum.ts'
 import { summarizeRefusals } from '../../src/engines/redlock/quorum-decision.ts'
 import type { LeaveRequest, RepairRequest } from '../../src/engines/redlock/quorum-server.ts'
-import { RetrySignals } from '../../src/engines/redlock/retry-signals.ts'
 
 const TTL_MS = 1000
 const CALM: RedlockConditions = {

@@ -5,11 +5,11 @@
  */
 
 import { readFileSync } from 'node:fs'
-import type { Cluster, Command, Redis } from 'ioredis'
+import type { Cluster, Redis } from 'ioredis'
 import type { Clock, Timer } from '../../core/clock.ts'
 import { loadClient } from '../shared/packages.ts'
 import { codeOf, ENGINE } from './errors.ts'
-import { IoredisWire } from './ioredis.ts'
+import { IoredisWire, prepareEvalsha } from './ioredis.ts'
 import { letProcessEnd } from './let-end.ts'
 import type { Target } from './url.ts'
 import type { RedisWire } from './wire.ts'
@@ -44,20 +44,22 @@ const CONNECTION = {
 
 /** A connection to what a URL names. It connects by itself, and its client ends when the wire is closed. */
 export async function openWire(target: Target, clock: Clock): Promise<RedisWire> {
-  const client = await makeClient(target, clock)
-  // In Cluster it is ioredis that looks for the keys, and sends each command where they are.
-  if (client.isCluster) return new IoredisWire(client, clock, { owned: true })
-  const evalsha = await loadEvalsha()
-  return new IoredisWire(client, clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
+  const [wire] = await openWires([target], clock)
+  return wire as RedisWire
 }
 
-export async function makeClient(target: Target, clock: Clock): Promise<Redis | Cluster> {
+/** Several, for one engine: what goes to all of them in the same words is put into the form of the protocol once. */
+export async function openWires(targets: readonly Target[], clock: Clock): Promise<readonly RedisWire[]> {
   const ioredis = await loadIoredis()
-  const client = newClient(ioredis, target)
-  if (client instanceof ioredis.Cluster) client.on('+node', (node: Redis) => limitHandshake(node, clock))
-  else limitHandshake(client, clock)
-  letProcessEnd(client)
-  return client
+  const prepare = prepareEvalsha(ioredis.Command)
+  return targets.map((target) => {
+    const client = newClient(ioredis, target)
+    if (client instanceof ioredis.Cluster) client.on('+node', (node: Redis) => limitHandshake(node, clock))
+    else limitHandshake(client, clock)
+    letProcessEnd(client)
+    // In Cluster it is ioredis that looks for the keys, and sends each command where they are.
+    return new IoredisWire(client, clock, client.isCluster ? { owned: true } : { owned: true, prepare })
+  })
 }
 
 /**
@@ -107,57 +109,6 @@ function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>,
   })
 }
 
-// ---- EVALSHA, prepared ----
-
-/**
- * Calls a script, on that client, with these words, which are not changed any more once they are here.
- *
- * This is the shortest way for a client of ours: the words are put into the form of the protocol here, and ioredis
- * writes them as they are. What ioredis does for any other command (look for keys, for other types than strings, for
- * what was meant by the arguments) takes a tenth of the time that a single caller's process has for a lock. And one
- * call that goes to several servers in the same words is put into form once.
- */
-export type Evalsha = (client: Redis, words: readonly string[]) => Promise<unknown>
-
-export async function loadEvalsha(): Promise<Evalsha> {
-  const prepare = await loadPrepare()
-  return (client, words) => client.sendCommand(prepare(words)) as Promise<unknown>
-}
-
-/** Makes the command, one for each server. */
-export async function loadPrepare(): Promise<(words: readonly string[]) => Command> {
-  const ioredis = await loadIoredis()
-  class Prepared extends ioredis.Command {
-    readonly #text: string
-
-    constructor(text: string) {
-      super('evalsha', NONE, OPTIONS)
-      this.#text = text
-    }
-
-    override toWritable(): string {
-      return this.#text
-    }
-  }
-  let last: readonly string[] = NONE
-  let text = ''
-  return (words) => {
-    if (words !== last) text = textOf(words)
-    last = words
-    return new Prepared(text)
-  }
-}
-
-const NONE: string[] = []
-const OPTIONS = { replyEncoding: 'utf8' } as const
-
-/** As the protocol has it: https://redis.io/docs/latest/develop/reference/protocol-spec/#arrays */
-export function textOf(words: readonly string[]): string {
-  let text = `*${words.length + 1}\r\n$7\r\nevalsha\r\n`
-  for (const word of words) text += `$${Buffer.byteLength(word)}\r\n${word}\r\n`
-  return text
-}
-
-export async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
+async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
   return await loadClient(ENGINE, 'ioredis', () => import('ioredis'))
 }

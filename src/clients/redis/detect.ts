@@ -6,10 +6,9 @@
 import type { Clock } from '../../core/clock.ts'
 import { hasMethods } from '../shared/drivers.ts'
 import { type GlideLike, GlideWire } from './glide.ts'
-import { type IoredisCluster, IoredisWire } from './ioredis.ts'
-import type { IoredisClient } from './ioredis-listen.ts'
-import { type AnyNodeRedis, NodeRedisWire } from './node-redis.ts'
-import type { NodeRedisListener } from './node-redis-listen.ts'
+import { IoredisWire } from './ioredis.ts'
+import type { IoredisClient, IoredisCluster } from './ioredis-listen.ts'
+import { type AnyNodeRedis, type NodeRedisListener, NodeRedisWire } from './node-redis.ts'
 import type { RedisWire } from './wire.ts'
 
 /** A client that you bring: ioredis, node-redis (`redis`) or valkey-glide, each also for a Cluster. */

@@ -1,9 +1,10 @@
 /**
- * A connection of ioredis that only listens: a duplicate of the client, or of one node of a Cluster.
+ * A connection of ioredis that only listens: a duplicate of the client, or of one node of a Cluster. In Cluster,
+ * messages reach every node, and any of them will do.
  *
  * ioredis makes it anew when it breaks. We subscribe ourselves, each time it is ready, and tell of the gap only when
  * the subscription stands: a waiter that is rechecked because of the gap must not be rechecked too early. A node that
- * stays away is given up for another.
+ * stays away, or that was taken out of its Cluster, is given up for another.
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -20,6 +21,25 @@ export interface IoredisClient {
   on(event: string, listener: (...args: unknown[]) => void): unknown
   off(event: string, listener: (...args: unknown[]) => void): unknown
   disconnect(reconnect?: boolean): void
+}
+
+/** What we use of a `Cluster` of ioredis. */
+export interface IoredisCluster {
+  readonly status: string
+  readonly isCluster: boolean
+  readonly options: {
+    readonly keyPrefix?: string | undefined
+    readonly redisOptions?: { readonly keyPrefix?: string | undefined } | undefined
+  }
+  call(command: string, args: string[]): Promise<unknown>
+  nodes(role?: 'master'): IoredisClient[]
+  on(event: string, listener: (...args: unknown[]) => void): unknown
+  off(event: string, listener: (...args: unknown[]) => void): unknown
+  disconnect(reconnect?: boolean): void
+}
+
+export function isCluster(client: IoredisClient | IoredisCluster): client is IoredisCluster {
+  return 'isCluster' in client && client.isCluster
 }
 
 /** A first connection that does not stand after this long is as good as refused. */
@@ -46,13 +66,19 @@ const OPTIONS = {
 }
 
 export class IoredisListenConnection implements ListenConnection {
-  readonly #server: () => IoredisClient | undefined
+  readonly #client: IoredisClient | IoredisCluster
   readonly #clock: Clock
   readonly #channel: string
   readonly #listener: ChannelListener
   /** Set until the first subscription stands, or has failed. */
   #opening: { readonly resolve: () => void; readonly reject: (error: Error) => void } | undefined
   #connection: IoredisClient | undefined
+  /** Of whom the connection is a duplicate. */
+  #node: IoredisClient | undefined
+  /** The Cluster does not have that node any more. */
+  readonly #nodeGone = (node: unknown): void => {
+    if (node === this.#node && this.#opening === undefined) this.restart()
+  }
   #trouble = new Error('no server is known')
   #timer: Timer | undefined
   /** Runs from a connection to its subscription. */
@@ -60,12 +86,12 @@ export class IoredisListenConnection implements ListenConnection {
   #closed = false
 
   static async open(
-    server: () => IoredisClient | undefined,
+    client: IoredisClient | IoredisCluster,
     clock: Clock,
     channel: string,
     listener: ChannelListener,
   ): Promise<IoredisListenConnection> {
-    const listening = new IoredisListenConnection(server, clock, channel, listener)
+    const listening = new IoredisListenConnection(client, clock, channel, listener)
     try {
       await new Promise<void>((resolve, reject) => {
         listening.#opening = { resolve, reject }
@@ -82,53 +108,77 @@ export class IoredisListenConnection implements ListenConnection {
   }
 
   private constructor(
-    server: () => IoredisClient | undefined,
+    client: IoredisClient | IoredisCluster,
     clock: Clock,
     channel: string,
     listener: ChannelListener,
   ) {
-    this.#server = server
+    this.#client = client
     this.#clock = clock
     this.#channel = channel
     this.#listener = listener
+    if (isCluster(client)) client.on('-node', this.#nodeGone)
   }
 
+  /** Another node is listened to then: one that was taken out of its Cluster answers as before, and hears nothing. */
   restart(): void {
-    this.#connection?.disconnect(true)
+    if (this.#closed) return
+    this.#drop()
+    this.#connect()
   }
 
   async close(): Promise<void> {
     this.#closed = true
+    if (isCluster(this.#client)) this.#client.off('-node', this.#nodeGone)
+    this.#drop()
+  }
+
+  #drop(): void {
     this.#timer?.cancel()
     this.#handshake?.cancel()
-    this.#connection?.disconnect()
+    const connection = this.#connection
+    this.#connection = undefined
+    connection?.disconnect()
+  }
+
+  /** Another one than until now, where there is one. */
+  #anyNode(): IoredisClient | undefined {
+    if (!isCluster(this.#client)) return this.#client
+    const nodes = this.#client.nodes()
+    const others = nodes.length > 1 ? nodes.filter((node) => node !== this.#node) : nodes
+    return others[Math.floor(Math.random() * others.length)]
   }
 
   #connect(): void {
-    const connection = this.#server()?.duplicate(OPTIONS)
+    this.#node = this.#anyNode()
+    const connection = this.#node?.duplicate(OPTIONS)
+    this.#connection = connection
     if (connection === undefined) {
       this.#broken()
       return
     }
-    this.#connection = connection
     letProcessEndListening(connection)
     connection.on('error', (error) => {
       this.#trouble = error as Error
     })
     connection.on('message', (channel, message) => {
-      if (channel === this.#channel) this.#listener.message(String(message))
+      if (channel === this.#channel && connection === this.#connection) this.#listener.message(String(message))
     })
     // ioredis itself waits for ever for the answers to its first commands.
     connection.on('connect', () => {
+      if (connection !== this.#connection) return
       this.#handshake?.cancel()
       this.#handshake = this.#clock.timer(HANDSHAKE_LIMIT_MS, () => connection.disconnect(true))
     })
     connection.on('ready', () => void this.#subscribe(connection))
     connection.on('close', () => {
+      if (connection !== this.#connection) return
       this.#handshake?.cancel()
       this.#opening?.reject(this.#trouble)
     })
-    connection.on('end', () => this.#broken())
+    connection.on('end', () => {
+      if (connection === this.#connection) this.#broken()
+    })
   }
 
   async #subscribe(connection: IoredisClient): Promise<void> {
@@ -136,9 +186,10 @@ export class IoredisListenConnection implements ListenConnection {
       await connection.subscribe(this.#channel)
     } catch (error) {
       this.#trouble = error as Error
-      connection.disconnect(true)
+      if (connection === this.#connection) connection.disconnect(true)
       return
     }
+    if (connection !== this.#connection) return
     this.#handshake?.cancel()
     const opening = this.#opening
     this.#opening = undefined
@@ -147,7 +198,7 @@ export class IoredisListenConnection implements ListenConnection {
     opening.resolve()
   }
 
-  /** Given up. Try again, with whichever server there is then. */
+  /** Given up. Try again, with the nodes that there are then. */
   #broken(): void {
     this.#opening?.reject(this.#trouble)
     if (this.#closed || this.#opening !== undefined) return

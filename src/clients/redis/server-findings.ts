@@ -6,8 +6,7 @@
 import type { Finding } from '../../core/engine.ts'
 import { asEngineError } from './errors.ts'
 import { globEscape } from './names.ts'
-import { pages } from './scan.ts'
-import type { RedisWire, Server } from './wire.ts'
+import { type RedisWire, type Server, scanPages } from './wire.ts'
 
 const LEAST_VERSION = [6, 2] as const
 /** How many keys of strangers are named. */
@@ -119,7 +118,7 @@ export function majority(replicas: number): number {
 async function strangers(server: Server, prefix: string): Promise<Finding> {
   const endless: string[] = []
   let more = 0
-  for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
+  for await (const names of scanPages(server, `${globEscape(prefix)}*`, 'string')) {
     const lives = await Promise.all(names.map((name) => server.send('PTTL', [name])))
     for (const [index, name] of names.entries()) {
       if (Number(lives[index]) !== -1) continue
@@ -134,7 +133,7 @@ async function strangers(server: Server, prefix: string): Promise<Finding> {
 }
 
 /** Of several servers, what is worst. */
-function worstOfEach(findings: readonly Finding[]): readonly Finding[] {
+export function worstOfEach(findings: readonly Finding[]): readonly Finding[] {
   const rank = { ok: 0, warn: 1, fail: 2 }
   const worst = new Map<string, Finding>()
   for (const finding of findings) {

@@ -9,6 +9,7 @@
 import type { Clock, Timer } from '../../core/clock.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
+import { asEngineError } from './errors.ts'
 
 export interface RedisWire {
   /** As in error messages: `ioredis`, `node-redis`, `valkey-glide`. */
@@ -44,40 +45,30 @@ export interface Server {
   send(command: string, words: readonly string[]): Promise<unknown>
 }
 
+/** How many keys a server looks at in one go: about a millisecond of its time. */
+const SCANNED_AT_ONCE = '1000'
+
+/**
+ * The keys that SCAN finds, page by page, so that no server is stopped for long. It may find a key twice, and may or
+ * may not find keys that come or go meanwhile.
+ */
+export async function* scanPages(server: Server, pattern: string, type: string): AsyncIterable<readonly string[]> {
+  let cursor = '0'
+  do {
+    const reply = await server
+      .send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', SCANNED_AT_ONCE, 'TYPE', type])
+      .catch((error: unknown) => {
+        throw asEngineError(error)
+      })
+    const [next, names] = reply as [unknown, readonly unknown[]]
+    yield names.map(String)
+    cursor = String(next)
+  } while (cursor !== '0')
+}
+
 /** The connection ended while a command was under way. Whether the server has executed it is not known. */
 export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
-}
-
-/**
- * Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for
- * ever, and send others again.
- */
-export class UnderWay {
-  readonly #rejects = new Set<(error: Error) => void>()
-
-  track(reply: Promise<unknown>): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      this.#rejects.add(reject)
-      reply.then(
-        (value) => {
-          this.#rejects.delete(reject)
-          resolve(value)
-        },
-        (error: unknown) => {
-          this.#rejects.delete(reject)
-          reject(error)
-        },
-      )
-    })
-  }
-
-  /** The connection has ended. */
-  lost(cause: unknown): void {
-    for (const reject of this.#rejects)
-      reject(new ConnectionLost('the connection ended before the answer came', { cause }))
-    this.#rejects.clear()
-  }
 }
 
 /**

@@ -1,22 +1,67 @@
 /**
- * What the scripts are given, and what they answer, in the words of the contract: the arguments of `enter` and `renew`,
- * the answers to them and to `leave`, and the messages that scripts publish. The letters of answers are explained in
+ * What the scripts are given, and what they answer, in the words of the contract: the words of a call, the arguments of
+ * `enter` and `renew`, and the answers to them and to `leave`. The letters of answers are explained in
  * shared/standing-codes.ts, what stands behind them in lua/place.lua.
  */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
-import type { Claim, News, Place, Standing } from '../../core/engine.ts'
+import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
-import { unusable } from './errors.ts'
+import { siblings } from './names.ts'
 
 /** As in lua/enter.lua. */
 export const LINE_BOUND = 10_000
 
+// ---- words ----
+
+/** An item of a call: the key of a line, and an entry in it. */
+export interface CallItem {
+  readonly key: string
+  readonly id: string
+}
+
+/**
+ * All words of a call: a place for the name of the script, the number of declared keys, those keys, the two lists of
+ * lua/keys.lua, and the arguments of the script. `counter` is a key that is declared in any case.
+ */
+export function callWords(
+  names: RedisNames,
+  items: readonly CallItem[],
+  args: readonly string[],
+  counter?: string,
+): string[] {
+  const words = counter === undefined ? ['', '0'] : ['', '1', counter]
+  const list = keyList(names, items, words)
+  words.push(list, idsOf(items), String(items.length), ...args)
+  return words
+}
+
+/**
+ * The list of server keys for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their
+ * number is raised.
+ */
+function keyList(names: RedisNames, items: readonly CallItem[], words: string[]): string {
+  if (names.cluster) {
+    for (const { key } of items) words.push(names.declaredKey(key), ...siblings(names.serverKey(key)))
+    words[1] = String(words.length - 2)
+    return ''
+  }
+  let list = names.serverKey(items[0]?.key ?? '')
+  for (let at = 1; at < items.length; at += 1) list += `\0${names.serverKey(items[at]?.key as string)}`
+  return list
+}
+
+function idsOf(items: readonly CallItem[]): string {
+  let ids = items[0]?.id ?? ''
+  for (let at = 1; at < items.length; at += 1) ids += ` ${items[at]?.id}`
+  return ids
+}
+
 // ---- arguments ----
 //
-// The arguments that follow those of lua/keys.lua. What many items have in common is said once: claims of one ttl,
+// The arguments that follow the words of every call. What many items have in common is said once: claims of one ttl,
 // weight, limit and holder are of one class, and the usual batch has one class.
 
 /** The numbers of classes are characters, from '!' (1) to '~' (94). */
@@ -220,45 +265,16 @@ function unexpected(call: string, what: string): EngineError {
   return new EngineError(ENGINE, `${call}: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
 }
 
-// ---- messages ----
-//
-// What the scripts send to the channel of an engine: which waiter holds now, which entry was evicted, which waiter
-// should look again, and which line an observer should look at. Messages are separated by NUL; each is
-//
-//     <id> <token, or - if it was evicted> <for how long it is held (ms)> <server key>
-//     <id> ? 0 <server key>
-//     ! - 0 <server key>
-//
-// Any client of the server may publish to the channel: a message that is none of these is ignored.
-
-const TOKEN_AND_MS = /^\d+ \d+$/
-
-/** Is told what messages say. */
-export interface MessageListener {
-  news(news: News): void
-  /** A line that an observer watches may have changed. */
-  changed(key: string): void
+/** What is at that key is not a lock whose end could be waited for. `kind` and `detail` are those of lua/place.lua. */
+export function unusable(serverKey: string, kind: string, detail: string): EngineError {
+  return new EngineError(ENGINE, `'${serverKey}' ${whyUnusable(kind, detail)}`, {
+    outcome: 'not-applied',
+    transient: false,
+  })
 }
 
-export function readMessages(text: string, names: RedisNames, listener: MessageListener): void {
-  if (text.includes('\0')) for (const message of text.split('\0')) readMessage(message, names, listener)
-  else readMessage(text, names, listener)
-}
-
-/** By hand, and not by a regular expression, because a waiter waits for just this. */
-function readMessage(message: string, names: RedisNames, listener: MessageListener): void {
-  const afterId = message.indexOf(' ')
-  const afterToken = message.indexOf(' ', afterId + 1)
-  const afterMs = message.indexOf(' ', afterToken + 1)
-  if (afterId < 1 || afterToken < 0 || afterMs < 0) return
-  const id = message.slice(0, afterId)
-  const token = message.slice(afterId + 1, afterToken)
-  const key = names.userKey(message.slice(afterMs + 1))
-  if (id === '!') listener.changed(key)
-  else if (token === '?') listener.news({ key, id })
-  else if (token === '-') listener.news({ key, id, standing: { state: 'gone', why: 'evicted' } })
-  else if (TOKEN_AND_MS.test(message.slice(afterId + 1, afterMs))) {
-    const heldForMs = Number(message.slice(afterToken + 1, afterMs))
-    listener.news({ key, id, standing: { state: 'held', token: BigInt(token), heldForMs } })
-  }
+function whyUnusable(kind: string, detail: string): string {
+  if (kind === 'type') return `is a ${detail}, not a lock; use another prefix`
+  if (kind === 'version') return `was written by a newer Holdfast (format ${detail}), or is no lock`
+  return `is a ${detail} without expiry that another program has set: its end cannot be waited for`
 }

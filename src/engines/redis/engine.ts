@@ -1,24 +1,33 @@
 /**
- * The engine: what the core asks is passed on to the server (script-calls.ts), and waiters are woken, by messages of
- * the server and by rechecks.
+ * The engine: each verb is one call of a script for a whole batch (lua/), and in Cluster one for each slot (slots.ts).
+ * What is sent and what is answered is in codec.ts; how waiters are woken, in listen.ts.
  *
  * What a line is, and every decision about it, is in lua/.
  */
 
-import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
-import { RESERVED, RedisNames } from '../../clients/redis/names.ts'
-import { ScriptCaller } from '../../clients/redis/script-caller.ts'
+import { ENGINE } from '../../clients/redis/errors.ts'
+import { RedisNames, reservedKey } from '../../clients/redis/names.ts'
+import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { NewsChannel } from '../shared/news-channel.ts'
-import { RecheckTimer } from '../shared/recheck-timer.ts'
-import { LINE_BOUND, readMessages, StandingReader } from './codec.ts'
+import type { EngineError } from '../../core/errors.ts'
+import {
+  type CallItem,
+  callWords,
+  EnterArguments,
+  LINE_BOUND,
+  presences,
+  renewArguments,
+  StandingReader,
+} from './codec.ts'
 import { ServerDiagnosis } from './diagnose.ts'
-import { linesIn } from './inspect.ts'
-import { Observers } from './observers.ts'
+import { type InspectedLine, inspectedLine, linesIn } from './inspect.ts'
+import { RedisListener } from './listen.ts'
+import { counterKey } from './names.ts'
 import { type Durability, ReplicaConfirmation } from './replica-confirmation.ts'
-import { ScriptCalls } from './script-calls.ts'
+import { enter, evict, inspect, leave, renew, watch } from './scripts.ts'
+import { SlotCalls } from './slots.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -36,6 +45,9 @@ const traits: Traits = {
   survives:
     'the death of any client; with persistence, restarts of the server; a fail-over can lose locks, since replication is asynchronous',
 }
+
+/** In the place of an id, for scripts that are about a line and no entry. */
+const NO_ENTRY = '-'
 
 export interface RedisEngineSetup {
   readonly wire: RedisWire
@@ -55,15 +67,11 @@ export class RedisEngine implements Engine {
   readonly #engineId: string
   readonly #names: RedisNames
   readonly #caller: ScriptCaller
-  readonly #calls: ScriptCalls
-  readonly #rechecks: RecheckTimer
-  readonly #confirmation: ReplicaConfirmation | undefined
+  readonly #slots: SlotCalls
+  readonly #enterArguments: EnterArguments
+  readonly #standings: StandingReader
+  readonly #listener: RedisListener
   readonly #diagnosis: ServerDiagnosis
-  readonly #observers: Observers
-  #news: NewsChannel | undefined
-  #opening: Promise<void> | undefined
-  #listener: ((news: News) => void) | undefined
-  #closed = false
 
   /** @internal */
   constructor({ wire, prefix, clock, engineId, durability }: RedisEngineSetup) {
@@ -71,51 +79,62 @@ export class RedisEngine implements Engine {
     this.#clock = clock
     this.#engineId = engineId
     this.#names = new RedisNames(wire, prefix)
-    this.#rechecks = new RecheckTimer(
-      clock,
-      () => this.#news === undefined || wire.listen === undefined,
-      (key, id) => this.#listener?.({ key, id }),
-    )
     const confirmation = durability === undefined ? undefined : new ReplicaConfirmation(wire, clock, durability)
-    this.#confirmation = confirmation
-    this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
     this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.ask()))
-    const standings = new StandingReader(this.#names, {
-      waiting: (recheck) => this.#rechecks.schedule(recheck),
-      notWaiting: (id) => this.#rechecks.forget(id),
-      // The server has told this process before it answered: the message arrives now, or the channel is dead.
-      grantUnheard: () => this.#news?.expect(clock.now()),
-      endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
+    this.#slots = new SlotCalls(this.#caller, this.#names, clock)
+    this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
+    this.#listener = new RedisListener({
+      wire,
+      clock,
+      names: this.#names,
+      engineId,
+      confirms: confirmation !== undefined,
+      connected: () => this.#caller.connected(),
+      register: (keys, ttlMs) => this.#register(keys, ttlMs),
     })
-    this.#calls = new ScriptCalls({ caller: this.#caller, clock, names: this.#names, standings, engineId })
-    this.#observers = new Observers(clock, (keys, ttlMs) => this.#calls.watch(keys, ttlMs), {
-      deaf: wire.listen === undefined,
+    this.#enterArguments = new EnterArguments(engineId)
+    this.#standings = new StandingReader(this.#names, {
+      waiting: (recheck) => this.#listener.rechecks.schedule(recheck),
+      notWaiting: (id) => this.#listener.rechecks.forget(id),
+      // The server has told this process before it answered: the message arrives now, or the channel is dead.
+      grantUnheard: () => this.#listener.expect(clock.now()),
+      endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
     })
   }
 
   // Neither takes a signal: what is sent is sent, and nothing waits long to be.
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    return this.#calls.enter(claims)
+    if (this.#names.together) return this.#enter(claims)
+    return this.#slots.bySlot(claims, {
+      call: (some, slot) => this.#enter(some, slot),
+      refused: ({ key }) => failed(reservedKey(this.#names.serverKey(key))),
+      failed,
+    })
   }
 
   async renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const sentAt = this.#clock.now()
-    const standings = await this.#rechecks.during(this.#calls.renew(places))
-    if (standings.some(({ state }) => state === 'waiting')) this.#news?.expect(sentAt)
+    const standings = await this.#listener.rechecks.during(this.#renewInParts(places))
+    if (standings.some(({ state }) => state === 'waiting')) this.#listener.expect(sentAt)
     return standings
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    for (const { id } of places) this.#rechecks.forget(id)
-    return this.#calls.leave(places)
+  leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
+    for (const { id } of places) this.#listener.rechecks.forget(id)
+    if (this.#names.together) return this.#leave(places)
+    return this.#slots.bySlot(places, {
+      call: (some) => this.#leave(some).catch((error) => this.#slots.leaveAlone(some, error)),
+      refused: () => false,
+    })
   }
 
-  evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#calls.evict(key, token, how)
+  async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    if (this.#names.refuses(key)) return false
+    return await this.#call(evict, [{ key, id: NO_ENTRY }], [String(token), how], (reply) => Number(reply) === 1)
   }
 
   async inspect(key: string): Promise<Line> {
-    const { entries } = await this.#calls.inspect(key, 'all')
+    const { entries } = await this.#inspect(key, 'all')
     return { key, entries }
   }
 
@@ -124,7 +143,7 @@ export class RedisEngine implements Engine {
     for await (const page of linesIn(this.#wire, this.#names.serverKey(prefix))) {
       onProgress()
       const keys = page.map((serverKey) => this.#names.userKey(serverKey))
-      const lines = await Promise.all(keys.map((key) => this.#calls.inspect(key, 'count')))
+      const lines = await Promise.all(keys.map((key) => this.#inspect(key, 'count')))
       for (const [index, { held, waiting }] of lines.entries()) {
         if (held + waiting > 0) yield { key: keys[index] as string, held, waiting }
       }
@@ -132,21 +151,14 @@ export class RedisEngine implements Engine {
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    this.#listener = listener
-    await this.#opened()
+    const subscription = await this.#listener.subscribe(listener)
     void this.#diagnosis.warn()
-    return {
-      [Symbol.asyncDispose]: async () => {
-        if (this.#listener !== listener) return
-        this.#listener = undefined
-        this.#rechecks.stop()
-      },
-    }
+    return subscription
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await this.#opened()
-    return await this.#observers.add(key, listener)
+    await this.#listener.open()
+    return await this.#listener.observers.add(key, listener)
   }
 
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
@@ -156,45 +168,76 @@ export class RedisEngine implements Engine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closed = true
-    this.#listener = undefined
-    this.#rechecks.stop()
-    this.#observers.stop()
-    await this.#news?.[Symbol.asyncDispose]()
+    await this.#listener.close()
     await this.#wire.close()
   }
 
-  /** Resolves when messages can arrive. There is one channel, for waiters and observers alike. */
-  #opened(): Promise<void> {
-    this.#opening ??= this.#open().catch((error: unknown) => {
-      this.#opening = undefined
-      throw asEngineError(error)
-    })
-    return this.#opening
+  #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
+    const args = this.#enterArguments.of(claims)
+    if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
+    return this.#call(enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
   }
 
-  async #open(): Promise<void> {
-    await this.#caller.connected()
-    const listener = {
-      news: (news: News) => this.#heard(news),
-      changed: (key: string) => this.#observers.ring(key),
-    }
-    const news = new NewsChannel(this.#clock, {
-      message: (text) => readMessages(text, this.#names, listener),
-      gap: () => this.#heard({ gap: true }),
+  #renewInParts(places: readonly Place[]): Promise<readonly Standing[]> {
+    if (this.#names.together) return this.#renew(places)
+    return this.#slots.bySlot(places, {
+      call: (some) => this.#renew(some).catch((error) => this.#slots.renewAlone(some, error)),
+      refused: () => ({ state: 'gone', why: 'unknown' }),
+      failed,
     })
-    if (this.#wire.listen !== undefined) await news.open(this.#wire.listen, RESERVED + this.#engineId)
-    // Until now no message could arrive, and waiters were rechecked again and again.
-    this.#news = news
-    // The engine was closed meanwhile, when there was no channel to close yet.
-    if (this.#closed) await news[Symbol.asyncDispose]()
   }
 
-  #heard(news: News): void {
-    if ('id' in news) this.#rechecks.forget(news.id)
-    else this.#observers.ringAll()
-    // A grant that the replicas have not confirmed is only a hint: the renewal that follows will have it confirmed.
-    const unconfirmed = this.#confirmation !== undefined && 'id' in news && news.standing?.state === 'held'
-    this.#listener?.(unconfirmed ? { key: news.key, id: news.id } : news)
+  #renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    const args = renewArguments(places)
+    if (args === undefined) return halves(places, (half) => this.#renew(half))
+    return this.#call(renew, places, args, (reply) => this.#standings.renewed(reply, places))
   }
+
+  #leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
+    return this.#call(leave, places, [], (reply) => presences('leave', reply, places.length))
+  }
+
+  async #inspect(key: string, what: 'all' | 'count'): Promise<InspectedLine> {
+    const serverKey = this.#names.serverKey(key)
+    if (this.#names.refuses(key)) throw reservedKey(serverKey)
+    return await this.#call(inspect, [{ key, id: NO_ENTRY }], [what], (reply) => inspectedLine(reply, serverKey))
+  }
+
+  /** Observe the lines of these keys, for so long; 0: no longer. Resolves with whether each was observed before. */
+  #register(keys: readonly string[], ttlMs: number): Promise<readonly boolean[]> {
+    const lines = keys.map((key) => ({ key, id: NO_ENTRY }))
+    return this.#slots.bySlot(lines, {
+      call: (some) =>
+        this.#call(watch, some, [this.#engineId, String(ttlMs)], (reply) => presences('watch', reply, some.length)),
+      refused: ({ key }) => {
+        throw reservedKey(this.#names.serverKey(key))
+      },
+    })
+  }
+
+  #call<Answer>(
+    script: Script,
+    items: readonly (CallItem & { readonly ttlMs?: number })[],
+    args: readonly string[],
+    read: (reply: unknown) => Answer,
+    counter?: string,
+  ): Promise<Answer> {
+    const words = callWords(this.#names, items, args, counter)
+    // Of a short ttl, only a third is spent on waiting for a connection: a grant that comes later is of no use.
+    return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
+  }
+}
+
+function failed(error: EngineError): Standing {
+  return { state: 'failed', error }
+}
+
+/** Two calls instead of one; they are sent in order. */
+async function halves<One, Answer>(
+  items: readonly One[],
+  call: (items: readonly One[]) => Promise<readonly Answer[]>,
+): Promise<readonly Answer[]> {
+  const middle = items.length >> 1
+  const answers = await Promise.all([call(items.slice(0, middle)), call(items.slice(middle))])
+  return answers.flat()
 }

@@ -2,9 +2,9 @@
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
  * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided),
- * engine.ts, script-calls.ts (one script call for each batch), codec.ts (its arguments and its answer). How a waiter
- * hears of its turn: engine.ts, engines/shared/news-channel.ts and recheck-timer.ts. Your client, and the way of a
- * script to the server: clients/redis/, beginning with wire.ts and script-caller.ts.
+ * engine.ts (one script call for each batch), codec.ts (its arguments and its answer), slots.ts (Cluster). How a waiter
+ * hears of its turn: listen.ts, engines/shared/news-channel.ts and recheck-timer.ts. The way of a script to the server:
+ * clients/redis/script-caller.ts, and for your client ioredis.ts, node-redis.ts or glide.ts.
  */
 import { openWire } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'

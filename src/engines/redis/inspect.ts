@@ -1,10 +1,9 @@
 /** Looking at lines: what lua/inspect.lua answers about one, and which lines there are. */
 import { asEngineError } from '../../clients/redis/errors.ts'
 import { globEscape } from '../../clients/redis/names.ts'
-import { pages } from '../../clients/redis/scan.ts'
-import type { RedisWire } from '../../clients/redis/wire.ts'
+import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
 import type { LineEntry } from '../../core/engine.ts'
-import { unusable } from './errors.ts'
+import { unusable } from './codec.ts'
 import { entriesPatterns, lineOfEntries } from './names.ts'
 
 /** The answer to `inspect`. */
@@ -80,10 +79,10 @@ export async function* linesIn(wire: RedisWire, prefix: string): AsyncIterable<r
   }
   for (const server of await wire.servers()) {
     for (const pattern of entriesPatterns(prefix, wire)) {
-      for await (const names of pages(server, pattern, 'hash'))
+      for await (const names of scanPages(server, pattern, 'hash'))
         yield names.map((name) => lineOfEntries(name, wire)).filter(fresh)
     }
-    for await (const names of pages(server, `${globEscape(prefix)}*`, 'string')) {
+    for await (const names of scanPages(server, `${globEscape(prefix)}*`, 'string')) {
       const values = await Promise.all(names.map((serverKey) => beginning(wire, serverKey)))
       yield names.filter((_, index) => OURS.has(values[index] ?? '')).filter(fresh)
     }

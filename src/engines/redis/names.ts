@@ -4,15 +4,7 @@
  *
  * How names are made so that they are in the slot of the lock is in clients/redis/names.ts.
  */
-import {
-  globEscape,
-  type Naming,
-  nameOfSuffix,
-  RESERVED,
-  type RedisNames,
-  suffixOf,
-  tagOfSlot,
-} from '../../clients/redis/names.ts'
+import { globEscape, type Naming, nameOfSuffix, RESERVED, suffixOf, tagOfSlot } from '../../clients/redis/names.ts'
 
 const PARTS = ['entries', 'queue', 'expiries'] as const
 const ENTRIES = `${RESERVED}entries`
@@ -26,21 +18,6 @@ export function counterKey(slot?: number): string {
 export function siblings(serverKey: string): readonly string[] {
   const suffix = suffixOf(serverKey)
   return PARTS.map((part) => RESERVED + part + suffix)
-}
-
-/**
- * The list of server keys for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their
- * number is raised.
- */
-export function keyList(names: RedisNames, items: readonly { readonly key: string }[], words: string[]): string {
-  if (names.cluster) {
-    for (const { key } of items) words.push(names.declaredKey(key), ...siblings(names.serverKey(key)))
-    words[1] = String(words.length - 2)
-    return ''
-  }
-  let list = names.serverKey(items[0]?.key ?? '')
-  for (let at = 1; at < items.length; at += 1) list += `\0${names.serverKey(items[at]?.key as string)}`
-  return list
 }
 
 /** The server key of a line, if `name` is that of its entries. */

@@ -1,20 +1,18 @@
-/** The engine: a quorum (quorum.ts) of Redis servers (server.ts), with signals for waiters (retry-signals.ts). */
+/** The engine: a quorum (quorum.ts) of Redis servers (server.ts), with signals for waiters (listen.ts). */
 
 import { RESERVED, RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
-import { askAllServers, fulfilledCount } from './all-servers.ts'
 import { RedlockScriptArguments } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { ENGINE, LINE_BOUND, noMajority } from './errors.ts'
 import { entriesIn, keysOn } from './inspect.ts'
-import { RedlockListener } from './listen.ts'
+import { RedlockListener, RetrySignals } from './listen.ts'
 import { Quorum } from './quorum.ts'
 import { majorityOf } from './quorum-decision.ts'
-import { RetrySignals } from './retry-signals.ts'
-import { RedlockServer } from './server.ts'
+import { askAllServers, fulfilledCount, RedlockServer } from './server.ts'
 
 /** A lease has to be long against the time that one silent server may cost. */
 const TIMEOUTS_IN_A_TTL = 4

@@ -3,14 +3,11 @@
  *
  * Read in this order: quorum-decision.ts (when a lock is granted, and with which token), quorum-server.ts (what one
  * server is asked), quorum-round.ts and quorum.ts (how a majority is asked), lua/common.lua and lua/take.lua (what one
- * server does), codec.ts and server.ts (how a script is called), engine.ts, retry-signals.ts (when a waiter tries
- * again). What may stay behind on a server is looked after in outgoing-messages.ts and pending-leaves.ts.
+ * server does), codec.ts and server.ts (how a script is called), engine.ts, listen.ts (when a waiter tries again). What
+ * may stay behind on a server is looked after in outgoing-messages.ts.
  */
-
-import type { Redis } from 'ioredis'
-import { loadEvalsha, makeClient } from '../../clients/redis/connect.ts'
+import { openWires } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
-import { IoredisWire } from '../../clients/redis/ioredis.ts'
 import { checkPrefix } from '../../clients/redis/names.ts'
 import { parseUrl } from '../../clients/redis/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
@@ -96,14 +93,8 @@ export async function openRedlock(
     throw new RangeError('a redlock URL names different servers; one of them is there twice')
   if (replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
   const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...options })
-  // One for all servers: what goes to all of them in the same words is put into the form of the protocol once.
-  const evalsha = await loadEvalsha()
-  const clients = await Promise.all(
-    hosts.map((host) => makeClient({ ...target, kind: 'server', hosts: [host] }, setup.clock)),
-  )
-  const wires = clients.map((client) => {
-    return new IoredisWire(client, setup.clock, { owned: true, evalsha: (words) => evalsha(client as Redis, words) })
-  })
+  const targets = hosts.map((host) => ({ ...target, kind: 'server', hosts: [host] }) as const)
+  const wires = await openWires(targets, setup.clock)
   return showEngine(new RedlockEngine({ ...setup, wires }), { url })
 }
 

@@ -3,7 +3,7 @@
  * servers have is an attempt that has failed, or is under way.
  */
 import { globEscape } from '../../clients/redis/names.ts'
-import { pages } from '../../clients/redis/scan.ts'
+import { scanPages } from '../../clients/redis/wire.ts'
 import type { LineEntry } from '../../core/engine.ts'
 
 import { readValue, readWaiter, type ServerInspection } from './codec.ts'
@@ -84,10 +84,10 @@ export async function* keysOn(servers: readonly RedlockServer[], prefix: string)
   for (const { wire, names } of servers.filter(({ ready }) => ready)) {
     const begin = names.serverKey(prefix)
     for (const server of await wire.servers()) {
-      for await (const queues of pages(server, `${globEscape(QUEUE + begin)}*`, 'zset')) {
+      for await (const queues of scanPages(server, `${globEscape(QUEUE + begin)}*`, 'zset')) {
         yield queues.map((queue) => names.userKey(queue.slice(QUEUE.length, -1))).filter(isNew)
       }
-      for await (const serverKeys of pages(server, `${globEscape(begin)}*`, 'string')) {
+      for await (const serverKeys of scanPages(server, `${globEscape(begin)}*`, 'string')) {
         const values = await Promise.all(
           serverKeys.map((name) => wire.send('GETRANGE', [name.slice(wire.keyPrefix.length), '0', '4'])),
         )
