@@ -6,6 +6,7 @@
  * A connection that is being made does, until it stands or is refused: Node offers no way to let go of it.
  */
 import type { Cluster, Redis } from 'ioredis'
+import { neverCrash } from '../shared/drivers.ts'
 
 interface Releasable {
   unref?(): unknown
@@ -53,7 +54,11 @@ function ofServer(client: RedisInside): void {
   client.on('reconnecting', letGo)
   if (client.connector && 'failoverDetector' in client.connector)
     onAssign(client.connector, 'failoverDetector', (detector) => {
-      for (const { client: sentinel } of (detector as FailoverDetector).sentinels ?? []) ofServer(sentinel)
+      for (const { client: sentinel } of (detector as FailoverDetector).sentinels ?? []) {
+        // Without a listener, ioredis prints each error of a sentinel that does not answer.
+        neverCrash(sentinel)
+        ofServer(sentinel)
+      }
     })
 }
 
