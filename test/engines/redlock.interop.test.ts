@@ -1,7 +1,7 @@
 /** Others on the same servers: redlock for Node, and clients that people write by hand, exclude us, and we them. */
 import { createRequire } from 'node:module'
 import { Redis } from 'ioredis'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
 import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
 import { createLocks, type Locks, UnsupportedError } from '../../src/index.ts'
 import { findOwnRedis } from '../servers/redis.ts'
@@ -104,13 +104,21 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
     expect(() => redlock({ clients: [clients[0], clients[0], clients[1]] as Redis[] })).toThrow(/twice/)
   })
 
-  test('doctor finds servers that can forget their counters, and one that is away', async () => {
+  test('doctor finds servers that can forget their counters, that refuse to answer, or that are frozen', async () => {
     const engine = await openRedlock(fleet.url)
     const named = async (): Promise<Record<string, string>> =>
       Object.fromEntries((await engine.diagnose()).map(({ name, status }) => [name, status]))
     expect(await named()).toMatchObject({ servers: 'ok', counters: 'warn', version: 'ok', clocks: 'ok' })
     await Promise.all(hands.map((hand) => hand.command('CONFIG', 'SET', 'appendfsync', 'always')))
     expect(await named()).toMatchObject({ counters: 'ok' })
+    await hands[0]?.command('ACL', 'SETUSER', 'default', '-info', '-time')
+    onTestFinished(async () => {
+      await hands[0]?.command('ACL', 'SETUSER', 'default', '+@all')
+    })
+    expect(await named()).toMatchObject({ servers: 'ok', questions: 'warn', counters: 'warn', version: 'ok' })
+    fleet.servers[1]?.process?.pause()
+    onTestFinished(() => fleet.servers[1]?.process?.resume())
+    expect(await named()).toMatchObject({ servers: 'warn', questions: 'warn', version: 'ok' })
     await engine[Symbol.asyncDispose]()
   })
 })

@@ -2,7 +2,9 @@
  * What about these servers could break the promises: too few of them, counters that a crash takes back, clocks that are
  * apart, and what a single Redis may suffer from.
  */
-import { serverFindings } from '../../clients/redis/server-findings.ts'
+import { codeOf } from '../../clients/redis/errors.ts'
+import { serverFindings, worstOfEach } from '../../clients/redis/server-findings.ts'
+import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Finding } from '../../core/engine.ts'
 import { majorityOf } from './quorum-decision.ts'
@@ -10,21 +12,58 @@ import type { RedlockServer } from './server.ts'
 
 /** Clocks that are kept in step differ by less. */
 const APART_MS = 1000
-const RANK = { ok: 0, warn: 1, fail: 2 } as const
+/** A server that does not say what time it is within this time counts as away. */
+const ANSWER_MS = 2000
+
+/** What one server that answers has said. */
+interface ServerAnswers {
+  /** How far its clock is ahead of ours; undefined if this user may not ask. */
+  readonly aheadMs: number | undefined
+  readonly durable: boolean
+  readonly findings: readonly Finding[]
+  /** What it has refused to say, or why it stopped answering. */
+  readonly error: Error | undefined
+}
 
 /**
- * Findings are called `servers`, `counters`, `clocks`, `version`, `eviction`, `replicas` and `strangers`; of several
- * servers, the worst.
+ * Findings are called `servers`, `questions`, `counters`, `clocks`, `version`, `eviction`, `replicas` and `strangers`;
+ * of several servers, the worst. A server that fails is a finding, too: never rejects.
  */
 export async function diagnose(servers: readonly RedlockServer[], clock: Clock): Promise<readonly Finding[]> {
-  const present = servers.filter(({ ready }) => ready)
-  const ofEach = await Promise.all(present.map(findingsOn))
+  const limits = new CallLimits(clock)
+  const asked = await Promise.all(servers.filter(({ ready }) => ready).map((server) => ask(server, clock, limits)))
+  const present = asked.filter((answers) => answers !== undefined)
   return [
     presence(present.length, servers.length),
-    counters(await Promise.all(present.map(isDurable))),
-    clocks(await Promise.all(present.map((server) => aheadMs(server, clock)))),
-    ...worstOfEach(ofEach.flat()),
+    ...questions(present),
+    ...counters(present.map(({ durable }) => durable)),
+    ...clocks(present.flatMap(({ aheadMs }) => aheadMs ?? [])),
+    ...worstOfEach(present.flatMap(({ findings }) => findings)),
   ]
+}
+
+/** Undefined: it does not answer. */
+async function ask(server: RedlockServer, clock: Clock, limits: CallLimits): Promise<ServerAnswers | undefined> {
+  let error: Error | undefined
+  const orElse =
+    <Value>(value: Value) =>
+    (thrown: unknown): Value => {
+      error = thrown as Error
+      return value
+    }
+  const aheadMs = await limits.within(clockAheadMs(server, clock), ANSWER_MS).catch(orElse(undefined))
+  // A refusal is an answer.
+  if (error !== undefined && codeOf(error) === undefined) return undefined
+  const durable = await isDurable(server).catch(orElse(false))
+  const findings = await findingsOn(server).catch(orElse([]))
+  return { aheadMs, durable, findings, error }
+}
+
+function questions(present: readonly ServerAnswers[]): readonly Finding[] {
+  const errors = present.flatMap(({ error }) => error ?? [])
+  if (errors.length === 0) return []
+  const finding = `${errors.length} of ${present.length} servers have not answered every question: ${errors[0]?.message}`
+  return [{ name: 'questions', status: 'warn', finding, todo: 'let this user call INFO, TIME, CONFIG GET and SCAN' }]
 }
 
 function presence(present: number, all: number): Finding {
@@ -47,34 +86,32 @@ async function isDurable({ wire }: RedlockServer): Promise<boolean> {
   return JSON.stringify(reply instanceof Map ? [...reply] : (reply ?? '')).includes('always')
 }
 
-function counters(durable: readonly boolean[]): Finding {
+function counters(durable: readonly boolean[]): readonly Finding[] {
+  if (durable.length === 0) return []
   const name = 'counters'
   const weak = durable.filter((one) => !one).length
-  if (weak === 0) return { name, status: 'ok', finding: 'every server writes its counters to disk before it answers' }
+  if (weak === 0) return [{ name, status: 'ok', finding: 'every server writes its counters to disk before it answers' }]
   const finding = `${weak} of ${durable.length} servers can forget what they have counted to: after a crash tokens rely on their clocks, and an empty restart can let in a second holder`
   const todo =
     'CONFIG SET appendonly yes, CONFIG SET appendfsync always; or keep a server that crashed away for longer than the longest ttl'
-  return { name, status: 'warn', finding, todo }
+  return [{ name, status: 'warn', finding, todo }]
 }
 
 /** How far the clock of a server is ahead of ours; only differences between servers mean anything. */
-async function aheadMs({ wire }: RedlockServer, clock: Clock): Promise<number> {
+async function clockAheadMs({ wire }: RedlockServer, clock: Clock): Promise<number> {
   const sentAt = clock.now()
   const [seconds, micros] = (await wire.send('TIME', [])) as readonly [unknown, unknown]
   return Number(seconds) * 1000 + Number(micros) / 1000 - (sentAt + clock.now()) / 2
 }
 
-function clocks(ahead: readonly number[]): Finding {
+function clocks(ahead: readonly number[]): readonly Finding[] {
+  if (ahead.length < 2) return []
   const name = 'clocks'
   const apartMs = Math.max(...ahead) - Math.min(...ahead)
   const finding = `the clocks of the servers are ${apartMs < 1 ? 'together' : `${Math.round(apartMs)} ms apart`}`
-  if (apartMs <= APART_MS) return { name, status: 'ok', finding }
-  return {
-    name,
-    status: 'warn',
-    finding,
-    todo: 'leases rely on clocks that run alike and never jump: use NTP that slews',
-  }
+  if (apartMs <= APART_MS) return [{ name, status: 'ok', finding }]
+  const todo = 'leases rely on clocks that run alike and never jump: use NTP that slews'
+  return [{ name, status: 'warn', finding, todo }]
 }
 
 async function findingsOn({ wire, names }: RedlockServer): Promise<readonly Finding[]> {
@@ -91,13 +128,4 @@ function adapted(found: Finding): readonly Finding[] {
     return [{ name, status: 'warn', finding, todo: 'no fail-over for the servers of a Redlock: the others stand in' }]
   }
   return [found]
-}
-
-function worstOfEach(findings: readonly Finding[]): readonly Finding[] {
-  const worst = new Map<string, Finding>()
-  for (const finding of findings) {
-    const known = worst.get(finding.name)
-    if (known === undefined || RANK[finding.status] > RANK[known.status]) worst.set(finding.name, finding)
-  }
-  return [...worst.values()]
 }
