@@ -1,29 +1,46 @@
 /** Evictions on etcd: the holder is told at once, and the line is free as soon as it has left. */
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import type { News } from '../../src/core/engine.ts'
-import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
+import type { EtcdEngine } from '../../src/engines/etcd/index.ts'
 import { newClaim } from '../claims.ts'
-import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 /** No entry of these tests runs out while they last. */
 const TTL_MS = 300_000
 
-await describeServer('evictions on etcd', findOwnEtcd, (source) => {
-  let server: EtcdServer
-
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
+/** A client that can open no stream until it is told to. */
+class SlowToWatch extends EtcdClient {
+  #begin: () => void = () => undefined
+  readonly #begun = new Promise<void>((resolve) => {
+    this.#begin = resolve
   })
-  afterAll(() => server[Symbol.asyncDispose]())
 
-  async function open(): Promise<{ readonly engine: EtcdEngine; readonly heard: News[] }> {
-    const engine = await openEtcd(server.url)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
+  begin(): void {
+    this.#begin()
+  }
+
+  override async stream(...request: Parameters<EtcdClient['stream']>): ReturnType<EtcdClient['stream']> {
+    await this.#begun
+    return await super.stream(...request)
+  }
+}
+
+await describeServer('evictions on etcd', findOwnEtcd, (source) => {
+  const scene = new EtcdScene(source)
+
+  async function heardBy(engine: EtcdEngine): Promise<readonly News[]> {
     const heard: News[] = []
     await engine.subscribe((news) => heard.push(news))
-    return { engine, heard }
+    return heard
+  }
+
+  async function open(): Promise<{ readonly engine: EtcdEngine; readonly heard: readonly News[] }> {
+    const engine = await scene.open()
+    return { engine, heard: await heardBy(engine) }
   }
 
   const claimOf = (key: string): ReturnType<typeof newClaim> => newClaim(key, { ttlMs: TTL_MS })
@@ -42,6 +59,21 @@ await describeServer('evictions on etcd', findOwnEtcd, (source) => {
     expect(other.heard).toEqual([])
     expect((await holding.engine.renew([claim]))[0]).toEqual({ state: 'gone', why: 'evicted' })
   })
+
+  test.each(['expire', 'now'] as const)(
+    'one that is evicted before its process could begin to watch is told: %s',
+    async (how) => {
+      const { client, engine } = scene.openOn(SlowToWatch)
+      const other = await scene.open()
+      const heard = await heardBy(engine)
+      const claim = claimOf(`early ${how}`)
+      await engine.enter([claim])
+      expect(await other.evict(claim.key, await tokenOf(other, claim.key), how)).toBe(true)
+      client.begin()
+      const told = { key: claim.key, id: claim.id, standing: { state: 'gone', why: 'evicted' } }
+      await vi.waitFor(() => expect(heard).toEqual([told]), LIMIT)
+    },
+  )
 
   test.each([true, false])(
     'one that was evicted and has ended leaves, and the next one holds: asked before: %s',

@@ -3,15 +3,15 @@
  * hurt: what is asked by the engine is kept back here, and sent to a real server when the test says so.
  */
 
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
-import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Standing } from '../../src/core/engine.ts'
-import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
+import type { EtcdEngine } from '../../src/engines/etcd/engine.ts'
 import { newClaim } from '../claims.ts'
-import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 const TTL_MS = 3_000
@@ -62,24 +62,9 @@ function claimOf(key: string): Claim {
 }
 
 await describeServer('etcd, late', findOwnEtcd, (source) => {
-  let server: EtcdServer
-  let direct: EtcdClient
+  const scene = new EtcdScene(source)
 
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
-    direct = new EtcdClient({ endpoints: [server] })
-  })
-  afterAll(async () => {
-    direct.close()
-    await server[Symbol.asyncDispose]()
-  })
-
-  function open(): { readonly engine: EtcdEngine; readonly client: Wayward } {
-    const client = new Wayward({ endpoints: [server] })
-    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
-    return { engine, client }
-  }
+  const open = (): { readonly client: Wayward; readonly engine: EtcdEngine } => scene.openOn(Wayward)
 
   const unknown = { state: 'failed', error: { outcome: 'unknown' } }
 
@@ -89,7 +74,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
   }
 
   async function leaseOf({ key, id }: Claim): Promise<bigint | undefined> {
-    const { kvs } = await direct.range({ key: `holdfast/line/${key}/`, end: `holdfast/line/${key}0` })
+    const { kvs } = await scene.direct.range({ key: `holdfast/line/${key}/`, end: `holdfast/line/${key}0` })
     return kvs.find(({ value }) => value.includes(id))?.lease
   }
 
@@ -159,7 +144,7 @@ await describeServer('etcd, late', findOwnEtcd, (source) => {
     )
     expect(await only(engine.renew([claim]))).toMatchObject({ state: 'held' })
     // Had it been revoked, it would be by the time another one is.
-    await direct.revoke((await direct.grant(60)).lease)
+    await scene.direct.revoke((await scene.direct.grant(60)).lease)
     await livesOn(engine, claim, held)
   })
 

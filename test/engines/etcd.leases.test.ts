@@ -1,6 +1,6 @@
 /** Leases on a real etcd: one for each ttl, however many ask for it at once, and none that an engine leaves behind. */
 
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -11,6 +11,7 @@ import { newClaim } from '../claims.ts'
 import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 
@@ -48,22 +49,12 @@ function claimOf(key: string): Claim {
 }
 
 await describeServer('leases of etcd', findOwnEtcd, (source) => {
-  let server: EtcdServer
+  const scene = new EtcdScene(source)
 
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
-  })
-  afterAll(() => server[Symbol.asyncDispose]())
-
-  function open(): { client: Holding; engine: EtcdEngine } {
-    const client = new Holding({ endpoints: [server] })
-    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
-    return { client, engine }
-  }
+  const open = (): { readonly client: Holding; readonly engine: EtcdEngine } => scene.openOn(Holding)
 
   /** Every lease that the server has. */
-  async function leases({ port }: EtcdServer = server): Promise<readonly bigint[]> {
+  async function leases({ port }: EtcdServer = scene.server): Promise<readonly bigint[]> {
     const answer = await fetch(`http://127.0.0.1:${port}/v3/lease/leases`, { method: 'POST', body: '{}' })
     const { leases: found = [] } = (await answer.json()) as { leases?: { ID: string }[] }
     return found.map(({ ID }) => BigInt(ID))
@@ -122,7 +113,7 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
   })
 
   test('an enter that was applied, though the server says that its database is full, is found', async () => {
-    const client = new Lying({ endpoints: [server] })
+    const client = new Lying({ endpoints: [scene.server] })
     const engine = new EtcdEngine(client, 'holdfast/', systemClock)
     onTestFinished(() => engine[Symbol.asyncDispose]())
     await engine.enter([claimOf('granted before')])
@@ -137,7 +128,7 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
   })
 
   test('what was released while the server was away goes when it is back, however long its lease would live', async () => {
-    const proxy = await FaultProxy.start(server)
+    const proxy = await FaultProxy.start(scene.server)
     onTestFinished(() => proxy[Symbol.asyncDispose]())
     const engine = await openEtcd(`etcd://127.0.0.1:${proxy.port}`)
     onTestFinished(() => engine[Symbol.asyncDispose]())
@@ -154,7 +145,7 @@ await describeServer('leases of etcd', findOwnEtcd, (source) => {
   })
 
   test('an engine that is closed while the server is away does not wait until it is back', async () => {
-    const proxy = await FaultProxy.start(server)
+    const proxy = await FaultProxy.start(scene.server)
     onTestFinished(() => proxy[Symbol.asyncDispose]())
     const engine = await openEtcd(`etcd://127.0.0.1:${proxy.port}`)
     const claim = { ...claimOf('closed while away'), ttlMs: 2_000 }

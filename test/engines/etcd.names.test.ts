@@ -1,36 +1,16 @@
 /** What entries are called in etcd: one name for all that a process does in empty lines, and never the wrong one. */
 
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import { EtcdClient } from '../../src/clients/etcd/client.ts'
-import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
+import { expect, test } from 'vitest'
 import { newClaim } from '../claims.ts'
-import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 await describeServer('names in etcd', findOwnEtcd, (source) => {
-  let server: EtcdServer
-  let direct: EtcdClient
-
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
-    direct = new EtcdClient({ endpoints: [server] })
-  })
-  afterAll(async () => {
-    direct.close()
-    await server[Symbol.asyncDispose]()
-  })
-
-  async function open(): Promise<EtcdEngine> {
-    const engine = await openEtcd(server.url)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
-    return engine
-  }
-
-  const keysOf = async (key: string): Promise<readonly string[]> =>
-    (await direct.range({ key: `holdfast/line/${key}/`, end: `holdfast/line/${key}0` })).kvs.map((kv) => kv.key)
+  const scene = new EtcdScene(source)
 
   test('a lock that is taken again and again has one key, and tokens that rise', async () => {
-    const engine = await open()
+    const engine = await scene.open()
     const keys = new Set<string>()
     let last = 0n
     for (let round = 0; round < 20; round += 1) {
@@ -39,14 +19,14 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
       const token = standing?.state === 'held' ? (standing.token ?? 0n) : 0n
       expect(token).toBeGreaterThan(last)
       last = token
-      for (const key of await keysOf('again')) keys.add(key)
+      for (const key of await scene.keysOf('again')) keys.add(key)
       expect(await engine.leave([claim])).toEqual([true])
     }
     expect(keys.size).toBe(1)
   })
 
   test('an entry that was evicted, and leaves late, does not take out the next entry of its process', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const [evicted, next] = [newClaim('evicted'), newClaim('evicted')]
     const [first] = await engine.enter([evicted])
     expect(await other.evict('evicted', first?.state === 'held' ? (first.token ?? 0n) : 0n, 'now')).toBe(true)
@@ -58,21 +38,21 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
   })
 
   test('an entry is one entry for every client, whatever it is called: entered again, renewed, left', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const claim = newClaim('shared id')
     const [standing] = await engine.enter([claim])
     expect((await other.enter([claim]))[0]).toEqual({ ...standing, heldForMs: expect.any(Number) })
-    expect(await keysOf('shared id')).toHaveLength(1)
+    expect(await scene.keysOf('shared id')).toHaveLength(1)
     expect((await engine.renew([claim]))[0]).toEqual({ ...standing, heldForMs: expect.any(Number) })
     expect((await other.enter([{ ...claim, wait: false }]))[0]).toMatchObject({ state: 'held' })
-    const stranger = await open()
+    const stranger = await scene.open()
     expect((await stranger.renew([claim]))[0]).toMatchObject({ state: 'held' })
-    expect(await (await open()).leave([claim])).toEqual([true])
-    expect(await keysOf('shared id')).toEqual([])
+    expect(await (await scene.open()).leave([claim])).toEqual([true])
+    expect(await scene.keysOf('shared id')).toEqual([])
   })
 
   test('a client that knows an entry by the name of another client does not take out what that client calls so later', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const [claim, next] = [newClaim('their name'), newClaim('their name')]
     await other.enter([claim])
     expect((await engine.renew([claim]))[0]).toMatchObject({ state: 'held' })
@@ -83,7 +63,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
   })
 
   test('an entry that another client has entered anew is found where it is now', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const [claim, first] = [newClaim('anew'), newClaim('anew')]
     await engine.enter([claim])
     await other.leave([claim])
@@ -97,7 +77,7 @@ await describeServer('names in etcd', findOwnEtcd, (source) => {
   })
 
   test('after a leave nothing is left of an eviction', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const claim = newClaim('leaves early')
     const [standing] = await engine.enter([claim])
     expect(await other.evict(claim.key, standing?.state === 'held' ? (standing.token ?? 0n) : 0n, 'expire')).toBe(true)

@@ -3,15 +3,15 @@
  * and no entry is taken out for another. The engine's requests go to a real server, when the test says so.
  */
 
-import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import { GRPC_STATUS, RpcError } from '../../src/clients/etcd/errors.ts'
-import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
-import { EtcdEngine } from '../../src/engines/etcd/engine.ts'
+import type { EtcdEngine } from '../../src/engines/etcd/engine.ts'
 import { newClaim } from '../claims.ts'
-import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 const TTL_MS = 3_000
@@ -74,19 +74,9 @@ function claimOf(key: string): Claim {
 }
 
 await describeServer('etcd, overlapping', findOwnEtcd, (source) => {
-  let server: EtcdServer
+  const scene = new EtcdScene(source)
 
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
-  })
-  afterAll(() => server[Symbol.asyncDispose]())
-
-  function open(): { client: Wayward; engine: Engine } {
-    const client = new Wayward({ endpoints: [server] })
-    const engine = new EtcdEngine(client, 'holdfast/', systemClock)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
-    return { client, engine }
-  }
+  const open = (): { readonly client: Wayward; readonly engine: EtcdEngine } => scene.openOn(Wayward)
 
   async function idsIn(engine: Engine, key: string): Promise<readonly string[]> {
     return (await engine.inspect(key)).entries.map(({ id }) => id)

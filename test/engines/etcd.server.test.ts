@@ -3,14 +3,14 @@
  * marked entries, and writes of our own that a lease guards.
  */
 import { Etcd3 } from 'etcd3'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { EtcdClient } from '../../src/clients/etcd/client.ts'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import type { Claim } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
 import { createLocks, EngineError, LeaseLostError, type Locks } from '../../src/index.ts'
-import { EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
+import { findOwnEtcd } from '../servers/etcd.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
+import { EtcdScene } from './etcd-scene.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 let ids = 0
@@ -30,27 +30,11 @@ function claimOf(key: string, more: Partial<Claim> = {}): Claim {
 }
 
 await describeServer('etcd', findOwnEtcd, (source) => {
-  let server: EtcdServer
-  let direct: EtcdClient
-
-  beforeAll(async () => {
-    server = await EtcdServer.start(source)
-    direct = new EtcdClient({ endpoints: [server] })
-  })
-  afterAll(async () => {
-    direct.close()
-    await server[Symbol.asyncDispose]()
-  })
-
-  async function open(url: string = server.url): Promise<EtcdEngine> {
-    const engine = await openEtcd(url)
-    onTestFinished(() => engine[Symbol.asyncDispose]())
-    return engine
-  }
+  const scene = new EtcdScene(source)
 
   async function openLocks(
     ttl: '2s' | '30s' = '30s',
-    url: string = server.url,
+    url: string = scene.server.url,
   ): Promise<{ readonly engine: EtcdEngine; readonly locks: Locks }> {
     const engine = await openEtcd(url)
     const locks = createLocks(engine, { ttl })
@@ -59,7 +43,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
   }
 
   async function proxied(): Promise<{ readonly proxy: FaultProxy; readonly url: string }> {
-    const proxy = await FaultProxy.start(server)
+    const proxy = await FaultProxy.start(scene.server)
     onTestFinished(() => proxy[Symbol.asyncDispose]())
     return { proxy, url: `etcd://127.0.0.1:${proxy.port}` }
   }
@@ -69,7 +53,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
   test('an enter that was applied, and whose reply was lost, is found again: one entry, with the token it had', async () => {
     const { proxy, url } = await proxied()
-    const [engine, other] = [await open(url), await open()]
+    const [engine, other] = [await scene.open(url), await scene.open()]
     await engine.enter([claimOf('warm up')])
     const claim = claimOf('reply lost')
     proxy.blackHole('replies')
@@ -85,7 +69,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
   test('an enter that was given up and arrives late does not live on under a lease that others keep alive', async () => {
     const { proxy, url } = await proxied()
-    const [engine, other] = [await open(url), await open()]
+    const [engine, other] = [await scene.open(url), await scene.open()]
     const kept = claimOf('kept', { ttlMs: 4_000 })
     await engine.enter([kept])
     const late = claimOf('late', { ttlMs: 4_000 })
@@ -99,17 +83,17 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       expect((await engine.renew([kept]))[0]).toMatchObject({ state: 'held' })
       expect(await linesOf(other, late.key)).toEqual([])
     }, LIMIT)
-    const { kvs } = await direct.range({ key: 'holdfast/line/kept/', end: 'holdfast/line/kept0' })
+    const { kvs } = await scene.direct.range({ key: 'holdfast/line/kept/', end: 'holdfast/line/kept0' })
     const stayed = kvs[0]?.lease
     const [fresh] = await engine.enter([claimOf('fresh', { ttlMs: 4_000 })])
     expect(fresh?.state).toBe('held')
-    expect((await direct.range({ key: 'holdfast/line/fresh/', end: 'holdfast/line/fresh0' })).kvs[0]?.lease).toBe(
+    expect((await scene.direct.range({ key: 'holdfast/line/fresh/', end: 'holdfast/line/fresh0' })).kvs[0]?.lease).toBe(
       stayed,
     )
   })
 
   test('an entry whose owner says nothing for a ttl is taken out, though its neighbours keep their lease alive', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const [silent, kept] = [claimOf('silent', { ttlMs: 2_000 }), claimOf('not silent', { ttlMs: 2_000 })]
     await engine.enter([silent, kept])
     await vi.waitFor(async () => {
@@ -120,7 +104,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
   })
 
   test('a lease that expires takes holders and waiters with it, and says so when they ask', async () => {
-    const [engine, other] = [await open(), await open()]
+    const [engine, other] = [await scene.open(), await scene.open()]
     const [holder, waiter, behind] = [
       claimOf('expiry', { ttlMs: 2_000 }),
       claimOf('expiry', { ttlMs: 2_000 }),
@@ -134,11 +118,11 @@ await describeServer('etcd', findOwnEtcd, (source) => {
   })
 
   test('two of one process, under one lease, do not both hold', async () => {
-    const engine = await open()
+    const engine = await scene.open()
     const claims = [claimOf('one lease'), claimOf('one lease')]
     const states = (await engine.enter(claims)).map(({ state }) => state)
     expect(states).toEqual(['held', 'waiting'])
-    const { kvs } = await direct.range({ key: 'holdfast/line/one lease/', end: 'holdfast/line/one lease0' })
+    const { kvs } = await scene.direct.range({ key: 'holdfast/line/one lease/', end: 'holdfast/line/one lease0' })
     expect(new Set(kvs.map(({ lease }) => lease)).size).toBe(1)
     expect((await engine.renew(claims)).map(({ state }) => state)).toEqual(['held', 'waiting'])
   })
@@ -167,7 +151,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
   test('what the server has compacted away while a waiter was cut off does not keep it waiting', async () => {
     const { proxy, url } = await proxied()
-    const [engine, other] = [await open(url), await open()]
+    const [engine, other] = [await scene.open(url), await scene.open()]
     const news = vi.fn()
     await engine.subscribe?.(news)
     const [holder, waiter] = [claimOf('compacted'), claimOf('compacted')]
@@ -175,9 +159,9 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     await engine.enter([waiter])
     await proxy.refuse()
     await other.leave([holder])
-    const { header } = await direct.txn({ success: [{ put: { key: 'something', value: 'else', lease: 0n } }] })
+    const { header } = await scene.direct.txn({ success: [{ put: { key: 'something', value: 'else', lease: 0n } }] })
     const body = JSON.stringify({ revision: String(header.revision) })
-    await fetch(`http://127.0.0.1:${server.port}/v3/kv/compaction`, { method: 'POST', body })
+    await fetch(`http://127.0.0.1:${scene.server.port}/v3/kv/compaction`, { method: 'POST', body })
     await proxy.heal()
     const told = { key: 'compacted', id: waiter.id, standing: expect.objectContaining({ state: 'held' }) }
     await vi.waitFor(() => expect(news).toHaveBeenCalledWith(told), LIMIT)
@@ -193,7 +177,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     })
     await vi.waitFor(async () => expect((await engine.inspect('many')).entries).toHaveLength(21), LIMIT)
     const watchers = async (): Promise<number> => {
-      const metrics = await fetch(`http://127.0.0.1:${server.port}/metrics`).then((answer) => answer.text())
+      const metrics = await fetch(`http://127.0.0.1:${scene.server.port}/metrics`).then((answer) => answer.text())
       return Number(/^etcd_debugging_mvcc_watcher_total (\d+)/m.exec(metrics)?.[1])
     }
     // One for the line, and one of each engine for evictions.
@@ -203,11 +187,11 @@ await describeServer('etcd', findOwnEtcd, (source) => {
   })
 
   test('a format that is newer than ours is refused by name', async () => {
-    const engine = await open()
-    await direct.txn({
+    const engine = await scene.open()
+    await scene.direct.txn({
       success: [{ put: { key: 'holdfast/line/newer/1', value: '{"v":2,"weight":1,"limit":1}', lease: 0n } }],
     })
-    await direct.txn({ success: [{ put: { key: 'holdfast/line/strange/1', value: 'hello', lease: 0n } }] })
+    await scene.direct.txn({ success: [{ put: { key: 'holdfast/line/strange/1', value: 'hello', lease: 0n } }] })
     await expect(engine.inspect('newer')).rejects.toThrow(/newer Holdfast \(format 2\)/)
     await expect(engine.inspect('strange')).rejects.toThrow(/is no entry of a line/)
     const [standing] = await engine.enter([claimOf('newer')])
@@ -216,7 +200,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
   })
 
   test('the engine knows what about its cluster to warn of', async () => {
-    const engine = await open()
+    const engine = await scene.open()
     const findings = await engine.diagnose()
     expect(findings.map(({ name }) => name)).toEqual(['version', 'smallest ttl'])
     expect(findings[1]).toMatchObject({ status: 'ok', finding: '2s' })
@@ -226,7 +210,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
     /** As any client can: through the JSON gateway. */
     async function write(compare: object, value: string): Promise<boolean> {
       const request = { compare: [compare], success: [{ request_put: { key: btoa('guarded'), value: btoa(value) } }] }
-      const answer = await fetch(`http://127.0.0.1:${server.port}/v3/kv/txn`, {
+      const answer = await fetch(`http://127.0.0.1:${scene.server.port}/v3/kv/txn`, {
         method: 'POST',
         body: JSON.stringify(request),
       })
@@ -243,7 +227,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       expect(await others.evict('guard', lease.token ?? 0n, 'now')).toBe(true)
       const next = await others.mutex('guard').acquire()
       expect(await write(compare, 'late')).toBe(false)
-      expect((await direct.range({ key: 'guarded' })).kvs[0]?.value.toString()).toBe('held')
+      expect((await scene.direct.range({ key: 'guarded' })).kvs[0]?.value.toString()).toBe('held')
       await next.release()
       await lease.release()
       expect(() => engine.guard(lease)).toThrow(LeaseLostError)
@@ -251,7 +235,7 @@ await describeServer('etcd', findOwnEtcd, (source) => {
 
     test('another client takes it, too', async () => {
       const { engine, locks } = await openLocks()
-      const client = new Etcd3({ hosts: `127.0.0.1:${server.port}` })
+      const client = new Etcd3({ hosts: `127.0.0.1:${scene.server.port}` })
       onTestFinished(() => client.close())
       const lease = await locks.mutex('guard of etcd3').acquire()
       const { key, create_revision: revision } = engine.guard(lease)

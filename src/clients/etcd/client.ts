@@ -126,7 +126,7 @@ export class EtcdClient {
 
   /**
    * Keep a lease alive. Answers how many seconds it has from now on; 0 if there is no such lease. A leader answers this
-   * without asking the other members: engines/etcd/class-leases.ts says when the answer can be believed.
+   * without asking the other members: engines/etcd/leases.ts says when the answer can be believed.
    *
    * etcd has a stream for keep-alives. Here, one question on one stream is a call like others, with a time limit and
    * fail-over.

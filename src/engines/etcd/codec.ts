@@ -55,13 +55,6 @@ export interface LineFront {
 
 // ---- what is read ----
 
-/** Throws if it is no entry of ours. */
-export function toStoredEntry(kv: KeyValue): StoredEntry {
-  const entry = readEntry(kv)
-  if (entry instanceof EngineError) throw entry
-  return entry
-}
-
 /** An error, if it is no entry of ours. Any program can put a key into a line. */
 export function readEntry({
   key,
@@ -86,6 +79,19 @@ export function readEntry({
   }
 }
 
+/**
+ * An entry as people are shown it. A key that is no entry of ours is shown as one that holds alone, without an id: no
+ * entry can hold behind it. What is stored there may be a secret, and is not shown.
+ */
+export function readShownEntry(kv: KeyValue): StoredEntry {
+  const entry = readEntry(kv)
+  if (!(entry instanceof EngineError)) return entry
+  const { key, value, createRevision: token, lease, modRevision } = kv
+  const { v } = parseValue(value)
+  const holder = typeof v === 'number' && v > VERSION ? 'a newer Holdfast' : 'a program without Holdfast'
+  return { id: '', name: key.slice(key.lastIndexOf('/') + 1), token, weight: 1, limit: 1, holder, lease, modRevision }
+}
+
 function parseValue(value: Buffer): Record<string, unknown> {
   try {
     const read: unknown = JSON.parse(value.toString())
@@ -105,13 +111,6 @@ export function toLineFront({ kvs, count }: RangeResponse): LineFront {
     entries.push(entry)
   }
   return { entries, held: heldCount(entries), count }
-}
-
-/** For a look at the whole line: throws if one of its keys is no entry of ours. */
-export function wholeLineOf(response: RangeResponse): LineFront {
-  const front = toLineFront(response)
-  if (front.stranger !== undefined) throw front.stranger
-  return front
 }
 
 /** The front of a line that the operation `index` of a transaction has read. */

@@ -1,6 +1,6 @@
 /**
  * The engine: its calls and their answers. Entering is in enter.ts, renewing in renew.ts, and leaving is here. How
- * waiters hear is in listen.ts; what leases are, in class-leases.ts.
+ * waiters hear is in listen.ts; what leases are, in leases.ts.
  */
 
 import type { EtcdClient } from '../../clients/etcd/client.ts'
@@ -9,13 +9,13 @@ import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
-import { ClassLeases } from './class-leases.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { EnterCalls } from './enter.ts'
 import { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, ENGINE, type EtcdCall } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
+import { EtcdLeases } from './leases.ts'
 import { EvictionWatcher, LineWatcher, observeLine } from './listen.ts'
 import { EtcdNames } from './names.ts'
 import { EtcdOwnEntries } from './own-entries.ts'
@@ -67,7 +67,7 @@ export class EtcdEngine implements Engine {
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #names: EtcdNames
-  readonly #leases: ClassLeases
+  readonly #leases: EtcdLeases
   readonly #entries: EtcdOwnEntries
   readonly #watches: WatchStream
   readonly #watcher: LineWatcher
@@ -82,7 +82,7 @@ export class EtcdEngine implements Engine {
     this.#client = client
     this.#clock = clock
     this.#names = new EtcdNames(prefix)
-    this.#leases = new ClassLeases(client, clock)
+    this.#leases = new EtcdLeases(client, clock)
     this.#entries = new EtcdOwnEntries(this.#leases, clock)
     this.#watches = new WatchStream(client, clock)
     this.#watcher = new LineWatcher({
@@ -98,8 +98,15 @@ export class EtcdEngine implements Engine {
       tell: (news) => this.#listener?.(news),
       has: (id) => this.#entries.get(id) !== undefined,
     })
-    const [names, leases, entries, watcher] = [this.#names, this.#leases, this.#entries, this.#watcher]
-    const context = { client, clock, names, leases, entries, watcher }
+    const context = {
+      client,
+      clock,
+      names: this.#names,
+      leases: this.#leases,
+      entries: this.#entries,
+      watcher: this.#watcher,
+      evictions: this.#evictions,
+    }
     this.#markers = new EntryMarkers(context)
     this.#renewCalls = new RenewCalls(context, this.#markers)
     this.#enterCalls = new EnterCalls(context, (claims) => this.#renewCalls.renew(claims.map(placeOf), {}))
@@ -143,7 +150,7 @@ export class EtcdEngine implements Engine {
       }
       return left
     } catch (error) {
-      this.#entries.doubt([])
+      this.#entries.changeEngineId()
       // The entries may still be there. They must not be kept alive.
       for (const entry of known) if (entry !== undefined) this.#leases.taint(entry.lease)
       throw asEngineError('leave', error)
@@ -183,8 +190,8 @@ export class EtcdEngine implements Engine {
   }
 
   /**
-   * A line is watched from the revision at which it was entered. So there is nothing to prepare but the connection; and
-   * the watch that tells of evictions, which is not waited for.
+   * A line is watched from the revision at which it was entered, and so are evictions. So there is nothing to prepare
+   * but the connection.
    */
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     // Before the first await: the last listener counts, also if an earlier one connects later.

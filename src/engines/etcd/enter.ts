@@ -21,7 +21,6 @@ import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
-import type { ClassLease, ClassLeases } from './class-leases.ts'
 import {
   type EnterRequest,
   enterIfTxn,
@@ -34,7 +33,8 @@ import {
   lineFrontIn,
 } from './codec.ts'
 import { asEngineError, ENGINE, isLeaseGone, isNoSpace } from './errors.ts'
-import type { LineWatcher } from './listen.ts'
+import type { EtcdLease, EtcdLeases } from './leases.ts'
+import type { EvictionWatcher, LineWatcher } from './listen.ts'
 import type { EtcdNames } from './names.ts'
 import type { EtcdOwnEntries } from './own-entries.ts'
 
@@ -43,9 +43,10 @@ export interface EtcdContext {
   readonly client: EtcdClient
   readonly clock: Clock
   readonly names: EtcdNames
-  readonly leases: ClassLeases
+  readonly leases: EtcdLeases
   readonly entries: EtcdOwnEntries
   readonly watcher: LineWatcher
+  readonly evictions: EvictionWatcher
 }
 
 /** How often an enter is tried whose leases turn out to have ended, or are given up. */
@@ -53,7 +54,7 @@ const TRIES = 3
 /** How often a claim with `wait: false` that found room may be overtaken by others. Then the line counts as busy. */
 const LOOKS = 10
 
-type LeasedRequest = EnterRequest<ClassLease>
+type LeasedRequest = EnterRequest<EtcdLease>
 
 /** The response to the transaction of one claim. The header is that of the whole. */
 interface EnterResponse {
@@ -153,7 +154,7 @@ export class EnterCalls {
     }
   }
 
-  #request(claim: Claim, lease: ClassLease): LeasedRequest {
+  #request(claim: Claim, lease: EtcdLease): LeasedRequest {
     return { claim, lease, name: this.#context.entries.nameFor(claim.key, claim.id) }
   }
 
@@ -167,7 +168,7 @@ export class EnterCalls {
   async #send(
     txns: readonly TxnRequest[],
     requests: readonly LeasedRequest[],
-    used: readonly ClassLease[],
+    used: readonly EtcdLease[],
   ): Promise<readonly EnterResponse[]> {
     const unconfirmed = used.map((lease) => lease.unconfirmed)
     const [only] = txns
@@ -187,8 +188,8 @@ export class EnterCalls {
     }
   }
 
-  #doubt({ id }: Claim, lease: ClassLease): void {
-    this.#context.entries.doubt([id])
+  #doubt({ id }: Claim, lease: EtcdLease): void {
+    this.#context.entries.doubtEnter(id)
     lease.entryIds.add(id)
     this.#context.leases.taint(lease)
   }
@@ -277,6 +278,7 @@ export class EnterCalls {
     }
     if (place >= 0 && place < front.held) return this.#holds(request, id, token, startedAt)
     const entry = this.#context.entries.record({ key, id, name: id, token, lease, ttlMs, held: false })
+    this.#context.evictions.watchFrom(token)
     this.#context.watcher.addWaiter(entry, front, token)
     return { state: 'waiting', ahead, livesForMs: Math.min(lease.leftMs(startedAt), ttlMs) }
   }
@@ -284,12 +286,13 @@ export class EnterCalls {
   #holds({ claim, lease }: LeasedRequest, name: string, token: bigint, startedAt: number): Standing {
     const { key, id, ttlMs } = claim
     this.#context.entries.record({ key, id, name, token, lease, ttlMs, held: true })
+    this.#context.evictions.watchFrom(token)
     this.#context.watcher.removeWaiter(key, id)
     return { state: 'held', token, heldForMs: Math.min(lease.leftMs(startedAt), ttlMs) }
   }
 
   /** Answers whether the entry has surely gone. */
-  async #takeBack({ key, id }: Claim, lease: ClassLease): Promise<boolean> {
+  async #takeBack({ key, id }: Claim, lease: EtcdLease): Promise<boolean> {
     try {
       await this.#context.client.txn({ success: [{ delete: { key: this.#context.names.entry(key, id) } }] })
       return true
@@ -302,7 +305,7 @@ export class EnterCalls {
 }
 
 /** Each lease once. */
-function leasesOf(requests: readonly LeasedRequest[]): readonly ClassLease[] {
+function leasesOf(requests: readonly LeasedRequest[]): readonly EtcdLease[] {
   const [only] = requests
   return requests.length === 1 && only !== undefined ? [only.lease] : [...new Set(requests.map(({ lease }) => lease))]
 }

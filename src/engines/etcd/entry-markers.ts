@@ -25,9 +25,9 @@ const EVICTED: Standing = { state: 'gone', why: 'evicted' }
 const TRIES = 10
 
 export class EntryMarkers {
-  readonly #context: Omit<EtcdContext, 'watcher'>
+  readonly #context: Omit<EtcdContext, 'watcher' | 'evictions'>
 
-  constructor(context: Omit<EtcdContext, 'watcher'>) {
+  constructor(context: Omit<EtcdContext, 'watcher' | 'evictions'>) {
     this.#context = context
   }
 

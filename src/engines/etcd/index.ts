@@ -2,7 +2,7 @@
  * `holdfast/etcd`: locks on etcd, 3.4 or newer. No client has to be installed: ours is in clients/etcd.
  *
  * Read in this order: names.ts and codec.ts (what is stored), enter.ts, renew.ts and entry-markers.ts (what is
- * decided), class-leases.ts (what keeps entries alive, and when that is believed), own-entries.ts (what this engine
+ * decided), leases.ts (what keeps entries alive, and when that is believed), own-entries.ts (what this engine
  * object knows of its own), listen.ts (how a waiter hears that it holds), engine.ts.
  */
 import { readFileSync } from 'node:fs'

@@ -1,25 +1,34 @@
-/** Looking at lines: the entries of one, and which lines there are. */
+/**
+ * Looking at lines: the entries of one, and which lines there are. Keys of other programs in a line are shown, too, and
+ * those beside all lines are passed over: they are no reason not to see the rest.
+ */
 
 import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
-import { type StoredEntry, toStoredEntry, wholeLineOf } from './codec.ts'
+import { readShownEntry, type StoredEntry } from './codec.ts'
 import type { EtcdNames } from './names.ts'
 
 const PAGE = 1_000
+/** In the place of a lease, for a key that never expires. Entries of ours always have a lease. */
+const NO_LEASE = 0n
+const ENDLESS = Number.POSITIVE_INFINITY
 
 export async function inspectLine(client: EtcdClient, names: EtcdNames, key: string): Promise<Line> {
-  const { entries: stored, held } = wholeLineOf(await client.range({ ...names.line(key), oldestFirst: true }))
-  const times = new Map<bigint, LeaseTime>()
+  const { kvs } = await client.range({ ...names.line(key), oldestFirst: true })
+  const stored = kvs.map(readShownEntry)
+  const held = heldCount(stored)
+  const times = new Map<bigint, LeaseTime>([[NO_LEASE, { leftSeconds: ENDLESS, grantedSeconds: ENDLESS }]])
   await Promise.all(
     [...new Set(stored.map(({ lease }) => lease))].map(async (lease) => {
-      times.set(lease, await client.timeOf(lease))
+      if (lease !== NO_LEASE) times.set(lease, await client.timeOf(lease))
     }),
   )
-  const entries = stored.map(({ id, holder, token, weight, limit, lease }, index): LineEntry => {
+  const entries = stored.map(({ id, holder, token: revision, weight, limit, lease }, index): LineEntry => {
     const { leftSeconds = 0, grantedSeconds = 0 } = times.get(lease) ?? {}
     const state = index < held ? 'held' : 'waiting'
     const [ttlMs, remainingMs] = [grantedSeconds * 1000, Math.max(leftSeconds, 0) * 1000]
+    const token = id === '' ? null : revision
     // etcd keeps no time of day.
     return { id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs: null, heldMs: null }
   })
@@ -40,13 +49,14 @@ export async function* listLines(client: EtcdClient, names: EtcdNames, prefix: s
         more = false
         break
       }
-      const { key } = names.parse(kv.key)
+      const key = names.lineOf(kv.key)
+      if (key === undefined) continue
       if (line !== undefined && key !== line) {
         yield summary(line, entries)
         entries = []
       }
       line = key
-      entries.push(toStoredEntry(kv))
+      entries.push(readShownEntry(kv))
     }
   }
   if (line !== undefined) yield summary(line, entries)

@@ -196,36 +196,46 @@ export interface EvictionWatcherOptions {
 
 /**
  * Tells of evictions. An entry that is evicted has a marker (entry-markers.ts). Markers are rare, so one watch of all
- * of them serves all entries of this engine object: to hold a lock costs no watch. Should an event be missed, the next
- * renewal says the same.
+ * of them serves all entries of this engine object: to hold a lock costs no watch. It begins with the revision of the
+ * first entry, so that no eviction comes too early for it. Should an event be missed all the same, the next renewal
+ * says the same.
  */
 export class EvictionWatcher {
   readonly #options: EvictionWatcherOptions
+  #listening = false
   #stop: (() => void) | undefined
 
   constructor(options: EvictionWatcherOptions) {
     this.#options = options
   }
 
+  /** From now on there is a listener to tell. */
   start(): void {
+    this.#listening = true
+  }
+
+  /** An entry of ours was in its line at that revision: tell of every eviction since. */
+  watchFrom(revision: bigint): void {
+    if (this.#stop === undefined && this.#listening) this.#watch(revision + 1n)
+  }
+
+  stop(): void {
+    this.#listening = false
+    this.#stop?.()
+    this.#stop = undefined
+  }
+
+  #watch(fromRevision: bigint): void {
     const { watches, names } = this.#options
-    this.#stop ??= watches.add(
-      { ...names.markers(), fromRevision: 0n, deletesOnly: false },
+    this.#stop = watches.add(
+      { ...names.markers(), fromRevision, deletesOnly: false },
       {
         changed: (events) => this.#changed(events),
-        compacted: () => {
-          this.#stop = undefined
-          this.start()
-        },
+        compacted: () => this.#watch(0n),
         // The user has no right to watch them. It is not requested again.
         refused: () => {},
       },
     )
-  }
-
-  stop(): void {
-    this.#stop?.()
-    this.#stop = undefined
   }
 
   #changed(events: readonly WatchEvent[]): void {

@@ -59,6 +59,12 @@ export class EtcdNames {
     return { key: this.#lines + encoded(prefix), end: this.#lines.slice(0, -1) + AFTER_SLASH }
   }
 
+  /** The key of the line that a key in etcd stands in; undefined if another program has put it beside all lines. */
+  lineOf(entry: string): string | undefined {
+    const { key, name } = this.parse(entry)
+    return key !== '' && this.entry(key, name) === entry ? key : undefined
+  }
+
   /** From the key of an entry in etcd to the key of its line and its name there. */
   parse(entry: string): { readonly key: string; readonly name: string } {
     const slash = entry.lastIndexOf('/')

@@ -7,7 +7,7 @@
  * that is possible, this engine object takes a new id for its next entries.
  */
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
-import type { ClassLease, ClassLeases } from './class-leases.ts'
+import type { EtcdLease, EtcdLeases } from './leases.ts'
 
 export interface EtcdOwnEntry {
   readonly key: string
@@ -20,7 +20,7 @@ export interface EtcdOwnEntry {
    */
   readonly nameMayBeReused: boolean
   readonly token: bigint
-  lease: ClassLease
+  lease: EtcdLease
   ttlMs: number
   /** An entry that holds goes on holding as long as it is there. */
   held: boolean
@@ -29,7 +29,7 @@ export interface EtcdOwnEntry {
 }
 
 export class EtcdOwnEntries {
-  readonly #leases: ClassLeases
+  readonly #leases: EtcdLeases
   readonly #clock: Clock
   readonly #byId = new Map<string, EtcdOwnEntry>()
   /** By the key of its line: the entry there that is called by the id of an engine object. */
@@ -43,7 +43,7 @@ export class EtcdOwnEntries {
   readonly #chance: Chance
   #engineId: string
 
-  constructor(leases: ClassLeases, clock: Clock, chance: Chance = systemChance) {
+  constructor(leases: EtcdLeases, clock: Clock, chance: Chance = systemChance) {
     this.#leases = leases
     this.#clock = clock
     this.#chance = chance
@@ -61,16 +61,21 @@ export class EtcdOwnEntries {
 
   /**
    * A request was given up, and may arrive at any time. From now on this engine object has another id, so that the late
-   * request cannot concern later entries. `ids` are the entries whose enter was given up.
+   * request cannot concern later entries.
    */
-  doubt(ids: readonly string[]): void {
+  changeEngineId(): void {
     this.#engineId = this.#chance.id()
-    for (const id of ids) this.#doubtful.add(id)
+  }
+
+  /** The enter of that entry was given up: the entry may be in its line, or come into it at any time. */
+  doubtEnter(id: string): void {
+    this.changeEngineId()
+    this.#doubtful.add(id)
   }
 
   /** An enter is about to be sent. If one of the same id is under way, the core has given that one up. */
   beginEntering(id: string): void {
-    if (this.#entering.has(id)) this.doubt([id])
+    if (this.#entering.has(id)) this.doubtEnter(id)
     else this.#entering.add(id)
   }
 
@@ -83,8 +88,8 @@ export class EtcdOwnEntries {
    * of the same id is under way, the name may be free by then, and in use again.
    */
   beginLeaving(id: string): void {
-    if (this.#entering.has(id)) this.doubt([id])
-    if (this.#leaving.has(id)) this.doubt([])
+    if (this.#entering.has(id)) this.doubtEnter(id)
+    if (this.#leaving.has(id)) this.changeEngineId()
     else this.#leaving.add(id)
   }
 
@@ -132,7 +137,7 @@ export class EtcdOwnEntries {
     const entry = this.#byId.get(id)
     if (entry !== undefined) this.#remove(entry)
     // Its leave is still under way, and may arrive when another entry has its name.
-    if (this.#leaving.has(id)) this.doubt([])
+    if (this.#leaving.has(id)) this.changeEngineId()
     this.#doubtful.delete(id)
     this.#leases.assign(id)
   }
@@ -141,7 +146,7 @@ export class EtcdOwnEntries {
    * The entries under this lease that the core has not asked for in a whole ttl: it has given them up without a leave.
    * They are looked for once in a third of the ttl.
    */
-  abandoned(lease: ClassLease): readonly EtcdOwnEntry[] {
+  abandoned(lease: EtcdLease): readonly EtcdOwnEntry[] {
     const now = this.#clock.now()
     if (now - lease.sweptAt < lease.ttlMs / 3) return []
     lease.sweptAt = now

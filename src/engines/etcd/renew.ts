@@ -1,6 +1,6 @@
 /**
  * Renewing: a keep-alive of the lease, and then a read of the entries and of the lines in which they wait. The read is
- * what makes the keep-alive count (class-leases.ts). It also tells a waiter that it holds, should news have been lost.
+ * what makes the keep-alive count (leases.ts). It also tells a waiter that it holds, should news have been lost.
  *
  * An entry that is not under the lease of its ttl is moved there: its ttl has changed, or its old lease is tainted, or
  * another engine object entered it. It is moved only from where it was read. So a move that was given up, and arrives
@@ -11,7 +11,6 @@ import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import { NO_HEADER, type RequestOp, type ResponseHeader } from '../../clients/etcd/messages.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import type { ClassLease } from './class-leases.ts'
 import {
   FRONT_SIZE,
   hasToken,
@@ -26,6 +25,7 @@ import {
 import type { EtcdContext } from './enter.ts'
 import type { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, isLeaseGone, unsettled } from './errors.ts'
+import type { EtcdLease } from './leases.ts'
 
 /** Each place takes two operations at most, of the 128 that a transaction may have. */
 const PLACES_AT_ONCE = 60
@@ -35,7 +35,7 @@ const TRIES = 3
 /** A place whose lease was kept alive. */
 interface LeasedPlace {
   readonly place: Place
-  readonly lease: ClassLease
+  readonly lease: EtcdLease
 }
 
 /** The front of a line, and the revision at which it was read. */
@@ -51,7 +51,7 @@ interface RenewRead {
   readonly fronts: ReadonlyMap<string, ReadFront>
 }
 
-type LeaseFor = (ttlMs: number) => Promise<ClassLease>
+type LeaseFor = (ttlMs: number) => Promise<EtcdLease>
 
 export class RenewCalls {
   readonly #context: EtcdContext
@@ -77,7 +77,7 @@ export class RenewCalls {
 
   /** One keep-alive for each ttl. */
   #keepingAlive(options: EtcdCallOptions): LeaseFor {
-    const leases = new Map<number, Promise<ClassLease>>()
+    const leases = new Map<number, Promise<EtcdLease>>()
     return (ttlMs) => {
       const lease = leases.get(ttlMs) ?? this.#context.leases.renewed(ttlMs, options)
       leases.set(ttlMs, lease)
@@ -194,7 +194,7 @@ export class RenewCalls {
   /** Move entries that are under another lease, unless they have changed since they were read, or have a marker. */
   async #move(leased: readonly LeasedPlace[], { own }: RenewRead, options: EtcdCallOptions): Promise<void> {
     const { client, names } = this.#context
-    const moves = new Map<string, { readonly to: ClassLease; readonly op: RequestOp; readonly entry: StoredEntry }>()
+    const moves = new Map<string, { readonly to: EtcdLease; readonly op: RequestOp; readonly entry: StoredEntry }>()
     for (const { place, lease: to } of leased) {
       const entry = own.get(place.id)
       if (entry === undefined || entry.lease === to.id) continue
@@ -218,7 +218,7 @@ export class RenewCalls {
     options: EtcdCallOptions,
   ): Promise<Standing> {
     const { key, id, ttlMs } = place
-    const { entries, watcher } = this.#context
+    const { entries, watcher, evictions } = this.#context
     const own = read.own.get(id)
     if (own === undefined || own.lease !== lease.id) {
       const standing = await this.#markers.standing(place, own, options)
@@ -240,6 +240,7 @@ export class RenewCalls {
     if (ahead < 0 && line?.front.stranger !== undefined) throw line.front.stranger
     const held = line === undefined || (ahead >= 0 && ahead < line.front.held)
     const entry = entries.record({ key, id, name, token, lease, ttlMs, held })
+    evictions.watchFrom(read.header.revision)
     // The watcher may have heard before us that it holds: then `entry` says so.
     if (entry.held || line === undefined) {
       watcher.removeWaiter(key, id)
@@ -252,7 +253,7 @@ export class RenewCalls {
   /**
    * Delete the entries that the core has given up without a leave: under a lease that lives, they would never expire.
    */
-  #deleteAbandoned(lease: ClassLease): void {
+  #deleteAbandoned(lease: EtcdLease): void {
     const { client, names, leases, entries, watcher } = this.#context
     const abandoned = entries.abandoned(lease)
     for (let from = 0; from < abandoned.length; from += PLACES_AT_ONCE) {

@@ -29,7 +29,7 @@ export interface UnconfirmedKeepAlive {
   readonly term: bigint
 }
 
-export class ClassLease {
+export class EtcdLease {
   readonly id: bigint
   /** As it was granted, which may be more than was asked for. */
   readonly ttlMs: number
@@ -71,14 +71,14 @@ const RETRY_LONGEST_MS = 1_000
 
 const secondsOf = (ttlMs: number): number => Math.ceil(ttlMs / 1000)
 
-export class ClassLeases {
+export class EtcdLeases {
   readonly #client: EtcdClient
   readonly #clock: Clock
   /** The lease in use for each ttl in seconds. */
-  readonly #leases = new Map<number, ClassLease>()
-  readonly #granting = new Map<number, Promise<ClassLease>>()
+  readonly #leases = new Map<number, EtcdLease>()
+  readonly #granting = new Map<number, Promise<EtcdLease>>()
   /** Those in use, and the tainted ones that are not revoked yet. */
-  readonly #all = new Set<ClassLease>()
+  readonly #all = new Set<EtcdLease>()
   /** Revocations under way. */
   readonly #revoking = new Set<Promise<void>>()
   /** Ends of the pauses between tries of revocations. */
@@ -94,7 +94,7 @@ export class ClassLeases {
    * A lease for this ttl that has two thirds of it left, provided that its last keep-alive is confirmed. Undefined:
    * there is none, and `fresh` has to ask for one.
    */
-  freshAtHand(ttlMs: number): ClassLease | undefined {
+  freshAtHand(ttlMs: number): EtcdLease | undefined {
     const lease = this.#leases.get(secondsOf(ttlMs))
     if (lease === undefined) return undefined
     const now = this.#clock.now()
@@ -103,12 +103,12 @@ export class ClassLeases {
     return leftMs >= (2 * lease.ttlMs) / 3 ? lease : undefined
   }
 
-  async fresh(ttlMs: number): Promise<ClassLease> {
+  async fresh(ttlMs: number): Promise<EtcdLease> {
     return this.freshAtHand(ttlMs) ?? (await this.renewed(ttlMs))
   }
 
   /** A lease for this ttl that was kept alive now. */
-  async renewed(ttlMs: number, options: EtcdCallOptions = {}): Promise<ClassLease> {
+  async renewed(ttlMs: number, options: EtcdCallOptions = {}): Promise<EtcdLease> {
     const seconds = secondsOf(ttlMs)
     // A lease that has ended is in use no more. By the time we hear of it, another call may have had the next one
     // granted.
@@ -119,7 +119,7 @@ export class ClassLeases {
   }
 
   /** Answers whether it lives. */
-  async keepAlive(lease: ClassLease, options: EtcdCallOptions = {}): Promise<boolean> {
+  async keepAlive(lease: EtcdLease, options: EtcdCallOptions = {}): Promise<boolean> {
     const sentAt = this.#clock.now()
     const { seconds, header } = await this.#client.keepAlive(lease.id, options)
     if (seconds === 0) {
@@ -134,11 +134,11 @@ export class ClassLeases {
   /**
    * Entries are about to be put under these leases. They are not revoked until `endUse`, when the outcome is known.
    */
-  beginUse(leases: Iterable<ClassLease>): void {
+  beginUse(leases: Iterable<EtcdLease>): void {
     for (const lease of leases) lease.callsUnderWay += 1
   }
 
-  endUse(leases: Iterable<ClassLease>): void {
+  endUse(leases: Iterable<EtcdLease>): void {
     for (const lease of leases) {
       lease.callsUnderWay -= 1
       this.#revokeIfUnused(lease)
@@ -146,13 +146,13 @@ export class ClassLeases {
   }
 
   /** The entry is under this lease and no other; without a lease: under none. */
-  assign(id: string, to?: ClassLease): void {
+  assign(id: string, to?: EtcdLease): void {
     to?.entryIds.add(id)
     for (const lease of this.#all) if (lease !== to && lease.entryIds.delete(id)) this.#revokeIfUnused(lease)
   }
 
   /** Put nothing more under this lease, and revoke it when all entries have moved to another one. */
-  taint(lease: ClassLease): void {
+  taint(lease: EtcdLease): void {
     lease.tainted = true
     this.#retire(lease)
     this.#revokeIfUnused(lease)
@@ -171,18 +171,18 @@ export class ClassLeases {
     await Promise.all(this.#revoking)
   }
 
-  #revokeIfUnused(lease: ClassLease): void {
+  #revokeIfUnused(lease: EtcdLease): void {
     if (lease.tainted && lease.entryIds.size === 0 && lease.callsUnderWay === 0) this.#revoke(lease)
   }
 
-  #revoke(lease: ClassLease): void {
+  #revoke(lease: EtcdLease): void {
     if (!this.#all.delete(lease)) return
     const revoking = this.#revokeSurely(lease)
     this.#revoking.add(revoking)
     void revoking.then(() => this.#revoking.delete(revoking))
   }
 
-  async #revokeSurely(lease: ClassLease): Promise<void> {
+  async #revokeSurely(lease: EtcdLease): Promise<void> {
     for (let pauseMs = RETRY_FIRST_MS; ; pauseMs = Math.min(2 * pauseMs, RETRY_LONGEST_MS)) {
       try {
         return await this.#client.revoke(lease.id)
@@ -206,12 +206,12 @@ export class ClassLeases {
     })
   }
 
-  #retire(lease: ClassLease): void {
+  #retire(lease: EtcdLease): void {
     for (const [seconds, one] of this.#leases) if (one === lease) this.#leases.delete(seconds)
   }
 
   /** One request for all callers that want this lease. So it takes no signal: none of them may cancel it. */
-  #grant(seconds: number): Promise<ClassLease> {
+  #grant(seconds: number): Promise<EtcdLease> {
     if (this.#closed)
       return Promise.reject(
         new RpcError(GRPC_STATUS.unavailable, 'the engine is closed', { refused: true, lasting: true }),
@@ -222,10 +222,10 @@ export class ClassLeases {
     return granting
   }
 
-  async #grantNow(seconds: number): Promise<ClassLease> {
+  async #grantNow(seconds: number): Promise<EtcdLease> {
     const sentAt = this.#clock.now()
     const granted = await this.#client.grant(seconds)
-    const lease = new ClassLease(granted.lease, granted.seconds * 1000, sentAt)
+    const lease = new EtcdLease(granted.lease, granted.seconds * 1000, sentAt)
     this.#leases.set(seconds, lease)
     this.#all.add(lease)
     return lease
