@@ -83,7 +83,7 @@ export class ClusterDeployment implements AsyncDisposable {
   }
 
   /**
-   * Take a server out of the Cluster for good: another one has its slots then, without what was there, and it runs on by
+   * Take a server out of the Cluster for good. Another one has its slots then, without what was there. It runs on by
    * itself.
    */
   async takeOut(index: number): Promise<void> {

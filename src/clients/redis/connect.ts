@@ -10,7 +10,7 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import { loadClient } from '../shared/packages.ts'
 import { codeOf, ENGINE } from './errors.ts'
 import { IoredisWire, prepareEvalsha } from './ioredis.ts'
-import { letProcessEnd } from './let-end.ts'
+import { letProcessEnd } from './let-process-end.ts'
 import type { Target } from './url.ts'
 import type { RedisWire } from './wire.ts'
 

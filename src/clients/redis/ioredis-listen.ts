@@ -9,7 +9,7 @@
 
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import { letProcessEndListening } from './let-end.ts'
+import { letProcessEndListening } from './let-process-end.ts'
 
 /** What we use of a `Redis` of ioredis. */
 export interface IoredisClient {

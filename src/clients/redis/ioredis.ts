@@ -10,7 +10,7 @@ import type { Clock } from '../../core/clock.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { type IoredisClient, type IoredisCluster, IoredisListenConnection, isCluster } from './ioredis-listen.ts'
-import { ConnectionLost, type RedisWire, type Server, Silence } from './wire.ts'
+import { ConnectionLost, type RedisWire, type Server, SilenceCheck } from './wire.ts'
 
 export interface IoredisWireOptions {
   /** We have made the client, and end it. */
@@ -31,8 +31,8 @@ export class IoredisWire implements RedisWire {
   readonly #clock: Clock
   readonly #owned: boolean
   readonly #prepare: PrepareEvalsha | undefined
-  readonly silence?: Silence
-  readonly #underWay = new UnderWay()
+  readonly silence?: SilenceCheck
+  readonly #unanswered = new UnansweredCommands()
   readonly #listeners: Readonly<Record<string, (...args: unknown[]) => void>> = {
     ready: () => this.#connected(),
     error: (error) => this.#changed(error as Error),
@@ -47,7 +47,7 @@ export class IoredisWire implements RedisWire {
     this.#prepare = options.prepare
     this.cluster = isCluster(client)
     // One that was brought is not ours to cut. In Cluster each connection is watched by itself: see connect.ts.
-    if (options.owned && !this.cluster) this.silence = new Silence(clock, () => client.disconnect(true))
+    if (options.owned && !this.cluster) this.silence = new SilenceCheck(clock, () => client.disconnect(true))
     this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
     neverCrash(client)
@@ -64,7 +64,7 @@ export class IoredisWire implements RedisWire {
     // By the name of the command, in lower case, ioredis knows where its keys are.
     const reply = this.#client.call(command === 'EVALSHA' ? 'evalsha' : command.toLowerCase(), words as string[])
     // What our own client has under way it rejects itself when the connection ends.
-    return this.#owned ? reply : this.#underWay.track(reply)
+    return this.#owned ? reply : this.#unanswered.track(reply)
   }
 
   async servers(): Promise<readonly Server[]> {
@@ -92,7 +92,7 @@ export class IoredisWire implements RedisWire {
   }
 
   #closed(): void {
-    this.#underWay.lost(this.trouble)
+    this.#unanswered.lost(this.trouble)
     this.onChange()
   }
 }
@@ -101,7 +101,7 @@ export class IoredisWire implements RedisWire {
  * Commands under way, so that they can be failed at once when their connection ends: clients keep some of them for
  * ever, and send others again.
  */
-class UnderWay {
+class UnansweredCommands {
   readonly #rejects = new Set<(error: Error) => void>()
 
   track(reply: Promise<unknown>): Promise<unknown> {

@@ -29,7 +29,7 @@ export interface RedisWire {
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
   /** To be told of what is asked and answered, where a connection that is silent is ours to end. */
-  readonly silence?: Silence
+  readonly silence?: SilenceCheck
   /** Send a command. `key` says where to, in Cluster. Rejects with the client's own error, or with `ConnectionLost`. */
   send(command: string, words: readonly string[], key?: string): Promise<unknown>
   /** Each server that has keys of its own, for SCAN and INFO. */
@@ -83,7 +83,7 @@ const SILENCE_MS = 1000
  *
  * It also keeps the process alive while an answer is missing: a socket of ours does not (keep-alive.ts).
  */
-export class Silence {
+export class SilenceCheck {
   readonly #clock: Clock
   readonly #keepAlive: KeepAlive
   readonly #noticed: () => void

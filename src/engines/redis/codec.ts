@@ -243,7 +243,7 @@ class Extras {
 }
 
 /** The answer of `call` (`leave`, `watch`): for each item, whether it was there. */
-export function presences(call: string, reply: unknown, count: number): boolean[] {
+export function readPresences(call: string, reply: unknown, count: number): boolean[] {
   if (typeof reply !== 'string' && typeof reply !== 'number') throw unexpected(call, `is ${JSON.stringify(reply)}`)
   const codes = String(reply)
   checkCount(call, codes, count)

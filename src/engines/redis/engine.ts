@@ -17,7 +17,7 @@ import {
   callWords,
   EnterArguments,
   LINE_BOUND,
-  presences,
+  readPresences,
   renewArguments,
   StandingReader,
 } from './codec.ts'
@@ -119,7 +119,7 @@ export class RedisEngine implements Engine {
     return standings
   }
 
-  leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#listener.rechecks.forget(id)
     if (this.#names.together) return this.#leave(places)
     return this.#slots.bySlot(places, {
@@ -194,7 +194,7 @@ export class RedisEngine implements Engine {
   }
 
   #leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
-    return this.#call(leave, places, [], (reply) => presences('leave', reply, places.length))
+    return this.#call(leave, places, [], (reply) => readPresences('leave', reply, places.length))
   }
 
   async #inspect(key: string, what: 'all' | 'count'): Promise<InspectedLine> {
@@ -208,7 +208,7 @@ export class RedisEngine implements Engine {
     const lines = keys.map((key) => ({ key, id: NO_ENTRY }))
     return this.#slots.bySlot(lines, {
       call: (some) =>
-        this.#call(watch, some, [this.#engineId, String(ttlMs)], (reply) => presences('watch', reply, some.length)),
+        this.#call(watch, some, [this.#engineId, String(ttlMs)], (reply) => readPresences('watch', reply, some.length)),
       refused: ({ key }) => {
         throw reservedKey(this.#names.serverKey(key))
       },

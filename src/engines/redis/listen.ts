@@ -68,7 +68,7 @@ export class RedisListener {
     return this.#opening
   }
 
-  /** The server has sent a message to this process that had not arrived at `since`: the channel is dead if it does not. */
+  /** The server has sent a message to this process that had not arrived at `since`. If it never does, listen anew. */
   expect(since: number): void {
     this.#channel?.expect(since)
   }
@@ -86,7 +86,7 @@ export class RedisListener {
     await connected()
     const listener = {
       news: (news: News) => this.#heard(news),
-      changed: (key: string) => this.observers.ring(key),
+      changed: (key: string) => this.observers.notify(key),
     }
     const channel = new NewsChannel(clock, {
       message: (text) => readMessages(text, names, listener),
@@ -101,7 +101,7 @@ export class RedisListener {
 
   #heard(news: News): void {
     if ('id' in news) this.rechecks.forget(news.id)
-    else this.observers.ringAll()
+    else this.observers.notifyAll()
     // A grant that the replicas have not confirmed is only a hint: the renewal that follows will have it confirmed.
     const unconfirmed = this.#setup.confirms && 'id' in news && news.standing?.state === 'held'
     this.#listener?.(unconfirmed ? { key: news.key, id: news.id } : news)
@@ -184,19 +184,19 @@ class Observers {
 
   async add(key: string, listener: () => void): Promise<AsyncDisposable> {
     // A function of its own for each call: a user who watches twice with one listener watches twice.
-    const ring = (): void => listener()
+    const notify = (): void => listener()
     const listeners = this.#listeners.get(key) ?? new Set()
-    this.#listeners.set(key, listeners.add(ring))
+    this.#listeners.set(key, listeners.add(notify))
     try {
       if (!this.#deaf) await this.#register([key], WATCH_MS)
     } catch (error) {
-      this.#forget(key, ring)
+      this.#forget(key, notify)
       throw error
     }
     this.#arm()
     return {
       [Symbol.asyncDispose]: async () => {
-        if (!this.#forget(key, ring) || this.#deaf) return
+        if (!this.#forget(key, notify) || this.#deaf) return
         // If it fails, the server forgets the registration in a while.
         await this.#register([key], 0).catch(() => undefined)
       },
@@ -204,12 +204,12 @@ class Observers {
   }
 
   /** The line of that key may have changed. */
-  ring(key: string): void {
-    for (const ring of [...(this.#listeners.get(key) ?? [])]) ring()
+  notify(key: string): void {
+    for (const notify of [...(this.#listeners.get(key) ?? [])]) notify()
   }
 
-  ringAll(): void {
-    for (const key of [...this.#listeners.keys()]) this.ring(key)
+  notifyAll(): void {
+    for (const key of [...this.#listeners.keys()]) this.notify(key)
   }
 
   stop(): void {
@@ -219,9 +219,9 @@ class Observers {
   }
 
   /** Answers whether that was the last listener for the key. */
-  #forget(key: string, ring: () => void): boolean {
+  #forget(key: string, notify: () => void): boolean {
     const listeners = this.#listeners.get(key)
-    if (!listeners?.delete(ring) || listeners.size > 0) return false
+    if (!listeners?.delete(notify) || listeners.size > 0) return false
     return this.#listeners.delete(key)
   }
 
@@ -229,7 +229,7 @@ class Observers {
     if (this.#timer !== undefined || this.#listeners.size === 0) return
     this.#timer = this.#clock.timer(this.#deaf ? POLL_MS : WATCH_MS / 3, () => {
       this.#timer = undefined
-      if (this.#deaf) this.ringAll()
+      if (this.#deaf) this.notifyAll()
       else void this.#again()
       this.#arm()
     })
@@ -239,6 +239,6 @@ class Observers {
     const keys = [...this.#listeners.keys()]
     // What fails is tried again the next time.
     const known = await this.#register(keys, WATCH_MS).catch(() => [])
-    for (const [index, key] of keys.entries()) if (known[index] === false) this.ring(key)
+    for (const [index, key] of keys.entries()) if (known[index] === false) this.notify(key)
   }
 }

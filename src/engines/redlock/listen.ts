@@ -1,4 +1,4 @@
-/** How the servers of a Redlock wake a waiter: the channels on which signals arrive, and what a waiter makes of them. */
+/** How the servers of a Redlock wake a waiter: the channels on which signals arrive, and what follows from them. */
 import type { ChannelListener } from '../../clients/shared/listen.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
