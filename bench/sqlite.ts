@@ -119,21 +119,26 @@ async function twoBusyProcesses(folder: string): Promise<void> {
 
 /** A command under a lock, start of the program included: what a cron job or a shell script pays. */
 async function commands(folder: string): Promise<void> {
-  const cli = new URL('../bundle/cli/holdfast.js', import.meta.url).pathname
+  const cli = new URL('../bundle/cli/holdfast.cjs', import.meta.url).pathname
   const env = { ...process.env, HOLDFAST_URL: `sqlite:${join(folder, 'commands.db')}` }
   const timed = (program: string, args: readonly string[]): number => {
     const startedAt = performance.now()
     execFileSync(program, args, { env, stdio: 'ignore' })
     return performance.now() - startedAt
   }
-  const times = { node: [] as number[], flock: [] as number[], holdfast: [] as number[] }
+  const times = { node: [] as number[], version: [] as number[], flock: [] as number[], holdfast: [] as number[] }
   for (let round = 0; round < 15; round += 1) {
     times.node.push(timed(process.execPath, ['-e', '0']))
+    times.version.push(timed(process.execPath, [cli, '--version']))
     times.flock.push(timed('flock', [join(folder, 'flock'), 'true']))
     times.holdfast.push(timed(process.execPath, [cli, 'run', 'bench', '--', 'true']))
   }
   console.log('\none command under a lock, with the start of the program')
   figure('node -e 0 (the start of Node alone), median', `${median(times.node).toFixed(0)} ms`)
+  figure(
+    'holdfast --version (the start of the command alone), median',
+    `${median(times.version).toFixed(0)} ms, ${(median(times.version) / median(times.node)).toFixed(2)} times Node`,
+  )
   figure('flock(1), median', `${median(times.flock).toFixed(0)} ms`)
   figure(
     'holdfast run, median',

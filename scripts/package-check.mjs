@@ -16,11 +16,11 @@ const MUST = [
   'LICENSE',
   'dist/src/index.js',
   'dist/src/index.d.ts',
-  'dist/bundle/cli/holdfast.js',
+  'dist/bundle/cli/holdfast.cjs',
   'monitoring/alerts.yml',
   'monitoring/dashboard.json',
 ]
-const MAY = /^dist\/(src|conformance)\//
+const MAY = /^dist\/(src|conformance)\/|^dist\/bundle\/cli\/[\w-]+\.cjs$/
 // A source map would name a source that is not in the package; what is emitted reads like the source.
 const NEVER = /\.test\.|\.map$|(^|\/)test\//
 

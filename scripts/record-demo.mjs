@@ -33,7 +33,7 @@ async function record(cwd) {
   executable(join(cwd, 'deploy.sh'), DEPLOY)
   executable(
     join(cwd, 'bin', 'holdfast'),
-    `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bundle/cli/holdfast.js')}' "$@"\n`,
+    `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bundle/cli/holdfast.cjs')}' "$@"\n`,
   )
   const env = {
     ...process.env,

@@ -10,7 +10,7 @@ import { pathToFileURL } from 'node:url'
 /** The path of `holdfast` itself, as users run it. */
 export function builtCommand(): string {
   builtModule('src/cli/main.ts')
-  const made = join('dist', 'bundle', 'cli', 'holdfast.js')
+  const made = join('dist', 'bundle', 'cli', 'holdfast.cjs')
   if (!existsSync(made)) throw new Error(`${made} is missing: run \`npm run build\` first`)
   return resolve(made)
 }

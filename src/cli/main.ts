@@ -3,9 +3,10 @@
  * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
  * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
  */
-import { alsoLoadFromWorkingFolder } from '../clients/shared/packages.ts'
+import { readFileSync } from 'node:fs'
 import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
 import { COMMANDS, RENAMED } from './commands.ts'
+import { enableCompileCache } from './compile-cache.ts'
 import { EXITS } from './exits.ts'
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -22,7 +23,10 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const { command } = await known.load()
   const input = parseInput(name, command, rest)
-  return input.has('help') ? help(name, false) : command.run(input, COMMANDS)
+  if (input.has('help')) return await help(name, false)
+  const { alsoLoadFromWorkingFolder } = await import('../clients/shared/packages.ts')
+  alsoLoadFromWorkingFolder()
+  return await command.run(input, COMMANDS)
 }
 
 /** Asked for, it goes to stdout; without a command, to stderr, and as an error. */
@@ -38,7 +42,6 @@ async function help(name: string | undefined, missing: boolean): Promise<number>
 }
 
 async function version(json: boolean): Promise<number> {
-  const { readFileSync } = await import('node:fs')
   const { print, printJson, STDOUT } = await import('./output.ts')
   const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')
   const { version } = JSON.parse(text) as { version: string }
@@ -61,9 +64,11 @@ async function fail(error: unknown, argv: readonly string[]): Promise<number> {
 }
 
 const argv = process.argv.slice(2)
-alsoLoadFromWorkingFolder()
+enableCompileCache()
 // Nothing of ours keeps a process alive by itself, and all of it is awaited here.
 setInterval(() => undefined, 2 ** 30)
 // At once, and not when the last handle is closed: a client of an engine may keep some.
 process.on('uncaughtException', (error) => void fail(error, argv).then((code) => process.exit(code)))
-process.exit(await main(argv).catch((error: unknown) => fail(error, argv)))
+void main(argv)
+  .catch((error: unknown) => fail(error, argv))
+  .then((code) => process.exit(code))

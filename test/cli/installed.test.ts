@@ -3,7 +3,7 @@
  * of any server. It finds the one of the project that it is started in, or says how to install one.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -24,7 +24,7 @@ let command: string
 
 beforeAll(() => {
   builtCommand()
-  world = realpathSync(mkdtempSync(join(tmpdir(), 'holdfast-installed-')))
+  world = mkdtempSync(join(placeWithoutPackages(), 'holdfast-installed-'))
   const packing = execFileSync('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', world], npmOptions())
   const [{ filename }] = JSON.parse(packing) as [{ filename: string }]
   const tarball = join(world, filename)
@@ -34,6 +34,24 @@ beforeAll(() => {
 }, 2 * LIMIT_MS)
 
 afterAll(() => rmSync(world, { recursive: true, force: true }))
+
+/** A folder for temporary files that is in no project: packages are looked for in all folders above. */
+function placeWithoutPackages(): string {
+  const places = [tmpdir(), '/var/tmp', '/dev/shm']
+    .filter((place) => existsSync(place))
+    .map((each) => realpathSync(each))
+  const found = places.find((place) => foldersAbove(place).every((folder) => !hasPackages(folder)))
+  if (found === undefined) throw new Error(`there are packages in or above each of ${places.join(', ')}`)
+  return found
+}
+
+function foldersAbove(folder: string): readonly string[] {
+  return folder === dirname(folder) ? [folder] : [folder, ...foldersAbove(dirname(folder))]
+}
+
+function hasPackages(folder: string): boolean {
+  return ['node_modules', 'package.json'].some((name) => existsSync(join(folder, name)))
+}
 
 function npmOptions(): { readonly encoding: 'utf8'; readonly stdio: ['ignore', 'pipe', 'pipe'] } {
   return { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }
@@ -108,6 +126,17 @@ test('the embedded default uses the SQLite of Node, or that of the project, or s
     })
   const project = folderWith('sqlite-has', ['@photostructure/sqlite'])
   expect(holdfast(project, ...run)).toEqual({ status: 0, said: 'held\n' })
+})
+
+test('the start loads neither an engine nor the core', () => {
+  const main = realpathSync(command)
+  const script = `
+    process.argv = [process.execPath, ${JSON.stringify(main)}, '--version']
+    process.on('exit', () => console.log(Object.keys(require.cache).map((file) => require('node:path').basename(file)).join()))
+    require(${JSON.stringify(main)})`
+  const [version, loaded = ''] = execFileSync(process.execPath, ['-e', script], { encoding: 'utf8' }).split('\n')
+  expect(version).toMatch(/^\d+\.\d+\.\d+/)
+  expect(loaded.split(',').toSorted()).toEqual(['holdfast.cjs', 'output.cjs', 'start.cjs'])
 })
 
 await describeServer('a command under a lock on Redis', findRedis, (source) => {
