@@ -4,7 +4,7 @@
  */
 import { channels, type EventName, type Events, type Operation } from '../core/diagnostics.ts'
 import type { LineGauges } from './line-gauges.ts'
-import type { Labels, MetricName } from './metrics.ts'
+import type { AttributeName, Labels, MetricName } from './metrics.ts'
 
 /** One measurement: to be added to a counter, or recorded in a histogram. */
 export type Measure = (metric: MetricName, value: number, labels: Labels) => void
@@ -18,10 +18,9 @@ export interface RecorderOptions {
 
 /** Begin to record. Returns what ends it. */
 export function recordEvents({ record, gauges, classOf }: RecorderOptions): () => void {
-  const lockLabels = ({ engine, key }: Operation): Labels => ({
-    'holdfast.engine': engine,
-    'holdfast.class': classOf(key),
-  })
+  const labels = new SharedLabels()
+  const lockLabels = ({ engine, key }: Operation, name?: AttributeName, value?: string): Labels =>
+    labels.of(engine, classOf(key), name, value)
   // What had begun before us is not counted down: `waiting` and `held` would go below zero.
   const waiting = new WeakSet<Operation>()
   const held = new WeakSet<Operation>()
@@ -37,20 +36,19 @@ export function recordEvents({ record, gauges, classOf }: RecorderOptions): () =
       enter('holdfast.waiting', waiting, operation)
     },
     grant({ operation, waitedMs, queued }) {
-      const labels = lockLabels(operation)
       leave('holdfast.waiting', waiting, operation)
       enter('holdfast.held', held, operation)
-      record('holdfast.wait.duration', waitedMs / 1000, { ...labels, 'holdfast.outcome': 'granted' })
-      if (queued) record('holdfast.handoffs', 1, labels)
+      record('holdfast.wait.duration', waitedMs / 1000, lockLabels(operation, 'holdfast.outcome', 'granted'))
+      if (queued) record('holdfast.handoffs', 1, lockLabels(operation))
     },
     refusal({ operation, waitedMs, why }) {
       leave('holdfast.waiting', waiting, operation)
-      record('holdfast.wait.duration', waitedMs / 1000, { ...lockLabels(operation), 'holdfast.outcome': why })
+      record('holdfast.wait.duration', waitedMs / 1000, lockLabels(operation, 'holdfast.outcome', why))
     },
     release({ operation, heldMs, lost }) {
       leave('holdfast.held', held, operation)
       const outcome = lost === undefined ? 'released' : 'lost'
-      record('holdfast.hold.duration', heldMs / 1000, { ...lockLabels(operation), 'holdfast.outcome': outcome })
+      record('holdfast.hold.duration', heldMs / 1000, lockLabels(operation, 'holdfast.outcome', outcome))
     },
     renewal({ engine, marginMs }) {
       record('holdfast.renewal.margin', marginMs / 1000, { 'holdfast.engine': engine })
@@ -61,7 +59,7 @@ export function recordEvents({ record, gauges, classOf }: RecorderOptions): () =
     loss({ operation, why }) {
       // The lease may never be released: it is not held any more from here on.
       leave('holdfast.held', held, operation)
-      record('holdfast.losses', 1, { ...lockLabels(operation), 'holdfast.why': why })
+      record('holdfast.losses', 1, lockLabels(operation, 'holdfast.why', why))
     },
     failure({ engine, verb, error }) {
       const labels = { 'holdfast.engine': engine, 'holdfast.verb': verb, 'holdfast.outcome': error.outcome }
@@ -84,6 +82,24 @@ export function recordEvents({ record, gauges, classOf }: RecorderOptions): () =
         record('holdfast.sample.duration', tookMs / 1000, { 'holdfast.engine': engine, 'holdfast.outcome': outcome })
     },
   })
+}
+
+/** One object for each set of labels that acquires have: to make them anew for each event would cost more. */
+class SharedLabels {
+  readonly #labels = new Map<string, Labels>()
+
+  of(engine: string, className: string, name: AttributeName | undefined, value: string | undefined): Labels {
+    const id = `${engine}\n${name}\n${value}\n${className}`
+    const known = this.#labels.get(id)
+    if (known !== undefined) return known
+    const made: Labels = {
+      'holdfast.engine': engine,
+      'holdfast.class': className,
+      ...(name === undefined ? {} : { [name]: value }),
+    }
+    this.#labels.set(id, made)
+    return made
+  }
 }
 
 type Handlers = { readonly [Name in EventName]?: (message: Events[Name]) => void }

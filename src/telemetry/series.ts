@@ -13,8 +13,14 @@ export interface Series {
   readonly counts: number[]
 }
 
+interface MetricSeries {
+  readonly byText: Map<string, Series>
+  /** The same, for labels that come again as the same object. */
+  readonly byLabels: WeakMap<Labels, Series>
+}
+
 export class SeriesStore {
-  readonly #metrics = new Map<MetricName, Map<string, Series>>()
+  readonly #metrics = new Map<MetricName, MetricSeries>()
 
   /** Add `value` to a counter, or record it in a histogram. */
   record(metric: MetricName, value: number, labels: Labels): void {
@@ -33,16 +39,19 @@ export class SeriesStore {
 
   /** In an order that does not depend on what happened first. */
   seriesOf(metric: MetricName): readonly Series[] {
-    const found = [...(this.#metrics.get(metric) ?? new Map<string, Series>())]
+    const found = [...(this.#metrics.get(metric)?.byText ?? [])]
     return found.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, series]) => series)
   }
 
   #series(metric: MetricName, labels: Labels, buckets: number): Series {
-    const all = this.#metrics.get(metric) ?? new Map<string, Series>()
+    const all = this.#metrics.get(metric) ?? { byText: new Map<string, Series>(), byLabels: new WeakMap() }
+    const known = all.byLabels.get(labels)
+    if (known !== undefined) return known
     this.#metrics.set(metric, all)
-    const key = JSON.stringify(metricSpec(metric).attributes.map((name) => labels[name]))
-    const series = all.get(key) ?? { labels, sum: 0, count: 0, counts: Array<number>(buckets).fill(0) }
-    all.set(key, series)
+    const text = JSON.stringify(metricSpec(metric).attributes.map((name) => labels[name]))
+    const series = all.byText.get(text) ?? { labels, sum: 0, count: 0, counts: Array<number>(buckets).fill(0) }
+    all.byText.set(text, series)
+    all.byLabels.set(labels, series)
     return series
   }
 }
