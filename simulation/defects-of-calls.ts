@@ -35,6 +35,20 @@ export const CALL_DEFECTS: readonly Defect[] = [
     },
   },
   {
+    name: 'a wait is refused for one failure',
+    file: 'src/core/entry.ts',
+    find: '(!this.wait || !error.transient)',
+    replace: '(!this.wait || error.transient)',
+    why: 'an outage shorter than the ttl is not the business of a caller that has the patience',
+  },
+  {
+    name: 'a wait that runs out is always told as an outage',
+    file: 'src/core/acquire.ts',
+    find: 'queued || entry.answered ? undefined : unansweredError',
+    replace: 'queued ? undefined : unansweredError',
+    why: 'the engine has answered, and others were in the way: the caller would look for a fault where none is',
+  },
+  {
     name: 'a failed leave is not repeated',
     file: 'src/core/sweeper.ts',
     find: '    if (next < departure.overAt) this.#repeat(departure, next, now)\n    else this.#end(departure)',

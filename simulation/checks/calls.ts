@@ -8,6 +8,8 @@ import { type Call, type History, STOPS } from '../history.ts'
 /** Timers of Node fire a fraction early, or a little late; and clocks run differently. */
 const RATE = 0.01
 const TIMER_MS = 3
+/** By how much the clock of a process is ahead after a sleep, at most: it counts rather too much than too little. */
+const SLEEP_MS = 25
 
 /** A renewal that is urgent is given up early: after this share of the ttl, at the earliest. */
 const URGENT_SHARE = 1 / 50
@@ -18,7 +20,8 @@ export function earliestEnd(history: History, call: Call): number {
   if (givenUpAt !== undefined) return Math.min(heardAt, givenUpAt)
   // The core counts from a moment that is not seen.
   if (call.subscribedFirst) return sentAt
-  return Math.min(heardAt, sentAt + timeoutMs(history, call, URGENT_SHARE) * (1 - RATE) - TIMER_MS)
+  const end = sentAt + timeoutMs(history, call, URGENT_SHARE) * (1 - RATE) - TIMER_MS
+  return Math.min(heardAt, end - aheadMs(history, call.process, sentAt, end))
 }
 
 /** From then on, at the latest, the core does not wait for it any more, if its process runs. */
@@ -34,11 +37,8 @@ export function latestEnd(history: History, call: Call): number {
 export function latestEndAwake(history: History, call: Call, since: number): number {
   const end = latestEnd(history, call)
   if (end === call.heardAt || end === call.givenUpAt) return end
-  const sleeps = history.faults.filter(({ kind, process }) => kind === 'suspension' && process === call.process)
-  const sleptMs = sleeps.reduce(
-    (sum, { from, to }) => (from < end && to > Math.max(call.sentAt, since) ? sum + to - from : sum),
-    0,
-  )
+  const sleeps = sleepsOf(history, call.process, Math.max(call.sentAt, since), end)
+  const sleptMs = sleeps.reduce((sum, { from, to }) => sum + to - from, 0)
   return Math.min(end + sleptMs, call.heardAt ?? Number.POSITIVE_INFINITY)
 }
 
@@ -66,6 +66,17 @@ export function toldBy({ items, answers, heardAt = Number.POSITIVE_INFINITY }: C
   if (answers === undefined || heardAt > at) return false
   const answer = answers[items.findIndex((item) => item.id === id)]
   return answer !== undefined && (typeof answer === 'boolean' || answer.state !== 'failed')
+}
+
+/** By how much more than the time between `from` and `to` the clock of the process may have counted, for its sleeps. */
+export function aheadMs(history: History, process: number, from: number, to: number): number {
+  return sleepsOf(history, process, from, to).length * SLEEP_MS
+}
+
+function sleepsOf({ faults }: History, process: number, from: number, to: number): readonly Span[] {
+  return faults.filter(
+    (fault) => fault.kind === 'suspension' && fault.process === process && fault.from < to && fault.to > from,
+  )
 }
 
 export interface Span {

@@ -1,7 +1,7 @@
 /** Nothing is left in a line to expire, as long as its process can do anything about it. */
 import type { Check } from '../checks.ts'
 import type { Call, History, Stay } from '../history.ts'
-import { callsById, latestEndAwake, type Span, stopsOf, timeOutside, toldBy } from './calls.ts'
+import { aheadMs, callsById, latestEndAwake, type Span, stopsOf, timeOutside, toldBy } from './calls.ts'
 import { stayOf, staysByToken } from './safety.ts'
 
 export const expiry: Readonly<Record<string, Check>> = {
@@ -48,9 +48,11 @@ function* leftToExpire(history: History): Iterable<string> {
     // News of its grant makes the pause after a failure begin anew.
     const pauses = (stay.grantedAt ?? 0) > last.sentAt ? 2 : 1
     const share = toldBy(last, id, until) ? BEAT_SHARE : pauses * RETRY_SHARE
-    const boundMs = ttlMs * (share + SLACK_SHARE) + history.terms.delayMs + SLACK_MS
-    const idleMs = timeOutside([...stopsOf(history, process), ...heldUp(history, stay)], from, until)
-    if (idleMs > boundMs)
+    const slackMs = SLACK_MS + aheadMs(history, process, stay.enteredAt, goneAt)
+    const boundMs = ttlMs * (share + SLACK_SHARE) + history.terms.delayMs + slackMs
+    const stops = stopsOf(history, process)
+    if (timeOutside(stops, from, until) <= boundMs) continue
+    if (timeOutside([...stops, ...heldUp(history, stay)], from, until) > boundMs)
       yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
   }
 }
@@ -73,14 +75,15 @@ function triedUntil(history: History, stay: Stay, calls: readonly Call[], ttlMs:
   const leave = calls.find(({ verb }) => verb === 'leave')
   const until = Math.min(goneAt, Math.max(...asks.map(countedFrom), leave?.sentAt ?? 0) + ttlMs)
   const holding = history.holdings.find((one) => one.key === key && one.token === token)
-  if (holding === undefined) return until
+  // One that no program has yet may be a part of several.
+  if (holding === undefined && stay.grantedAt === undefined) return until
   let deadline = Number.POSITIVE_INFINITY
   for (const call of asks) {
     // What is answered after the deadline is too late, and right before it may be.
     if (!toldBy(call, id, Math.min(goneAt, deadline - ttlMs * SLACK_SHARE - SLACK_MS))) continue
     deadline = countedFrom(call) + ttlMs
   }
-  return (holding.endedAt ?? Number.POSITIVE_INFINITY) > deadline - ttlMs * 0.05 ? Math.min(until, deadline) : until
+  return (holding?.endedAt ?? Number.POSITIVE_INFINITY) > deadline - ttlMs * 0.05 ? Math.min(until, deadline) : until
 }
 
 /**
