@@ -13,6 +13,7 @@ import type { Engine, News } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
 import { delegate } from './delegate.ts'
 
+/** The calls that can be made to fail. */
 export type FaultyVerb = 'enter' | 'renew' | 'leave'
 
 /**
@@ -38,6 +39,7 @@ export interface PlannedFault {
   release(): void
 }
 
+/** An engine whose calls can be made to fail. */
 export interface FaultyEngine extends Engine {
   /** Plan a fault for the next call of `verb` that has none yet. */
   next(verb: FaultyVerb, fault: Fault): PlannedFault
@@ -64,6 +66,7 @@ interface FaultPlan {
   readonly released: Promise<void>
 }
 
+/** An engine around another one, to make its calls fail on purpose. */
 export function faulty(engine: Engine): FaultyEngine {
   const plans: Record<FaultyVerb, FaultPlan[]> = { enter: [], renew: [], leave: [] }
   const hanging = new Set<() => void>()

@@ -15,6 +15,7 @@ import { DoesNotApply, Scene, type Stage } from './scene.ts'
 import { UnhandledErrors } from './unhandled-errors.ts'
 import type { World } from './world.ts'
 
+/** Which cases to run, and how often. */
 export interface RunOptions {
   /** How much more than usual to try: 1, or the environment variable HOLDFAST_ROUNDS. */
   readonly rounds?: number
@@ -28,8 +29,10 @@ export interface RunOptions {
   readonly only?: (name: string, property: string) => boolean
 }
 
+/** What became of all cases. */
 export type Result = { readonly property: string; readonly name: string } & Outcome
 
+/** What became of one case. */
 export type Outcome =
   | { readonly outcome: 'passed' }
   | { readonly outcome: 'failed'; readonly error: Error }

@@ -36,6 +36,7 @@ export interface ActorModule extends EngineModule {
 /** What a world, or its engine, may lack. */
 export type Ability = 'actor' | 'restart' | 'leftovers' | 'ending' | 'outliving' | 'politeEviction' | 'yielding'
 
+/** Where a case runs: engines on one server, and the time. */
 export interface World {
   /** One more client of the same server, in this process. */
   engine(): Engine | Promise<Engine>

@@ -1,7 +1,14 @@
 /** What users import: `holdfast`. Authors of engines import `holdfast/engine`. */
 export { connect } from './connect.ts'
 export type { Chance, Clock, Timer } from './core/clock.ts'
-export { channels, type EventName, type Events, type Operation } from './core/diagnostics.ts'
+export {
+  type ChannelMessages,
+  channels,
+  type EventChannel,
+  type EventName,
+  type Events,
+  type Operation,
+} from './core/diagnostics.ts'
 export type { Duration } from './core/duration.ts'
 export type { Line, LineEntry, LineSummary } from './core/engine.ts'
 export {

@@ -25,16 +25,19 @@ import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
 
+/** Options of one lock. */
 export interface LockOptions {
   /** How long the lease lives without renewal: after a crash, others wait this long. Renewed every third of it. */
   readonly ttl?: Duration
 }
 
+/** Options of a lock that its holder may be allowed to take again. */
 export interface ReentrantLockOptions extends LockOptions {
   /** Asking inside a `using` of the same key gives a nested lease instead of a `DeadlockError`. */
   readonly reentrant?: boolean
 }
 
+/** Options for all locks of one engine; those of a lock or of an acquire win over them. */
 export interface LocksOptions {
   /** The ttl of locks that name none: 30 s. */
   readonly ttl?: Duration
@@ -59,6 +62,7 @@ export interface LocksOptions {
   readonly chance?: Chance
 }
 
+/** Two locks of one key: many readers, or one writer, in order of arrival. */
 export interface ReadWriteLock {
   /** Readers hold together. */
   readonly read: Lock<LineAcquireOptions>
@@ -71,6 +75,7 @@ export interface Semaphore extends Lock<WeightedAcquireOptions> {
   readonly limit: number
 }
 
+/** How to watch a line. */
 export interface WatchOptions {
   /** How long to go without a look at most: 1 s. Engines that can watch are looked at sooner, when the line changes. */
   readonly every?: Duration
@@ -103,10 +108,12 @@ const PING_KEY = 'holdfast:ping'
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
 const LONGEST_TTL_MS = 24 * 3_600_000
 
+/** Locks on an engine that you have made: `createLocks(redis({ client }))`. By URL: `connect`. */
 export function createLocks(engine: Engine, options: LocksOptions = {}): Locks {
   return new Locks(engine, options)
 }
 
+/** All kinds of locks on one engine. `close()` gives back what is held. */
 export class Locks implements AsyncDisposable {
   readonly engine: Engine
   readonly holder: string

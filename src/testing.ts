@@ -12,6 +12,7 @@ import { Heap, type Heaped } from './core/heap.ts'
 
 export { type MemoryEngine, type MemoryOptions, MemoryServer, memory } from './engines/memory/index.ts'
 
+/** A clock that stands still until a test moves it. */
 export interface FakeClock extends Clock {
   /** Let time pass. Timers fire in order, and what they start runs before the next one fires. */
   advance(duration: Duration): Promise<void>
@@ -26,6 +27,7 @@ interface Alarm extends Heaped {
   readonly fire: () => void
 }
 
+/** Time for tests: `createLocks(memory({ clock }), { clock })`, then `await clock.advance('1m')`. */
 export function fakeClock(): FakeClock {
   const alarms = new Heap<Alarm>()
   let now = 0

@@ -6,7 +6,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { Surface, statements } from './surface.ts'
 
-test('the public surface is what api.snapshot.txt says', async () => {
+/** What is behind all doors of the package. */
+function publicSurface(): Surface {
   const { name, exports } = JSON.parse(readFileSync('package.json', 'utf8')) as {
     name: string
     exports: Record<string, { types?: string }>
@@ -17,7 +18,15 @@ test('the public surface is what api.snapshot.txt says', async () => {
     expect(existsSync(types), `${types} is there after npm run build`).toBe(true)
     surface.addDoor(door.replace(/^\./, name), types)
   }
-  await expect(surface.toString()).toMatchFileSnapshot('api.snapshot.txt')
+  return surface
+}
+
+test('the public surface is what api.snapshot.txt says', async () => {
+  await expect(publicSurface().toString()).toMatchFileSnapshot('api.snapshot.txt')
+})
+
+test('every public name has a comment that editors show', () => {
+  expect(publicSurface().undocumented()).toEqual([])
 })
 
 describe('the surface of a module', () => {
@@ -56,6 +65,16 @@ describe('the surface of a module', () => {
     const hidden = files['hidden.d.ts'] as string
     expect(surfaceOf({ 'hidden.d.ts': hidden.replace('boolean', 'number') })).not.toBe(surfaceOf())
     expect(surfaceOf({ 'hidden.d.ts': `/** New. */\n${hidden.replace('secret', 'other')}` })).toBe(surfaceOf())
+  })
+
+  test('knows which exported names have no comment of their own', () => {
+    const surface = new Surface((file) => files[file] ?? expect.fail(`no ${file}`))
+    surface.addDoor('holdfast', 'index.d.ts')
+    expect(surface.undocumented().map((id) => id.split(' ')[1])).toEqual(['more', 'Lock', 'open'])
+    const lock = `/** A letter. */\n${(files['lock.d.ts'] as string).replace('export interface', '/** Told. */\nexport interface')}`
+    const told = new Surface((file) => ({ ...files, 'lock.d.ts': lock })[file] ?? '')
+    told.addDoor('holdfast', 'index.d.ts')
+    expect(told.undocumented().map((id) => id.split(' ')[1])).toEqual(['more', 'open'])
   })
 
   test('splits what tsc writes into statements', () => {

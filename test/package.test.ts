@@ -2,7 +2,7 @@
  * What npm makes of package.json, package-lock.json and README.md: nothing to warn of when a clone is set up, and no
  * dead link on the page of the package. scripts/package-check.mjs looks at the package itself.
  */
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 
 interface Package {
@@ -12,10 +12,11 @@ interface Package {
   readonly optional?: boolean
 }
 
-const { engines, allowScripts, dependencies, optionalDependencies } = JSON.parse(
+const { engines, files, allowScripts, dependencies, optionalDependencies } = JSON.parse(
   readFileSync('package.json', 'utf8'),
 ) as {
   readonly engines: { readonly node: string }
+  readonly files: readonly string[]
   readonly allowScripts: Readonly<Record<string, boolean>>
   readonly dependencies?: object
   readonly optionalDependencies?: object
@@ -96,4 +97,12 @@ describe('npm ci has nothing to warn of', () => {
 
 test('installing the package installs nothing else', () => {
   expect(Object.keys({ ...dependencies, ...optionalDependencies })).toEqual([])
+})
+
+test('the README of an installed package leads to files that are in it, or to the web', () => {
+  const isPacked = (path: string): boolean => files.some((each) => path === each || path.startsWith(`${each}/`))
+  const links = [...readFileSync('README.md', 'utf8').matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link)
+  const paths = links.filter((link) => !/^(?:https:|#)/.test(link)).map((link) => link.replace(/#.*$/, ''))
+  expect(paths.length).toBeGreaterThan(10)
+  expect(paths.filter((path) => !existsSync(path) || !isPacked(path))).toEqual([])
 })

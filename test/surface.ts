@@ -15,7 +15,15 @@ interface Elsewhere {
   readonly name: string
 }
 
+interface Statement {
+  readonly text: string
+  /** Whether a comment for users stands before it. */
+  readonly documented: boolean
+}
+
 interface Module {
+  /** What is declared here with a comment for users. */
+  readonly documented: Set<string>
   /** What is declared here; several texts for overloads. */
   readonly declared: Map<string, string[]>
   readonly imported: Map<string, Elsewhere>
@@ -36,10 +44,17 @@ const TOKEN = /\/\*.*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:\\
 
 /** The statements of a declaration file, without comments. */
 export function statements(text: string): readonly string[] {
-  const found: string[] = []
+  return documentedStatements(text).map((statement) => statement.text)
+}
+
+function documentedStatements(text: string): readonly Statement[] {
+  const found: Statement[] = []
   let statement = ''
+  let documented = false
   let depth = 0
   for (const { 0: token, index } of text.matchAll(TOKEN)) {
+    // The letter to the reader of a file is followed by an empty line, or by what the file imports.
+    if (token.startsWith('/**') && statement.trim() === '') documented = text[index + token.length + 1] !== '\n'
     if (token.startsWith('/*') || token.startsWith('//')) continue
     statement += token
     if (token === '{' || token === '(' || token === '[') depth += 1
@@ -47,8 +62,9 @@ export function statements(text: string): readonly string[] {
     const endsLine = text[index + 1] === '\n' || index + 1 === text.length
     const closesBody = token === '}' && endsLine && BODY.test(statement.trimStart())
     if (depth === 0 && (token === ';' || closesBody)) {
-      found.push(tidy(statement))
+      found.push({ text: tidy(statement), documented })
       statement = ''
+      documented = false
     }
   }
   return found
@@ -66,14 +82,21 @@ function tidy(statement: string): string {
 }
 
 export function parseModule(text: string): Module {
-  const module: Module = { declared: new Map(), imported: new Map(), exported: new Map(), stars: [] }
-  for (const statement of statements(text)) {
+  const module: Module = {
+    documented: new Set(),
+    declared: new Map(),
+    imported: new Map(),
+    exported: new Map(),
+    stars: [],
+  }
+  for (const { text: statement, documented } of documentedStatements(text)) {
     const [, star] = STAR.exec(statement) ?? []
     const [, verb, list, file] = LIST.exec(statement) ?? []
     const [, isExported, name] = DECLARATION.exec(statement) ?? []
     if (star !== undefined) module.stars.push(star)
     else if (list !== undefined) addList(module, verb as string, list, file)
     else if (name !== undefined) {
+      if (documented) module.documented.add(name)
       const plain = statement.replace(/^(?:export )?(?:declare )?/, '')
       module.declared.set(name, [...(module.declared.get(name) ?? []), plain])
       if (isExported !== undefined) module.exported.set(name, name)
@@ -115,6 +138,14 @@ export class Surface {
       this.#exported.add(`${home} ${name}`)
       this.#reach(home, name)
     }
+  }
+
+  /** Exported names that no comment tells users about. */
+  undocumented(): readonly string[] {
+    return [...this.#exported].filter((id) => {
+      const [file = '', name = ''] = id.split(' ')
+      return !this.#module(file).documented.has(name)
+    })
   }
 
   toString(): string {

@@ -7,13 +7,16 @@ import type { Engine, Standing } from '../src/engine.ts'
 import {
   type AcquireOptions,
   type AllLease,
+  type ChannelMessages,
   type Clock,
+  channels,
   createLocks,
   type Duration,
   EngineError,
   type Lease,
   type Lock,
   type Locks,
+  type LossReason,
   type Semaphore,
 } from '../src/index.ts'
 import { type FakeClock, fakeClock, memory } from '../src/testing.ts'
@@ -129,6 +132,15 @@ export function explained(error: unknown): string {
     return `${error.outcome satisfies 'not-applied' | 'unknown'} ${error.code satisfies 'ENGINE'}`
   return 'something else'
 }
+
+/** Channels know their messages. */
+channels.loss.subscribe(({ operation, token, why }) => void [operation.key, token, why satisfies LossReason])
+export const told = (message: ChannelMessages['holdfast:grant']): number => message.waitedMs
+channels.grant.subscribe(told)
+// @ts-expect-error a grant has no reason
+channels.grant.subscribe(({ why }) => why)
+// @ts-expect-error there is no such event
+channels.grants.subscribe(told)
 
 // @ts-expect-error a clock needs all three
 export const halfClock: Clock = { now: () => 0 }

@@ -114,7 +114,7 @@ export class JobRunner implements AsyncDisposable {
     this.#opened = opened
     this.#signals = signals
     this.#limits = limits
-    channels.jeopardy.subscribe((message) => this.#jeopardy(message as Events['jeopardy']))
+    channels.jeopardy.subscribe((message) => this.#jeopardy(message))
     const { engine } = opened.locks
     const where = 'file' in engine ? `file ${String(engine.file)}` : redactUrl(opened.url)
     this.remark(`engine ${engine.name}, ${where}`)

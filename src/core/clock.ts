@@ -9,11 +9,13 @@
 import { randomFillSync } from 'node:crypto'
 import { uptime } from 'node:os'
 
+/** Something that will happen, unless it is cancelled. */
 export interface Timer {
   /** Forget it. No effect once it has fired. */
   cancel(): void
 }
 
+/** Where the time comes from. Users give one in tests only: `fakeClock()` of `holdfast/testing`. */
 export interface Clock {
   /** Milliseconds, with fractions, that never go back and count the time asleep. The origin means nothing. */
   now(): number

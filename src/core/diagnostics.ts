@@ -2,9 +2,10 @@
  * What happens, for programs that listen: one `diagnostics_channel` for each kind of event. It costs nothing while no
  * program does.
  *
- * Subscribe with `diagnostics_channel.subscribe('holdfast:loss', (message) => ...)`. OpenTelemetry and loggers are such
- * subscribers. `operation` is one object for the whole life of an acquire, from `request` to `release`: a subscriber
- * may keep things about it in a WeakMap.
+ * Subscribe with `channels.loss.subscribe((message) => ...)`, or, without types, with
+ * `diagnostics_channel.subscribe('holdfast:loss', (message) => ...)`. OpenTelemetry and loggers are such subscribers.
+ * `operation` is one object for the whole life of an acquire, from `request` to `release`: a subscriber may keep things
+ * about it in a WeakMap.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { EngineError, LossReason } from './errors.ts'
@@ -53,7 +54,23 @@ export interface Events {
   sample: Sample & { sampler: object; engine: string; tookMs: number; error?: unknown; over?: true }
 }
 
+/** What can happen: `'grant'`, `'loss'` and so on. */
 export type EventName = keyof Events
+
+/** The message of each channel, by the name of the channel: `ChannelMessages['holdfast:loss']`. */
+export type ChannelMessages = { readonly [Name in EventName as `holdfast:${Name}`]: Events[Name] }
+
+/** A channel of `diagnostics_channel` whose messages have a type. */
+export interface EventChannel<Message> {
+  /** As `diagnostics_channel.subscribe` takes it. */
+  readonly name: string | symbol
+  /** Whether any program listens. */
+  readonly hasSubscribers: boolean
+  /** Have each message from now on. */
+  subscribe(listener: (message: Message, name: string | symbol) => void): void
+  /** Have no more of them. False if that listener was not subscribed. */
+  unsubscribe(listener: (message: Message, name: string | symbol) => void): boolean
+}
 
 const EVENTS: readonly EventName[] = [
   'request',
@@ -70,10 +87,14 @@ const EVENTS: readonly EventName[] = [
   'sample',
 ]
 
-/** The channels, by event: `channels.loss` is `holdfast:loss`. */
-export const channels: { readonly [Name in EventName]: Channel } = Object.fromEntries(
-  EVENTS.map((name) => [name, channel(`holdfast:${name}`)]),
-) as { [Name in EventName]: Channel }
+const nodeChannels = Object.fromEntries(EVENTS.map((name) => [name, channel(`holdfast:${name}`)])) as {
+  readonly [Name in EventName]: Channel
+}
+
+/** The channels, by event: `channels.loss` is `holdfast:loss`, and its messages are `Events['loss']`. */
+export const channels: { readonly [Name in EventName]: EventChannel<Events[Name]> } = nodeChannels as unknown as {
+  readonly [Name in EventName]: EventChannel<Events[Name]>
+}
 
 /**
  * `publish.loss({...})`. A subscriber that throws is reported by Node as an uncaught exception; it never disturbs a
@@ -83,5 +104,5 @@ export type Publish = { readonly [Name in EventName]: (message: Events[Name]) =>
 
 /** Publishes on the channels. */
 export const publish: Publish = Object.fromEntries(
-  EVENTS.map((name) => [name, (message: unknown) => channels[name].publish(message)]),
+  EVENTS.map((name) => [name, (message: unknown) => nodeChannels[name].publish(message)]),
 ) as unknown as Publish

@@ -8,6 +8,7 @@
 import { formatDuration } from './duration.ts'
 import type { LineEntry } from './line-view.ts'
 
+/** What `error.code` can be. Each has a row in docs/errors.md. */
 export type ErrorCode =
   | 'ACQUIRE_TIMEOUT'
   | 'LEASE_LOST'

@@ -8,10 +8,12 @@ import type { Keeper } from './keeper.ts'
 import type { Weighted } from './line.ts'
 import type { LocalQueue } from './local-queue.ts'
 
+/** How to give a lease back. */
 export interface ReleaseOptions {
   readonly after?: Duration
 }
 
+/** What a holder has: it is renewed by itself, until it is released or lost. */
 export interface Lease extends AsyncDisposable {
   readonly key: string
   /**

@@ -12,6 +12,7 @@ import type { CoreLease, Holding, Lease } from './lease.ts'
 import { enclosing, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
 import type { OrderChecker } from './order.ts'
 
+/** How to ask for a lock: for how long, until when, and as whom. */
 export interface AcquireOptions {
   /** How long to stand in line. For ever unless given; 0 is one try. When it runs out: `AcquireTimeoutError`. */
   readonly wait?: Duration
@@ -21,6 +22,7 @@ export interface AcquireOptions {
   readonly signal?: AbortSignal
 }
 
+/** How to ask for a lock of one key, which can be nested in one that you hold. */
 export interface LineAcquireOptions extends AcquireOptions {
   /** A lease of the same key that you hold: the new lease is nested in it, with the same token, and ends with it. */
   readonly within?: Lease
@@ -28,6 +30,7 @@ export interface LineAcquireOptions extends AcquireOptions {
 
 type LineOptions = LineAcquireOptions & WeightedAcquireOptions
 
+/** How to ask for a part of a semaphore. */
 export interface WeightedAcquireOptions extends AcquireOptions {
   /** How much of the limit to take: 1 unless given, the whole limit at most. */
   readonly weight?: number
@@ -36,6 +39,7 @@ export interface WeightedAcquireOptions extends AcquireOptions {
 /** The work done under a lease. */
 export type Work<Result, Held extends Lease = Lease> = (lease: Held) => Promise<Result> | Result
 
+/** What can be held, by `acquire`, `tryAcquire` or `using`. Mutexes, semaphores and all others are such locks. */
 export interface Lock<Options extends AcquireOptions = AcquireOptions, Held extends Lease = Lease> {
   readonly key: string
   /** Wait until it is held. */

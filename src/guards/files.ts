@@ -33,6 +33,7 @@ import { type SqliteGuard, type SqliteGuardOptions, guard as sqliteGuard } from 
 export type { LeaseLike } from './lease-like.ts'
 export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
+/** Options of a guard of files. */
 export interface FilesGuardOptions {
   /** Files are below it, and named from it. It must be there. */
   readonly folder: string
@@ -71,6 +72,7 @@ const LONGEST_PAUSE_MS = 8
 /** How often a guard looks for marks whose time is over. */
 const FORGET_EVERY_MS = 60_000
 
+/** A guard of the files in a folder: it refuses stale tokens. */
 export function guard(options: FilesGuardOptions): FilesGuard {
   checkOptions('guard()', options, OPTIONS)
   const folder = resolve(options.folder)

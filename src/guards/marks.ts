@@ -29,6 +29,7 @@ export const MARKS_TABLE = 'holdfast_marks'
 
 export type Access = 'read' | 'write'
 
+/** The highest token that was seen, and the highest that has written. */
 export interface Marks {
   readonly seen: bigint
   readonly written: bigint

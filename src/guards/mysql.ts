@@ -36,6 +36,7 @@ export type { MysqlTransactionClient } from '../transactions/mysql/client.ts'
 export type { LeaseLike } from './lease-like.ts'
 export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
+/** Options of a guard on MySQL or MariaDB. */
 export interface MysqlGuardOptions {
   /**
    * Where the marks are, with the database: `'shop.holdfast_marks'`. All who write one resource have to find the same

@@ -37,6 +37,7 @@ export type { PgTransactionClient, PostgresJsSql, PostgresTransactionClient } fr
 export type { LeaseLike } from './lease-like.ts'
 export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
+/** Options of a guard on PostgreSQL. */
 export interface PostgresGuardOptions {
   /**
    * Where the marks are: `public.holdfast_marks` unless given. Without a schema it is in `public`, whatever search_path
@@ -52,6 +53,7 @@ export interface PostgresGuardOptions {
 
 const OPTIONS: OptionNames<PostgresGuardOptions> = { table: true, forget: true }
 
+/** A statement that is checked and executed as one. */
 export interface GuardedStatement {
   /** One `INSERT`, `UPDATE`, `DELETE` or `MERGE`, also with a `WITH` of its own. */
   readonly text: string
@@ -110,6 +112,7 @@ const NOW_MS = '(extract(epoch from clock_timestamp()) * 1000)::bigint'
 /** How many rows one statement removes, so that none takes long. */
 const MOST_AT_ONCE = 1000
 
+/** A guard on PostgreSQL: the server refuses stale tokens inside of your transaction. */
 export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
   checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'public')

@@ -31,6 +31,7 @@ export type { RedisClient } from '../clients/redis/detect.ts'
 export type { LeaseLike } from './lease-like.ts'
 export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
+/** Options of a guard on Redis. */
 export interface RedisGuardOptions {
   /** ioredis, node-redis (`redis`) or valkey-glide; also for a Cluster. Yours to close. */
   readonly client: RedisClient
@@ -73,11 +74,13 @@ export interface RedisGuard extends AsyncDisposable {
 const MOST_WORDS = 7000
 const PREFIX = `${RESERVED}marks`
 
+/** A guard on Redis: one script refuses stale tokens and runs your commands. */
 export function guard(options: RedisGuardOptions): RedisGuard {
   checkOptions('guard()', options, OPTIONS)
   return guardOn(wireOf(options.client, systemClock), parseForget(options.forget))
 }
 
+/** The same on a wire, for the command line. `forgetMs`: how long to keep marks, for ever unless given. */
 export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
   const caller = new ScriptCaller(wire, systemClock)
 

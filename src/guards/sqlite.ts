@@ -32,6 +32,7 @@ export type { BroughtDatabase } from '../clients/sqlite/driver.ts'
 export type { LeaseLike } from './lease-like.ts'
 export type { ForgetAfter, Mark, Marks } from './marks.ts'
 
+/** Options of a guard on SQLite. */
 export interface SqliteGuardOptions {
   /**
    * Where the marks are: `main.holdfast_marks` unless given. Without a schema it is in `main`, also where a connection
@@ -83,6 +84,7 @@ const COLUMNS = 'cast(seen as text) as seen, cast(written as text) as written'
 /** Milliseconds since 1970, in words that every version has. */
 const NOW_MS = "cast((julianday('now') - 2440587.5) * 86400000 as integer)"
 
+/** A guard on SQLite: it refuses stale tokens inside of your transaction. */
 export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
   checkOptions('guard()', options, OPTIONS)
   const table = fixedTable(dialect, options.table ?? MARKS_TABLE, 'main')

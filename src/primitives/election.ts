@@ -15,6 +15,7 @@ import { checkOptions, type OptionNames } from '../core/options.ts'
 import { showAs } from '../core/show.ts'
 import { endable, watchLine } from '../core/watch.ts'
 
+/** How to stand for election. */
 export interface LeadOptions {
   /** Stop campaigning. While leading, ending is up to the work: it resigns by returning. */
   readonly signal?: AbortSignal
@@ -34,6 +35,7 @@ export interface Leader {
   readonly token: bigint | null
 }
 
+/** One leader at a time, of all processes that stand for it. */
 export interface Election {
   readonly key: string
   /** Campaign, run the work as leader, resign when it settles. */

@@ -10,8 +10,10 @@ import { ConflictError } from '../core/errors.ts'
 import { type OptimisticResult, type RetryOptions, tryOptimistically } from './optimistic.ts'
 import { type Dialect, describeRow, type Statement, select, type Table, update, type Where } from './statements.ts'
 
+/** A row, by the names of its columns. */
 export type Row = Record<string, unknown>
 
+/** Which row, and which of its columns is the version. */
 export interface OptimisticRowOptions<Client, Columns extends object = Row> extends RetryOptions {
   /** A pool, or a connection. Best outside of a transaction, or at READ COMMITTED. */
   readonly client: Client

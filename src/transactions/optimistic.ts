@@ -10,6 +10,7 @@ import { type Chance, type Clock, systemChance, systemClock } from '../core/cloc
 import { ConflictError } from '../core/errors.ts'
 import { onAbort } from '../core/on-abort.ts'
 
+/** How often to try again, and until when. */
 export interface RetryOptions {
   /** How often to try again after another writer was faster: 10. Then `ConflictError`. */
   readonly retries?: number
@@ -21,6 +22,7 @@ export interface RetryOptions {
   readonly chance?: Chance
 }
 
+/** What to read, how to change it, and how to write it unless another writer was faster. */
 export interface OptimisticOptions<Before, After = Before> extends RetryOptions {
   /** What is there now; undefined if nothing is. Called anew for each try. */
   read(): Promise<Before | undefined>
@@ -32,6 +34,7 @@ export interface OptimisticOptions<Before, After = Before> extends RetryOptions 
   readonly target?: string
 }
 
+/** What came of it, and after how many tries. */
 export type OptimisticResult<Before, After = Before> =
   | { readonly state: 'written'; readonly before: Before; readonly after: After; readonly tries: number }
   /** `change` answered undefined: nothing was written. */

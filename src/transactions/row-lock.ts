@@ -5,6 +5,7 @@
 import { type Duration, parseDuration } from '../core/duration.ts'
 import type { Table, Where } from './statements.ts'
 
+/** Which rows to lock until the transaction ends, and how long to wait for them. */
 export interface RowLockOptions {
   readonly table: Table
   /**
@@ -38,6 +39,7 @@ export interface RowLockOptions {
  */
 export type ConflictReason = 'deadlock' | 'snapshot' | 'timeout'
 
+/** Whether the rows are locked now. */
 export type RowLockResult<Row> =
   /** The rows, as they are now; locked until the transaction ends. */
   | { readonly state: 'locked'; readonly rows: readonly [Row, ...Row[]] }

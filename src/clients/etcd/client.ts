@@ -34,6 +34,7 @@ import {
 } from './messages.ts'
 import { ProtoReader, ProtoWriter } from './proto.ts'
 
+/** The account with which to ask etcd. */
 export interface EtcdUser {
   readonly name: string
   readonly password: string

@@ -20,6 +20,7 @@ import { GRPC_STATUS, RpcError } from './errors.ts'
 import { LivenessCheck } from './liveness.ts'
 import { FrameReader } from './proto.ts'
 
+/** How to trust a server of etcd, and to be trusted by it. */
 export interface EtcdTls {
   readonly ca?: string | Buffer
   /** A certificate of our own, and its key. */
@@ -27,6 +28,7 @@ export interface EtcdTls {
   readonly key?: string | Buffer
 }
 
+/** Where a member of the cluster is. */
 export interface EtcdEndpoint {
   readonly host: string
   readonly port: number

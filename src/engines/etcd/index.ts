@@ -18,6 +18,7 @@ export type { EtcdUser } from '../../clients/etcd/client.ts'
 export type { EtcdEndpoint, EtcdTls } from '../../clients/etcd/connection.ts'
 export type { EtcdEngine, GuardCondition, HeldLease } from './engine.ts'
 
+/** Options of `etcd()`. */
 export interface EtcdOptions {
   /** The members of the cluster, or some of them. The first that answers is used. */
   readonly endpoints: readonly EtcdEndpoint[]

@@ -23,6 +23,7 @@ const traits: Traits = {
   survives: 'nothing outside its process',
 }
 
+/** The engine of one process, for tests and as the reference of all others. Made by `memory()`. */
 export class MemoryEngine implements Engine {
   readonly name = 'memory'
   readonly traits: Traits = traits

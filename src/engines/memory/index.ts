@@ -14,6 +14,7 @@ import { MemoryServer } from './server.ts'
 export type { MemoryEngine } from './engine.ts'
 export { MemoryServer } from './server.ts'
 
+/** Options of `memory()`. */
 export interface MemoryOptions {
   /** Where the lines live; a new server of its own unless given. */
   readonly server?: MemoryServer

@@ -14,6 +14,7 @@ import { type MemoryEntry, MemoryLine, type NewsReceiver, newEntry } from './lin
 /** How many entries a line takes. */
 export const LINE_BOUND = 10_000
 
+/** What several memory engines share, as processes share a server. */
 export class MemoryServer {
   readonly #clock: Clock
   readonly #lines = new Map<string, MemoryLine>()

@@ -42,6 +42,7 @@ export interface MysqlEngineOptions {
   readonly clock?: Clock
 }
 
+/** Options of `mysql()`. */
 export interface MysqlOptions extends MysqlEngineOptions {
   /**
    * Your client: a `Pool` of mysql2, with promises or without. You close it. Also a `Connection` that is for nothing

@@ -39,6 +39,7 @@ const POLL_MS = 500
 
 export type OpenSession = (events: SessionEvents) => Promise<Session>
 
+/** The engine on session locks of a PostgreSQL. Made by `postgresAdvisory()`. */
 export class PostgresAdvisoryEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits

@@ -36,6 +36,7 @@ export interface PostgresAdvisoryEngineOptions {
   readonly chance?: Chance
 }
 
+/** Options of `postgresAdvisory()`. */
 export interface PostgresAdvisoryOptions extends PostgresAdvisoryEngineOptions {
   /** Make and connect a Client of pg that is for nothing else; called again when the connection was lost. We end it. */
   connect(): Promise<SessionClient>

@@ -74,6 +74,7 @@ const PAGE = 500
 /** How long clearing away may take at the end. */
 const FINISH_MS = 500
 
+/** The engine on tables of a PostgreSQL. Made by `postgres()`. */
 export class PostgresEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits

@@ -47,6 +47,7 @@ export interface PostgresEngineOptions {
   readonly clock?: Clock
 }
 
+/** Options of `postgres()`. */
 export interface PostgresOptions extends PostgresEngineOptions {
   /**
    * Your client: a `Pool` of pg, or a `Sql` of postgres.js. You close it. Also a `Client` of pg that is for nothing

@@ -37,6 +37,7 @@ export interface RedisEngineOptions {
   readonly clock?: Clock
 }
 
+/** Options of `redis()`. */
 export interface RedisOptions extends RedisEngineOptions {
   /** Your client: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. You connect it and close it. */
   readonly client: RedisClient

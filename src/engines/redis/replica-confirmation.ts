@@ -16,6 +16,7 @@ import type { Clock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import { EngineError } from '../../core/errors.ts'
 
+/** How many replicas have to confirm a grant. */
 export interface Durability {
   /**
    * How many replicas have to confirm a grant or a renewal. With the master they must be more than half of all servers.

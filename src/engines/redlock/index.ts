@@ -19,6 +19,7 @@ import { RedlockEngine, type RedlockSetup } from './engine.ts'
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedlockEngine } from './engine.ts'
 
+/** Options of `redlock()`. */
 export interface RedlockOptions {
   /**
    * Your clients, one for each server: of ioredis, node-redis (`redis`) or @valkey/valkey-glide. An odd number of them,

@@ -61,6 +61,7 @@ export interface SqliteEngineOptions {
   readonly chance: Chance
 }
 
+/** The engine on a SQLite file, for all processes of one host. Made by `sqlite()`. */
 export class SqliteEngine implements Engine {
   readonly name = 'sqlite'
   readonly traits: Traits = traits

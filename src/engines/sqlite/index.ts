@@ -20,6 +20,7 @@ export type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 export { defaultFile } from '../../clients/sqlite/folder.ts'
 export type { SqliteEngine } from './engine.ts'
 
+/** Options of `sqlite()`. */
 export interface SqliteOptions {
   /**
    * The database file; it is made if need be, in a folder that is there. Default: `defaultFile()`, whose folder is made

@@ -46,6 +46,7 @@ export interface RequestLine {
   readonly url: string
 }
 
+/** Options of `admission()`. */
 export interface AdmissionOptions {
   /**
    * What the request is about; the name that the storage guard uses too. Undefined: nothing that is protected, let it
@@ -59,6 +60,7 @@ export interface AdmissionOptions {
   readonly remembered?: number
 }
 
+/** Middleware for several frameworks, and what goes on from it to the guard of the storage. */
 export interface Admission {
   /** Middleware of Express; with node:http, call it first and go on in `next`. */
   node(request: NodeRequest, response: NodeResponse, next: () => void): void
@@ -81,6 +83,7 @@ const PROBLEM_TYPE = 'application/problem+json'
 /** Methods that change nothing (RFC 9110, 9.2.1). */
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 
+/** Turn stale tokens away at the door, before they cost anything. The guard is at the storage. */
 export function admission(options: AdmissionOptions): Admission {
   checkOptions('admission()', options, OPTIONS)
   const marks = new RecentMarks(options.remembered ?? 10_000)

@@ -16,6 +16,7 @@ export const STALE = 'urn:holdfast:stale-token'
 const MISSING = 'urn:holdfast:token-required'
 const MALFORMED = 'urn:holdfast:token-malformed'
 
+/** What is answered to a client that is turned away: a problem document (RFC 9457). */
 export interface Problem {
   readonly type: string
   readonly title: string

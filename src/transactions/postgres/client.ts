@@ -30,6 +30,7 @@ export interface PostgresJsSql {
   ): PromiseLike<readonly unknown[] & { readonly count: number }>
 }
 
+/** A client of yours that a transaction can be open on: of pg, or of postgres.js. */
 export type PostgresTransactionClient = PgTransactionClient | PostgresJsSql
 
 export interface PostgresAnswer {

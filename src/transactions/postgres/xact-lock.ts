@@ -10,6 +10,7 @@ import { type LockFailure, rowWaitOf } from '../row-lock.ts'
 import type { PostgresTransactionClient } from './client.ts'
 import { locking } from './row-lock.ts'
 
+/** How to lock a name until the transaction ends. */
 export interface XactLockOptions {
   /** Together with others who say so, instead of alone. */
   readonly shared?: boolean
@@ -20,6 +21,7 @@ export interface XactLockOptions {
   readonly wait?: 'nowait' | Duration
 }
 
+/** Whether the name is locked. */
 export type XactLockResult = { readonly state: 'locked' } | LockFailure
 
 /**
