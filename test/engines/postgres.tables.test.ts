@@ -128,7 +128,7 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
   test('a format of the future is refused, and left alone', async () => {
     const database = await server.database()
     await tell(database, migration({ schema: 'public', name: 'holdfast' }))
-    await tell(database, 'UPDATE holdfast_meta SET format = 2', 'DROP FUNCTION holdfast_take_1, holdfast_enter_1')
+    await tell(database, 'UPDATE holdfast_meta SET format = 2', 'DROP FUNCTION holdfast_enter_one_2, holdfast_enter_2')
     await expect(using(database, take)).rejects.toMatchObject({
       transient: false,
       message: expect.stringContaining('a newer Holdfast'),

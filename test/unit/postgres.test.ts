@@ -39,8 +39,8 @@ describe('the SQL', () => {
     const code = text.replaceAll(/--.*/g, '').replaceAll("'holdfast_'", '')
     expect(code).not.toMatch(/public\.|holdfast_/)
     expect(text).toContain('"locks"."app_line"')
-    expect(callOf('free', ['text', 'integer'], { schema: 'locks', name: 'app' })).toBe(
-      'SELECT "locks"."app_free_1"($1::text, $2::text::integer)',
+    expect(callOf('leave_one', ['text', 'integer'], { schema: 'locks', name: 'app' })).toBe(
+      'SELECT "locks"."app_leave_one_2"($1::text, $2::text::integer)',
     )
     expect(renamed('public.holdfast_line', { schema: 'public', name: 'holdfast' })).toBe('public.holdfast_line')
   })

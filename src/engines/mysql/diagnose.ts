@@ -127,7 +127,7 @@ async function listening(examined: ExaminedMysql): Promise<readonly Finding[]> {
 /** Whether a connection that sleeps under a name of its own wakes when it is told to. */
 async function isWoken(examined: ExaminedMysql, connect: NonNullable<MysqlWire['connect']>): Promise<boolean> {
   const { names, clock, engineId } = examined
-  const wake = (): Promise<ResultRows> => ask(examined, renamed(`CALL \`holdfast_wake\`('${engineId}')`, names))
+  const wake = (): Promise<ResultRows> => ask(examined, renamed(`CALL \`holdfast_wake_engines\`('${engineId}')`, names))
   const make = async (): Promise<void> => undefined
   const listener = new MysqlListener({ connect, clock, names, engineId, make, wake, news: () => undefined })
   await listener.open()

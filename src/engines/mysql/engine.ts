@@ -238,7 +238,7 @@ export class MysqlEngine implements Engine {
       names: this.#names,
       engineId: this.#engineId,
       make: () => this.#caller.make(),
-      wake: () => this.#caller.call('wake', [`'${this.#engineId}'`]),
+      wake: () => this.#caller.call('wake_engines', [`'${this.#engineId}'`]),
       news: (news) => this.#hear(news),
     })
     try {
@@ -258,7 +258,7 @@ export class MysqlEngine implements Engine {
     if (connection === undefined || !connection.close()) return
     // In its sleep the server looks only every few seconds whether the connection has ended, and until then has one
     // connection less.
-    await this.#caller.call('wake', [`'${this.#engineId}'`], { limitMs: FINISH_MS }).catch(() => undefined)
+    await this.#caller.call('wake_engines', [`'${this.#engineId}'`], { limitMs: FINISH_MS }).catch(() => undefined)
   }
 
   // ---- calling ----
@@ -304,7 +304,7 @@ export class MysqlEngine implements Engine {
   /** Some of the lines that dead processes have left behind, each time the next ones. */
   async #sweep(limited: MysqlCallOptions): Promise<void> {
     const [rows = [], [[last = null] = []] = []] = await this.#caller.call(
-      'due',
+      'due_lines',
       [`x'${hex(this.#sweptTo)}'`, String(SWEEP)],
       limited,
     )

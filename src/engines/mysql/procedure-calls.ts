@@ -169,7 +169,16 @@ const LIMIT_MS = 10_000
  */
 const ATTEMPTS = 3
 
-export type MysqlProcedure = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'tidy' | 'due' | 'wake'
+export type MysqlProcedure =
+  | 'enter'
+  | 'renew'
+  | 'leave'
+  | 'evict'
+  | 'inspect'
+  | 'list'
+  | 'tidy'
+  | 'due_lines'
+  | 'wake_engines'
 
 export interface MysqlCallOptions {
   readonly signal?: AbortSignal | undefined

@@ -55,8 +55,8 @@ export function enterArguments(claims: readonly Claim[], listensAs: string, rowW
   ]
 }
 
-/** For `take`, of one claim. */
-export function takeArguments(claim: Claim, listensAs: string, rowWaitMs: number): string[] {
+/** For `enter_one`. */
+export function enterOneArguments(claim: Claim, listensAs: string, rowWaitMs: number): string[] {
   const { key, id, holder, weight, limit, ttlMs, wait } = claim
   return [key, id, holder, String(weight), String(limit), String(ttlMs), wait ? 't' : 'f', listensAs, String(rowWaitMs)]
 }
@@ -144,7 +144,7 @@ export type LeaveResult = 'left' | 'unsynced' | 'absent'
 
 const LEAVE_RESULTS: Readonly<Record<string, LeaveResult>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
 
-/** The answer to `leave` and `free`. */
+/** The answer to `leave` and `leave_one`. */
 export function leaveResultsOf(call: string, text: string, count: number): LeaveResult[] {
   if (text.length !== count) throw wrongCount(call, text.length, count)
   return text.split('').map((digit) => {
@@ -175,9 +175,9 @@ export function pageOf(text: string): LineSummary[] {
   return rows.map(([key, held, waiting]) => ({ key, held, waiting }))
 }
 
-/** The answer to `stuck`. */
+/** The answer to `locked_keys`. */
 export function keysOf(text: string): string[] {
-  return arrayOf('stuck', text).map(String)
+  return arrayOf('locked_keys', text).map(String)
 }
 
 function arrayOf(call: string, text: string): readonly unknown[] {

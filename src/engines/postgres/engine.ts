@@ -16,6 +16,7 @@ import { RowCleanup } from '../shared/row-cleanup.ts'
 import {
   type EntryName,
   enterArguments,
+  enterOneArguments,
   keysOf,
   type LeaveResult,
   LINE_BOUND,
@@ -27,7 +28,6 @@ import {
   type Reply,
   renewArguments,
   standingsOf,
-  takeArguments,
   texts,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -113,7 +113,7 @@ export class PostgresEngine implements Engine {
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
     this.#cleanup.entered(claims)
     const [first] = claims
-    if (first !== undefined && claims.length === 1) return this.#rechecks.during(this.#take(first, claims))
+    if (first !== undefined && claims.length === 1) return this.#rechecks.during(this.#enterOne(first, claims))
     const several = { call: (some: readonly Claim[]) => this.#enter(some), lockedKeys: this.#lockedKeys, refused }
     return this.#rechecks.during(aroundLockedRows(claims, several))
   }
@@ -131,7 +131,8 @@ export class PostgresEngine implements Engine {
       lockedKeys: this.#lockedKeys,
       refused: undefined,
     }
-    const leaving = first !== undefined && places.length === 1 ? this.#free(first) : aroundLockedRows(places, several)
+    const leaving =
+      first !== undefined && places.length === 1 ? this.#leaveOne(first) : aroundLockedRows(places, several)
     return leaving.then((left) => {
       for (const [index, place] of places.entries()) if (left[index] === 'unsynced') this.#unsynced.add(place)
       for (const { key } of places) this.#cleanup.left(key, 'free')
@@ -217,9 +218,9 @@ export class PostgresEngine implements Engine {
 
   // ---- calling ----
 
-  #take(claim: Claim, claims: readonly Claim[]): Promise<readonly Standing[]> {
-    const values = takeArguments(claim, this.#listensAs, rowWaitMs(claims, 4))
-    return this.#call('take', values, claim.ttlMs).then((text) => this.#standings('take', text, claims))
+  #enterOne(claim: Claim, claims: readonly Claim[]): Promise<readonly Standing[]> {
+    const values = enterOneArguments(claim, this.#listensAs, rowWaitMs(claims, 4))
+    return this.#call('enter_one', values, claim.ttlMs).then((text) => this.#standings('enter_one', text, claims))
   }
 
   async #enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -244,9 +245,9 @@ export class PostgresEngine implements Engine {
     return this.#call('leave', values).then((text) => leaveResultsOf('leave', text, places.length))
   }
 
-  #free({ key, id }: EntryName): Promise<readonly LeaveResult[]> {
-    return this.#call('free', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
-      leaveResultsOf('free', text, 1),
+  #leaveOne({ key, id }: EntryName): Promise<readonly LeaveResult[]> {
+    return this.#call('leave_one', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
+      leaveResultsOf('leave_one', text, 1),
     )
   }
 
@@ -304,7 +305,7 @@ export class PostgresEngine implements Engine {
   }
 
   readonly #lockedKeys = async (items: readonly EntryName[]): Promise<ReadonlySet<string>> =>
-    new Set(keysOf(await this.#call('stuck', [texts(items.map(({ key }) => key))])))
+    new Set(keysOf(await this.#call('locked_keys', [texts(items.map(({ key }) => key))])))
 }
 
 function refused(error: EngineError): Standing {

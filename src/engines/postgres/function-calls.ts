@@ -9,7 +9,7 @@ import type { EngineError } from '../../core/errors.ts'
 import { type EntryName, type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
-import { type PostgresNames, renamed } from './names.ts'
+import { FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'
 
 /** A connection that is not there after this long is not waited for: it would be time to ask again. */
 const CONNECT_MS = 3000
@@ -21,16 +21,16 @@ const ANSWER_MS = 10_000
 /** Of each function, the types of its parameters. */
 const PARAMETERS = {
   enter: 'text[] text[] text[] integer[] integer[] bigint[] boolean[] integer[] text integer',
-  take: 'text text text integer integer bigint boolean text integer',
+  enter_one: 'text text text integer integer bigint boolean text integer',
   renew: 'text[] text[] bigint[] boolean[] text integer',
   leave: 'text[] text[] text integer',
-  free: 'text text text integer',
+  leave_one: 'text text text integer',
   evict: 'text bigint boolean text integer',
   inspect: 'text text',
   list: 'text boolean integer text',
   tidy: 'text[]',
   sweep: 'text',
-  stuck: 'text[]',
+  locked_keys: 'text[]',
 } as const
 
 export type PostgresFunction = keyof typeof PARAMETERS
@@ -100,7 +100,7 @@ export class PostgresCaller {
  */
 export function callOf(verb: string, types: readonly string[], names: PostgresNames): string {
   const parameters = types.map((type, index) => `$${index + 1}::text${type === 'text' ? '' : `::${type}`}`)
-  return renamed(`SELECT public.holdfast_${verb}_1(${parameters.join(', ')})`, names)
+  return renamed(`SELECT public.holdfast_${verb}_${FUNCTIONS_VERSION}(${parameters.join(', ')})`, names)
 }
 
 // ---- rows that another transaction has locked ----

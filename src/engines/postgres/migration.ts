@@ -9,7 +9,7 @@
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
 import { splitUrl } from '../../clients/postgres/connect.ts'
-import { checkNames, DEFAULT_NAMES, type PostgresNames, renamed } from './names.ts'
+import { checkNames, DEFAULT_NAMES, FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'
 import { sources } from './sources.ts'
 
 /** For people and for psql. It can be run again. */
@@ -41,7 +41,7 @@ export function migrationFor(url: string): string {
 export function firstUse(names: PostgresNames): string {
   const there = renamed(
     `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
-      AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regproc('public.holdfast_enter_1') IS NOT NULL`,
+      AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL`,
     names,
   )
   return `

@@ -9,7 +9,10 @@ export interface PostgresNames {
 
 export const DEFAULT_NAMES: PostgresNames = { schema: 'public', name: 'holdfast' }
 
-/** PostgreSQL cuts names after 63 bytes, silently; the longest of our endings has 14. */
+/** What the names of our functions end with: see migration.ts. */
+export const FUNCTIONS_VERSION = 2
+
+/** PostgreSQL cuts names after 63 bytes, silently; the longest of our endings has 15. */
 const LONGEST = 48
 
 export function checkNames({ schema, name }: PostgresNames): PostgresNames {

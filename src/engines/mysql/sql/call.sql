@@ -4,7 +4,7 @@
 -- Begin a call. Whatever isolation level and access mode this connection has: a call that waited for a lock has to read
 -- what is there now. And one row that another transaction has locked for good must not hold up the rest for the usual
 -- fifty seconds.
-CREATE PROCEDURE `holdfast_begin`() SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_begin_call`() SQL SECURITY INVOKER
 BEGIN
   COMMIT AND NO CHAIN NO RELEASE;
   SET innodb_lock_wait_timeout = 1;
@@ -16,7 +16,7 @@ END
 
 -- Whether another transaction has locked a line; if not, this one has locked it now. For a batch that has waited for
 -- its lines once already, in vain. (Two statements: what is asked inside of SET or IF waits for locks.)
-CREATE PROCEDURE `holdfast_try`(IN own_key VARBINARY(512), OUT is_locked BOOLEAN) SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_try_line`(IN own_key VARBINARY(512), OUT is_locked BOOLEAN) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_had, is_there BOOLEAN DEFAULT FALSE;
   SELECT TRUE INTO is_had FROM `holdfast_line` WHERE k = own_key FOR UPDATE SKIP LOCKED;
@@ -25,7 +25,7 @@ BEGIN
 END
 //
 
--- Wake engine objects (`clients`), each named by the 32 hexadecimal digits of its id. An engine that listens has a
+-- Wake engine objects (`engine_ids`), each named by the 32 hexadecimal digits of its id. An engine that listens has a
 -- connection with a named lock, and the server says which connection has that lock. So no other query is ever killed,
 -- however old the id that is stored. An engine whose connection is not there, or that this user may not wake, finds out
 -- by itself: its waiters renew.
@@ -34,15 +34,15 @@ END
 -- sleeping connections share one mutex. A connection that wakes up has this mutex, and asks for one that its waker has.
 -- The waker asks for the shared mutex; if that is not free, it tries again for two seconds, and no connection is woken
 -- meanwhile. (THD::abort_current_cond_wait, Interruptible_wait::wait.)
-CREATE PROCEDURE `holdfast_wake`(IN clients LONGTEXT CHARACTER SET ascii) SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_wake_engines`(IN engine_ids LONGTEXT CHARACTER SET ascii) SQL SECURITY INVOKER
 BEGIN
   DECLARE thread, its_query BIGINT;
   DECLARE looks INT;
   DECLARE is_asleep BOOLEAN;
   -- Also for servers that do not number the queries of their connections, as MySQL does not.
   DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
-  WHILE clients <> '' DO
-    SET thread = IS_USED_LOCK(CONCAT('holdfast.', LOWER(LEFT(clients, 32))));
+  WHILE engine_ids <> '' DO
+    SET thread = IS_USED_LOCK(CONCAT('holdfast.', LOWER(LEFT(engine_ids, 32))));
     IF thread = IS_USED_LOCK('holdfast.watch') THEN
       SET is_asleep = FALSE, looks = 0;
       DO GET_LOCK('holdfast.wake', 0.1);
@@ -57,12 +57,12 @@ BEGIN
     ELSEIF thread IS NOT NULL THEN
       KILL QUERY thread;
     END IF;
-    SET clients = SUBSTRING(clients, 33);
+    SET engine_ids = SUBSTRING(engine_ids, 33);
   END WHILE;
 END
 //
 
--- Wait until there is news for the engine `me`, or for so many seconds. Answers rows of key, id, token, when the entry
+-- Wait until there is news for this engine, or for so many seconds. Answers rows of key, id, token, when the entry
 -- expires, the name of the news, when it was made, and what time it is.
 --
 -- Of all connections that listen, one sleeps: the watch. The others wait for its named lock, and so do not sleep, but
@@ -76,12 +76,13 @@ END
 -- counts as told. But if the clock was set back since, all new news is older than the newest: then the clock counts
 -- instead of `newest_us`.
 CREATE PROCEDURE `holdfast_listen`(
-  IN me BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii, IN seconds INT
+  IN engine_id BINARY(16), IN newest_us BIGINT, IN margin_us BIGINT, IN told LONGTEXT CHARACTER SET ascii,
+  IN seconds INT
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE is_there BOOLEAN DEFAULT FALSE;
   SELECT TRUE INTO is_there FROM `holdfast_entry`
-    WHERE client = me
+    WHERE client = engine_id
       AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
       AND NOT FIND_IN_SET(
         --#include news_name
@@ -95,7 +96,7 @@ BEGIN
       --#include news_name
       , CAST(news_at AS CHAR), CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)
     FROM `holdfast_entry`
-    WHERE client = me
+    WHERE client = engine_id
       AND news_at > LEAST(newest_us, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) - margin_us
       AND NOT FIND_IN_SET(
         --#include news_name

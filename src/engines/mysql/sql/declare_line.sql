@@ -1,4 +1,4 @@
--- The line, as holdfast_open hands it on.
+-- The line, as holdfast_open_line hands it on.
 DECLARE now_us, last_token, due, held_weight, held_until BIGINT;
 DECLARE held, held_lim, held_lims, waiting INT;
 DECLARE its_id BINARY(16);

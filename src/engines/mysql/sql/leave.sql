@@ -1,9 +1,9 @@
 -- Leave lines, and let the waiters hold that now can. The batch has places in the order of their keys, each `key id;`,
 -- in hexadecimal; `patient` as in holdfast_enter. Answers one row: for each place, separated by blanks, `1` if it was
 -- in the line, which is empty now, `2` if it was and other entries are there, `0` if it was not, `l` if the line is
--- locked; and the news for `me`.
+-- locked; and the news for `engine_id`.
 CREATE PROCEDURE `holdfast_leave`(
-  IN batch LONGTEXT CHARACTER SET ascii, IN me BINARY(16), IN patient BOOLEAN
+  IN batch LONGTEXT CHARACTER SET ascii, IN engine_id BINARY(16), IN patient BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
@@ -19,12 +19,12 @@ BEGIN
   DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
   --#include declare_rollback
 
-  CALL `holdfast_begin`();
+  CALL `holdfast_begin_call`();
   WHILE batch <> '' DO
     SET place = SUBSTRING_INDEX(batch, ';', 1), batch = SUBSTRING(batch, LENGTH(place) + 2);
     SET own_key = UNHEX(SUBSTRING_INDEX(place, ' ', 1)), own_id = UNHEX(SUBSTRING_INDEX(place, ' ', -1));
     IF NOT patient THEN
-      CALL `holdfast_try`(own_key, is_locked);
+      CALL `holdfast_try_line`(own_key, is_locked);
     END IF;
     SET answer = IF(is_locked, 'l', '0');
     IF NOT is_locked THEN

@@ -1,8 +1,8 @@
 -- The rule of the line. As src/core/line.ts says: an entry holds while the sum of weights up to and including it is no
 -- more than the smallest limit up to and including it.
 --
--- A line is opened, which locks it; its sums are handed on, and written once, by holdfast_settle. `me` is the id of the
--- engine that calls.
+-- A line is opened, which locks it; its sums are handed on, and written once, by holdfast_settle_line. `engine_id` is
+-- that of the engine that calls.
 --
 -- When an entry begins to hold, or is evicted, or is to look again where it stands, its engine is told. The engine
 -- that calls is told by @holdfast_news, which goes back with the answer (`key id token microseconds;`, without a token
@@ -13,8 +13,8 @@
 -- Lock a line, remove what has expired from it, and say what is in it. `last_token` is null if the line has no row, and
 -- then nothing is locked. `due` is null if the line is empty. If one entry is alone, `its_id` is its id, and the sums
 -- are about it; of a crowd, they are those of its row.
-CREATE PROCEDURE `holdfast_open`(
-  IN own_key VARBINARY(512), IN me BINARY(16),
+CREATE PROCEDURE `holdfast_open_line`(
+  IN own_key VARBINARY(512), IN engine_id BINARY(16),
   OUT now_us BIGINT, OUT last_token BIGINT, OUT due BIGINT,
   OUT is_crowd BOOLEAN, OUT its_id BINARY(16), OUT is_evicted BOOLEAN,
   OUT held INT, OUT held_weight BIGINT, OUT held_lim INT, OUT held_lims INT, OUT held_until BIGINT, OUT waiting INT
@@ -42,7 +42,7 @@ END
 
 -- Make the only entry of a line the first of a crowd. (A connection can be told that an empty text is null; a procedure
 -- keeps the mode that it was made in.)
-CREATE PROCEDURE `holdfast_spread`(IN own_key VARBINARY(512)) SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_make_crowd`(IN own_key VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
   INSERT INTO `holdfast_entry` (
       k, token, id, holder, client, weight, lim, ttl, expires_at, since, held_since, evicted, outlives)
@@ -56,41 +56,41 @@ END
 //
 
 -- Tell the engine of an entry: see above. `held_for` is null if the entry is to look again.
-CREATE PROCEDURE `holdfast_tell`(
-  IN own_key VARBINARY(512), IN its_id BINARY(16), IN its_client BINARY(16), IN its_token BIGINT, IN held_for BIGINT,
-  IN me BINARY(16)
+CREATE PROCEDURE `holdfast_tell_engine`(
+  IN own_key VARBINARY(512), IN its_id BINARY(16), IN its_engine_id BINARY(16), IN its_token BIGINT, IN held_for BIGINT,
+  IN engine_id BINARY(16)
 ) SQL SECURITY INVOKER
 BEGIN
-  IF its_client = me THEN
+  IF its_engine_id = engine_id THEN
     SET @holdfast_news = CONCAT(
       @holdfast_news, HEX(own_key), ' ', HEX(its_id), ' ', IF(held_for IS NULL, '~', IFNULL(its_token, '')), ' ',
       IFNULL(held_for, 0), ';');
-  ELSEIF LOCATE(HEX(its_client), @holdfast_wakes) = 0 THEN
-    SET @holdfast_wakes = CONCAT(@holdfast_wakes, HEX(its_client));
+  ELSEIF LOCATE(HEX(its_engine_id), @holdfast_wakes) = 0 THEN
+    SET @holdfast_wakes = CONCAT(@holdfast_wakes, HEX(its_engine_id));
   END IF;
 END
 //
 
 -- Tell the engine of the first waiter of a crowd to look again: a holder can expire earlier than that waiter was told.
-CREATE PROCEDURE `holdfast_hint`(
-  IN own_key VARBINARY(512), IN held_until BIGINT, IN now_us BIGINT, IN me BINARY(16)
+CREATE PROCEDURE `holdfast_tell_first`(
+  IN own_key VARBINARY(512), IN held_until BIGINT, IN now_us BIGINT, IN engine_id BINARY(16)
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE its_token BIGINT;
-  DECLARE its_id, its_client BINARY(16);
-  SELECT e.token, e.id, e.client INTO its_token, its_id, its_client
+  DECLARE its_id, its_engine_id BINARY(16);
+  SELECT e.token, e.id, e.client INTO its_token, its_id, its_engine_id
     FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
     WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
   IF its_token IS NOT NULL THEN
-    UPDATE `holdfast_entry` e SET e.news_at = IF(e.client = me, NULL, now_us)
+    UPDATE `holdfast_entry` e SET e.news_at = IF(e.client = engine_id, NULL, now_us)
       WHERE e.k = own_key AND e.token = its_token;
-    CALL `holdfast_tell`(own_key, its_id, its_client, NULL, NULL, me);
+    CALL `holdfast_tell_engine`(own_key, its_id, its_engine_id, NULL, NULL, engine_id);
   END IF;
 END
 //
 
 -- Remove from a crowd what has expired, and find out what expires next: `due` is null after it if nothing is left.
-CREATE PROCEDURE `holdfast_expire`(
+CREATE PROCEDURE `holdfast_drop_expired`(
   IN own_key VARBINARY(512), IN now_us BIGINT,
   INOUT due BIGINT, INOUT held INT, INOUT held_weight BIGINT, IN held_lim INT, INOUT held_lims INT, INOUT waiting INT
 ) SQL SECURITY INVOKER
@@ -110,19 +110,19 @@ END
 
 -- Settle a crowd: what has expired goes, and then the waiters at the front hold, as far as the rule lets them. Expiries
 -- stay as they are: a grant never changes one. Writes the sums.
-CREATE PROCEDURE `holdfast_settle`(
-  IN own_key VARBINARY(512), IN now_us BIGINT, IN me BINARY(16),
+CREATE PROCEDURE `holdfast_settle_line`(
+  IN own_key VARBINARY(512), IN now_us BIGINT, IN engine_id BINARY(16),
   IN last_token BIGINT, INOUT due BIGINT, INOUT held INT, INOUT held_weight BIGINT,
   INOUT held_lim INT, INOUT held_lims INT, INOUT held_until BIGINT, INOUT waiting INT
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE its_id, its_client BINARY(16);
+  DECLARE its_id, its_engine_id BINARY(16);
   DECLARE its_token, its_expiry BIGINT;
   DECLARE its_weight, its_lim INT;
   DECLARE full BOOLEAN DEFAULT FALSE;
   -- All that has expired goes first: nothing is granted to an entry that has expired, too.
   IF due <= now_us OR held + waiting = 0 THEN
-    CALL `holdfast_expire`(own_key, now_us, due, held, held_weight, held_lim, held_lims, waiting);
+    CALL `holdfast_drop_expired`(own_key, now_us, due, held, held_weight, held_lim, held_lims, waiting);
   END IF;
   IF held = 0 THEN
     SET held_lim = 2147483647, held_lims = 0;
@@ -134,18 +134,18 @@ BEGIN
   END IF;
   WHILE waiting > 0 AND held_weight < held_lim AND NOT full DO
     SELECT e.id, e.token, e.weight, e.lim, e.expires_at, e.client
-      INTO its_id, its_token, its_weight, its_lim, its_expiry, its_client
+      INTO its_id, its_token, its_weight, its_lim, its_expiry, its_engine_id
       FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
       WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
     IF held_weight + its_weight > LEAST(held_lim, its_lim) THEN
       SET full = TRUE;
     ELSE
-      UPDATE `holdfast_entry` e SET e.held_since = now_us, e.news_at = IF(e.client = me, NULL, now_us)
+      UPDATE `holdfast_entry` e SET e.held_since = now_us, e.news_at = IF(e.client = engine_id, NULL, now_us)
         WHERE e.k = own_key AND e.token = its_token;
       SET held_lims = IF(its_lim < held_lim, 1, held_lims + (its_lim = held_lim)), held_lim = LEAST(held_lim, its_lim),
         held_until = its_token;
       SET held = held + 1, held_weight = held_weight + its_weight, waiting = waiting - 1;
-      CALL `holdfast_tell`(own_key, its_id, its_client, its_token, its_expiry - now_us, me);
+      CALL `holdfast_tell_engine`(own_key, its_id, its_engine_id, its_token, its_expiry - now_us, engine_id);
     END IF;
   END WHILE;
   UPDATE `holdfast_line` l
@@ -164,20 +164,25 @@ END
 -- The first waiter renews at a third of its ttl. If `due` comes before about its next renewal, it is found out anew: so
 -- the time does not come while all entries are renewed. `first_token` and `first_expiry` are those of the first waiter,
 -- if they are known.
-CREATE PROCEDURE `holdfast_patience`(
+--
+-- The entry right before it says both who is to wake it, as a rule, and whether it is the first waiter: then that entry
+-- holds. So the usual waiter, the only one, is answered with one look into the table.
+CREATE PROCEDURE `holdfast_wait_answer`(
   IN own_key VARBINARY(512), IN own_token BIGINT, IN own_ttl BIGINT, INOUT due BIGINT, IN held_until BIGINT,
-  IN ahead VARCHAR(10) CHARACTER SET ascii, IN now_us BIGINT, IN me BINARY(16),
+  IN ahead VARCHAR(10) CHARACTER SET ascii, IN now_us BIGINT, IN engine_id BINARY(16),
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE its_client BINARY(16);
-  DECLARE its_name VARCHAR(64) CHARACTER SET ascii;
-  IF first_token IS NULL THEN
-    SELECT e.token, e.expires_at INTO first_token, first_expiry
-      FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
-      WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
-  END IF;
-  IF first_token <> own_token THEN
+  DECLARE its_token BIGINT;
+  DECLARE its_engine_id BINARY(16);
+  SELECT e.token, e.client INTO its_token, its_engine_id FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
+    WHERE e.k = own_key AND e.token < own_token AND e.removed = 0 ORDER BY e.token DESC LIMIT 1;
+  IF its_token > held_until THEN
+    IF first_token IS NULL THEN
+      SELECT e.token, e.expires_at INTO first_token, first_expiry
+        FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
+        WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
+    END IF;
     SET answer = CONCAT('q:', ahead, ':', first_expiry - now_us);
   ELSE
     IF due < now_us + own_ttl DIV 2 THEN
@@ -186,26 +191,20 @@ BEGIN
     END IF;
     SET answer = CONCAT('w:', ahead, ':', due - now_us);
   END IF;
-  -- It is let hold by the entry right before it, as a rule. An engine that listens has a named lock with the code of
-  -- its user (see listen.ts).
-  SELECT e.client INTO its_client FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
-    WHERE e.k = own_key AND e.token < own_token AND e.removed = 0 ORDER BY e.token DESC LIMIT 1;
-  IF its_client <> me THEN
-    SET its_name = CONCAT('holdfast.', LOWER(HEX(its_client)));
-    IF IS_USED_LOCK(CONCAT(its_name, '.',
+  -- An engine that listens has a named lock with the code of its user (see listen.ts).
+  IF its_engine_id <> engine_id AND IS_USED_LOCK(CONCAT('holdfast.', LOWER(HEX(its_engine_id)), '.',
       --#include user_code
-      )) IS NULL AND IS_USED_LOCK(its_name) IS NOT NULL THEN
-      SET answer = CONCAT('s', SUBSTRING(answer, 2));
-    END IF;
+      )) IS NULL AND IS_USED_LOCK(CONCAT('holdfast.', LOWER(HEX(its_engine_id)))) IS NOT NULL THEN
+    SET answer = CONCAT('s', SUBSTRING(answer, 2));
   END IF;
 END
 //
 
 -- Renew an entry of a crowd; with `own_outlives`, it is to stand there without its process from now on. Say where it
 -- stands: its token if it holds, as above if it waits, and if it is gone `e` (evicted) or `u` (unknown).
-CREATE PROCEDURE `holdfast_again`(
+CREATE PROCEDURE `holdfast_renew_entry`(
   IN own_key VARBINARY(512), IN own_id BINARY(16), IN own_ttl BIGINT, IN own_outlives BOOLEAN,
-  IN now_us BIGINT, IN me BINARY(16), INOUT due BIGINT, IN held_until BIGINT,
+  IN now_us BIGINT, IN engine_id BINARY(16), INOUT due BIGINT, IN held_until BIGINT,
   INOUT first_token BIGINT, INOUT first_expiry BIGINT, OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
 BEGIN
@@ -230,8 +229,8 @@ BEGIN
       SET answer = own_token;
     ELSE
       SET first_token = IF(first_token = own_token, NULL, first_token);
-      CALL `holdfast_patience`(
-        own_key, own_token, own_ttl, due, held_until, '', now_us, me, first_token, first_expiry, answer);
+      CALL `holdfast_wait_answer`(
+        own_key, own_token, own_ttl, due, held_until, '', now_us, engine_id, first_token, first_expiry, answer);
     END IF;
   END IF;
 END

@@ -3,14 +3,14 @@
 
 -- The entries of a line. What has expired goes first. Answers a row for each entry, in order: id, holder, whether it
 -- holds, token, weight, limit, and in microseconds its ttl, what is left of it, how long it has been there, and how
--- long it has held. And one row: `free`, if the line is empty and has a row all the same; and the news for `me`.
-CREATE PROCEDURE `holdfast_inspect`(IN own_key VARBINARY(512), IN me BINARY(16)) SQL SECURITY INVOKER
+-- long it has held. And one row: `free`, if the line is empty and has a row all the same; and the news for `engine_id`.
+CREATE PROCEDURE `holdfast_inspect`(IN own_key VARBINARY(512), IN engine_id BINARY(16)) SQL SECURITY INVOKER
 BEGIN
   --#include declare_line
   DECLARE is_due, is_free BOOLEAN DEFAULT FALSE;
   --#include declare_rollback
 
-  CALL `holdfast_begin`();
+  CALL `holdfast_begin_call`();
   SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
   -- The line is locked only if something has expired: to look must not make other calls wait.
   SELECT TRUE INTO is_due FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 1 AND l.due_at <= now_us;
@@ -38,9 +38,9 @@ END
 -- Lines that are not empty, a page of them, in the order of their keys: from `from_key` on, or after it, and before
 -- `to_key`, if it is not null. What has expired goes first, except where another call has locked the line. Answers rows
 -- of key, how many hold and how many wait. And one row: the last key of the page, in hexadecimal, or '' if there are no
--- more; and the news for `me`.
+-- more; and the news for `engine_id`.
 CREATE PROCEDURE `holdfast_list`(
-  IN from_key VARBINARY(512), IN after_it BOOLEAN, IN to_key VARBINARY(513), IN most INT, IN me BINARY(16)
+  IN from_key VARBINARY(512), IN after_it BOOLEAN, IN to_key VARBINARY(513), IN most INT, IN engine_id BINARY(16)
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key, last_key VARBINARY(512);
@@ -49,7 +49,7 @@ BEGIN
   --#include declare_line
   --#include declare_rollback
 
-  CALL `holdfast_begin`();
+  CALL `holdfast_begin_call`();
   SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
   SELECT COUNT(*), MAX(page.k) INTO looked, last_key FROM (
     SELECT l.k FROM `holdfast_line` l
@@ -61,7 +61,7 @@ BEGIN
       WHERE l.k >= from_key AND l.k <= last_key AND l.crowd = 1 AND l.due_at <= now_us
         AND (own_key IS NULL OR l.k > own_key);
     IF own_key IS NOT NULL THEN
-      CALL `holdfast_try`(own_key, is_locked);
+      CALL `holdfast_try_line`(own_key, is_locked);
       IF NOT is_locked THEN
         --#include open_line
       END IF;

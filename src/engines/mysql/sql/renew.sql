@@ -2,14 +2,14 @@
 -- hexadecimal; `patient` as in holdfast_enter. `outlives` is 1 for an entry that is to stand in the line without its
 -- process: a plain renewal that was sent before, and comes late, does not cut it short. A holder may expire earlier by
 -- this than before, so the first waiter is told to look again. Answers one row: for each place, separated by blanks,
--- its token if it holds, where it stands if it waits (see holdfast_patience), or `e`, `u`, `l` as in holdfast_enter;
--- and the news for `me`.
+-- its token if it holds, where it stands if it waits (see holdfast_wait_answer), or `e`, `u`, `l` as in holdfast_enter;
+-- and the news for `engine_id`.
 --
 -- A waiter's renewal is also its poll: entries ahead of it that have expired go.
 CREATE PROCEDURE `holdfast_renew`(
   IN batch LONGTEXT CHARACTER SET ascii,
   IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT,
-  IN me BINARY(16), IN patient BOOLEAN
+  IN engine_id BINARY(16), IN patient BOOLEAN
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE own_key VARBINARY(512);
@@ -25,9 +25,9 @@ BEGIN
   DECLARE answers LONGTEXT CHARACTER SET ascii DEFAULT '';
   --#include declare_rollback
 
-  CALL `holdfast_begin`();
+  CALL `holdfast_begin_call`();
   IF patient AND its_keys <> '' THEN
-    CALL `holdfast_quick_renew`(
+    CALL `holdfast_renew_all`(
       its_keys, its_ids, size,
       SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(batch, ';', 1), ' ', 3), ' ', -1), answers);
     SET batch = IF(answers = '', batch, '');
@@ -39,7 +39,7 @@ BEGIN
     SET own_ttl = SUBSTRING_INDEX(SUBSTRING_INDEX(place, ' ', 3), ' ', -1),
       own_outlives = SUBSTRING_INDEX(place, ' ', -1);
     IF NOT patient THEN
-      CALL `holdfast_try`(own_key, is_locked);
+      CALL `holdfast_try_line`(own_key, is_locked);
     END IF;
     IF is_locked THEN
       SET answer = 'l';
@@ -49,10 +49,11 @@ BEGIN
         SET first_token = NULL, open_key = IF(is_crowd, own_key, NULL);
       END IF;
       IF is_crowd THEN
-        CALL `holdfast_again`(
-          own_key, own_id, own_ttl, own_outlives, now_us, me, due, held_until, first_token, first_expiry, answer);
+        CALL `holdfast_renew_entry`(
+          own_key, own_id, own_ttl, own_outlives, now_us, engine_id, due, held_until,
+          first_token, first_expiry, answer);
         IF own_outlives AND answer REGEXP '^[0-9]' THEN
-          CALL `holdfast_hint`(own_key, held_until, now_us, me);
+          CALL `holdfast_tell_first`(own_key, held_until, now_us, engine_id);
         END IF;
       ELSEIF its_id IS NULL OR its_id <> own_id THEN
         SET answer = 'u';

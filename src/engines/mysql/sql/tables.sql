@@ -8,7 +8,8 @@
 -- When the last entry has left, the row stays for a moment, and has the last token. When the row is removed, that token
 -- goes into `floor`: so tokens never go back.
 --
--- The column `client` is the id of the engine object that an entry belongs to (`engineId`), and so of a process.
+-- The column `client` is the id of the engine object that an entry belongs to (`engineId`), and so of a process. (To
+-- rename the column would lock out older versions.)
 CREATE TABLE IF NOT EXISTS `holdfast_meta` (
   one TINYINT NOT NULL PRIMARY KEY,
   format INT NOT NULL,

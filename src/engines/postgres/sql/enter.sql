@@ -1,10 +1,10 @@
 -- Enter lines, in the order of the arrays.
 --
--- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `mine` is under which name the calling process
--- listens, '' if it does not; `patience_ms`, how long to wait for a row that another transaction has locked. The answer
+-- `nth` is 0 for the first claim of its key, and then 1, 2, ...; `engine_id` is under which name the calling process
+-- listens, '' if it does not; `row_wait_ms`, how long to wait for a row that another transaction has locked. The answer
 -- has for each claim, separated by blanks, one of
 --     <token>               it holds
---     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_patience_1)
+--     w:<ahead>:<ms>        it waits, the first in line; q:<ahead>:<ms> behind others (see holdfast_wait_answer_2)
 --     b:<ahead>             busy, for a claim that does not want to wait
 --     e  u  f               gone: evicted, or unknown; the line is full
 -- and after a line break, if there is any, the news for entries of the calling process, as a JSON array.
@@ -12,12 +12,12 @@
 -- Nearly always every line is free. Then one statement does it all: it locks each row, in the order of their keys, and
 -- takes those that are free. What is left goes one by one; all rows are locked by then, and each statement from here on
 -- sees them as they are now, and not as they were when the wait for a lock began.
-CREATE OR REPLACE FUNCTION public.holdfast_enter_1(
+CREATE OR REPLACE FUNCTION public.holdfast_enter_2(
   keys text[], ids text[], holders text[], weights integer[], limits integer[], ttls bigint[], waits boolean[],
-  nth integer[], mine text, patience_ms integer
+  nth integer[], engine_id text, row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_prepare_1(patience_ms);
+  prepared text := public.holdfast_begin_call_2(row_wait_ms);
   now_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
   news json[];
   answers text[];
@@ -37,7 +37,7 @@ BEGIN
   ), entered AS (
     INSERT INTO public.holdfast_line AS l (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, client)
       SELECT a.key, now_us + a.i, a.id, a.holder, a.weight, a."limit", a.ttl_ms,
-          clock_timestamp() + a.ttl_ms * interval '1 ms', clock_timestamp(), mine
+          clock_timestamp() + a.ttl_ms * interval '1 ms', clock_timestamp(), engine_id
         FROM asked a WHERE a.nth = 0 ORDER BY a.key COLLATE "C"
       --#include take_free_line
       RETURNING l.key, l.token, l.xmax = 0 AS fresh
@@ -50,7 +50,7 @@ BEGIN
     -- Rows that were not there: their tokens have to be above those that the lines had before.
     SELECT m.floor INTO STRICT lowest FROM public.holdfast_meta m;
     IF oldest <= lowest THEN
-      answers := public.holdfast_raise_1(keys, answers, lowest);
+      answers := public.holdfast_raise_tokens_2(keys, answers, lowest);
     END IF;
   END IF;
   -- One moment for all of them, as they came together: so they expire together.
@@ -62,22 +62,22 @@ BEGIN
     IF line.key IS DISTINCT FROM keys[i] THEN
       --#include open_next_line
     END IF;
-    joined := public.holdfast_join_1(
-      line, ids[i], holders[i], weights[i], limits[i], ttls[i], waits[i], mine, now_us + i, entered_at);
+    joined := public.holdfast_enter_line_2(
+      line, ids[i], holders[i], weights[i], limits[i], ttls[i], waits[i], engine_id, now_us + i, entered_at);
     line := joined.line;
     answers[i] := joined.answer;
   END LOOP;
-  saved := public.holdfast_save_1(line, was);
+  saved := public.holdfast_save_line_2(line, was);
   RETURN array_to_string(answers, ' ') || coalesce(E'\n' || to_json(news), '');
 END $$;
 
 -- Enter one line: the same, for the usual claim, which comes alone and finds the line free.
-CREATE OR REPLACE FUNCTION public.holdfast_take_1(
+CREATE OR REPLACE FUNCTION public.holdfast_enter_one_2(
   own_key text, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint, waits boolean,
-  mine text, patience_ms integer
+  engine_id text, row_wait_ms integer
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_prepare_1(patience_ms);
+  prepared text := public.holdfast_begin_call_2(row_wait_ms);
   now timestamptz := clock_timestamp();
   now_us bigint := extract(epoch FROM now) * 1000000;
   own_token bigint;
@@ -88,28 +88,29 @@ DECLARE
   saved boolean;
 BEGIN
   INSERT INTO public.holdfast_line AS l (key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, client)
-    VALUES (own_key, now_us, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now, mine)
+    VALUES (
+      own_key, now_us, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now, engine_id)
     --#include take_free_line
     RETURNING l.token, l.xmax = 0 INTO own_token, fresh;
   IF fresh THEN
     SELECT m.floor INTO STRICT lowest FROM public.holdfast_meta m;
     IF own_token <= lowest THEN
-      RETURN (public.holdfast_raise_1(ARRAY[own_key], ARRAY[own_token::text], lowest))[1];
+      RETURN (public.holdfast_raise_tokens_2(ARRAY[own_key], ARRAY[own_token::text], lowest))[1];
     END IF;
   END IF;
   IF own_token IS NOT NULL THEN
     RETURN own_token;
   END IF;
-  opened := public.holdfast_open_1(own_key, mine, NULL);
-  joined := public.holdfast_join_1(
-    opened.line, own_id, own_holder, own_weight, own_limit, ttl, waits, mine, now_us, clock_timestamp());
-  saved := public.holdfast_save_1(joined.line, opened.was);
+  opened := public.holdfast_open_line_2(own_key, engine_id, NULL);
+  joined := public.holdfast_enter_line_2(
+    opened.line, own_id, own_holder, own_weight, own_limit, ttl, waits, engine_id, now_us, clock_timestamp());
+  saved := public.holdfast_save_line_2(joined.line, opened.was);
   RETURN joined.answer || coalesce(E'\n' || to_json(opened.news), '');
 END $$;
 
 -- Tokens of rows that were not there before, raised above the floor: the clock was set back, or the server stood still
 -- in between.
-CREATE OR REPLACE FUNCTION public.holdfast_raise_1(keys text[], answers text[], lowest bigint)
+CREATE OR REPLACE FUNCTION public.holdfast_raise_tokens_2(keys text[], answers text[], lowest bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   raised bigint;
@@ -124,9 +125,9 @@ BEGIN
 END $$;
 
 -- Enter an open line that was not free a moment ago.
-CREATE OR REPLACE FUNCTION public.holdfast_join_1(
+CREATE OR REPLACE FUNCTION public.holdfast_enter_line_2(
   INOUT line public.holdfast_line, own_id text, own_holder text, own_weight integer, own_limit integer, ttl bigint,
-  waits boolean, mine text, token_us bigint, now timestamptz, OUT answer text
+  waits boolean, engine_id text, token_us bigint, now timestamptz, OUT answer text
 ) LANGUAGE plpgsql AS $$
 DECLARE
   size integer := line.held + line.waiting + (line.id IS NOT NULL)::integer;
@@ -134,7 +135,7 @@ DECLARE
   known record;
 BEGIN
   IF size > 0 OR line.crowd THEN
-    known := public.holdfast_again_1(line, own_id, ttl, false);
+    known := public.holdfast_renew_entry_2(line, own_id, ttl, false);
     line := known.line;
     answer := known.answer;
     IF answer <> 'u' THEN
@@ -155,7 +156,7 @@ BEGIN
     RETURN;
   END IF;
   IF line.id IS NOT NULL THEN
-    line := public.holdfast_spread_1(line);
+    line := public.holdfast_make_crowd_2(line);
   END IF;
   line.token := greatest(line.token + 1, token_us);
   answer := line.token;
@@ -167,7 +168,7 @@ BEGIN
     line.ttl_ms := ttl;
     line.expires_at := now + ttl * interval '1 ms';
     line.since := now;
-    line.client := mine;
+    line.client := engine_id;
     line.evicted := false;
     RETURN;
   END IF;
@@ -175,13 +176,13 @@ BEGIN
       key, token, id, holder, weight, "limit", ttl_ms, expires_at, since, held_at, client)
     VALUES (
       line.key, line.token, own_id, own_holder, own_weight, own_limit, ttl, now + ttl * interval '1 ms', now,
-      CASE WHEN holds THEN now END, mine);
+      CASE WHEN holds THEN now END, engine_id);
   line.next_expiry := least(line.next_expiry, now + ttl * interval '1 ms');
   IF holds THEN
-    line := public.holdfast_hold_1(line, line.token, own_weight, own_limit);
+    line := public.holdfast_add_holder_2(line, line.token, own_weight, own_limit);
   ELSE
     line.waiting := line.waiting + 1;
     line.head := coalesce(line.head, line.token);
-    answer := public.holdfast_patience_1(line, line.token, size::text);
+    answer := public.holdfast_wait_answer_2(line, line.token, size::text);
   END IF;
 END $$;

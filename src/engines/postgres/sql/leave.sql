@@ -5,17 +5,17 @@
 -- A call that only hands off does not wait for the disk. The next holder's entry is there already: should the server
 -- crash before the rest is, it finds the line as it was, and no other entry is let in before that next holder. The
 -- process that left is told, so that it can leave once more after a crash.
-CREATE OR REPLACE FUNCTION public.holdfast_leave_1(keys text[], ids text[], mine text, patience_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_leave_2(keys text[], ids text[], engine_id text, row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_prepare_1(patience_ms);
+  prepared text := public.holdfast_begin_call_2(row_wait_ms);
   i integer;
   lived boolean;
   line public.holdfast_line;
   was public.holdfast_line;
   saved boolean;
   opened record;
-  parted record;
+  leaving record;
   news json[];
   handed integer := 0;
   answers text[] := array_fill('0'::text, ARRAY[cardinality(keys)]);
@@ -31,13 +31,13 @@ BEGIN
       --#include open_next_line
     END IF;
     CONTINUE WHEN line.key IS NULL;
-    parted := public.holdfast_part_1(line, news, ids[i], mine);
-    line := parted.line;
-    news := parted.news;
-    answers[i] := parted.lived::integer;
-    handed := handed + parted.handed::integer;
+    leaving := public.holdfast_leave_line_2(line, news, ids[i], engine_id);
+    line := leaving.line;
+    news := leaving.news;
+    answers[i] := leaving.lived::integer;
+    handed := handed + leaving.handed::integer;
   END LOOP;
-  saved := public.holdfast_save_1(line, was);
+  saved := public.holdfast_save_line_2(line, was);
   IF handed = cardinality(keys) THEN
     prepared := set_config('synchronous_commit', 'off', true);
     answers := array_fill('2'::text, ARRAY[handed]);
@@ -50,22 +50,22 @@ END $$;
 -- In a crowd with one holder of a mutex (nothing has expired, and there is a waiter) it passes the line on to the first
 -- waiter. If that turns out to be wrong, because the caller does not hold the line, or the first waiter is no mutex, it
 -- is taken back.
-CREATE OR REPLACE FUNCTION public.holdfast_free_1(own_key text, own_id text, mine text, patience_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_leave_one_2(own_key text, own_id text, engine_id text, row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  prepared text := public.holdfast_prepare_1(patience_ms);
+  prepared text := public.holdfast_begin_call_2(row_wait_ms);
   passes boolean;
   lived boolean;
   next_token bigint;
-  next_client text;
-  letter text;
+  next_engine_id text;
+  message text;
   opened record;
-  parted record;
+  leaving record;
   saved boolean;
 BEGIN
   UPDATE public.holdfast_line l SET
       id = NULL, held_until = coalesce(l.head, l.held_until), waiting = l.waiting - l.crowd::integer,
-      head = CASE WHEN l.waiting > 1 THEN public.holdfast_first_1(own_key, l.head) END
+      head = CASE WHEN l.waiting > 1 THEN public.holdfast_first_waiter_2(own_key, l.head) END
     WHERE l.key = own_key
       AND (l.id = own_id
         OR (l.crowd AND l.held = 1 AND l.held_weight = 1 AND l.held_limit = 1 AND l.head IS NOT NULL
@@ -81,33 +81,33 @@ BEGIN
           WHERE o.id = own_id AND o.key || '' = own_key AND o.held_at IS NOT NULL AND NOT o.removed)
       RETURNING e.client,
         json_build_array(e.key, e.id, e.token::text, extract(epoch FROM e.expires_at - e.held_at) * 1000)
-      INTO next_client, letter;
+      INTO next_engine_id, message;
     IF FOUND THEN
       DELETE FROM public.holdfast_entry e WHERE e.id = own_id AND e.key || '' = own_key;
       prepared := set_config('synchronous_commit', 'off', true);
       RETURN '2' || CASE
-        WHEN next_client = mine THEN E'\n[' || letter || ']'
-        WHEN next_client <> '' THEN pg_notify('holdfast_' || next_client, letter)::text
+        WHEN next_engine_id = engine_id THEN E'\n[' || message || ']'
+        WHEN next_engine_id <> '' THEN pg_notify('holdfast_' || next_engine_id, message)::text
         ELSE '' END;
     END IF;
     UPDATE public.holdfast_line l SET held_until = next_token - 1, waiting = l.waiting + 1, head = next_token
       WHERE l.key = own_key;
   END IF;
-  opened := public.holdfast_open_1(own_key, mine, NULL);
+  opened := public.holdfast_open_line_2(own_key, engine_id, NULL);
   IF opened.line IS NULL THEN
     RETURN '0';
   END IF;
-  parted := public.holdfast_part_1(opened.line, opened.news, own_id, mine);
-  saved := public.holdfast_save_1(parted.line, opened.was);
-  IF parted.handed THEN
+  leaving := public.holdfast_leave_line_2(opened.line, opened.news, own_id, engine_id);
+  saved := public.holdfast_save_line_2(leaving.line, opened.was);
+  IF leaving.handed THEN
     prepared := set_config('synchronous_commit', 'off', true);
   END IF;
-  RETURN parted.lived::integer + parted.handed::integer || coalesce(E'\n' || to_json(parted.news), '');
+  RETURN leaving.lived::integer + leaving.handed::integer || coalesce(E'\n' || to_json(leaving.news), '');
 END $$;
 
 -- Leave an open line. `lived`: the entry was in the line; `handed`: a waiter holds that did not before.
-CREATE OR REPLACE FUNCTION public.holdfast_part_1(
-  INOUT line public.holdfast_line, INOUT news json[], own_id text, mine text, OUT lived boolean, OUT handed boolean
+CREATE OR REPLACE FUNCTION public.holdfast_leave_line_2(
+  INOUT line public.holdfast_line, INOUT news json[], own_id text, engine_id text, OUT lived boolean, OUT handed boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
   held_before bigint := line.held_until;
@@ -124,7 +124,7 @@ BEGIN
       RETURNING e.* INTO entry;
     lived := FOUND;
     IF lived THEN
-      settled := public.holdfast_settle_1(public.holdfast_depart_1(line, entry), news, mine);
+      settled := public.holdfast_settle_line_2(public.holdfast_drop_entry_2(line, entry), news, engine_id);
       line := settled.line;
       news := settled.news;
       handed := line.held_until > held_before;

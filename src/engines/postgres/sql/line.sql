@@ -5,7 +5,7 @@
 -- many entries of a batch are in it.
 
 -- Before anything else, in every call that changes lines: what they rely on, and how long to wait for a row.
-CREATE OR REPLACE FUNCTION public.holdfast_prepare_1(patience_ms integer)
+CREATE OR REPLACE FUNCTION public.holdfast_begin_call_2(row_wait_ms integer)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   done text;
@@ -16,7 +16,7 @@ BEGIN
     RAISE EXCEPTION 'transactions are % here', current_setting('transaction_isolation') USING ERRCODE = 'HF001';
   END IF;
   -- One row that another transaction has locked for good must not hold up the calls for all other rows.
-  done := set_config('lock_timeout', patience_ms::text, true);
+  done := set_config('lock_timeout', row_wait_ms::text, true);
   -- A lock that is lost in a crash is a lock that two processes hold.
   IF current_setting('synchronous_commit') = 'off' THEN
     done := set_config('synchronous_commit', 'on', true);
@@ -26,8 +26,8 @@ END $$;
 
 -- A line as it is now: locked, without what has expired. `was` is the row as it is stored; both are null if there is
 -- none.
-CREATE OR REPLACE FUNCTION public.holdfast_open_1(
-  own_key text, mine text, INOUT news json[], OUT line public.holdfast_line, OUT was public.holdfast_line
+CREATE OR REPLACE FUNCTION public.holdfast_open_line_2(
+  own_key text, engine_id text, INOUT news json[], OUT line public.holdfast_line, OUT was public.holdfast_line
 ) LANGUAGE plpgsql AS $$
 DECLARE
   settled record;
@@ -38,14 +38,14 @@ BEGIN
     line.id := NULL;
   END IF;
   IF line.crowd AND line.next_expiry <= clock_timestamp() THEN
-    settled := public.holdfast_settle_1(line, news, mine);
+    settled := public.holdfast_settle_line_2(line, news, engine_id);
     line := settled.line;
     news := settled.news;
   END IF;
 END $$;
 
 -- Write a line's row, if it has changed.
-CREATE OR REPLACE FUNCTION public.holdfast_save_1(line public.holdfast_line, was public.holdfast_line)
+CREATE OR REPLACE FUNCTION public.holdfast_save_line_2(line public.holdfast_line, was public.holdfast_line)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   IF line IS NOT DISTINCT FROM was THEN
@@ -62,7 +62,7 @@ BEGIN
 END $$;
 
 -- The sums of the line without an entry that goes.
-CREATE OR REPLACE FUNCTION public.holdfast_depart_1(line public.holdfast_line, entry public.holdfast_entry)
+CREATE OR REPLACE FUNCTION public.holdfast_drop_entry_2(line public.holdfast_line, entry public.holdfast_entry)
 RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
   IF entry.removed THEN
@@ -82,7 +82,7 @@ BEGIN
 END $$;
 
 -- The sums of the line with one more that holds.
-CREATE OR REPLACE FUNCTION public.holdfast_hold_1(
+CREATE OR REPLACE FUNCTION public.holdfast_add_holder_2(
   line public.holdfast_line, held_token bigint, held_weight integer, held_limit integer
 ) RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
@@ -100,8 +100,9 @@ END $$;
 
 -- Settle a crowd: what has expired goes, and the front gets what it can have. A waiter that begins to hold is told.
 -- Expiries stay as they are: a grant never changes one.
-CREATE OR REPLACE FUNCTION public.holdfast_settle_1(INOUT line public.holdfast_line, INOUT news json[], mine text)
-LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION public.holdfast_settle_line_2(
+  INOUT line public.holdfast_line, INOUT news json[], engine_id text
+) LANGUAGE plpgsql AS $$
 DECLARE
   now timestamptz := clock_timestamp();
   entry public.holdfast_entry;
@@ -109,7 +110,7 @@ BEGIN
   IF line.next_expiry <= now THEN
     -- All of them first: nothing is granted to an entry that has expired too.
     FOR entry IN DELETE FROM public.holdfast_entry e WHERE e.key = line.key AND e.expires_at <= now RETURNING e.* LOOP
-      line := public.holdfast_depart_1(line, entry);
+      line := public.holdfast_drop_entry_2(line, entry);
     END LOOP;
   END IF;
   IF line.next_expiry <= now OR line.held + line.waiting = 0 THEN
@@ -127,7 +128,7 @@ BEGIN
   END IF;
   WHILE line.waiting > 0 LOOP
     IF line.head IS NULL THEN
-      line.head := public.holdfast_first_1(line.key, line.held_until);
+      line.head := public.holdfast_first_waiter_2(line.key, line.held_until);
     END IF;
     EXIT WHEN line.held_weight >= line.held_limit;
     -- Where no entry holds, the first can: no weight is above its own limit.
@@ -137,18 +138,18 @@ BEGIN
     END IF;
     UPDATE public.holdfast_entry e SET held_at = now WHERE e.key = line.key AND e.token = line.head
       RETURNING e.* INTO STRICT entry;
-    line := public.holdfast_hold_1(line, entry.token, entry.weight, entry."limit");
+    line := public.holdfast_add_holder_2(line, entry.token, entry.weight, entry."limit");
     line.waiting := line.waiting - 1;
     line.head := NULL;
-    news := public.holdfast_tell_1(
-      news, mine, entry.client,
+    news := public.holdfast_tell_engine_2(
+      news, engine_id, entry.client,
       json_build_array(entry.key, entry.id, entry.token::text, extract(epoch FROM entry.expires_at - now) * 1000));
   END LOOP;
 END $$;
 
 -- The token of the first waiter: the first entry after the last that holds. Without sorting, only the index of the
 -- line's order can tell, and reads one entry; else PostgreSQL, which thinks that lines are short, would read them all.
-CREATE OR REPLACE FUNCTION public.holdfast_first_1(own_key text, held_until bigint)
+CREATE OR REPLACE FUNCTION public.holdfast_first_waiter_2(own_key text, held_until bigint)
 RETURNS bigint LANGUAGE plpgsql SET enable_sort = off AS $$
 BEGIN
   RETURN (
@@ -156,25 +157,25 @@ BEGIN
       WHERE e.key = own_key AND e.token > held_until AND NOT e.removed ORDER BY e.token LIMIT 1);
 END $$;
 
--- Tell the process of an entry, by a letter of the entry's key and id, and
+-- Tell the process of an entry, by a message of the entry's key and id, and
 --     its token, and for how long it holds (ms)
 --     null if it was evicted
 --     nothing more if the process is to look again where the entry stands.
--- If the entry belongs to the calling process (`mine`), that goes with the answer, else by a notification.
-CREATE OR REPLACE FUNCTION public.holdfast_tell_1(news json[], mine text, its_client text, letter json)
+-- If the entry belongs to the calling process (`engine_id`), that goes with the answer, else by a notification.
+CREATE OR REPLACE FUNCTION public.holdfast_tell_engine_2(news json[], engine_id text, its_engine_id text, message json)
 RETURNS json[] LANGUAGE plpgsql AS $$
 BEGIN
-  IF its_client = mine THEN
-    RETURN news || letter;
+  IF its_engine_id = engine_id THEN
+    RETURN news || message;
   END IF;
-  IF its_client <> '' THEN
-    PERFORM pg_notify('holdfast_' || its_client, letter::text);
+  IF its_engine_id <> '' THEN
+    PERFORM pg_notify('holdfast_' || its_engine_id, message::text);
   END IF;
   RETURN news;
 END $$;
 
 -- Tell the process of the first waiter to look again: a holder can expire earlier than that waiter was told.
-CREATE OR REPLACE FUNCTION public.holdfast_hint_1(line public.holdfast_line, news json[], mine text)
+CREATE OR REPLACE FUNCTION public.holdfast_tell_first_2(line public.holdfast_line, news json[], engine_id text)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE
   entry public.holdfast_entry;
@@ -183,11 +184,11 @@ BEGIN
     RETURN news;
   END IF;
   SELECT e.* INTO entry FROM public.holdfast_entry e WHERE e.key = line.key AND e.token = line.head;
-  RETURN public.holdfast_tell_1(news, mine, entry.client, json_build_array(entry.key, entry.id));
+  RETURN public.holdfast_tell_engine_2(news, engine_id, entry.client, json_build_array(entry.key, entry.id));
 END $$;
 
 -- Make the only entry of a line the first of a crowd.
-CREATE OR REPLACE FUNCTION public.holdfast_spread_1(line public.holdfast_line)
+CREATE OR REPLACE FUNCTION public.holdfast_make_crowd_2(line public.holdfast_line)
 RETURNS public.holdfast_line LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO public.holdfast_entry (
@@ -198,12 +199,12 @@ BEGIN
   line.id := NULL;
   line.crowd := true;
   line.next_expiry := line.expires_at;
-  RETURN public.holdfast_hold_1(line, line.token, line.weight, line."limit");
+  RETURN public.holdfast_add_holder_2(line, line.token, line.weight, line."limit");
 END $$;
 
 -- Renew an entry of an open line, and say where it stands: see sql/enter.sql for the answers. An entry that is to
 -- outlive its process is not cut short by a renewal that does not say so again.
-CREATE OR REPLACE FUNCTION public.holdfast_again_1(
+CREATE OR REPLACE FUNCTION public.holdfast_renew_entry_2(
   INOUT line public.holdfast_line, own_id text, ttl bigint, outlives boolean, OUT answer text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -239,14 +240,14 @@ BEGIN
   IF entry.held_at IS NOT NULL THEN
     answer := entry.token;
   ELSE
-    answer := public.holdfast_patience_1(line, entry.token, '');
+    answer := public.holdfast_wait_answer_2(line, entry.token, '');
   END IF;
 END $$;
 
 -- Where a waiter stands: `w` for the first in line, and when the next of the holders can expire; `q` for one behind it,
 -- and when the first in line can expire (both in ms from now). Should the waiter hear nothing, that is when to look
 -- again.
-CREATE OR REPLACE FUNCTION public.holdfast_patience_1(line public.holdfast_line, own_token bigint, ahead text)
+CREATE OR REPLACE FUNCTION public.holdfast_wait_answer_2(line public.holdfast_line, own_token bigint, ahead text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   now timestamptz := clock_timestamp();

@@ -46,9 +46,10 @@ CREATE TABLE IF NOT EXISTS public.holdfast_line (
   ttl_ms bigint,
   expires_at timestamptz,
   since timestamptz,
-  -- The process that hears of the entry: the name of its channel, or '' if it cannot listen. Null for an entry that is
-  -- to outlive its process: that process waits for nothing. A plain renewal that was sent before and comes late does
-  -- not cut such an entry short.
+  -- The id of the engine object that hears of the entry (`engineId`, by which its channel is called), and so of a
+  -- process; '' if it cannot listen. (To rename the column would lock out older versions.) Null for an entry that is to
+  -- outlive its process: that process waits for nothing. A plain renewal that was sent before and comes late does not
+  -- cut such an entry short.
   client text,
   evicted boolean NOT NULL DEFAULT false,
 

@@ -8,7 +8,7 @@
 -- plain-statements.ts.)
 
 -- Run @holdfast_sql. (No parameter either: see line.sql.)
-CREATE PROCEDURE `holdfast_run`(OUT changed INT) SQL SECURITY INVOKER
+CREATE PROCEDURE `holdfast_run_sql`(OUT changed INT) SQL SECURITY INVOKER
 BEGIN
   PREPARE holdfast_statement FROM @holdfast_sql;
   EXECUTE holdfast_statement;
@@ -20,7 +20,7 @@ END
 -- Renew all these entries, which have one ttl. The time is from before the statement waited for rows, and a later
 -- renewal may have been answered meanwhile: so an entry that has that ttl already is not cut short, unless by a clock
 -- that was set back far. If each entry is alone in its line, answers rows of their tokens, in the order of the batch.
-CREATE PROCEDURE `holdfast_quick_renew`(
+CREATE PROCEDURE `holdfast_renew_all`(
   IN its_keys LONGTEXT CHARACTER SET ascii, IN its_ids LONGTEXT CHARACTER SET ascii, IN size INT, IN own_ttl BIGINT,
   OUT answer VARCHAR(64) CHARACTER SET ascii
 ) SQL SECURITY INVOKER
@@ -34,14 +34,14 @@ BEGIN
       SET due_at = IF(outlives OR ttl = @holdfast_ttl AND due_at - @holdfast_now < @holdfast_ttl + 60000000,
         GREATEST(due_at, @holdfast_now + @holdfast_ttl), @holdfast_now + @holdfast_ttl),
       ttl = @holdfast_ttl', places, ' AND evicted = 0 AND due_at > @holdfast_now');
-  CALL `holdfast_run`(changed);
+  CALL `holdfast_run_sql`(changed);
   IF changed = size THEN
     SET @holdfast_sql = CONCAT('SELECT CAST(token AS CHAR) FROM `holdfast_line`', places, ' ORDER BY k');
-    CALL `holdfast_run`(changed);
+    CALL `holdfast_run_sql`(changed);
     SET answer = 'rows';
   ELSEIF changed > 0 THEN
     ROLLBACK AND NO CHAIN NO RELEASE;
-    CALL `holdfast_begin`();
+    CALL `holdfast_begin_call`();
   END IF;
 END
 //
