@@ -6,13 +6,11 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Line } from '../../src/core/engine.ts'
-import { type Child, Children, claim, whyNot } from './sqlite.process.ts'
+import { type Child, claim, whyNot } from './sqlite.process.ts'
+import { children, file } from './sqlite-world.ts'
 
 const TTL_MS = 3000
 const AN_HOUR = 3_600_000
@@ -21,20 +19,6 @@ const ROUNDS_MS = 1200
 
 const PID_NAMESPACE = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc']
 const noPidNamespace = whyNot('unshare', '--pid', '--fork', '--kill-child', '--mount-proc', 'true')
-
-let folder: string
-let file: string
-const children = new Children()
-
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
-  file = join(folder, 'locks.db')
-})
-
-afterEach(async () => {
-  await children.end()
-  rmSync(folder, { recursive: true })
-})
 
 /**
  * The earliest moment, in nanoseconds, at which an entry of `TTL_MS` that was entered or renewed after `at` may be

@@ -7,7 +7,6 @@ import {
   closeSync,
   linkSync,
   mkdirSync,
-  mkdtempSync,
   openSync,
   readdirSync,
   rmSync,
@@ -15,36 +14,14 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Database, loadDriver } from '../../src/clients/sqlite/driver.ts'
 import type { Line } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { defaultFile, type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
-import { type Child, ChildError, Children, claim, whyNot } from './sqlite.process.ts'
-
-let folder: string
-let file: string
-const children = new Children()
-const engines: SqliteEngine[] = []
-
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
-  file = join(folder, 'locks.db')
-})
-
-afterEach(async () => {
-  for (const engine of engines.splice(0)) await engine[Symbol.asyncDispose]()
-  await children.end()
-  rmSync(folder, { recursive: true })
-})
-
-function open(options: SqliteOptions = { file }): SqliteEngine {
-  const engine = sqlite(options)
-  engines.push(engine)
-  return engine
-}
+import { defaultFile, type SqliteEngine, sqlite } from '../../src/engines/sqlite/index.ts'
+import { type Child, ChildError, claim, whyNot } from './sqlite.process.ts'
+import { children, file, folder, open } from './sqlite-world.ts'
 
 /**
  * A connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each other's

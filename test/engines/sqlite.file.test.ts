@@ -1,38 +1,16 @@
 /** What is in the file over time: it survives what it should, forgets what it should, and nothing piles up. */
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { type Claim, type News, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
-import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
+import { type SqliteEngine, sqlite } from '../../src/engines/sqlite/index.ts'
 import { WakeFiles } from '../../src/engines/sqlite/listen.ts'
 import { createLocks } from '../../src/locks.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { Children, claim } from './sqlite.process.ts'
-
-let folder: string
-let file: string
-const children = new Children()
-const engines: SqliteEngine[] = []
-
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
-  file = join(folder, 'locks.db')
-})
-
-afterEach(async () => {
-  for (const engine of engines.splice(0)) await engine[Symbol.asyncDispose]()
-  await children.end()
-  rmSync(folder, { recursive: true })
-})
-
-function open(options: SqliteOptions = {}): SqliteEngine {
-  const engine = sqlite({ file, ...options })
-  engines.push(engine)
-  return engine
-}
+import { claim } from './sqlite.process.ts'
+import { children, file, open } from './sqlite-world.ts'
 
 /**
  * With a connection of our own, of the same SQLite as the engine's: two copies of it in one process would undo each

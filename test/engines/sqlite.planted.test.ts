@@ -11,7 +11,6 @@ import {
   lchownSync,
   linkSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -19,43 +18,25 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, type TestContext, test, vi } from 'vitest'
+import { beforeEach, describe, expect, type TestContext, test, vi } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
-import { type SqliteEngine, type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
+import { type SqliteOptions, sqlite } from '../../src/engines/sqlite/index.ts'
 import { WakeFiles } from '../../src/engines/sqlite/listen.ts'
-import { Children, claim } from './sqlite.process.ts'
+import { claim } from './sqlite.process.ts'
+import { children, file, folder, open } from './sqlite-world.ts'
 
 const STRANGER = 65534
 const SECRET = 'sixteen secrets!'
 
-let folder: string
-let file: string
 let wake: string
 let victim: string
-const children = new Children()
-const engines: SqliteEngine[] = []
 
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
-  file = join(folder, 'locks.db')
   wake = `${file}-wake`
   victim = join(folder, 'victim')
   writeFileSync(victim, SECRET, { mode: 0o600 })
 })
-
-afterEach(async () => {
-  for (const engine of engines.splice(0)) await engine[Symbol.asyncDispose]()
-  await children.end()
-  rmSync(folder, { recursive: true })
-})
-
-function open(options: SqliteOptions = { file }): SqliteEngine {
-  const engine = sqlite(options)
-  engines.push(engine)
-  return engine
-}
 
 /** A database that all users may use, in a folder that all may write, as it is when users share one. */
 async function shared(): Promise<void> {
@@ -208,8 +189,9 @@ describe('beside the database', () => {
 
   test.for(parts)('%s of another user is refused, unless the database is shared', async (part, context) => {
     if (!isRoot(context)) return
-    await open().inspect('k')
-    await engines.pop()?.[Symbol.asyncDispose]()
+    const engine = sqlite({ file })
+    await engine.inspect('k')
+    await engine[Symbol.asyncDispose]()
     for (const end of parts) rmSync(file + end, { force: true })
     writeFileSync(file + part, '')
     chownSync(file + part, STRANGER, STRANGER)

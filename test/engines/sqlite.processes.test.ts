@@ -1,26 +1,12 @@
 /** Many processes on one file: opening it, taking turns, waking each other, and agreeing on the time. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Line } from '../../src/core/engine.ts'
-import { Children, claim, whyNot } from './sqlite.process.ts'
-
-let folder: string
-let file: string
-const children = new Children()
-
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-'))
-  file = join(folder, 'locks.db')
-})
-
-afterEach(async () => {
-  await children.end()
-  rmSync(folder, { recursive: true })
-})
+import { claim, whyNot } from './sqlite.process.ts'
+import { children, file, folder } from './sqlite-world.ts'
 
 test('48 processes open a fresh file at once, and all of them get in line', async () => {
   const starting = Array.from({ length: 48 }, () => children.start({ file }))

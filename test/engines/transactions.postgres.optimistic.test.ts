@@ -1,51 +1,15 @@
 /**
  * Optimistic changes of a row on PostgreSQL, with both clients, against another connection that changes the same row.
  */
-import pg from 'pg'
-import postgres from 'postgres'
-import { beforeAll, beforeEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { ConflictError } from '../../src/core/errors.ts'
 import { optimistic, type PostgresTransactionClient } from '../../src/transactions/postgres.ts'
-import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { findPostgres } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
-
-interface Ticket {
-  readonly id: number
-  readonly left: number
-}
+import { database, looker, pool, rival, server, sql, type Ticket, withTickets } from './transactions.postgres-world.ts'
 
 await describeServer('optimistic changes on PostgreSQL', findPostgres, (source) => {
-  let server: PostgresServer
-  let database: string
-  let rival: PostgresConnection
-  let looker: PostgresConnection
-  let sql: postgres.Sql
-  let pool: pg.Pool
-
-  beforeAll(async () => {
-    server = await PostgresServer.start(source)
-    database = await server.database()
-    ;[rival, looker] = [await server.connect(database), await server.connect(database)]
-    pool = new pg.Pool({ connectionString: database, max: 4 })
-    // Connections that are being closed may still be told that their database is dropped.
-    pool.on('error', () => undefined)
-    pool.on('connect', (client) => client.on('error', () => undefined))
-    sql = postgres(database, { max: 2, onnotice: () => undefined })
-    await rival.query(
-      `CREATE TABLE tickets (id int PRIMARY KEY, "left" int NOT NULL, version bigint NOT NULL DEFAULT 1, note text)`,
-    )
-    return async () => {
-      await sql.end()
-      await pool.end()
-      for (const connection of [rival, looker]) await connection[Symbol.asyncDispose]()
-      await server.drop(database)
-      await server[Symbol.asyncDispose]()
-    }
-  })
-
-  beforeEach(async () => {
-    await rival.query(`TRUNCATE tickets; INSERT INTO tickets SELECT n, 10 FROM generate_series(1, 3) n`)
-  })
+  withTickets(source)
 
   const less = (row: { left: number }): { left: number } | undefined =>
     row.left > 0 ? { left: row.left - 1 } : undefined

@@ -2,52 +2,23 @@
  * Locks inside of the caller's transaction on PostgreSQL, with both clients, against other connections that hold what
  * is asked for.
  */
-import pg from 'pg'
-import postgres from 'postgres'
-import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
 import { type PostgresTransactionClient, rowLock, xactLock } from '../../src/transactions/postgres.ts'
-import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { findPostgres } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
+import { database, looker, pool, rival, server, sql, type Ticket, withTickets } from './transactions.postgres-world.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 const LONG = '60s'
 
-interface Ticket {
-  readonly id: number
-  readonly left: number
-}
-
 await describeServer('locks inside of a transaction of PostgreSQL', findPostgres, (source) => {
-  let server: PostgresServer
-  let database: string
-  let rival: PostgresConnection
-  let looker: PostgresConnection
-  let sql: postgres.Sql
-  let pool: pg.Pool
+  withTickets(source)
 
   beforeAll(async () => {
-    server = await PostgresServer.start(source)
-    database = await server.database()
-    ;[rival, looker] = [await server.connect(database), await server.connect(database)]
-    pool = new pg.Pool({ connectionString: database, max: 4 })
-    // Connections that are being closed may still be told that their database is dropped.
-    pool.on('error', () => undefined)
-    pool.on('connect', (client) => client.on('error', () => undefined))
-    sql = postgres(database, { max: 2, onnotice: () => undefined })
-    await rival.query(`CREATE SCHEMA "odd ""shop"; CREATE TABLE "odd ""shop"."Tickets.v1" (id int PRIMARY KEY, "left" int NOT NULL);
-      CREATE TABLE tickets (id int PRIMARY KEY, "left" int NOT NULL, version bigint NOT NULL DEFAULT 1, note text)`)
-    return async () => {
-      await sql.end()
-      await pool.end()
-      for (const connection of [rival, looker]) await connection[Symbol.asyncDispose]()
-      await server.drop(database)
-      await server[Symbol.asyncDispose]()
-    }
-  })
-
-  beforeEach(async () => {
-    await rival.query(`TRUNCATE tickets; INSERT INTO tickets SELECT n, 10 FROM generate_series(1, 3) n`)
+    await rival.query(
+      `CREATE SCHEMA "odd ""shop"; CREATE TABLE "odd ""shop"."Tickets.v1" (id int PRIMARY KEY, "left" int NOT NULL)`,
+    )
   })
 
   afterEach(async () => {
