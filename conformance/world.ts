@@ -30,6 +30,9 @@ export interface EngineModule {
 export interface ActorModule extends EngineModule {
   /** From now on nothing passes between this process and the server, and neither is told. */
   cut?(): void | Promise<void>
+  /** All connections between this process and the server break, and new ones are refused. */
+  refuse?(): void | Promise<void>
+  /** The end of either. */
   heal?(): void | Promise<void>
 }
 

@@ -128,6 +128,14 @@ export class Actor {
     else await this.ask('cut', {})
   }
 
+  /** Break its connections to the server, and refuse new ones. False: the world cannot do that. */
+  async refuse(): Promise<boolean> {
+    if (this.#module.refuse === undefined) return false
+    this.#spoiled = true
+    await this.#module.refuse()
+    return true
+  }
+
   async heal(): Promise<void> {
     if (this.#module.heal !== undefined) await this.#module.heal()
     else await this.ask('heal', {})

@@ -116,6 +116,43 @@ export const crash: Group = {
       },
     },
     {
+      name: 'a process whose connections are refused for nearly half of its ttl keeps what it holds',
+      needs: [actors, ownTtl],
+      limitMs: 60_000,
+      async run(scene) {
+        const ttlMs = Math.max(6_000, scene.traits.minTtlMs)
+        const engine = await scene.engine()
+        const remainingMs = async (key: string): Promise<number> =>
+          (await engine.inspect(key)).entries[0]?.remainingMs ?? Number.NaN
+        // Again, should this machine have made the blip longer than it was meant to be.
+        await scene.eventually('a blip of less than half of the ttl', async () => {
+          const [actor, first] = [await scene.actor({ ttlMs }), scene.key()]
+          const leases = await Promise.all(
+            [first, scene.key(), scene.key()].map(async (key) => {
+              const { token } = await actor.ask('acquire', { lease: key, lock: { kind: 'mutex', key } })
+              return { key, token }
+            }),
+          )
+          // The worst moment: right before a renewal, which comes when a third of the ttl is over.
+          await scene.eventually('nearly a third of the ttl over', async () => (await remainingMs(first)) < 0.7 * ttlMs)
+          const refusedAt = performance.now()
+          if (!(await actor.refuse())) scene.doesNotApply('this world cannot refuse connections')
+          await scene.eventually('the blip over', async () => !((await remainingMs(first)) >= 0.25 * ttlMs))
+          await actor.heal()
+          if (performance.now() - refusedAt > ttlMs / 2) return false
+          await scene.eventually('all leases renewed', async () => {
+            for (const { key, token } of leases) {
+              const look = await actor.ask('look', { lease: key })
+              assert.deepEqual([look.held, look.aborted, look.token], [true, false, token])
+              if (!((await remainingMs(key)) > ttlMs / 2)) return false
+            }
+            return true
+          })
+          return true
+        })
+      },
+    },
+    {
       name: 'a process that waits is killed: the one behind it is served',
       needs: [actors],
       async run(scene) {

@@ -30,7 +30,14 @@ export async function mysqlWorld(server: MariadbServer, brought: Brought = byUrl
     const proxy = await FaultProxy.start(server)
     proxies.push(proxy)
     const url = server.url.replace(`${server.host}:${server.port}`, `127.0.0.1:${proxy.port}`)
-    return { module, export: 'openMysql', options: url, cut: () => proxy.blackHole(), heal: () => proxy.heal() }
+    return {
+      module,
+      export: 'openMysql',
+      options: url,
+      cut: () => proxy.blackHole(),
+      refuse: () => proxy.refuse(),
+      heal: () => proxy.heal(),
+    }
   }
 
   return {

@@ -22,7 +22,14 @@ export async function postgresWorld(server: PostgresServer, brought?: (database:
     proxies.push(proxy)
     const url = new URL(database)
     url.host = `127.0.0.1:${proxy.port}`
-    return { module, export: 'openPostgres', options: url.href, cut: () => proxy.blackHole(), heal: () => proxy.heal() }
+    return {
+      module,
+      export: 'openPostgres',
+      options: url.href,
+      cut: () => proxy.blackHole(),
+      refuse: () => proxy.refuse(),
+      heal: () => proxy.heal(),
+    }
   }
 
   return {

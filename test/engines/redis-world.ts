@@ -31,6 +31,7 @@ export async function redisWorld(server: RedisServer, options: { readonly keepsL
       export: 'openRedis',
       options: server.url.replace(/:\d+$/, `:${proxy.port}`).replace(server.host, '127.0.0.1'),
       cut: () => proxy.blackHole(),
+      refuse: () => proxy.refuse(),
       heal: () => proxy.heal(),
     }
   }

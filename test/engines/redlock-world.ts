@@ -99,6 +99,9 @@ export async function redlockWorld(starting: Promise<Fleet>): Promise<World> {
       cut: () => {
         for (const proxy of own) proxy.blackHole()
       },
+      refuse: async () => {
+        for (const proxy of own) await proxy.refuse()
+      },
       heal: async () => {
         for (const proxy of own) await proxy.heal()
       },
