@@ -192,11 +192,11 @@ await describeServer('etcd', findOwnEtcd, (source) => {
       success: [{ put: { key: 'holdfast/line/newer/1', value: '{"v":2,"weight":1,"limit":1}', lease: 0n } }],
     })
     await scene.direct.txn({ success: [{ put: { key: 'holdfast/line/strange/1', value: 'hello', lease: 0n } }] })
-    await expect(engine.inspect('newer')).rejects.toThrow(/newer Holdfast \(format 2\)/)
-    await expect(engine.inspect('strange')).rejects.toThrow(/is no entry of a line/)
-    const [standing] = await engine.enter([claimOf('newer')])
-    expect(standing?.state === 'failed' && standing.error).toBeInstanceOf(EngineError)
-    expect(standing).toMatchObject({ error: { transient: false } })
+    const [newer, strange] = await engine.enter([claimOf('newer'), claimOf('strange')])
+    const said = (message: RegExp): object => ({ transient: false, message: expect.stringMatching(message) })
+    expect(newer).toMatchObject({ state: 'failed', error: said(/newer Holdfast \(format 2\)/) })
+    expect(strange).toMatchObject({ state: 'failed', error: said(/is no entry of a line/) })
+    expect(newer?.state === 'failed' && newer.error).toBeInstanceOf(EngineError)
   })
 
   test('the engine knows what about its cluster to warn of', async () => {
