@@ -23,7 +23,7 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
   let near: Locks
   const opened: AsyncDisposable[] = []
 
-  async function open(port: number, ttl: '1s' | '3s' | '600s'): Promise<Locks> {
+  async function open(port: number, ttl: '1s' | '3s' | '6s' | '600s'): Promise<Locks> {
     const locks = createLocks(await openRedis(`redis://127.0.0.1:${port}`), { ttl })
     opened.push(locks)
     return locks
@@ -82,6 +82,21 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     // The way is open again, on whatever connection.
     expect((await behind.mutex('other').acquire({ wait: '20s' })).held).toBe(true)
   })
+
+  test.each(['refused', 'swallowed'] as const)(
+    'a blip of half of the ttl that begins right before a renewal costs no lease: %s',
+    async (how) => {
+      const lease = await (await open(proxy.port, '6s')).mutex('edge').acquire()
+      await vi.waitFor(() => expect(lease.remainingMs).toBeLessThan(4100), LIMIT)
+      const leftMs = lease.remainingMs
+      if (how === 'refused') await proxy.refuse()
+      else proxy.blackHole()
+      await vi.waitFor(() => expect(lease.remainingMs).toBeLessThan(leftMs - 3000), LIMIT)
+      await proxy.heal()
+      await vi.waitFor(() => expect(lease.held && lease.remainingMs < leftMs).toBe(false), LIMIT)
+      expect(lease.held).toBe(true)
+    },
+  )
 
   test('an enter whose reply is lost with its connection is one entry, and is had', async () => {
     proxy.blackHole('replies')

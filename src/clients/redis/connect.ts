@@ -16,6 +16,11 @@ import type { RedisWire } from './wire.ts'
 
 const RETRY_FIRST_MS = 50
 const RETRY_LONGEST_MS = 1000
+/**
+ * Each pause is so much longer than the one before: about a seventh of the outage until then. A lease that has outlived
+ * an outage of half of its ttl has a sixth of the ttl left. A pause that is doubled each time could take all of it.
+ */
+const RETRY_GROWTH = 1.15
 const CONNECT_LIMIT_MS = 5000
 /** How long a connection that stands may take until commands can be sent on it. */
 const HANDSHAKE_LIMIT_MS = 2000
@@ -28,7 +33,7 @@ const SENTINEL_LIMIT_MS = 1000
 const KEEP_ALIVE_MS = 10_000
 
 function retryMs(times: number): number {
-  return Math.min(RETRY_FIRST_MS * 2 ** (times - 1), RETRY_LONGEST_MS) * (0.75 + Math.random() / 2)
+  return Math.min(RETRY_FIRST_MS * RETRY_GROWTH ** (times - 1), RETRY_LONGEST_MS) * (0.75 + Math.random() / 2)
 }
 
 /** What is not sent at once is not sent, and what was not answered is not sent again. */
