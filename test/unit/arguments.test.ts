@@ -41,6 +41,7 @@ describe('options of createLocks', () => {
   test('holder is a string of at most 512 bytes', () => {
     expect(() => createLocks(memory(), { holder: 7 as unknown as string })).toThrow(/holder must be .*got number/)
     expect(() => createLocks(memory(), { holder: 'x'.repeat(513) })).toThrow(RangeError)
+    for (const holder of ['a\0b', '\ud800']) expect(() => createLocks(memory(), { holder })).toThrow(/without NUL/)
     for (const holder of ['a\0b', '\ud800']) expect(() => createLocks(memory(), { holder })).toThrow(/well-formed/)
     expect(createLocks(memory(), { holder: 'api-7' }).holder).toBe('api-7')
     expect(createLocks(memory()).holder).toMatch(/:\d+$/)
