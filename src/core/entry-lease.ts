@@ -11,7 +11,11 @@ import type { CoreLease, Holding, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
 import { withoutContext } from './no-context.ts'
+import { checkOptions, type OptionNames } from './options.ts'
+import { type LeaseView, showAs, viewLease } from './show.ts'
 import { truthfulController } from './signal.ts'
+
+const RELEASE_OPTIONS: OptionNames<ReleaseOptions> = { after: true }
 
 export class EntryLease implements CoreLease {
   readonly nested = false
@@ -21,6 +25,10 @@ export class EntryLease implements CoreLease {
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
+
+  static {
+    showAs('Lease', EntryLease)
+  }
 
   constructor(keeper: Keeper, entry: Entry) {
     this.keeper = keeper
@@ -81,6 +89,7 @@ export class EntryLease implements CoreLease {
   }
 
   release(options?: ReleaseOptions): Promise<boolean> {
+    if (options !== undefined) checkOptions('release()', options, RELEASE_OPTIONS)
     const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
     if (afterMs > 0) checkOutlives(this.keeper.engine)
     this.#released ??= this.#release(afterMs)
@@ -89,6 +98,10 @@ export class EntryLease implements CoreLease {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release()
+  }
+
+  toJSON(): LeaseView {
+    return viewLease(this)
   }
 
   #release(afterMs: number): Promise<boolean> {

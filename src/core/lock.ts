@@ -9,8 +9,10 @@ import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding, Lease } from './lease.ts'
-import { enclosing, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
+import { enclosing, insideWork, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
+import { checkOptions, type OptionNames } from './options.ts'
 import type { OrderChecker } from './order.ts'
+import { showAs } from './show.ts'
 
 /** How to ask for a lock: for how long, until when, and as whom. */
 export interface AcquireOptions {
@@ -35,6 +37,16 @@ export interface WeightedAcquireOptions extends AcquireOptions {
   /** How much of the limit to take: 1 unless given, the whole limit at most. */
   readonly weight?: number
 }
+
+const TRY_OPTIONS: OptionNames<Omit<AcquireOptions, 'wait'>> = { signal: true }
+const LINE_TRY_OPTIONS: OptionNames<Omit<LineOptions, 'wait'>> = { ...TRY_OPTIONS, within: true, weight: true }
+const LINE_OPTIONS: OptionNames<LineOptions> = { wait: true, ...LINE_TRY_OPTIONS }
+/** The options of what takes neither a weight nor a lease to nest in. */
+export const ACQUIRE_OPTIONS: OptionNames<AcquireOptions> = { wait: true, ...TRY_OPTIONS }
+export { TRY_OPTIONS }
+
+/** One object for all callers that give none. */
+const NO_OPTIONS: LineOptions = {}
 
 /** The work done under a lease. */
 export type Work<Result, Held extends Lease = Lease> = (lease: Held) => Promise<Result> | Result
@@ -73,6 +85,10 @@ export class LineLock implements Lock<LineOptions> {
   /** What is asked for unless the caller says otherwise: one object for all who wait. */
   readonly #ask: Ask
 
+  static {
+    showAs('Lock', LineLock)
+  }
+
   constructor(scope: Scope, spec: LockSpec) {
     this.scope = scope
     this.spec = spec
@@ -88,15 +104,38 @@ export class LineLock implements Lock<LineOptions> {
     return this.spec.limit
   }
 
-  acquire(options: LineOptions = {}): Promise<CoreLease> {
+  acquire(options: LineOptions = NO_OPTIONS): Promise<CoreLease> {
     try {
+      if (options !== NO_OPTIONS) checkOptions('acquire()', options, LINE_OPTIONS)
       const waitMs = waitMsOf(options)
-      const asked = this.#acquire(options, waitMs)
-      // A caller that waits at all gets a lease, or an error. Nested, the wait can run out as well.
-      return waitMs > 0 && options.within === undefined ? (asked as Promise<CoreLease>) : this.#orTimeout(asked, waitMs)
+      // One try that cannot succeed is told that it is busy. A wait that cannot end is told why.
+      return this.#acquireIn(waitMs > 0 && insideWork() ? this.#nestedOptions(options) : options, waitMs)
     } catch (error) {
       return Promise.reject(error)
     }
+  }
+
+  #acquireIn(options: LineOptions, waitMs: number): Promise<CoreLease> {
+    const asked = this.#acquire(options, waitMs)
+    // A caller that waits at all gets a lease, or an error. Nested, the wait can run out as well.
+    return waitMs > 0 && options.within === undefined ? (asked as Promise<CoreLease>) : this.#orTimeout(asked, waitMs)
+  }
+
+  /**
+   * For `acquire` inside the work of a `using`: in a reentrant lock it nests, and what would wait for itself is refused.
+   * A read inside a read has an entry of its own, unlike with `using`: the caller may keep it for longer than the outer
+   * one.
+   */
+  #nestedOptions(options: LineOptions): LineOptions {
+    if (options.within !== undefined) return options
+    const within = this.spec.reentrant ? enclosing(this.scope.keeper, this.key) : undefined
+    if (within !== undefined) return { ...options, within }
+    this.#refuseDeadlock(options)
+    return options
+  }
+
+  #refuseDeadlock(options: LineOptions): void {
+    refuseDeadlock(this.scope.keeper, { ...this.spec, weight: this.#weight(options) })
   }
 
   async #orTimeout(asked: Promise<CoreLease | undefined>, waitMs: number): Promise<CoreLease> {
@@ -111,17 +150,19 @@ export class LineLock implements Lock<LineOptions> {
     return acquireLease(keeper, this.#ask, limit, order?.asking(this.key)) as Promise<CoreLease>
   }
 
-  async tryAcquire(options: Omit<LineOptions, 'wait'> = {}): Promise<CoreLease | undefined> {
+  async tryAcquire(options: Omit<LineOptions, 'wait'> = NO_OPTIONS): Promise<CoreLease | undefined> {
+    if (options !== NO_OPTIONS) checkOptions('tryAcquire()', options, LINE_TRY_OPTIONS)
     return this.#acquire(options, 0)
   }
 
   async using<Result>(first: LineOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
     const [options, work] = usingArguments<LineOptions, Work<Result>>(first, second)
+    checkOptions('using()', options, LINE_OPTIONS)
     const { keeper, order } = this.scope
     const run = async (): Promise<Result> => {
       const within = options.within ?? this.#around()
-      if (within === undefined) refuseDeadlock(keeper, { ...this.spec, weight: this.#weight(options) })
-      const lease = await this.acquire(within === undefined ? options : { ...options, within })
+      if (within === undefined) this.#refuseDeadlock(options)
+      const lease = await this.#acquireIn(within === undefined ? options : { ...options, within }, waitMsOf(options))
       return workUnder(keeper, lease, [lease], work)
     }
     return order === undefined ? run() : order.apart(run)
@@ -166,6 +207,12 @@ export class LineLock implements Lock<LineOptions> {
     throw new TypeError(
       'within must be a lease that a mutex, a read lock or a write lock of the same createLocks() gave',
     )
+  }
+
+  toJSON(): object {
+    const { key, limit } = this.spec
+    const kind = limit === 1 ? 'exclusive' : limit === UNLIMITED ? 'read' : 'semaphore'
+    return { key, kind, ...(kind === 'semaphore' ? { limit } : {}), engine: this.scope.keeper.engine.name }
   }
 }
 

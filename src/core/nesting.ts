@@ -6,9 +6,10 @@
  * lease. Whether it can be granted is decided by the rule of the line: a read inside a read can, a write inside a read
  * cannot.
  *
- * Only `using` is watched, because only there the end of the work is known. Contexts whose lease has ended (a forgotten
- * promise) do not count. Siblings of one `Promise.all` are strangers to each other: two of them asking for the same key
- * queue, also inside a common outer lease.
+ * Only what `using` holds counts, because only there the end of the work is known. What is asked for inside of it is
+ * looked at, by `using` and by `acquire` alike. Contexts whose lease has ended (a forgotten promise) do not count.
+ * Siblings of one `Promise.all` are strangers to each other: two of them asking for the same key queue, also inside a
+ * common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
@@ -18,6 +19,7 @@ import type { CoreLease, Holding } from './lease.ts'
 import { heldCount, type Weighted } from './line.ts'
 import { LocalQueue } from './local-queue.ts'
 import { joinSignals } from './on-abort.ts'
+import { type LeaseView, showAs, viewLease } from './show.ts'
 
 export interface Frame {
   readonly keeper: Keeper
@@ -40,6 +42,11 @@ export function runInside<Result>(
   let frame = context.getStore()
   for (const lease of leases) frame = { keeper, lease, parent: frame }
   return context.run(frame, work)
+}
+
+/** Whether we are inside the work of any `using`. */
+export function insideWork(): boolean {
+  return context.getStore() !== undefined
 }
 
 /** The innermost live lease of `key` around us, if any. */
@@ -84,6 +91,10 @@ export class NestedLease implements CoreLease {
 
   private constructor(outer: CoreLease) {
     this.#outer = outer
+  }
+
+  static {
+    showAs('Lease', NestedLease)
   }
 
   /** Undefined: `waitMs` ran out while a sibling had the turn. */
@@ -179,6 +190,10 @@ export class NestedLease implements CoreLease {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release()
+  }
+
+  toJSON(): LeaseView {
+    return viewLease(this)
   }
 }
 

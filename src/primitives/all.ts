@@ -10,17 +10,21 @@ import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } 
 import { compareKeys } from '../core/keys.ts'
 import type { CoreLease, Lease, ReleaseOptions } from '../core/lease.ts'
 import {
+  ACQUIRE_OPTIONS,
   type AcquireOptions,
   type LineLock,
   type Lock,
   type Scope,
+  TRY_OPTIONS,
   usingArguments,
   type Work,
   waitMsOf,
   workUnder,
 } from '../core/lock.ts'
-import { refuseDeadlock } from '../core/nesting.ts'
+import { insideWork, refuseDeadlock } from '../core/nesting.ts'
 import { joinSignals } from '../core/on-abort.ts'
+import { checkOptions } from '../core/options.ts'
+import { type LeaseView, showAs, viewLease } from '../core/show.ts'
 import { truthfulController } from '../core/signal.ts'
 
 /** A lease of several keys. Lost as soon as one of them is. */
@@ -45,11 +49,18 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     this.key = this.#locks.map(({ key }) => key).join(' + ')
   }
 
+  static {
+    showAs('Lock', AllLock)
+  }
+
   async acquire(options: AcquireOptions = {}): Promise<AllLease> {
+    checkOptions('acquire()', options, ACQUIRE_OPTIONS)
+    if (insideWork() && waitMsOf(options) > 0) this.#refuseDeadlock()
     return this.#acquire(options)
   }
 
   async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
+    checkOptions('tryAcquire()', options, TRY_OPTIONS)
     const { parts, error } = await this.#tryEach(options.signal)
     if (error === undefined && parts.length === this.#locks.length) return this.#together(parts)
     await giveBack(parts)
@@ -62,13 +73,22 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     second?: Work<Result, AllLease>,
   ): Promise<Result> {
     const [options, work] = usingArguments<AcquireOptions, Work<Result, AllLease>>(first, second)
+    checkOptions('using()', options, ACQUIRE_OPTIONS)
     const { keeper, order } = this.#scope
     const run = async (): Promise<Result> => {
-      for (const { spec } of this.#locks) refuseDeadlock(keeper, spec)
+      this.#refuseDeadlock()
       const lease = await this.#acquire(options)
       return workUnder(keeper, lease, lease.parts, work)
     }
     return order === undefined ? run() : order.apart(run)
+  }
+
+  toJSON(): object {
+    return { key: this.key, kind: 'all', engine: this.#scope.keeper.engine.name }
+  }
+
+  #refuseDeadlock(): void {
+    for (const { spec } of this.#locks) refuseDeadlock(this.#scope.keeper, spec)
   }
 
   async #acquire(options: AcquireOptions): Promise<PartsLease> {
@@ -149,6 +169,16 @@ class PartsLease implements AllLease {
     this.key = key
     this.parts = parts
     this.tokens = new Map(parts.map((part) => [part.key, part.token]))
+  }
+
+  static {
+    showAs('Lease', PartsLease)
+  }
+
+  /** As for any lease, and the token of each key. */
+  toJSON(): LeaseView & { readonly tokens: Readonly<Record<string, string | null>> } {
+    const tokens = this.parts.map((part) => [part.key, part.token === null ? null : String(part.token)] as const)
+    return { ...viewLease(this), tokens: Object.fromEntries(tokens) }
   }
 
   get token(): bigint | null {

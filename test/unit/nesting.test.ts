@@ -1,6 +1,6 @@
 /** Nesting: asking for a key inside work that already holds it. */
 import { describe, expect, test } from 'vitest'
-import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
+import { AcquireTimeoutError, DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
 import { gate, inMemory, settled, TTL, watched } from './world.ts'
 
 describe('without `reentrant`', () => {
@@ -21,6 +21,55 @@ describe('without `reentrant`', () => {
       .mutex('a')
       .using(() => locks.mutex('b').using(async () => locks.mutex('a').using(() => 'never')))
     await expect(nested).rejects.toBeInstanceOf(DeadlockError)
+  })
+
+  test('also by `acquire`, with whatever patience', async () => {
+    const { locks, log } = inMemory()
+    const mutex = locks.mutex('a')
+    for (const options of [undefined, {}, { wait: '5s' }, { signal: new AbortController().signal }] as const)
+      await expect(mutex.using(() => mutex.acquire(options))).rejects.toThrow(/'a'.*reentrant: true.*within/)
+    await expect(mutex.using(() => locks.all([mutex, locks.mutex('b')]).acquire())).rejects.toThrow(DeadlockError)
+    await expect(locks.rw('c').read.using(() => locks.rw('c').write.acquire())).rejects.toThrow(DeadlockError)
+    expect(
+      log.filter((line) => line.startsWith('enter')),
+      'only the outer ones stood in line',
+    ).toHaveLength(6)
+  })
+
+  test('one try inside is told that it is busy, as ever', async () => {
+    const { locks } = inMemory()
+    const mutex = locks.mutex('a')
+    await mutex.using(async () => {
+      expect(await mutex.tryAcquire()).toBeUndefined()
+      await expect(mutex.acquire({ wait: 0 })).rejects.toBeInstanceOf(AcquireTimeoutError)
+      expect(await locks.all([mutex, locks.mutex('b')]).tryAcquire()).toBeUndefined()
+      await expect(locks.all([mutex, locks.mutex('b')]).acquire({ wait: 0 })).rejects.toBeInstanceOf(
+        AcquireTimeoutError,
+      )
+    })
+  })
+
+  test('what fits beside the outer lease is acquired as ever', async () => {
+    const { locks } = inMemory()
+    const gpu = locks.semaphore('gpu', 4)
+    await gpu.using({ weight: 3 }, async () => {
+      const part = await gpu.acquire()
+      expect(part.held).toBe(true)
+      await part.release()
+      await expect(gpu.acquire({ weight: 2 })).rejects.toThrow(/3 of 4/)
+    })
+    const { read } = locks.rw('a')
+    const inner = await read.using(() => read.acquire())
+    expect(inner.held, 'an acquired read outlives the outer one').toBe(true)
+  })
+
+  test('work that goes on after the outer `using` has ended may acquire', async () => {
+    const { locks } = inMemory()
+    const mutex = locks.mutex('a')
+    const ended = gate()
+    const detached = await mutex.using(() => ({ lease: ended.opened.then(() => mutex.acquire()) }))
+    ended.open()
+    expect((await detached.lease).held).toBe(true)
   })
 
   test('a write inside a read, and a read inside a write, of one key', async () => {
@@ -235,10 +284,23 @@ describe('with `reentrant`', () => {
     await expect(locks.mutex('a').using(() => both.using(() => 'never'))).rejects.toBeInstanceOf(DeadlockError)
   })
 
-  test('is not taken for nesting outside of `using`: acquire never guesses', async () => {
+  test('one try inside is told that it is busy, as ever', async () => {
     const { locks } = inMemory()
     const lock = locks.mutex('a', reentrant)
     await lock.using(async () => expect(await lock.tryAcquire()).toBeUndefined())
+  })
+
+  test('`acquire` nests, too, and its lease ends with the outer one', async () => {
+    const { locks, log } = inMemory()
+    const lock = locks.mutex('a', reentrant)
+    const inner = await lock.using(async (outer) => {
+      const nested = await lock.acquire({ wait: '5s' })
+      expect(nested.token).toBe(outer.token)
+      return nested
+    })
+    expect(inner.held).toBe(false)
+    expect(log).toEqual(['enter a', 'leave a'])
+    expect((await lock.acquire()).token, 'outside it stands in line').not.toBe(inner.token)
   })
 })
 

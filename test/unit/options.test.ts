@@ -20,8 +20,10 @@ import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
 import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
 import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
-import { createLocks } from '../../src/locks.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 import { inMemory } from './world.ts'
+
+const bothOf = (locks: Locks): ReturnType<Locks['all']> => locks.all([locks.mutex('a'), locks.mutex('b')])
 
 /** Options as a JavaScript program may give them. */
 const wrong = (options: object): never => options as never
@@ -112,6 +114,22 @@ describe('unknown options are refused by', () => {
   }
 
   const asynchronous: Readonly<Record<string, () => Promise<unknown>>> = {
+    'acquire()': () =>
+      inMemory()
+        .locks.mutex('a')
+        .acquire(wrong({ timeout: 5000 })),
+    'tryAcquire()': () =>
+      inMemory()
+        .locks.mutex('a')
+        .tryAcquire(wrong({ wait: '5s' })),
+    'using()': () =>
+      inMemory()
+        .locks.mutex('a')
+        .using(wrong({ tll: '5s' }), () => {}),
+    'acquire() of several': () => bothOf(inMemory().locks).acquire(wrong({ weight: 2 })),
+    'tryAcquire() of several': () => bothOf(inMemory().locks).tryAcquire(wrong({ within: 1 })),
+    'using() of several': () => bothOf(inMemory().locks).using(wrong({ timeout: 1 }), () => {}),
+    'release()': async () => (await inMemory().locks.mutex('a').acquire()).release(wrong({ afer: 5 })),
     'connect()': () => connect('memory:', wrong({ tttl: '5s' })),
     'lead()': () =>
       inMemory()
@@ -127,7 +145,7 @@ describe('unknown options are refused by', () => {
   for (const [call, open] of Object.entries(asynchronous)) {
     test(call, async () => {
       await expect(open()).rejects.toThrow(TypeError)
-      await expect(open()).rejects.toThrow(`' in ${call}`)
+      await expect(open()).rejects.toThrow(`' in ${call.split(' ')[0]}`)
     })
   }
 })

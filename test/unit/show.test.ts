@@ -47,11 +47,50 @@ describe('engines', () => {
   }
 })
 
+describe('leases', () => {
+  const seen = { key: 'a', token: '1', held: true, remainingMs: 29_698 }
+  const over = { key: 'a', token: '1', held: false, remainingMs: 0 }
+
+  test('are shown by key, token, and whether and for how long they are held, and by nothing else', async () => {
+    const { locks } = inMemory()
+    const lease = await locks.mutex('a').acquire()
+    expect(shown(lease)).toBe("Lease { key: 'a', token: '1', held: true, remainingMs: 29698 }")
+    expect(JSON.parse(JSON.stringify({ lease }))).toEqual({ lease: seen })
+    await lease.release()
+    expect(JSON.parse(JSON.stringify(lease))).toEqual(over)
+  })
+
+  test('that are nested are shown alike', async () => {
+    const { locks } = inMemory()
+    const lease = await locks.mutex('a').acquire()
+    const nested = await locks.mutex('a').acquire({ within: lease })
+    expect(JSON.parse(JSON.stringify(nested))).toEqual(seen)
+    expect(shown(nested)).toBe(shown(lease))
+    await nested.release()
+    expect(JSON.parse(JSON.stringify(nested))).toEqual(over)
+  })
+
+  test('of several keys have the token of each', async () => {
+    const { locks } = inMemory()
+    const lease = await locks.all([locks.mutex('b'), locks.mutex('a')]).acquire()
+    const { tokens, ...rest } = JSON.parse(JSON.stringify(lease)) as { tokens: Record<string, string> }
+    expect(rest).toEqual({ ...seen, key: 'a + b', token: null })
+    expect(Object.keys(tokens)).toEqual(['a', 'b'])
+    expect(Object.values(tokens).every((token) => /^\d+$/.test(token))).toBe(true)
+    expect(shown(lease)).toMatch(/^Lease \{ key: 'a \+ b', token: null, held: true/)
+  })
+})
+
 describe('locks and elections', () => {
   test('are shown by what they are, not by what they are made of', () => {
     const { locks } = inMemory()
     expect(shown(locks)).toBe("Locks { engine: 'memory', holder: 'me' }")
     expect(JSON.stringify(locks)).toBe('{"engine":"memory","holder":"me"}')
+    expect(shown(locks.mutex('a'))).toBe("Lock { key: 'a', kind: 'exclusive', engine: 'memory' }")
+    expect(shown(locks.rw('a').read)).toBe("Lock { key: 'a', kind: 'read', engine: 'memory' }")
+    expect(shown(locks.semaphore('a', 4))).toBe("Lock { key: 'a', kind: 'semaphore', limit: 4, engine: 'memory' }")
+    expect(shown(locks.all([locks.mutex('a')]))).toBe("Lock { key: 'a', kind: 'all', engine: 'memory' }")
+    expect(JSON.stringify(locks.mutex('a'))).toBe('{"key":"a","kind":"exclusive","engine":"memory"}')
     expect(shown(locks.election('a'))).toBe("Election { key: 'a', engine: 'memory' }")
     expect(JSON.stringify({ election: locks.election('a') })).toBe('{"election":{"key":"a","engine":"memory"}}')
   })
