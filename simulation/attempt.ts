@@ -22,7 +22,9 @@ export function drawShare(world: World, key: string = world.random.pick(world.ke
   const usual = USUAL_LIMITS[keys.indexOf(key) % USUAL_LIMITS.length] as readonly number[]
   const limit = random.happens(0.12) ? random.pick([1, 2, 3, UNLIMITED]) : random.pick(usual)
   const weight = limit > 1 && limit < UNLIMITED ? random.whole(1, limit) : 1
-  return { key, limit, weight, ttlMs: random.happens(0.3) ? conditions.longTtlMs : conditions.ttlMs }
+  const ttlMs = random.happens(0.3) ? conditions.longTtlMs : conditions.ttlMs
+  const limited = conditions.maxHolds && random.happens(0.5)
+  return { key, limit, weight, ttlMs, maxHoldMs: limited ? random.between(0.1, 2) * ttlMs : Number.POSITIVE_INFINITY }
 }
 
 export function drawWaitMs(world: World): number {
@@ -74,7 +76,8 @@ export class SimulatedAttempt {
     const { waitMs } = this.#record
     const { random, conditions } = this.#world
     const [first] = this.#shares
-    const options: { wait?: number; signal?: AbortSignal; weight?: number } = {}
+    const options: { wait?: number; signal?: AbortSignal; weight?: number; maxHold?: number } = {}
+    if (first !== undefined && first.maxHoldMs < Number.POSITIVE_INFINITY) options.maxHold = first.maxHoldMs
     if (waitMs < Number.POSITIVE_INFINITY) options.wait = waitMs
     if (this.#shares.length === 1 && first !== undefined && first.weight > 1) options.weight = first.weight
     if (random.happens(0.25)) {

@@ -4,6 +4,7 @@
  */
 import { expiry } from './checks/expiry.ts'
 import { liveness } from './checks/liveness.ts'
+import { maxHold } from './checks/max-hold.ts'
 import { needlessness } from './checks/needless.ts'
 import { order } from './checks/order.ts'
 import { protocol } from './checks/protocol.ts'
@@ -26,6 +27,7 @@ export const CHECKS: Readonly<Record<string, Check>> = {
   ...protocol,
   ...liveness,
   ...expiry,
+  ...maxHold,
   ...needlessness,
 }
 

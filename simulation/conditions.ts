@@ -51,6 +51,8 @@ export interface Conditions {
    * the expiry and the answer. The core must not believe it.
    */
   readonly overstate: number
+  /** Whether some leases may be held for a limited time only. */
+  readonly maxHolds: boolean
   readonly batchLimit: number
   /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
   readonly splitFrom: number | undefined
@@ -136,6 +138,7 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
     timedFaults,
     resumeOrders: ['timers', 'messages', 'program'],
     splitFrom: random.happens(crowded ? 0.7 : 0.3) ? random.pick([1, 2]) : undefined,
+    maxHolds: random.happens(0.2),
     ...given,
   }
 }

@@ -9,6 +9,7 @@ export class Coverage {
   expiryLosses = 0
   evictionLosses = 0
   closeLosses = 0
+  maxHoldLosses = 0
   /** Enters that the core gave up on, or was told may or may not have been applied. */
   unknownEnters = 0
   /** Answers to calls that the core had given up on. */

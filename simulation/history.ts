@@ -52,6 +52,8 @@ export interface Holding {
   readonly weight: number
   readonly limit: number
   readonly ttlMs: number
+  /** How long it may be held; Infinity: without limit. */
+  readonly maxHoldMs: number
   readonly grantedAt: number
   /** It is the only key of its lease. */
   readonly alone: boolean

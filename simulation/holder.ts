@@ -18,6 +18,8 @@ export interface Share {
   readonly weight: number
   readonly limit: number
   readonly ttlMs: number
+  /** How long it may be held; Infinity: without limit. */
+  readonly maxHoldMs: number
 }
 
 /** What the registers of one key said; undefined: refused, or not asked. */
@@ -52,13 +54,14 @@ export class SimulatedHolder {
     const { now } = world
     const listening = world.random.happens(LISTENING)
     this.#looks = world.random.pick(listening ? LOOKS_BY_SIGNAL : LOOKS)
-    this.#holdings = shares.map(({ key, weight, limit, ttlMs }) => ({
+    this.#holdings = shares.map(({ key, weight, limit, ttlMs, maxHoldMs }) => ({
       process: process.number,
       key,
       token: ('tokens' in lease ? lease.tokens.get(key) : lease.token) as bigint,
       weight,
       limit,
       ttlMs,
+      maxHoldMs,
       grantedAt: now,
       alone: shares.length === 1,
       listening,
@@ -91,7 +94,15 @@ export class SimulatedHolder {
       if (careful && !this.looks()) return
       this.#writeAll(read)
     }
+    await this.#overstays()
     await inside?.()
+  }
+
+  /** Some that may hold for a limited time only do not stop when they are told to. */
+  async #overstays(): Promise<void> {
+    const { random, conditions, calm } = this.#world
+    const limited = this.#holdings.some(({ maxHoldMs }) => maxHoldMs < Number.POSITIVE_INFINITY)
+    if (limited && !calm && random.happens(0.3)) await this.#process.sleep(random.between(0, 3 * conditions.ttlMs))
   }
 
   /** Whether it holds, by any of the ways to ask. `lease` may be one that is nested in its own. */
@@ -165,6 +176,7 @@ export class SimulatedHolder {
     if (why === 'deadline') coverage.deadlineLosses += 1
     else if (why === 'expired') coverage.expiryLosses += 1
     else if (why === 'evicted') coverage.evictionLosses += 1
+    else if (why === 'maxHold') coverage.maxHoldLosses += 1
     else if (why === 'closed') coverage.closeLosses += 1
   }
 

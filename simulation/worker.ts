@@ -74,8 +74,12 @@ class Worker {
   async #tries(): Promise<void> {
     const share = drawShare(this.#world)
     const attempt = this.#asks('try', [share], 0)
-    const { weight } = share
-    await this.#has(attempt, this.#lock(share).tryAcquire(weight > 1 ? { weight } : {}), [share])
+    const { weight, maxHoldMs } = share
+    const options = {
+      ...(weight > 1 ? { weight } : {}),
+      ...(maxHoldMs < Number.POSITIVE_INFINITY ? { maxHold: maxHoldMs } : {}),
+    }
+    await this.#has(attempt, this.#lock(share).tryAcquire(options), [share])
   }
 
   async #uses(): Promise<void> {
@@ -132,10 +136,14 @@ class Worker {
 
   async #takesAll(): Promise<void> {
     const { random, keys, conditions } = this.#world
-    const shares = keys.filter(() => random.happens(0.7)).map((key) => ({ ...drawShare(this.#world, key), weight: 1 }))
-    if (shares.length === 0) return
+    const drawn = keys.filter(() => random.happens(0.7)).map((key) => ({ ...drawShare(this.#world, key), weight: 1 }))
+    const [first] = drawn
+    if (first === undefined) return
+    const once = random.happens(0.3)
+    // One limit for all of them, and none for one try.
+    const shares = drawn.map((share) => ({ ...share, maxHoldMs: once ? Number.POSITIVE_INFINITY : first.maxHoldMs }))
     const lock = this.#process.locks.all(shares.map((share) => this.#lock(share)))
-    if (random.happens(0.3)) return this.#has(this.#asks('try all', shares, 0), lock.tryAcquire(), shares)
+    if (once) return this.#has(this.#asks('try all', shares, 0), lock.tryAcquire(), shares)
     const attempt = this.#asks('all', shares)
     const { weight: _, ...options } = attempt.options()
     if (!conditions.contexts || random.happens(0.3)) return this.#has(attempt, lock.acquire(options), shares)

@@ -12,12 +12,14 @@ import {
   type LineAcquireOptions,
   LineLock,
   type Lock,
+  maxHoldMsOf,
   type Scope,
   type WeightedAcquireOptions,
 } from './core/lock.ts'
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { checkOptions, type OptionNames } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { drainOnSignals } from './core/process-signals.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs } from './core/show.ts'
 import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
@@ -29,6 +31,12 @@ import { type Election, LineElection } from './primitives/election.ts'
 export interface LockOptions {
   /** How long the lease lives without renewal: after a crash, others wait this long. Renewed every third of it. */
   readonly ttl?: Duration
+  /**
+   * How long one hold may last, from the grant on; without limit unless given. At its end the work is told to stop
+   * (`lease.signal`, with `why: 'maxHold'`) and the lease is not renewed any more: the next one is let in when the work
+   * has settled, or else when the ttl is over.
+   */
+  readonly maxHold?: Duration
 }
 
 /** Options of a lock that its holder may be allowed to take again. */
@@ -56,10 +64,21 @@ export interface LocksOptions {
   readonly warnAfter?: WarnAfter
   /** Where to log: pino, or anything with its four methods. Silent unless given. */
   readonly logger?: Logger
+  /**
+   * Drain when the process gets SIGTERM or SIGINT, and then let the signal end it: see `drain`. With `{ grace }` for
+   * another grace than that of `drain`. Not unless given: a library does not listen to signals unasked.
+   */
+  readonly signals?: boolean | DrainOptions
   /** For tests: where time comes from. */
   readonly clock?: Clock
   /** For tests: where ids and jitter come from. */
   readonly chance?: Chance
+}
+
+/** How `drain` lets holders end. */
+export interface DrainOptions {
+  /** How long holders have to end by themselves: 5 s unless given. */
+  readonly grace?: Duration
 }
 
 /** Two locks of one key: many readers, or one writer, in order of arrival. */
@@ -83,8 +102,9 @@ export interface WatchOptions {
   readonly signal?: AbortSignal
 }
 
-const LOCK_OPTIONS: OptionNames<LockOptions> = { ttl: true }
+const LOCK_OPTIONS: OptionNames<LockOptions> = { ttl: true, maxHold: true }
 const REENTRANT_LOCK_OPTIONS: OptionNames<ReentrantLockOptions> = { ...LOCK_OPTIONS, reentrant: true }
+const DRAIN_OPTIONS: OptionNames<DrainOptions> = { grace: true }
 const WATCH_OPTIONS: OptionNames<WatchOptions> = { every: true, signal: true }
 export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
   ttl: true,
@@ -93,12 +113,14 @@ export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
   checkOrder: true,
   logger: true,
   warnAfter: true,
+  signals: true,
   clock: true,
   chance: true,
 }
 
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_CALL_TIMEOUT_MS = 5_000
+const DEFAULT_GRACE_MS = 5_000
 const DEFAULT_WATCH_MS = 1_000
 const SHORTEST_WATCH_MS = 10
 const SHORTEST_CALL_TIMEOUT_MS = 1
@@ -120,6 +142,7 @@ export class Locks implements AsyncDisposable {
   readonly #scope: Scope
   readonly #ttl: Duration
   readonly #stopLogging: () => void
+  readonly #stopHeeding: () => void
   /** Keys of elections: holding and waiting for long is what they are for. */
   readonly #elections = new Set<string>()
   readonly #longStays: LongStays | undefined
@@ -156,6 +179,7 @@ export class Locks implements AsyncDisposable {
     }
     this.#ttlMs({})
     this.#stopLogging = options.logger === undefined ? () => {} : logWarnings(options.logger)
+    this.#stopHeeding = this.#heedSignals(options.signals ?? false)
   }
 
   /** One holder at a time. */
@@ -305,6 +329,21 @@ export class Locks implements AsyncDisposable {
   }
 
   /**
+   * End in good order: for SIGTERM. From now on nothing new is granted: waiters leave their lines and are refused, as
+   * is whatever is asked. Holders have `grace` to end by themselves (they may still nest, and are renewed). Then the
+   * signals of those that are left abort, and everything is given back and closed, as by `close()`.
+   */
+  async drain(options: DrainOptions = {}): Promise<void> {
+    await this.#scope.keeper.drain(graceMsOf(options))
+    await this.close()
+  }
+
+  /** Aborts when `drain()` or `close()` is called. For `lead({ resignOn: locks.draining })`, and for loops of yours. */
+  get draining(): AbortSignal {
+    return this.#scope.keeper.draining
+  }
+
+  /**
    * Release everything, stop waiting, end observers, close the engine. Leases still held are lost (`closed`), and
    * whatever is asked from now on is refused. Takes at most as long as one call may take (`callTimeout`).
    */
@@ -312,6 +351,7 @@ export class Locks implements AsyncDisposable {
     const closed = this.#scope.keeper.close()
     // A listener that heard of the closing may have called this before us.
     this.#closed ??= closed.finally(() => {
+      this.#stopHeeding()
       this.#stopLogging()
       this.#longStays?.stop()
     })
@@ -326,10 +366,18 @@ export class Locks implements AsyncDisposable {
     return { engine: this.engine.name, holder: this.holder }
   }
 
+  #heedSignals(signals: boolean | DrainOptions): () => void {
+    if (signals === false) return () => {}
+    const draining = signals === true ? {} : signals
+    graceMsOf(draining)
+    return drainOnSignals(() => this.drain(draining))
+  }
+
   #lock(key: string, limit: number, options: ReentrantLockOptions): LineLock {
     checkKey(key)
     const { reentrant = false } = options
-    return new LineLock(this.#scope, { key, weight: 1, limit, ttlMs: this.#ttlMs(options), reentrant })
+    const maxHoldMs = maxHoldMsOf(options) ?? Number.POSITIVE_INFINITY
+    return new LineLock(this.#scope, { key, weight: 1, limit, ttlMs: this.#ttlMs(options), maxHoldMs, reentrant })
   }
 
   #ttlMs(options: LockOptions): number {
@@ -342,6 +390,11 @@ export class Locks implements AsyncDisposable {
 
 const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql or etcd'
 const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql or etcd'
+
+function graceMsOf(options: DrainOptions): number {
+  checkOptions('drain()', options, DRAIN_OPTIONS)
+  return parseDuration(options.grace ?? DEFAULT_GRACE_MS, 'grace')
+}
 
 function checkedHolder(holder: string): string {
   if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)

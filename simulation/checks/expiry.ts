@@ -1,6 +1,6 @@
 /** Nothing is left in a line to expire, as long as its process can do anything about it. */
 import type { Check } from '../checks.ts'
-import type { Call, History, Stay } from '../history.ts'
+import type { Call, History, Holding, Stay } from '../history.ts'
 import { aheadMs, callsById, latestEndAwake, type Span, stopsOf, timeOutside, toldBy } from './calls.ts'
 import { stayOf, staysByToken } from './safety.ts'
 
@@ -35,7 +35,7 @@ function* leftToExpire(history: History): Iterable<string> {
   if (expired.length === 0) return
   const byId = callsById(history)
   const stays = staysByToken(history)
-  const kept = new Set(history.holdings.filter(({ keeping }) => keeping).map((holding) => stayOf(stays, holding)))
+  const kept = new Set(history.holdings.filter(mayExpire).map((holding) => stayOf(stays, holding)))
   for (const stay of expired) {
     const { key, id, process, goneAt = 0 } = stay
     if (kept.has(stay) || endedBefore(history, process, goneAt)) continue
@@ -55,6 +55,11 @@ function* leftToExpire(history: History): Iterable<string> {
     if (timeOutside([...stops, ...heldUp(history, stay)], from, until) > boundMs)
       yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
   }
+}
+
+/** Its holder let it stand, or was told by its `maxHold` to stop: if it does not, expiry is what ends it. */
+function mayExpire({ keeping, maxHoldMs }: Holding): boolean {
+  return keeping || maxHoldMs < Number.POSITIVE_INFINITY
 }
 
 function endedBefore({ faults }: History, process: number, at: number): boolean {

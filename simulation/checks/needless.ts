@@ -27,6 +27,8 @@ function* needlessLoss(history: History): Iterable<string> {
   for (const holding of history.holdings) {
     const at = holding.lostAt ?? holding.doubtedAt
     if (at === undefined || (holding.endedAt ?? Number.POSITIVE_INFINITY) < at) continue
+    // That it had to be is a check of its own.
+    if (holding.lostWhy === 'maxHold') continue
     if (holding.lostWhy === 'closed' && history.troubled(holding.process, holding.grantedAt, at)) continue
     // A holder that does not listen learns of it late: it happened some time after the last look.
     const since = (holding.lostAt ?? holding.believedAt) - holding.ttlMs - callTimeoutMs

@@ -100,7 +100,7 @@ function* lateSignal(history: History): Iterable<string> {
  * From when on its process runs, at or after `at`. Undefined: timers cannot be relied on, because the machine was
  * asleep during this lease.
  */
-function runningFrom(history: History, holding: Holding, at: number): number | undefined {
+export function runningFrom(history: History, holding: Holding, at: number): number | undefined {
   const stops = history.faults.filter(({ kind, process }) => process === holding.process && STOPS.has(kind))
   if (stops.some(({ kind, from, to }) => kind === 'suspension' && from < at && to > holding.grantedAt)) return undefined
   let running = at

@@ -17,7 +17,7 @@ export const EXITS = {
   unreachable: { code: 69, means: 'the engine cannot be reached or used' },
   bug: { code: 70, means: 'an error inside holdfast; please report it' },
   busy: { code: 75, means: '`-n`: another holder has it (`--busy-exit` changes the number)' },
-  lost: { code: 79, means: 'the lock was lost while the command ran, and the command was ended' },
+  lost: { code: 79, means: 'the lock was lost, or `--max-hold` was over, while the command ran; it was ended' },
   waited: { code: 124, means: '`--wait` ran out' },
   cannotRun: { code: 126, means: 'the command was found and cannot be run' },
   notFound: { code: 127, means: 'the command was not found' },

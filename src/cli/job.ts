@@ -10,10 +10,10 @@ import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
 import { DeadlockError, type LossReason } from '../core/errors.ts'
-import type { Lease } from '../core/lease.ts'
+import type { CoreLease, Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
 import { redactCommand, redactUrl } from '../core/redact.ts'
-import type { Locks } from '../locks.ts'
+import type { LockOptions, Locks } from '../locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
 import { lookUp } from './command-process.ts'
 import { EXITS } from './exits.ts'
@@ -25,6 +25,7 @@ import { WaitDisplay } from './wait-display.ts'
 
 export const JOB_OPTIONS: OptionSpecs = {
   ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
+  'max-hold': { takes: 'D', help: 'hold the lock this long at most; then the command gets TERM, exit 79' },
   grace: { takes: 'D', help: 'between TERM and KILL (5s); before a loss, a third of the ttl at most' },
   'on-lost': { takes: 'term|kill|ignore', help: 'what happens to the command if the lock cannot be kept (term)' },
   verbose: { short: 'v', help: 'say which engine and file, who is waited for, and when it is ours' },
@@ -41,7 +42,19 @@ export function limitsOf(input: Input): RunLimits {
     ttlMs: input.durationMs('ttl') ?? DEFAULT_TTL_MS,
     graceMs: input.durationMs('grace') ?? DEFAULT_GRACE_MS,
     atMostMs: input.durationMs('at-most'),
+    maxHoldMs: maxHoldOf(input),
   }
+}
+
+function maxHoldOf(input: Input): number | undefined {
+  const maxHoldMs = input.durationMs('max-hold')
+  if (maxHoldMs === 0) throw new UsageError('--max-hold must be more than 0')
+  return maxHoldMs
+}
+
+/** What the lock is made with. */
+export function lockOptionsOf({ maxHoldMs }: RunLimits): LockOptions {
+  return maxHoldMs === undefined ? {} : { maxHold: maxHoldMs }
 }
 
 /** The exit code if the command cannot be run, and why; undefined if it can. */
@@ -198,7 +211,8 @@ export class JobRunner implements AsyncDisposable {
     const { engine, holder } = this.locks
     const { key, token } = lease
     return supervise({
-      lease,
+      // All of our locks give one.
+      lease: lease as CoreLease,
       program: this.#input.program,
       env: {
         ...process.env,
@@ -227,6 +241,7 @@ export class JobRunner implements AsyncDisposable {
   #lossInWords(why: LossReason): string {
     if (why === 'evicted') return 'it was evicted'
     if (why === 'expired') return 'it has expired'
+    if (why === 'maxHold') return `it was held for ${formatDuration(this.#limits.maxHoldMs ?? 0)}, its --max-hold`
     const error = this.#renewalError === undefined ? '' : `: ${this.#renewalError}`
     return `it could not be renewed in time${error}`
   }

@@ -11,7 +11,7 @@
 import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { channels } from '../core/diagnostics.ts'
 import { LeaseLostError, type LossReason } from '../core/errors.ts'
-import type { Lease } from '../core/lease.ts'
+import type { CoreLease } from '../core/lease.ts'
 import { type CommandExit, CommandProcess } from './command-process.ts'
 import { EXITS } from './exits.ts'
 import { Guardian } from './guardian.ts'
@@ -27,10 +27,12 @@ export interface RunLimits {
   readonly graceMs: number
   /** How long the command may run. */
   readonly atMostMs: number | undefined
+  /** How long the lock may be held. */
+  readonly maxHoldMs: number | undefined
 }
 
 export interface Job {
-  readonly lease: Lease
+  readonly lease: CoreLease
   readonly program: readonly string[]
   readonly env: NodeJS.ProcessEnv
   /** Every process of the command has it in its environment, as HOLDFAST_ID. */
@@ -98,8 +100,6 @@ class LeaseWatch {
   readonly #graceMs: number
   readonly #marginMs: number
   #child: CommandProcess | undefined
-  /** By our clock: until then no other process can hold. */
-  #deadline = 0
   #look: Timer | undefined
   #kill: Timer | undefined
   #atMost: Timer | undefined
@@ -154,7 +154,7 @@ class LeaseWatch {
   /** Tell the guardian when to act without us. */
   #arm(earlierMs: number): void {
     const laterMs = this.#graceMs * GUARDIAN_LATER
-    const killInMs = this.#job.lease.remainingMs - this.#marginMs - earlierMs
+    const killInMs = this.#job.lease.protectedMs - this.#marginMs - earlierMs
     this.#guardian.arm(killInMs - this.#graceMs + laterMs, this.#graceMs - laterMs)
   }
 
@@ -162,16 +162,14 @@ class LeaseWatch {
   readonly #check = (): void => {
     if (this.#over) return
     const { lease } = this.#job
-    const now = clock.now()
-    const { held, remainingMs } = lease
-    if (held) this.#deadline = now + remainingMs
-    const killInMs = this.#deadline - now - this.#marginMs
+    const { held, protectedMs } = lease
+    const killInMs = protectedMs - this.#marginMs
     this.#look?.cancel()
     if (held && killInMs > this.#graceMs) {
       this.#look = clock.timer(killInMs - this.#graceMs, this.#check)
       return
     }
-    // Evicted, it still has until its deadline. Expired, another process may hold already.
+    // Evicted, or past its --max-hold, it still has until its deadline. Expired, another process may hold already.
     const { reason } = lease.signal
     const why = reason instanceof LeaseLostError ? reason.why : 'deadline'
     this.#lost = true

@@ -24,6 +24,8 @@ export interface Ask {
   readonly weight: number
   readonly limit: number
   readonly ttlMs: number
+  /** How long it may be held, from the grant on. */
+  readonly maxHoldMs: number
 }
 
 /** How long the caller waits. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
@@ -63,7 +65,7 @@ export async function acquireLease(
     switch (outcome.state) {
       case 'held':
         keeper.publish.grant({ operation, token: entry.token, waitedMs, queued: queued || entry.queued })
-        return leaseOf(keeper, entry, granted)
+        return leaseOf(keeper, entry, ask.maxHoldMs, granted)
       case 'again':
         continue
       case 'busy':
@@ -88,8 +90,14 @@ export async function acquireLease(
   }
 }
 
-function leaseOf(keeper: Keeper, entry: Entry, granted: ((lease: EntryLease) => void) | undefined): EntryLease {
+function leaseOf(
+  keeper: Keeper,
+  entry: Entry,
+  maxHoldMs: number,
+  granted: ((lease: EntryLease) => void) | undefined,
+): EntryLease {
   const lease = new EntryLease(keeper, entry)
+  if (maxHoldMs < Number.POSITIVE_INFINITY) lease.limitHold(entry.grantedAt + maxHoldMs)
   granted?.(lease)
   return lease
 }

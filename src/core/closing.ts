@@ -1,36 +1,42 @@
-/** Closing: once, in limited time. The engine is asked for nothing new from the first moment on. */
+/**
+ * Closing, and the draining before it: once, in limited time. The engine is asked for nothing new from the first moment
+ * on.
+ */
 import type { Clock } from './clock.ts'
 import { type CallOutcome, EngineError } from './errors.ts'
 
 export class Closing {
   readonly #engine: string
+  readonly #message: string
   readonly #controller = new AbortController()
   #closed: Promise<void> | undefined
 
-  constructor(engine: string) {
+  /** `message`: what a caller is told that asks too late. */
+  constructor(engine: string, message: string) {
     this.#engine = engine
+    this.#message = message
   }
 
-  /** Whether `close()` was called. */
+  /** Whether `begin()` was called. */
   get begun(): boolean {
     return this.#closed !== undefined
   }
 
-  /** Aborts when `close()` is called. */
+  /** Aborts when `begin()` is called. */
   get signal(): AbortSignal {
     return this.#controller.signal
   }
 
   /** What a caller is told that asks too late, or that is asking. */
   error(outcome: CallOutcome = 'not-applied'): EngineError {
-    return new EngineError(this.#engine, 'the locks were closed', { outcome, transient: false })
+    return new EngineError(this.#engine, this.#message, { outcome, transient: false })
   }
 
   /**
    * The first call runs `steps`, which may ask how much of `limitMs` is left. Every call answers the same promise. The
    * process stays alive until the steps are done.
    */
-  close(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {
+  begin(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {
     if (this.#closed === undefined) {
       // It stands before any listener runs: one of them may ask for a lock, or close once more.
       let settle!: (closed: Promise<void>) => void

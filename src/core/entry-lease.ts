@@ -66,7 +66,15 @@ export class EntryLease implements CoreLease {
 
   get remainingMs(): number {
     if (!this.held) return 0
+    return Math.max(0, Math.min(this.#entry.deadline, this.#entry.endsAt) - this.keeper.clock.now())
+  }
+
+  get protectedMs(): number {
     return Math.max(0, this.#entry.deadline - this.keeper.clock.now())
+  }
+
+  limitHold(at: number): void {
+    this.keeper.limitHold(this.#entry, at)
   }
 
   /** Made when first asked for: most short leases never need one. */
@@ -110,6 +118,12 @@ export class EntryLease implements CoreLease {
     this.keeper.check(this.#entry, now)
     this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
     return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
+  }
+
+  /** Tell the holder to end, with this reason. It goes on holding until it has: a leader resigns so. */
+  tellToEnd(reason: unknown): void {
+    if (this.signal.aborted) return
+    withoutContext(() => this.#controller?.abort(reason))
   }
 
   #lost(why: LossReason): void {

@@ -91,6 +91,8 @@ export class Entry implements Claim, Scheduled {
 
   /** When its hold became known. */
   grantedAt = 0
+  /** Until when it may be held at most (`maxHold`). */
+  endsAt: number = Number.POSITIVE_INFINITY
   /** It keeps the process alive: a caller waits for it. */
   keepsAlive = false
 
@@ -298,6 +300,13 @@ export class Entry implements Claim, Scheduled {
 
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
   plan(now: number, retryDelayMs: (ttlMs: number) => number): number {
+    const at = this.#nextAt(now, retryDelayMs)
+    if (this.endsAt > at) return at
+    this.slackMs = 0
+    return this.endsAt
+  }
+
+  #nextAt(now: number, retryDelayMs: (ttlMs: number) => number): number {
     this.slackMs = 0
     if (this.pendingRequest !== 0) {
       if (this.phase !== 'held') return this.unreachableAt

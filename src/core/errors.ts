@@ -74,15 +74,16 @@ export class AcquireTimeoutError extends HoldfastError {
 
 /**
  * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it
- * expire. `evicted`: a person removed it. `closed`: `locks.close()` gave it back. `released`: you did, before asking
- * whether it is held.
+ * expire. `evicted`: a person removed it. `maxHold`: it was held for as long as you allowed. `closed`: `locks.close()`
+ * gave it back. `released`: you did, before asking whether it is held.
  */
-export type LossReason = 'deadline' | 'expired' | 'evicted' | 'closed' | 'released'
+export type LossReason = 'deadline' | 'expired' | 'evicted' | 'maxHold' | 'closed' | 'released'
 
 const LOSS: Readonly<Record<LossReason, string>> = {
   deadline: 'no renewal was confirmed before its deadline',
   expired: 'the engine let it expire',
   evicted: 'it was evicted',
+  maxHold: 'it was held for all of its maxHold',
   closed: 'the locks were closed',
   released: 'it was released',
 }

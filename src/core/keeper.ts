@@ -17,7 +17,7 @@ import type { EngineError, LossReason } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
 import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
-import { noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
+import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
 import { TimerQueue } from './timer-queue.ts'
 import { HELD, type Outcome, type Verdict } from './verdict.ts'
 
@@ -39,12 +39,17 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
+  /** Those past their `maxHold` that stand in the line: their holder may still be working. */
+  readonly #overdue = new Set<Entry>()
   readonly #keepAlive: KeepAlive
   readonly #subscription: NewsSubscription
   readonly #requests: EntryRequests
   readonly #sweeper: Sweeper
   readonly #heartbeat: TimerQueue<Entry>
+  readonly #draining: Closing
   readonly #closing: Closing
+  /** Called when nothing is held any more. */
+  #onIdle: (() => void) | undefined
   #sequence = 0
 
   constructor(engine: Engine, options: KeeperOptions) {
@@ -57,7 +62,8 @@ export class Keeper {
     const keepAlive = new KeepAlive(clock)
     const nextSequence = (): number => ++this.#sequence
     this.#keepAlive = keepAlive
-    this.#closing = new Closing(engine.name)
+    this.#draining = new Closing(engine.name, 'the locks are being drained, and grant nothing new')
+    this.#closing = new Closing(engine.name, 'the locks were closed')
     const subscription = new NewsSubscription(engine, (news) => this.#heard(news))
     this.#subscription = subscription
     const shared = { engine, clock, publish, keepAlive, callTimeoutMs, nextSequence }
@@ -80,7 +86,8 @@ export class Keeper {
 
   /** `now` is what the clock says. */
   enter(entry: Entry, now: number): Promise<Outcome> {
-    if (this.#closing.begun) return Promise.resolve({ state: 'refused', error: this.#closing.error() })
+    if (this.#closing.begun || this.#draining.begun)
+      return Promise.resolve({ state: 'refused', error: this.#endError() })
     this.#entries.set(entry.id, entry)
     this.#ask(entry, now)
     return entry.outcome
@@ -101,6 +108,7 @@ export class Keeper {
 
   #leave(entry: Entry): Promise<boolean> {
     const held = entry.phase === 'held'
+    this.#overdue.delete(entry)
     this.#drop(entry)
     return this.#sweeper.leave(entry, held)
   }
@@ -112,15 +120,26 @@ export class Keeper {
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
     this.#drop(entry)
-    if (held) return this.#sweeper.leaveAfter(entry, afterMs)
+    // Past its `maxHold` it was lost, and is in the line all the same, until its ttl is over.
+    const overdue = this.#overdue.delete(entry) && this.clock.now() < entry.deadline
+    if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
     // An evicted one is to go, not to stay.
     return entry.lost === 'evicted' ? this.leave(entry) : false
   }
 
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs: a look does. */
   check(entry: Entry, now: number = this.clock.now()): boolean {
-    if (entry.phase === 'held' && now >= entry.deadline) this.#lose(entry, 'deadline')
+    if (entry.phase === 'held') {
+      if (now >= entry.deadline) this.#lose(entry, 'deadline')
+      else if (now >= entry.endsAt) this.#lose(entry, 'maxHold')
+    }
     return entry.phase === 'held'
+  }
+
+  /** It is held until `at` at most. */
+  limitHold(entry: Entry, at: number): void {
+    entry.endsAt = Math.min(entry.endsAt, at)
+    if (entry.phase === 'held') this.#plan(entry, this.clock.now())
   }
 
   /** Aborts when the locks are closed. */
@@ -133,15 +152,42 @@ export class Keeper {
     if (this.#closing.begun) throw this.#closing.error()
   }
 
+  /** Aborts when the locks are drained, or closed. */
+  get draining(): AbortSignal {
+    return this.#draining.signal
+  }
+
+  /** Grant nothing new. Resolves when nothing is held any more, after `graceMs`, or when the locks are closed. */
+  drain(graceMs: number): Promise<void> {
+    return this.#draining.begin(this.clock, graceMs, async (leftMs) => {
+      const waiting = [...this.#entries.values()].filter(({ phase }) => phase !== 'held')
+      for (const entry of waiting) this.#refuse(entry, this.#draining.error())
+      const idle = new Promise<void>((resolve) => {
+        this.#onIdle = resolve
+      })
+      this.#tellIdle()
+      await fallbackAfter(this.clock, leftMs(), idle, undefined, this.closing)
+    })
+  }
+
+  #tellIdle(): void {
+    if (this.#entries.size === 0 && this.#overdue.size === 0) this.#onIdle?.()
+  }
+
+  #endError(): EngineError {
+    return this.#closing.begun ? this.#closing.error() : this.#draining.error()
+  }
+
   /** Takes no longer than one call may take, whatever the engine does. */
   close(): Promise<void> {
     const { clock, callTimeoutMs } = this
-    return this.#closing.close(clock, callTimeoutMs, async (leftMs) => {
+    const closed = this.#closing.begin(clock, callTimeoutMs, async (leftMs) => {
       for (const entry of [...this.#entries.values()]) {
         if (entry.phase === 'held') this.#lose(entry, 'closed')
         else entry.settle({ state: 'refused', error: this.#closing.error() })
         void this.leave(entry)
       }
+      for (const entry of [...this.#overdue]) void this.leave(entry)
       await resolveAfter(clock, callTimeoutMs * LEAVING_SHARE, this.#sweeper.drained())
       this.#heartbeat.stop()
       this.#sweeper.stop()
@@ -149,6 +195,8 @@ export class Keeper {
       await this.#subscription.close(clock, leftMs())
       await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
     })
+    void this.#draining.begin(clock, 0, async () => {})
+    return closed
   }
 
   // ---- hearing ----
@@ -270,10 +318,23 @@ export class Keeper {
   // ---- ending ----
 
   #lose(entry: Entry, why: LossReason): void {
+    if (why === 'maxHold') this.#overstay(entry)
     this.#drop(entry)
     entry.lost = why
     this.publish.loss({ operation: entry.operation, token: entry.token, why })
     entry.onLost?.(why)
+  }
+
+  /**
+   * It is not renewed any more, and its holder is told to stop. The next one is let in when the holder has stopped and
+   * gives it back, or else when its ttl is over.
+   */
+  #overstay(entry: Entry): void {
+    this.#overdue.add(entry)
+    void this.#sweeper.leaveOverdue(entry).then(() => {
+      this.#overdue.delete(entry)
+      this.#tellIdle()
+    })
   }
 
   /** The attempt ends with an error. Something of it may be in the line. */
@@ -294,5 +355,6 @@ export class Keeper {
     this.#keepAlive.set(entry, false)
     this.#entries.delete(entry.id)
     this.#heartbeat.remove(entry)
+    if (this.#onIdle !== undefined) this.#tellIdle()
   }
 }

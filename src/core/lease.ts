@@ -64,6 +64,10 @@ export interface CoreLease extends Lease {
   readonly nested: boolean
   /** Where leases nested in this one take turns. */
   readonly queue: LocalQueue
+  /** For how long no other can hold, whether or not this one still does: past its `maxHold` it stands in the line. */
+  readonly protectedMs: number
+  /** It is to be held until then, by the clock of its keeper, at most. */
+  limitHold(at: number): void
   /** Why it was lost, if it was. */
   readonly lossError: LeaseLostError | undefined
 }

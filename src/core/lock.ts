@@ -9,7 +9,8 @@ import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding, Lease } from './lease.ts'
-import { enclosing, insideWork, NestedLease, refuseDeadlock, runInside } from './nesting.ts'
+import { NestedLease } from './nested-lease.ts'
+import { enclosing, insideWork, refuseDeadlock, runInside } from './nesting.ts'
 import { checkOptions, type OptionNames } from './options.ts'
 import type { OrderChecker } from './order.ts'
 import { showAs } from './show.ts'
@@ -22,6 +23,11 @@ export interface AcquireOptions {
    * Cancels the waiting. The place in line is given up at once, and the acquire rejects with the signal's own reason.
    */
   readonly signal?: AbortSignal
+  /**
+   * How long to hold it at most, from the grant on; that of the lock unless given. At its end `lease.signal` aborts
+   * (`why: 'maxHold'`) and renewals stop. The next one is let in when you have released, or else when the ttl is over.
+   */
+  readonly maxHold?: Duration
 }
 
 /** How to ask for a lock of one key, which can be nested in one that you hold. */
@@ -38,7 +44,7 @@ export interface WeightedAcquireOptions extends AcquireOptions {
   readonly weight?: number
 }
 
-const TRY_OPTIONS: OptionNames<Omit<AcquireOptions, 'wait'>> = { signal: true }
+const TRY_OPTIONS: OptionNames<Omit<AcquireOptions, 'wait'>> = { signal: true, maxHold: true }
 const LINE_TRY_OPTIONS: OptionNames<Omit<LineOptions, 'wait'>> = { ...TRY_OPTIONS, within: true, weight: true }
 const LINE_OPTIONS: OptionNames<LineOptions> = { wait: true, ...LINE_TRY_OPTIONS }
 /** The options of what takes neither a weight nor a lease to nest in. */
@@ -76,6 +82,7 @@ export interface Scope {
 /** Which lock this is. */
 export interface LockSpec extends Holding {
   readonly ttlMs: number
+  readonly maxHoldMs: number
   readonly reentrant: boolean
 }
 
@@ -92,8 +99,8 @@ export class LineLock implements Lock<LineOptions> {
   constructor(scope: Scope, spec: LockSpec) {
     this.scope = scope
     this.spec = spec
-    const { key, weight, limit, ttlMs } = spec
-    this.#ask = { key, weight, limit, ttlMs, holder: scope.holder }
+    const { key, weight, limit, ttlMs, maxHoldMs } = spec
+    this.#ask = { key, weight, limit, ttlMs, maxHoldMs, holder: scope.holder }
   }
 
   get key(): string {
@@ -122,9 +129,9 @@ export class LineLock implements Lock<LineOptions> {
   }
 
   /**
-   * For `acquire` inside the work of a `using`: in a reentrant lock it nests, and what would wait for itself is refused.
-   * A read inside a read has an entry of its own, unlike with `using`: the caller may keep it for longer than the outer
-   * one.
+   * For `acquire` inside the work of a `using`: in a reentrant lock it nests, and what would wait for itself is
+   * refused. A read inside a read has an entry of its own, unlike with `using`: the caller may keep it for longer than
+   * the outer one.
    */
   #nestedOptions(options: LineOptions): LineOptions {
     if (options.within !== undefined) return options
@@ -194,10 +201,15 @@ export class LineLock implements Lock<LineOptions> {
     const { signal, within } = options
     if (signal !== undefined && !(signal instanceof AbortSignal))
       throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
-    const ask = options.weight === undefined ? this.#ask : { ...this.#ask, weight: this.#weight(options) }
+    const ask = this.#askFor(options)
     if (within !== undefined) return NestedLease.take(this.#checkOuter(within), ask, waitMs, signal)
     const limit = signal === undefined && waitMs === Number.POSITIVE_INFINITY ? NO_WAIT_LIMIT : { waitMs, signal }
     return acquireLease(scope.keeper, ask, limit, scope.order?.asking(spec.key))
+  }
+
+  #askFor(options: LineOptions): Ask {
+    if (options.weight === undefined && options.maxHold === undefined) return this.#ask
+    return { ...this.#ask, weight: this.#weight(options), maxHoldMs: maxHoldMsOf(options) ?? this.spec.maxHoldMs }
   }
 
   /** Throws unless `lease` is one to nest in. */
@@ -256,4 +268,12 @@ export function usingArguments<Options extends object, Doing>(
 /** How long the caller waits, in milliseconds; Infinity unless it says. */
 export function waitMsOf(options: AcquireOptions): number {
   return options.wait === undefined ? Number.POSITIVE_INFINITY : parseDuration(options.wait, 'wait')
+}
+
+/** The longest hold that is asked for, in milliseconds, if any is. */
+export function maxHoldMsOf({ maxHold }: Pick<AcquireOptions, 'maxHold'>): number | undefined {
+  if (maxHold === undefined) return undefined
+  const ms = parseDuration(maxHold, 'maxHold')
+  if (ms > 0) return ms
+  throw new RangeError('maxHold must be more than 0; leave it out to hold for as long as the work takes')
 }

@@ -10,11 +10,14 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   signal: 'an option of acquire(), tryAcquire(), using(), lead(), watch() and sample()',
   within: 'an option of acquire(), tryAcquire() and using() of mutexes, read and write locks',
   weight: 'an option of acquire(), tryAcquire() and using() of semaphores',
+  maxHold: 'an option of the lock, as in locks.mutex(key, { maxHold }), and of acquire(), using() and lead()',
   ttl: 'an option of the lock, as in locks.mutex(key, { ttl }), or of createLocks() for all locks',
   reentrant: 'an option of mutex() and rw()',
   limit: 'the second argument of semaphore(key, limit)',
   after: 'an option of release()',
   again: 'an option of lead()',
+  resignOn: 'an option of lead()',
+  grace: 'an option of drain()',
   every: 'an option of watch() and sample()',
   keys: 'an option of sample()',
   prefixes: 'an option of sample()',
@@ -23,6 +26,7 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   checkOrder: OF_LOCKS,
   logger: OF_LOCKS,
   warnAfter: OF_LOCKS,
+  signals: OF_LOCKS,
   client: OF_ENGINE,
   clients: OF_ENGINE,
   subscriber: OF_ENGINE,
@@ -38,6 +42,7 @@ const WAIT = "how long to stand in line is { wait: '5s' } of acquire() and using
 const NO_RETRIES = `waiters stand in line and are woken, they do not retry; ${WAIT}, and tryAcquire() is one try`
 const TTL = "how long a lease lives without renewal is { ttl: '30s' } of the lock, or of createLocks()"
 const RENEWED = 'leases are renewed by themselves, every third of their ttl, until they are released'
+const MAX_HOLD = "how long a lease may be held is { maxHold: '10m' } of the lock, or of acquire() and using()"
 const MARGIN = 'holders stop before the engine lets the next one in, by a margin that is built in'
 const LOSS = 'lease.signal aborts when a lease is lost, and its reason says why'
 const NAME = 'the name of this process is { holder } of createLocks(); ids are made by Holdfast'
@@ -73,6 +78,8 @@ export const FOREIGN_OPTIONS: Readonly<Record<string, string>> = {
   // async-lock
   timeout: `${WAIT}; how long one call to the engine may take is { callTimeout } of createLocks()`,
   domainReentrant: 'a lock that nests is locks.mutex(key, { reentrant: true })',
+  maxOccupationTime: MAX_HOLD,
+  maxExecutionTime: MAX_HOLD,
   maxPending: 'an engine says how long a line may be, with LineFullError',
   skipQueue: 'no entry of a line overtakes another',
   // redlock-universal

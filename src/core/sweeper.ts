@@ -117,9 +117,18 @@ export class Sweeper {
     if (entry.outlivesUntil < Number.POSITIVE_INFINITY) void this.#leave(entry, false)
   }
 
+  /**
+   * Leave when its ttl is over, counted from the last request that was sent for it, unless it leaves before. On most
+   * engines it has expired by then; a session lock, or a lease that is kept alive for other entries, has not.
+   */
+  leaveOverdue(entry: Entry): Promise<boolean> {
+    return this.#leave(entry, false, entry.lastSentAt + entry.ttlMs)
+  }
+
   /** Let it stand for `afterMs` more, without us. Resolves with whether the engine agreed. */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     entry.outlivesUntil = Number.POSITIVE_INFINITY
+    this.#cancel(entry.id)
     // An enter or a renewal that is on its way would make it stand for a whole ttl.
     if (entry.pendingEnter !== 0) await entry.enterEnded()
     await Promise.race([entry.requestEnded(), this.#requests.renewalsEnded()])
@@ -137,8 +146,18 @@ export class Sweeper {
     return standing?.state === 'held' && standing.token === token
   }
 
-  #leave(entry: Entry, held: boolean): Promise<boolean> {
+  /** A leave that was to be sent later is not. */
+  #cancel(id: string): void {
+    const departure = this.#open.get(id)
+    if (departure === undefined || departure.slot < 0) return
+    this.#repeats.remove(departure)
+    this.#open.delete(id)
+    departure.answer(false)
+  }
+
+  #leave(entry: Entry, held: boolean, notBefore: number = entry.outlivesUntil): Promise<boolean> {
     if (this.#stopped || !entry.mayBeInLine) return Promise.resolve(false)
+    this.#cancel(entry.id)
     return new Promise((answer) => {
       const departure: Departure = {
         key: entry.key,
@@ -146,7 +165,7 @@ export class Sweeper {
         ttlMs: entry.ttlMs,
         doubtfulUntil: entry.doubtfulUntil,
         lastSentAt: entry.lastSentAt,
-        notBefore: entry.outlivesUntil,
+        notBefore,
         overAt: 0,
         held,
         answer: (wasHeld) => {
@@ -159,8 +178,8 @@ export class Sweeper {
       }
       this.#unanswered.add(departure)
       this.#open.set(entry.id, departure)
-      if (entry.outlivesUntil === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
-      else this.#repeats.put(departure, entry.outlivesUntil, this.#clock.now())
+      if (notBefore === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
+      else this.#repeats.put(departure, notBefore, this.#clock.now())
     })
   }
 

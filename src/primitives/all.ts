@@ -14,6 +14,7 @@ import {
   type AcquireOptions,
   type LineLock,
   type Lock,
+  maxHoldMsOf,
   type Scope,
   TRY_OPTIONS,
   usingArguments,
@@ -61,8 +62,9 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
 
   async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
     checkOptions('tryAcquire()', options, TRY_OPTIONS)
+    const maxHoldMs = maxHoldMsOf(options)
     const { parts, error } = await this.#tryEach(options.signal)
-    if (error === undefined && parts.length === this.#locks.length) return this.#together(parts)
+    if (error === undefined && parts.length === this.#locks.length) return this.#together(parts, maxHoldMs)
     await giveBack(parts)
     if (error !== undefined) throw error
     return undefined
@@ -93,6 +95,7 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
 
   async #acquire(options: AcquireOptions): Promise<PartsLease> {
     const waitMs = waitMsOf(options)
+    const maxHoldMs = maxHoldMsOf(options)
     const { keeper } = this.#scope
     const startedAt = keeper.clock.now()
     const deadline = startedAt + waitMs
@@ -117,11 +120,14 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
       const waitedMs = keeper.clock.now() - startedAt
       throw new AcquireTimeoutError(key, waitedMs, ahead, holders, cause === undefined ? undefined : { cause })
     }
-    return this.#together(parts)
+    return this.#together(parts, maxHoldMs)
   }
 
   /** One lease of all of them, if none was lost while another was waited for. */
-  #together(parts: readonly CoreLease[]): PartsLease {
+  #together(parts: readonly CoreLease[], maxHoldMs: number | undefined): PartsLease {
+    // From when all are held: waiting for the others is no holding.
+    const now = this.#scope.keeper.clock.now()
+    if (maxHoldMs !== undefined) for (const part of parts) part.limitHold(now + maxHoldMs)
     const lease = new PartsLease(this.key, parts)
     if (lease.lossError === undefined) return lease
     void giveBack(parts)

@@ -7,10 +7,12 @@
 
 import type { Duration } from '../core/duration.ts'
 import type { Line } from '../core/engine.ts'
+import type { EntryLease } from '../core/entry-lease.ts'
 import { LeaseLostError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import type { Lease } from '../core/lease.ts'
-import { type LineLock, usingArguments, type Work } from '../core/lock.ts'
+import { type AcquireOptions, type LineLock, usingArguments, type Work } from '../core/lock.ts'
+import { joinSignals, onAbort } from '../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { showAs } from '../core/show.ts'
 import { endable, watchLine } from '../core/watch.ts'
@@ -21,11 +23,18 @@ export interface LeadOptions {
   readonly signal?: AbortSignal
   /** How long to campaign; for ever unless given. */
   readonly wait?: Duration
+  /** How long one term may last; that of the election unless given. With `again`, the leader then stands again. */
+  readonly maxHold?: Duration
+  /**
+   * Resign when this aborts. A candidate stops campaigning, and is rejected with the reason of the signal. A leader's
+   * `lease.signal` aborts with that reason; it leads, and is renewed, until its work has settled. Neither stands again.
+   */
+  readonly resignOn?: AbortSignal
   /** Campaign again after a loss, instead of rejecting with `LeaseLostError`. */
   readonly again?: boolean
 }
 
-const LEAD_OPTIONS: OptionNames<LeadOptions> = { signal: true, wait: true, again: true }
+const LEAD_OPTIONS: OptionNames<LeadOptions> = { signal: true, wait: true, maxHold: true, again: true, resignOn: true }
 const OBSERVE_OPTIONS = { signal: true } as const
 
 /** Who leads. */
@@ -70,17 +79,38 @@ export class LineElection implements Election {
   async lead<Result>(first: LeadOptions | Work<Result>, second?: Work<Result>): Promise<Result> {
     const [given, work] = usingArguments<LeadOptions, Work<Result>>(first, second)
     checkOptions('lead()', given, LEAD_OPTIONS)
-    const { again = false, ...options } = given
+    const { again = false, resignOn, ...options } = given
+    if (resignOn !== undefined && !(resignOn instanceof AbortSignal))
+      throw new TypeError(`resignOn must be an AbortSignal; got ${typeof resignOn}`)
     for (;;) {
+      resignOn?.throwIfAborted()
       let term: Lease | undefined
       try {
-        return await this.#lock.using(options, (lease) => {
+        return await this.#term(options, resignOn, (lease) => {
           term = lease
           return work(lease)
         })
       } catch (error) {
-        if (!again || !endsTerm(error, this.key, term)) throw error
+        if (!again || resignOn?.aborted || !endsTerm(error, this.key, term)) throw error
       }
+    }
+  }
+
+  /** Campaign and lead once. */
+  async #term<Result>(options: AcquireOptions, resignOn: AbortSignal | undefined, work: Work<Result>): Promise<Result> {
+    if (resignOn === undefined) return this.#lock.using(options, work)
+    const campaign = joinSignals([options.signal, resignOn])
+    let forget: (() => void) | undefined
+    try {
+      return await this.#lock.using({ ...options, signal: campaign.signal }, (lease) => {
+        const resign = (): void => (lease as EntryLease).tellToEnd(resignOn.reason)
+        forget = onAbort(resignOn, resign)
+        if (resignOn.aborted) resign()
+        return work(lease)
+      })
+    } finally {
+      campaign.stop()
+      forget?.()
     }
   }
 

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { Interrupted } from '../../src/cli/signals.ts'
 import { supervise } from '../../src/cli/supervise.ts'
+import type { CoreLease } from '../../src/core/lease.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 
@@ -12,14 +13,14 @@ test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s while the engine is told
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-interrupted-'))
   const started = join(folder, 'started')
   await using locks = createLocks(memory())
-  const lease = await locks.mutex('job').acquire()
+  const lease = (await locks.mutex('job').acquire()) as CoreLease
   const interrupt = new AbortController()
   const job = {
     lease,
     program: ['touch', started],
     env: process.env,
     id: 'id',
-    limits: { onLost: 'term', ttlMs: 30_000, graceMs: 100, atMostMs: undefined } as const,
+    limits: { onLost: 'term', ttlMs: 30_000, graceMs: 100, atMostMs: undefined, maxHoldMs: undefined } as const,
     // On a busy SQLite this takes a while, and most signals that come early come now.
     alsoAlive: async () => interrupt.abort(new Interrupted(signal)),
     signals: () => () => undefined,

@@ -1,4 +1,4 @@
-/** --at-least, --at-most and --on-lost. */
+/** --at-least, --at-most, --max-hold and --on-lost. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { eventually, isRunning, World } from './holdfast.ts'
@@ -71,6 +71,33 @@ test('--at-most: a faster command is not touched', async () => {
     exit: 4,
     stderr: '',
   })
+})
+
+test('--max-hold: TERM at its end, then the lock is given back, and the exit code says that it was lost', async () => {
+  const loop = 'trap "echo tidy; exit 9" TERM; while :; do sleep 0.02; done'
+  const ended = await world.run('run', 'k', '--max-hold', '200ms', '--json', '--', 'sh', '-c', loop)
+  expect(ended).toMatchObject({ exit: 79, stdout: 'tidy\n', stderr: expect.stringContaining('--max-hold') })
+  expect(ended.stderr).toContain('"outcome":"lost"')
+  expect(await world.run('run', 'k', '-n', '--', 'true'), 'free again').toMatchObject({ exit: 0 })
+})
+
+test('--max-hold: a command that does not end is over before the next one begins', async () => {
+  const deaf = 'trap "" TERM; echo $$ > deaf; while :; do echo beat >> log; sleep 0.02; done'
+  const run = world.start(['run', 'k', '--ttl', '3s', '--max-hold', '300ms', '--grace', '30s', '--', 'sh', '-c', deaf])
+  await eventually('a command', () => world.lines('deaf')[0])
+  const next = world.start(['run', 'k', '--', 'sh', '-c', 'echo next >> log'])
+  expect(await run.ended).toMatchObject({ exit: 79 })
+  expect(await next.ended).toMatchObject({ exit: 0 })
+  expect(isRunning(Number(world.read('deaf')))).toBe(false)
+  expect(world.lines('log').at(-1)).toBe('next')
+})
+
+test('--max-hold: a faster command is not touched, and nothing is no limit', async () => {
+  expect(await world.run('run', 'k', '--max-hold', '30s', '--', 'sh', '-c', 'exit 4')).toMatchObject({
+    exit: 4,
+    stderr: '',
+  })
+  expect(await world.run('run', 'k', '--max-hold', '0', '--', 'true')).toMatchObject({ exit: 64 })
 })
 
 const COUNTING = 'echo $HOLDFAST_TOKEN > token; while :; do echo beat >> beats; sleep 0.02; done'

@@ -1,6 +1,6 @@
 /** `holdfast elect KEY -- COMMAND`: the command runs wherever and whenever this process is the leader. */
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, refuseProgram } from '../job.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, refuseProgram } from '../job.ts'
 import { say } from '../output.ts'
 import { Interrupted } from '../signals.ts'
 import type { RunLimits } from '../supervise.ts'
@@ -33,7 +33,7 @@ export const command: CommandSpec = {
 
 async function campaign(input: Input, limits: RunLimits): Promise<number> {
   await using runner = await JobRunner.open(input, limits)
-  const lock = runner.locks.mutex(input.key)
+  const lock = runner.locks.mutex(input.key, lockOptionsOf(limits))
   for (;;) {
     const term = await runner.run(lock, Number.POSITIVE_INFINITY)
     if (term === undefined) continue

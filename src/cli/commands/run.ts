@@ -5,7 +5,7 @@ import type { AcquireOptions, Lock } from '../../core/lock.ts'
 import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, type RunResult, refuseProgram } from '../job.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, type RunResult, refuseProgram } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
 import type { RunLimits } from '../supervise.ts'
 import { holderInWords } from '../wait-display.ts'
@@ -68,16 +68,17 @@ function planOf(input: Input): Plan {
   }
 }
 
-function lockOf(locks: Locks, key: string, limit: number): Lock<AcquireOptions> {
-  if (limit === UNLIMITED) return locks.rw(key).read
-  return limit === 1 ? locks.mutex(key) : locks.semaphore(key, limit)
+function lockOf(locks: Locks, key: string, { limit, limits }: Plan): Lock<AcquireOptions> {
+  const options = lockOptionsOf(limits)
+  if (limit === UNLIMITED) return locks.rw(key, options).read
+  return limit === 1 ? locks.mutex(key, options) : locks.semaphore(key, limit, options)
 }
 
 async function runOnce(input: Input, plan: Plan): Promise<number> {
   const { key } = input
   await using runner = await JobRunner.open(input, plan.limits)
   if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
-  const result = await runner.run(lockOf(runner.locks, key, plan.limit), plan.waitMs)
+  const result = await runner.run(lockOf(runner.locks, key, plan), plan.waitMs)
   if (result === undefined) {
     const holder = input.has('quiet') ? '' : await holderInWords(runner.locks, key)
     return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)

@@ -1,0 +1,185 @@
+/**
+ * A lease inside a lease: same key, same token, and it ends with the outer one at the latest. Its release only gives
+ * the turn to the next sibling; the outermost release leaves the line.
+ */
+import type { Ask } from './acquire.ts'
+import type { Timer } from './clock.ts'
+import { UNLIMITED } from './engine.ts'
+import { DeadlockError, LeaseLostError } from './errors.ts'
+import type { Keeper } from './keeper.ts'
+import type { CoreLease, Holding } from './lease.ts'
+import { LocalQueue } from './local-queue.ts'
+import { described } from './nesting.ts'
+import { withoutContext } from './no-context.ts'
+import { joinSignals, onAbort } from './on-abort.ts'
+import { type LeaseView, showAs, viewLease } from './show.ts'
+import { truthfulController } from './signal.ts'
+
+export class NestedLease implements CoreLease {
+  readonly nested = true
+  readonly queue: LocalQueue = new LocalQueue()
+  readonly #outer: CoreLease
+  #released: Promise<boolean> | undefined
+  #lossError: LeaseLostError | undefined
+  /** When its own `maxHold` is over. The outer one may end before. */
+  #endsAt = Number.POSITIVE_INFINITY
+  #timer: Timer | undefined
+  #controller: AbortController | undefined
+  #forgetOuter: (() => void) | undefined
+
+  private constructor(outer: CoreLease) {
+    this.#outer = outer
+  }
+
+  static {
+    showAs('Lease', NestedLease)
+  }
+
+  /** Undefined: `waitMs` ran out while a sibling had the turn. */
+  static async take(
+    outer: CoreLease,
+    asked: Holding & Pick<Ask, 'maxHoldMs'>,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<NestedLease | undefined> {
+    refuseWidening(outer, asked)
+    outer.assertHeld()
+    if (NestedLease.#takesTurns(outer)) {
+      // A caller that waits for its turn is told when the outer lease ends.
+      const joined = signal === undefined ? undefined : joinSignals([outer.signal, signal])
+      try {
+        const ending = joined?.signal ?? outer.signal
+        if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
+      } finally {
+        joined?.stop()
+      }
+    }
+    const lease = new NestedLease(outer)
+    try {
+      outer.assertHeld()
+    } catch (error) {
+      await lease.release()
+      throw error
+    }
+    lease.limitHold(outer.keeper.clock.now() + asked.maxHoldMs)
+    return lease
+  }
+
+  /** Readers inside a reader need no turns. */
+  static #takesTurns(outer: CoreLease): boolean {
+    return outer.holding.limit === 1
+  }
+
+  get key(): string {
+    return this.#outer.key
+  }
+
+  get holding(): Holding {
+    return this.#outer.holding
+  }
+
+  get keeper(): Keeper {
+    return this.#outer.keeper
+  }
+
+  get token(): bigint | null {
+    return this.#outer.token
+  }
+
+  get shared(): boolean {
+    return this.#outer.shared
+  }
+
+  get signal(): AbortSignal {
+    const { signal } = this.#outer
+    if (this.#endsAt === Number.POSITIVE_INFINITY) return signal
+    if (this.#controller === undefined) {
+      const controller = truthfulController(() => this.lossError)
+      this.#controller = controller
+      this.#forgetOuter = onAbort(signal, () => controller.abort(signal.reason))
+      const { lossError } = this
+      if (lossError !== undefined) controller.abort(lossError)
+    }
+    return this.#controller.signal
+  }
+
+  get held(): boolean {
+    return this.#released === undefined && this.#outer.held && this.lossError === undefined
+  }
+
+  get remainingMs(): number {
+    return this.held ? Math.min(this.#outer.remainingMs, this.#endsAt - this.keeper.clock.now()) : 0
+  }
+
+  get protectedMs(): number {
+    return this.#outer.protectedMs
+  }
+
+  /** Also an outer lease that was released takes this one with it: the rest of the work was not covered by it. */
+  get lossError(): LeaseLostError | undefined {
+    const { lossError, held } = this.#outer
+    if (lossError === undefined && this.#lossError === undefined && this.#released === undefined) {
+      if (!held) this.#lossError = new LeaseLostError(this.key, this.token, 'released')
+      else if (this.keeper.clock.now() >= this.#endsAt) this.#lose()
+    }
+    return lossError ?? this.#lossError
+  }
+
+  /** Its release, which lets the next sibling have the turn, is up to its work, as ever. */
+  #lose(): void {
+    this.#lossError = new LeaseLostError(this.key, this.token, 'maxHold')
+    this.#controller?.abort(this.#lossError)
+  }
+
+  limitHold(at: number): void {
+    this.#endsAt = Math.min(this.#endsAt, at)
+    this.#timer?.cancel()
+    if (this.#endsAt === Number.POSITIVE_INFINITY) return
+    const { clock } = this.keeper
+    // A timer may fire a little early: then it is set once more.
+    const look = (): void => withoutContext(() => (this.held ? this.limitHold(at) : undefined))
+    this.#timer = clock.timer(this.#endsAt - clock.now(), look)
+  }
+
+  assertHeld(): void {
+    if (this.#released !== undefined) throw new LeaseLostError(this.key, this.token, 'released')
+    this.#outer.assertHeld()
+    const { lossError } = this
+    if (lossError !== undefined) throw lossError
+  }
+
+  /**
+   * Gives the turn to the next sibling, no more: when the key becomes free, and how long after, is up to the outermost
+   * lease.
+   */
+  release(): Promise<boolean> {
+    if (this.#released === undefined) {
+      this.#released = Promise.resolve(this.held)
+      this.#timer?.cancel()
+      this.#forgetOuter?.()
+      if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()
+    }
+    return this.#released
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release()
+  }
+
+  toJSON(): LeaseView {
+    return viewLease(this)
+  }
+}
+
+/** Exclusive covers everything; a read covers reads; a part of a semaphore covers nothing. */
+function refuseWidening(outer: CoreLease, asked: Holding): void {
+  if (outer.holding.key !== asked.key) {
+    throw new TypeError(`within must be a lease of '${asked.key}'; got one of '${outer.holding.key}'`)
+  }
+  const { limit } = outer.holding
+  if (limit === 1 || (limit === UNLIMITED && asked.limit === UNLIMITED)) return
+  throw new DeadlockError(
+    asked.key,
+    `'${asked.key}' (${described(asked)}) cannot be nested in a lease that is not exclusive (${described(outer.holding)}): it would have to wait for the others`,
+  )
+}
