@@ -8,7 +8,7 @@ import type { Defect } from './defect.ts'
 export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'the turn is given on at depth one only',
-    file: 'src/core/nesting.ts',
+    file: 'src/core/nested-lease.ts',
     find: 'if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()',
     replace: 'if (NestedLease.#takesTurns(this.#outer) && !this.#outer.nested) this.#outer.queue.give()',
     why: 'siblings inside a nested lease wait for a turn that never comes',

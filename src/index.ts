@@ -34,6 +34,7 @@ export type { SampleOptions } from './core/sample.ts'
 export type { WarnAfter } from './core/warn-after.ts'
 export {
   createLocks,
+  type DrainOptions,
   type LockOptions,
   type Locks,
   type LocksOptions,

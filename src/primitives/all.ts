@@ -63,9 +63,10 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
   async tryAcquire(options: Omit<AcquireOptions, 'wait'> = {}): Promise<AllLease | undefined> {
     checkOptions('tryAcquire()', options, TRY_OPTIONS)
     const maxHoldMs = maxHoldMsOf(options)
-    const { parts, error } = await this.#tryEach(options.signal)
+    const { parts, error, givenBack } = await this.#tryEach(options.signal)
     if (error === undefined && parts.length === this.#locks.length) return this.#together(parts, maxHoldMs)
-    await giveBack(parts)
+    // Together: a release that is not answered does not keep the others from being sent.
+    await Promise.all([givenBack, giveBack(parts)])
     if (error !== undefined) throw error
     return undefined
   }
@@ -136,9 +137,12 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
 
   /**
    * Take what is free, in one batch. Returns the leases up to the first one that was not had, in order, and gives back
-   * those behind it. `error`: why it was not had, unless it was busy.
+   * those behind it. `error`: why it was not had, unless it was busy. `givenBack` is for who wants to know that it is
+   * done: the leases before it must not wait for an answer to that.
    */
-  async #tryEach(signal: AbortSignal | undefined): Promise<{ parts: CoreLease[]; error: unknown }> {
+  async #tryEach(
+    signal: AbortSignal | undefined,
+  ): Promise<{ parts: CoreLease[]; error: unknown; givenBack: Promise<void> }> {
     const tries = await Promise.allSettled(
       this.#locks.map((lock) => lock.tryAcquire(signal === undefined ? {} : { signal })),
     )
@@ -146,8 +150,8 @@ export class AllLock implements Lock<AcquireOptions, AllLease> {
     const failed = tries.find((result) => result.status === 'rejected')
     const missing = taken.indexOf(undefined)
     const kept = missing < 0 ? taken.length : missing
-    await giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
-    return { parts: taken.slice(0, kept) as CoreLease[], error: failed?.reason }
+    const givenBack = giveBack(taken.slice(kept).filter((lease) => lease !== undefined))
+    return { parts: taken.slice(0, kept) as CoreLease[], error: failed?.reason, givenBack }
   }
 }
 
