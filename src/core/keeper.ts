@@ -209,8 +209,13 @@ export class Keeper {
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
       // Given up while this enter was on its way. What has arrived has to go, but not before a later attempt has ended.
       entry.inLine = true
-      if (!leaveWaits && entry.pendingEnter === 0) this.#sweeper.leaveLate(entry)
+      if (!leaveWaits) this.#leaveLate(entry)
     }
+  }
+
+  /** Something of an entry that was given up has arrived, or may arrive. Past its `maxHold` it is not given up yet. */
+  #leaveLate(entry: Entry): void {
+    if (entry.pendingEnter === 0 && !this.#overdue.has(entry)) this.#sweeper.leaveLate(entry)
   }
 
   #carryOut(entry: Entry, verdict: Verdict, now: number): void {
@@ -274,7 +279,7 @@ export class Keeper {
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     const leaveWaits = entry.endRequest(sent)
     if (entry.phase === 'gone') {
-      if (verb === 'enter' && !leaveWaits && entry.pendingEnter === 0) this.#sweeper.leaveLate(entry)
+      if (verb === 'enter' && !leaveWaits) this.#leaveLate(entry)
       return
     }
     if (entry.phase !== 'held') this.#keepAlive.set(entry, true)
