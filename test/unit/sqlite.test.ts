@@ -77,3 +77,7 @@ test("SQLite's name for a database in memory is no file", () => {
   expect(() => openSqlite('sqlite::memory:')).toThrow(/use the memory engine \(memory:\)/)
   expect(() => sqlite({ file: ':memory:' })).toThrow(TypeError)
 })
+
+test.each(['constructor', 'toString', '__proto__', 'colour'])('%s is no option of a URL', (name) => {
+  expect(() => openSqlite(`sqlite:locks.db?${name}=1`)).toThrow(`unknown option '${name}' in a sqlite: URL`)
+})

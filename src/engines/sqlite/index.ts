@@ -108,7 +108,7 @@ export function openSqlite(url: string): SqliteEngine {
   if (path === undefined) throw new TypeError(`a sqlite: URL is sqlite:path?option=value; got '${url}'`)
   let options: SqliteOptions = {}
   for (const [name, value] of new URLSearchParams(query)) {
-    const option = URL_OPTIONS[name]
+    const option = Object.hasOwn(URL_OPTIONS, name) ? URL_OPTIONS[name] : undefined
     if (option === undefined)
       throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(URL_OPTIONS).join(', ')}`)
     options = { ...options, ...option(value) }
