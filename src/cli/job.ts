@@ -247,8 +247,9 @@ export class JobRunner implements AsyncDisposable {
   }
 
   #jeopardy({ operation, error, remainingMs }: Events['jeopardy']): void {
-    const why = error === undefined ? '' : ` (${error.message})`
-    this.#renewalError = error?.message
+    // Servers quote in their errors what others have stored.
+    this.#renewalError = error === undefined ? undefined : printable(error.message)
+    const why = error === undefined ? '' : ` (${this.#renewalError})`
     this.#tell(`'${printable(operation.key)}' could not be renewed${why}; ${formatDuration(remainingMs)} left`)
   }
 
