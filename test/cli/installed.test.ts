@@ -3,13 +3,23 @@
  * of any server. It finds the one of the project that it is started in, or says how to install one.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  mkdtempSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { builtCommand } from '../built.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
+import { serverUser } from '../servers/user.ts'
 
 const LIMIT_MS = 60_000
 /** A port that is never listened to. */
@@ -107,6 +117,21 @@ describe.each(CLIENTS)('without the client of $url', ({ url, client }) => {
     expect({ status, said }).toMatchObject({ status: 69, said: expect.not.stringContaining('npm install') })
     expect(said).toMatch(/ECONNREFUSED|refused|no connection|not reachable|of \d servers/i)
   })
+})
+
+test('runs no client that another user has laid out where it is started', (context) => {
+  if (serverUser === undefined) return context.skip('only root can make what belongs to another user')
+  const { uid, gid } = serverUser
+  const world = folderWith('planted', ['pg'])
+  const url = `postgres://me@${CLOSED}/db`
+  for (const planted of ['node_modules', 'node_modules/pg']) {
+    lchownSync(join(world, planted), uid, gid)
+    const { status, said } = holdfast(world, 'ls', '--url', url)
+    expect({ status, said }).toMatchObject({ status: 69, said: expect.stringContaining('npm install -g pg (that in') })
+    expect(said).toContain(`belongs to user ${uid}, and is not run`)
+    lchownSync(join(world, planted), 0, 0)
+  }
+  expect(holdfast(world, 'ls', '--url', url).said).toContain('ECONNREFUSED')
 })
 
 test('guards, too: their marks are asked for with the client of the project', () => {

@@ -4,8 +4,11 @@
  * A program that imports Holdfast has them beside it. The command `holdfast` may be installed for the whole machine,
  * and the client in a project: it looks where it is itself, and then in the project that it was started in. A package
  * that is in neither place is told in one sentence, with the command that installs it.
+ *
+ * A folder that a command is started in can be another user's, or one that all users may write, such as /tmp. What such
+ * a user has laid out there is not run: only packages of this user and of root are.
  */
-import { existsSync } from 'node:fs'
+import { existsSync, lstatSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -38,9 +41,9 @@ export async function loadPackage<Module>(name: string, load: () => Promise<Modu
   try {
     return await load()
   } catch (error) {
-    const file = isCommand && isMissing(error, name) ? fileInProject(name) : undefined
-    if (file === undefined) throw error
-    return (await import(pathToFileURL(file).href)) as Module
+    const found = isCommand && isMissing(error, name) ? lookInProject(name) : undefined
+    if (found === undefined || found.stranger !== undefined) throw error
+    return (await import(pathToFileURL(found.file).href)) as Module
   }
 }
 
@@ -50,13 +53,30 @@ export function installCommand(name: string): string {
   if (!isCommand) return `npm install ${installed}`
   // npx has put us into a folder of its own, and looks in no other.
   if (fileURLToPath(import.meta.url).includes(`${sep}_npx${sep}`)) return `npx -p holdfast -p ${installed} holdfast`
+  const found = lookInProject(name)
+  if (found?.stranger !== undefined)
+    return `npm install -g ${installed} (that in '${found.folder}' belongs to user ${found.stranger}, and is not run)`
   return isInProject() ? `npm install ${installed}` : `npm install -g ${installed}`
 }
 
-/** Where the project of the working folder has that package; undefined if it has none. */
-function fileInProject(name: string): string | undefined {
+interface ProjectPackage {
+  /** Its `node_modules`. */
+  readonly folder: string
+  readonly file: string
+  /** The user that it belongs to, if that is neither this one nor root. */
+  readonly stranger: number | undefined
+}
+
+/** The package as the project of the working folder has it; undefined if it has none. */
+function lookInProject(name: string): ProjectPackage | undefined {
   try {
-    return createRequire(join(process.cwd(), 'package.json')).resolve(name)
+    const { resolve } = createRequire(join(process.cwd(), 'package.json'))
+    const file = resolve(name)
+    const has = (folder: string): boolean => existsSync(join(folder, packageOf(name)))
+    const folder = resolve.paths(name)?.find(has) ?? dirname(file)
+    const own = process.geteuid?.()
+    const owners = [folder, join(folder, packageOf(name))].map((path) => lstatSync(path).uid)
+    return { folder, file, stranger: owners.find((uid) => own !== undefined && uid !== own && uid !== 0) }
   } catch {
     return undefined
   }
