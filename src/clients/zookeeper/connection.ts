@@ -1,0 +1,339 @@
+/**
+ * One connection to one server: the handshake, and requests that are answered in the order in which they were sent.
+ *
+ * A server that says nothing while it has something to answer is left within a third of the session time, and within
+ * 5 s: long enough before the session ends to go on with another server. To have something to answer, it is pinged
+ * whenever nothing else was sent for a while. A connection never keeps the process alive: the session does, while a
+ * call is open.
+ */
+import { connect as connectTcp, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import type { Clock, Timer } from '../../core/clock.ts'
+import { answeredError, connectionLost, ZOOKEEPER_CODE, ZooKeeperError } from './errors.ts'
+import { JuteError, JuteFrames, JuteReader, type JuteWriter } from './jute.ts'
+import {
+  authMessage,
+  type ConnectRequest,
+  type ConnectResponse,
+  connectMessage,
+  type NodeEvent,
+  OPCODE,
+  pingMessage,
+  type ReplyHeader,
+  readConnect,
+  readEvent,
+  readHead,
+  requestHead,
+  SPECIAL_XID,
+} from './messages.ts'
+
+/** Certificates for TLS: what is trusted beside what the system trusts, and our own. */
+export interface ZooKeeperTls {
+  readonly ca?: string | Buffer
+  /** A certificate of our own, and its key. */
+  readonly cert?: string | Buffer
+  readonly key?: string | Buffer
+}
+
+/** Where a server of the ensemble listens for clients. */
+export interface ZooKeeperEndpoint {
+  readonly host: string
+  readonly port: number
+}
+
+export interface ZooKeeperConnectionOptions {
+  readonly endpoint: ZooKeeperEndpoint
+  readonly tls?: ZooKeeperTls | undefined
+  readonly clock: Clock
+  /** Sent first, before the server has said anything. */
+  readonly request: ConnectRequest
+  /** How long the server has for the handshake. */
+  readonly limitMs: number
+  /** Something was sent. */
+  sent(at: number): void
+  event(event: NodeEvent): void
+  /** A response carries the number of the last transaction that the server has done. */
+  zxid(zxid: bigint): void
+}
+
+/** A request, and how its response is read. */
+export interface RequestPlan<Answer> {
+  readonly opcode: number
+  /** For messages of errors. */
+  readonly what: string
+  /** Adds what belongs to the request. */
+  write(writer: JuteWriter): void
+  /** Reads what belongs to its response. */
+  read(reader: JuteReader): Answer
+}
+
+/** A request that is under way. */
+interface Pending {
+  readonly xid: number
+  readonly sentAt: number
+  answer(reader: JuteReader, code: number): void
+  fail(error: ZooKeeperError): void
+}
+
+/** A part of the session time, but no more than so many milliseconds. */
+interface Share {
+  readonly share: number
+  readonly longestMs: number
+}
+
+/** After so long without a word of the server, it is left. */
+const SILENCE: Share = { share: 1 / 3, longestMs: 5_000 }
+/** Something has to be unanswered for so long, then. */
+const UNANSWERED: Share = { share: 1 / 5, longestMs: 3_000 }
+/** After so long in which nothing else was sent, the server is pinged. */
+const PING: Share = { share: 1 / 8, longestMs: 2_000 }
+/** A request that is not answered for so long ends the connection, whatever else the server says. */
+const OVERDUE: Share = { share: 2 / 3, longestMs: 10_000 }
+const LAST_XID = 2 ** 31 - 1
+
+export class ZooKeeperConnection {
+  readonly endpoint: ZooKeeperEndpoint
+  /** What the server answers to the handshake. Rejects if the connection fails before. */
+  readonly ready: Promise<ConnectResponse>
+  /** Resolves when the connection has ended, with the reason. */
+  readonly closed: Promise<ZooKeeperError>
+  readonly #options: ZooKeeperConnectionOptions
+  readonly #clock: Clock
+  readonly #socket: Socket
+  readonly #pending: Pending[] = []
+  /** Pings, credentials and watches, which have no number of their own: when the oldest of them was sent. */
+  #unnumberedSince: number | undefined
+  #xid = 0
+  #timeoutMs: number | undefined
+  #lastSentAt: number
+  #lastHeardAt: number
+  /** The time is over, and the server has one more turn of the event loop: its answer may lie in the socket unread. */
+  #reminded = false
+  #timer: Timer | undefined
+  #failure: ZooKeeperError | undefined
+  #end!: (error: ZooKeeperError) => void
+  #welcome!: (response: ConnectResponse) => void
+  #authFailed = false
+
+  constructor(options: ZooKeeperConnectionOptions) {
+    this.#options = options
+    this.#clock = options.clock
+    this.endpoint = options.endpoint
+    const { host, port } = options.endpoint
+    const now = this.#clock.now()
+    this.#lastSentAt = now
+    this.#lastHeardAt = now
+    this.closed = new Promise((resolve) => {
+      this.#end = resolve
+    })
+    this.ready = new Promise((resolve, reject) => {
+      this.#welcome = resolve
+      void this.closed.then(reject)
+    })
+    // A caller that does not wait for it learns of the failure from its call.
+    this.ready.catch(() => {})
+    this.#socket =
+      options.tls === undefined
+        ? connectTcp({ host, port, noDelay: true })
+        : connectTls({ host, port, servername: host, ...options.tls })
+    this.#socket.unref()
+    this.#socket.setNoDelay(true)
+    const frames = new JuteFrames((message) => this.#hear(new JuteReader(message)))
+    this.#socket.on('data', (piece: Buffer) => this.#take(frames, piece))
+    this.#socket.on('error', (error) => this.#fail(error.message, error))
+    this.#socket.on('close', () => this.#fail('the server has ended the connection'))
+    this.#socket.write(connectMessage(options.request))
+    this.#timer = this.#clock.timer(options.limitMs, () =>
+      this.#fail(`no answer as of a ZooKeeper server within ${Math.round(options.limitMs)} ms`),
+    )
+  }
+
+  get usable(): boolean {
+    return this.#failure === undefined && this.#timeoutMs !== undefined
+  }
+
+  /** `answered`: the server has answered, be it with an error, what was sent at that time. */
+  request<Answer>(
+    { opcode, what, write, read }: RequestPlan<Answer>,
+    answered?: (sentAt: number) => void,
+  ): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      if (this.#failure !== undefined) {
+        reject(connectionLost(this.#failure.message, { refused: true, cause: this.#failure }))
+        return
+      }
+      const sentAt = this.#clock.now()
+      this.#xid = this.#xid === LAST_XID ? 1 : this.#xid + 1
+      const writer = requestHead(this.#xid, opcode)
+      write(writer)
+      this.#pending.push({
+        xid: this.#xid,
+        sentAt,
+        answer: (reader, code) => {
+          answered?.(sentAt)
+          if (code !== 0) reject(answeredError(code, what))
+          else resolve(read(reader))
+        },
+        fail: reject,
+      })
+      this.#write(writer.framed(), sentAt)
+    })
+  }
+
+  /** Say who we are. A server that refuses ends the connection. */
+  authenticate(scheme: string, credentials: string): void {
+    this.#sendUnnumbered(authMessage(scheme, credentials))
+  }
+
+  setWatches(messages: readonly Buffer[]): void {
+    for (const message of messages) this.#sendUnnumbered(message)
+  }
+
+  /** End the session, with all its ephemeral nodes, and then the connection. */
+  async closeSession(): Promise<void> {
+    const plan = { opcode: OPCODE.closeSession, what: 'close', write: () => undefined, read: () => undefined }
+    await this.request(plan).catch(() => undefined)
+    this.close()
+  }
+
+  close(): void {
+    this.#fail('closed by this process')
+  }
+
+  /** Frames of one turn of the event loop go out together. */
+  #write(message: Buffer, now: number): void {
+    if (this.#socket.writableCorked === 0) {
+      this.#socket.cork()
+      process.nextTick(() => this.#socket.uncork())
+    }
+    this.#socket.write(message)
+    this.#lastSentAt = now
+    this.#options.sent(now)
+  }
+
+  #sendUnnumbered(message: Buffer): void {
+    if (this.#failure !== undefined) return
+    const now = this.#clock.now()
+    this.#unnumberedSince ??= now
+    this.#write(message, now)
+  }
+
+  #take(frames: JuteFrames, piece: Buffer): void {
+    if (this.#failure !== undefined) return
+    this.#lastHeardAt = this.#clock.now()
+    this.#reminded = false
+    try {
+      frames.push(piece)
+    } catch (error) {
+      if (!(error instanceof JuteError)) throw error
+      // Not a ZooKeeper server, or not a whole one. What is under way is of unknown outcome.
+      this.#fail(`the answer is not that of a ZooKeeper server: ${error.message}`, error, this.#timeoutMs === undefined)
+    }
+  }
+
+  #hear(reader: JuteReader): void {
+    if (this.#failure !== undefined) return
+    if (this.#timeoutMs === undefined) {
+      const response = readConnect(reader)
+      this.#timer?.cancel()
+      this.#timeoutMs = Math.max(response.timeoutMs, 0)
+      this.#welcome(response)
+      if (this.#timeoutMs > 0) this.#watch()
+      return
+    }
+    const head = readHead(reader)
+    if (head.zxid > 0n) this.#options.zxid(head.zxid)
+    if (head.xid === SPECIAL_XID.event) this.#options.event(readEvent(reader))
+    else if (head.xid < 0) this.#hearUnnumbered(head)
+    else this.#hearAnswer(head, reader)
+  }
+
+  #hearUnnumbered({ xid, code }: ReplyHeader): void {
+    this.#unnumberedSince = undefined
+    if (xid !== SPECIAL_XID.auth || code === 0) return
+    this.#authFailed = true
+    this.#fail('the server refuses the credentials')
+  }
+
+  #hearAnswer({ xid, code }: ReplyHeader, reader: JuteReader): void {
+    const pending = this.#pending.shift()
+    if (pending?.xid !== xid) {
+      if (pending !== undefined) this.#pending.unshift(pending)
+      throw new JuteError(`an answer to request ${xid}, where ${pending?.xid ?? 'none'} is the next`)
+    }
+    try {
+      pending.answer(reader, code)
+    } catch (error) {
+      if (!(error instanceof Error)) throw error
+      pending.fail(
+        error instanceof ZooKeeperError ? error : connectionLost(error.message, { refused: false, cause: error }),
+      )
+      // The server has answered something, but not what we can read.
+      if (error instanceof JuteError) throw error
+    }
+  }
+
+  /** Look again when something can be due. */
+  #watch(): void {
+    const timeoutMs = this.#timeoutMs as number
+    this.#timer = this.#clock.timer(msOf(PING, timeoutMs) / 2, () => {
+      if (this.#failure !== undefined) return
+      const now = this.#clock.now()
+      if (!this.#isSilent(now, timeoutMs)) this.#reminded = false
+      else if (this.#reminded) {
+        const { host, port } = this.endpoint
+        this.#fail(`${host}:${port} does not answer any more`)
+        return
+      } else {
+        // If this process stood still, the answer lies in the socket unread. It is read before the next timer fires.
+        this.#reminded = true
+        this.#timer = this.#clock.timer(1, () => this.#failure === undefined && this.#lookAgain())
+        return
+      }
+      if (now - this.#lastSentAt >= msOf(PING, timeoutMs)) this.#sendUnnumbered(pingMessage())
+      this.#watch()
+    })
+  }
+
+  #lookAgain(): void {
+    const { host, port } = this.endpoint
+    if (this.#isSilent(this.#clock.now(), this.#timeoutMs as number) && this.#reminded)
+      this.#fail(`${host}:${port} does not answer any more`)
+    else this.#watch()
+  }
+
+  #isSilent(now: number, timeoutMs: number): boolean {
+    const since = Math.min(
+      this.#pending[0]?.sentAt ?? Number.POSITIVE_INFINITY,
+      this.#unnumberedSince ?? Number.POSITIVE_INFINITY,
+    )
+    if (now - since >= msOf(OVERDUE, timeoutMs)) return true
+    return now - this.#lastHeardAt >= msOf(SILENCE, timeoutMs) && now - since >= msOf(UNANSWERED, timeoutMs)
+  }
+
+  #fail(why: string, cause?: Error, lasting = false): void {
+    if (this.#failure !== undefined) return
+    const { host, port } = this.endpoint
+    const message = why.startsWith(`${host}:`) ? why : `${host}:${port}: ${why}`
+    const code = this.#authFailed ? ZOOKEEPER_CODE.authFailed : ZOOKEEPER_CODE.connectionLoss
+    this.#failure = new ZooKeeperError(code, message, {
+      refused: this.#timeoutMs === undefined || this.#authFailed,
+      lasting: lasting || this.#authFailed || isUntrusted(cause),
+      cause,
+    })
+    this.#timer?.cancel()
+    this.#socket.destroy()
+    const lost = this.#authFailed ? this.#failure : connectionLost(message, { refused: false, cause })
+    for (const pending of this.#pending.splice(0)) pending.fail(lost)
+    this.#end(this.#failure)
+  }
+}
+
+const msOf = ({ share, longestMs }: Share, timeoutMs: number): number => Math.min(timeoutMs * share, longestMs)
+
+/** Node's codes for a certificate that one side does not accept. */
+function isUntrusted(error: Error | undefined): boolean {
+  return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_)/.test(
+    String((error as NodeJS.ErrnoException | undefined)?.code),
+  )
+}

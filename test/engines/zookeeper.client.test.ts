@@ -1,0 +1,232 @@
+/** The client of ZooKeeper on a real server: requests, watches, sessions that go on and sessions that end. */
+import { createServer } from 'node:net'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import type { NodeEvent, NodeMode } from '../../src/clients/zookeeper/messages.ts'
+import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
+import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { freePort } from '../servers/ports.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+import { describeServer } from '../servers/suite.ts'
+import { findOwnZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
+
+const LIMIT = { timeout: 30_000, interval: 10 }
+const NOTHING = Buffer.alloc(0)
+
+interface Opened {
+  readonly session: ZooKeeperSession
+  readonly events: NodeEvent[]
+  readonly told: string[]
+}
+
+await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
+  let server: ZooKeeperServer
+
+  beforeAll(async () => {
+    server = await ZooKeeperServer.start(source)
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  function open(servers: Partial<ZooKeeperServers> = {}, timeoutMs = 8_000): Opened {
+    const events: NodeEvent[] = []
+    const told: string[] = []
+    const session = new ZooKeeperSession({
+      servers: { hosts: [server], chroot: '', ...servers },
+      clock: systemClock,
+      timeoutMs,
+      event: (event) => events.push(event),
+      reconnected: () => told.push('reconnected'),
+      ended: (error) => told.push(error.message),
+    })
+    onTestFinished(() => session.close())
+    return { session, events, told }
+  }
+
+  async function proxied(): Promise<FaultProxy> {
+    const proxy = await FaultProxy.start(server)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    return proxy
+  }
+
+  const node = (path: string, mode: NodeMode = 'persistent', data = ''): Parameters<ZooKeeperSession['create']>[0] => ({
+    path,
+    mode,
+    data: Buffer.from(data),
+    acl: 'open',
+  })
+
+  test('creates, reads, writes, lists and deletes', async () => {
+    const { session } = open()
+    const made = await session.create(node('/a', 'persistent', 'first'))
+    expect(made.path).toBe('/a')
+    expect((await session.getData('/a')).data.toString()).toBe('first')
+    await session.setData('/a', Buffer.from('second'), 0)
+    const { data, stat } = await session.getData('/a')
+    expect([data.toString(), stat.version, stat.czxid]).toEqual(['second', 1, made.stat.czxid])
+    await session.create(node('/a/ä 1'))
+    expect(await session.getChildren('/a')).toEqual(['ä 1'])
+    await expect(session.delete('/a')).rejects.toThrow('the node has children')
+    await expect(session.setData('/a', NOTHING, 7)).rejects.toThrow('the node has changed meanwhile')
+    await session.delete('/a/ä 1')
+    await session.delete('/a')
+    expect(await session.exists('/a')).toBeUndefined()
+    await expect(session.getData('/a')).rejects.toMatchObject({ code: -101, refused: true })
+  })
+
+  test('numbers sequential nodes, and ends ephemeral ones with the session', async () => {
+    const [one, other] = [open(), open()]
+    await other.session.create(node('/line', 'container'))
+    const paths = await Promise.all(
+      ['x-', 'y-'].map(async (name) => (await one.session.create(node(`/line/${name}`, 'ephemeral-sequential'))).path),
+    )
+    expect(paths).toEqual(['/line/x-0000000000', '/line/y-0000000001'])
+    expect((await other.session.exists('/line/x-0000000000'))?.ephemeralOwner).toBe(one.session.id)
+    await one.session.close()
+    expect(await other.session.getChildren('/line')).toEqual([])
+    await expect(one.session.exists('/line')).rejects.toThrow('the session was closed')
+  })
+
+  test('does all steps of a multi, or none', async () => {
+    const { session } = open()
+    await session.create(node('/multi'))
+    await session.multi([{ check: { path: '/multi', version: 0 } }, { create: node('/multi/one', 'ephemeral') }])
+    expect((await session.exists('/multi/one'))?.ephemeralOwner).toBe(session.id)
+    const bad = session.multi([
+      { delete: { path: '/multi/one', version: -1 } },
+      { delete: { path: '/multi/two', version: -1 } },
+    ])
+    await expect(bad).rejects.toMatchObject({ code: -101 })
+    expect(await session.getChildren('/multi')).toEqual(['one'])
+    // The same node, in one step, for another session: its name stays, and its owner changes.
+    const { session: next } = open()
+    await next.multi([{ delete: { path: '/multi/one', version: -1 } }, { create: node('/multi/one', 'ephemeral') }])
+    expect((await session.exists('/multi/one'))?.ephemeralOwner).toBe(next.id)
+  })
+
+  test('sees everything below its chroot, and nothing else', async () => {
+    const whole = open().session
+    await whole.create(node('/app'))
+    const { session, events } = open({ chroot: '/app' })
+    expect((await session.create(node('/in'))).path).toBe('/in')
+    expect(await session.getChildren('/', { watch: true })).toEqual(['in'])
+    await session.getData('/in', { watch: true })
+    await whole.delete('/app/in')
+    await vi.waitFor(() => expect(events.map(({ path }) => path).toSorted()).toEqual(['/', '/in']), LIMIT)
+    await session.confirm()
+  })
+
+  test('goes on with the same session after a cut, and hears what its watches have missed', async () => {
+    const proxy = await proxied()
+    const { session, events, told } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const other = open().session
+    await session.create(node('/watched'))
+    await session.create(node('/mine', 'ephemeral'))
+    await session.getData('/watched', { watch: true })
+    const { id } = session
+    await proxy.refuse()
+    await other.delete('/watched')
+    await proxy.heal()
+    await vi.waitFor(() => expect(events).toEqual([{ kind: 'deleted', path: '/watched' }]), LIMIT)
+    expect((await session.exists('/mine'))?.ephemeralOwner).toBe(id)
+    expect(session.id).toBe(id)
+    expect(told).toEqual(['reconnected'])
+  })
+
+  test('a request whose reply is lost is of unknown outcome, and may have been done', async () => {
+    const proxy = await proxied()
+    const { session } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    await session.connect()
+    proxy.blackHole('replies')
+    const asked = session.create(node('/lost', 'ephemeral'))
+    asked.catch(() => undefined)
+    const other = open().session
+    await vi.waitFor(async () => expect(await other.exists('/lost')).toBeDefined(), LIMIT)
+    proxy.reset()
+    await expect(asked).rejects.toMatchObject({ code: -4, refused: false })
+    await proxy.heal()
+    expect((await session.exists('/lost'))?.ephemeralOwner).toBe(session.id)
+  })
+
+  test('leaves a server that answers nothing for another, before the session is over', async () => {
+    const proxy = await proxied()
+    const [dead, alive] = [{ host: '127.0.0.1', port: proxy.port }, server]
+    const hosts: { host: string; port: number }[] = [dead]
+    const { session, told } = open({ hosts }, 6_000)
+    await session.create(node('/goes-on', 'ephemeral'))
+    const { id } = session
+    const twin = open({ hosts: [dead, alive] }, 6_000)
+    await twin.session.create(node('/goes-on-too', 'ephemeral'))
+    proxy.blackHole()
+    if (twin.session.endpoint === dead) await vi.waitFor(() => expect(twin.told).toEqual(['reconnected']), LIMIT)
+    expect((await twin.session.exists('/goes-on-too'))?.ephemeralOwner).toBe(twin.session.id)
+    // The other one has no other server. Its session runs out, and it is told so when it is back.
+    await expect(session.exists('/goes-on')).rejects.toMatchObject({ code: -4 })
+    await vi.waitFor(async () => expect(await twin.session.exists('/goes-on')).toBeUndefined(), LIMIT)
+    await proxy.heal()
+    await vi.waitFor(() => expect(told).toContain('the session has expired'), LIMIT)
+    await expect(session.exists('/goes-on')).rejects.toMatchObject({ code: -112, refused: true })
+    expect(session.id).toBe(id)
+  })
+
+  test('goes on after a frozen server has thawed', async () => {
+    await using own = await ZooKeeperServer.start(source)
+    const { session } = open({ hosts: [own] }, 20_000)
+    await session.create(node('/thaws', 'ephemeral'))
+    own.process?.pause()
+    await expect(session.exists('/thaws')).rejects.toMatchObject({ code: -4 })
+    own.process?.resume()
+    await vi.waitFor(async () => expect((await session.exists('/thaws'))?.ephemeralOwner).toBe(session.id), LIMIT)
+  })
+
+  test('an abandoned session runs out by itself, and not before', async () => {
+    const [left, other] = [open({}, 1_000).session, open().session]
+    await left.create(node('/left', 'ephemeral'))
+    left.abandon()
+    expect(await other.exists('/left')).toBeDefined()
+    await vi.waitFor(async () => expect(await other.exists('/left')).toBeUndefined(), LIMIT)
+  })
+
+  test('credentials decide who may do what', async () => {
+    const auth = { scheme: 'digest', credentials: 'ann:secret' }
+    const ann = open({ auth }).session
+    await ann.create({ ...node('/private'), acl: 'creator' })
+    await ann.setData('/private', Buffer.from('mine'))
+    const stranger = open().session
+    await expect(stranger.getData('/private')).rejects.toMatchObject({ code: -102, lasting: true })
+    const other = open({ auth: { scheme: 'digest', credentials: 'ann:wrong' } }).session
+    await expect(other.getData('/private')).rejects.toMatchObject({ code: -102, lasting: true })
+  })
+
+  test('a scheme that the server does not know is refused, and that is final', async () => {
+    const { session, told } = open({ auth: { scheme: 'nonsense', credentials: 'x' } })
+    await expect(session.exists('/')).rejects.toMatchObject({ code: -115, lasting: true })
+    expect(told).toHaveLength(1)
+    await expect(session.exists('/')).rejects.toThrow('refuses the credentials')
+  })
+
+  test('no server there: the error says where, and why', async () => {
+    const port = await freePort()
+    const { session } = open({ hosts: [{ host: '127.0.0.1', port }] })
+    await expect(session.connect()).rejects.toThrow(`connect ECONNREFUSED 127.0.0.1:${port}`)
+  })
+
+  test('something else answers there: the error says so', async () => {
+    const other = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1')
+    onTestFinished(() => void other.close())
+    await vi.waitFor(() => expect(other.address()).not.toBeNull(), LIMIT)
+    const { port } = other.address() as { port: number }
+    const { session } = open({ hosts: [{ host: '127.0.0.1', port }] })
+    const wrong = { refused: true, lasting: true, message: expect.stringContaining('not that of a ZooKeeper server') }
+    await expect(session.connect()).rejects.toMatchObject(wrong)
+  })
+
+  test('a thousand requests at once are answered each with its own', async () => {
+    const { session } = open()
+    await session.create(node('/many', 'container'))
+    const numbers = Array.from({ length: 1_000 }, (_, index) => index)
+    const paths = await Promise.all(
+      numbers.map(async (index) => (await session.create(node(`/many/${index}`, 'ephemeral'))).path),
+    )
+    expect(paths).toEqual(numbers.map((index) => `/many/${index}`))
+  })
+})

@@ -1,0 +1,305 @@
+/**
+ * ZooKeeper for tests and benchmarks: one server of our own, three of them, or the one HOLDFAST_TEST_ZOOKEEPER_URL
+ * names.
+ *
+ * It needs a Java and the jars of Debian's package, which is used where it is installed, and else unpacked into our
+ * cache. A server that another user runs is never killed, paused or restarted: its `process` is undefined. Suites that
+ * do such things ask for `findOwnZooKeeper`.
+ */
+import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rename, rm } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fetchPackages } from './apt.ts'
+import { oneAtATime } from './one-at-a-time.ts'
+import { freePort } from './ports.ts'
+import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
+import { FaultProxy } from './proxy.ts'
+import { ServerProcess } from './servers.ts'
+import { cacheFolder, serverUser } from './user.ts'
+
+const java: Recipe = {
+  name: 'java',
+  program: 'java',
+  places: ['/usr/lib/jvm/*/bin'],
+  packages: ['default-jre-headless'],
+  install: '`apt-get install default-jre-headless`, or set HOLDFAST_TEST_ZOOKEEPER_URL',
+}
+const PACKAGE = 'libzookeeper-java'
+const JARS = ['usr', 'share', 'java']
+const NEEDED = [
+  ...['zookeeper', 'zookeeper-jute', 'slf4j-api', 'metrics-core', 'snappy-java', 'commons-io', 'commons-cli'],
+  ...['netty-buffer', 'netty-codec', 'netty-common', 'netty-handler', 'netty-resolver', 'netty-transport'],
+]
+
+/** A Java, and where the jars are. */
+export interface ZooKeeperProgram {
+  readonly java: Program
+  readonly classPath: string
+}
+
+export type ZooKeeperSource = { readonly program: ZooKeeperProgram } | { readonly url: string }
+
+export interface ZooKeeperServerOptions {
+  /** Lines of its configuration, beside those that every server has. */
+  readonly settings?: readonly string[]
+}
+
+export async function findZooKeeper(): Promise<ZooKeeperSource | Missing> {
+  const url = process.env.HOLDFAST_TEST_ZOOKEEPER_URL
+  return url ? { url } : await findOwnZooKeeper()
+}
+
+/** For suites that kill and pause their server. */
+export async function findOwnZooKeeper(): Promise<{ readonly program: ZooKeeperProgram } | Missing> {
+  const found = await findProgram(java)
+  if (found instanceof Missing) return found
+  const installed = join('/', ...JARS)
+  const cached = join(cacheFolder(), 'zookeeper')
+  try {
+    if (!existsSync(join(installed, 'zookeeper.jar')) && !existsSync(cached)) await oneAtATime(() => fetchJars(cached))
+    // What this machine has already was not fetched. A jar that is in neither place is passed over by Java.
+    const places = [installed, join(cached, ...JARS)]
+    const classPath = NEEDED.flatMap((jar) => places.map((place) => join(place, `${jar}.jar`))).join(':')
+    return { program: { java: found, classPath } }
+  } catch (error) {
+    const why = (error as Error).message.trim().split('\n').at(-1) ?? ''
+    return new Missing(
+      `no ZooKeeper (${why}). To get it: apt-get install ${PACKAGE}, or set HOLDFAST_TEST_ZOOKEEPER_URL`,
+    )
+  }
+}
+
+/** Into a folder of its own first: another process that looks meanwhile finds all of it or nothing. */
+async function fetchJars(target: string): Promise<void> {
+  if (existsSync(target)) return
+  const work = await mkdtemp(`${target}-`)
+  try {
+    await fetchPackages([PACKAGE], join(work, 'root'), join(work, 'apt'))
+    await rename(join(work, 'root'), target).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error
+    })
+  } finally {
+    await rm(work, { recursive: true, force: true })
+  }
+}
+
+/** A server among others: its number, and where they talk to each other. */
+interface Membership {
+  readonly number: number
+  /** Lines `server.N=...` of its configuration: where it takes the others to be. */
+  readonly servers: readonly string[]
+}
+
+export class ZooKeeperServer implements AsyncDisposable {
+  readonly host: string
+  readonly port: number
+  /** Undefined for a server that is not ours. */
+  readonly process: ServerProcess | undefined
+
+  static async start(source: ZooKeeperSource, options: ZooKeeperServerOptions = {}): Promise<ZooKeeperServer> {
+    if ('program' in source) return await ZooKeeperServer.#own(source.program, undefined, options)
+    const { hostname, port } = new URL(source.url)
+    const server = new ZooKeeperServer(hostname, Number(port || 2181), undefined)
+    await server.ask('srvr')
+    return server
+  }
+
+  static async member(
+    program: ZooKeeperProgram,
+    membership: Membership,
+    options: ZooKeeperServerOptions = {},
+  ): Promise<ZooKeeperServer> {
+    return await ZooKeeperServer.#own(program, membership, options)
+  }
+
+  static async #own(
+    { java: program, classPath }: ZooKeeperProgram,
+    membership: Membership | undefined,
+    { settings = [] }: ZooKeeperServerOptions,
+  ): Promise<ZooKeeperServer> {
+    const port = await freePort()
+    const process = await ServerProcess.start({
+      name: 'zookeeper',
+      program,
+      args: (folder) => {
+        const file = configured(folder, port, membership, settings)
+        return [...VIRTUAL_MACHINE, '-cp', classPath, 'org.apache.zookeeper.server.quorum.QuorumPeerMain', file]
+      },
+      ready: async () => {
+        if (!(await askServer({ host: '127.0.0.1', port }, 'srvr')).includes('Mode:')) throw new Error('does not serve')
+      },
+    })
+    return new ZooKeeperServer('127.0.0.1', port, process)
+  }
+
+  private constructor(host: string, port: number, process: ServerProcess | undefined) {
+    this.host = host
+    this.port = port
+    this.process = process
+  }
+
+  get url(): string {
+    return `zookeeper://${this.host}:${this.port}`
+  }
+
+  /** A word of four letters, such as `srvr`. */
+  ask(word: string): Promise<string> {
+    return askServer(this, word)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.process?.[Symbol.asyncDispose]()
+  }
+}
+
+/** Small and quick to start. Empty containers are looked for every second, not every minute. */
+const VIRTUAL_MACHINE = [
+  ...['-Xms32m', '-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Xshare:auto'],
+  ...['-Dznode.container.checkIntervalMs=1000', '-Dznode.container.maxPerMinute=600000'],
+  // Written, but not waited for: a killed process loses nothing by it, and tests are quick on slow disks.
+  '-Dzookeeper.forceSync=no',
+  '-Dzookeeper.jmx.log4j.disable=true',
+]
+
+const TICK_MS = 500
+
+function configured(
+  folder: string,
+  port: number,
+  membership: Membership | undefined,
+  settings: readonly string[],
+): string {
+  const data = join(folder, 'data')
+  mkdirSync(data, { recursive: true })
+  if (serverUser !== undefined) chownSync(data, serverUser.uid, serverUser.gid)
+  const file = join(folder, 'zoo.cfg')
+  const lines = [
+    ...[`dataDir=${data}`, `clientPort=${port}`, 'clientPortAddress=127.0.0.1', 'admin.enableServer=false'],
+    ...[`tickTime=${TICK_MS}`, 'initLimit=20', 'syncLimit=6', `minSessionTimeout=${2 * TICK_MS}`],
+    ...['maxSessionTimeout=1200000', '4lw.commands.whitelist=*', 'maxClientCnxns=0', 'snapCount=100000'],
+    ...(membership?.servers ?? []),
+    ...settings,
+  ]
+  writeFileSync(file, `${lines.join('\n')}\n`)
+  if (membership !== undefined) writeFileSync(join(data, 'myid'), String(membership.number))
+  return file
+}
+
+async function askServer({ host, port }: { host: string; port: number }, word: string): Promise<string> {
+  return await new Promise((resolve, reject) => {
+    let answer = ''
+    const socket = connect({ host, port })
+    socket.setTimeout(2_000, () => socket.destroy(new Error('no answer')))
+    socket.on('data', (piece) => {
+      answer += piece.toString()
+    })
+    socket.on('error', reject)
+    socket.on('close', () => resolve(answer))
+    socket.write(word)
+  })
+}
+
+const MEMBERS = 3
+const PATIENCE_MS = 60_000
+
+/** The way from one server to the port at which another one leads. */
+interface Gate {
+  readonly from: number
+  readonly to: number
+  readonly proxy: FaultProxy
+}
+
+/**
+ * Three servers. A follower can be cut off from its leader, while clients still reach it: what passes between them goes
+ * through a proxy. (What servers say in an election does not. So a leader that is cut off would be elected again.)
+ */
+export class ZooKeeperEnsemble implements AsyncDisposable {
+  readonly servers: readonly ZooKeeperServer[]
+  readonly #gates: readonly Gate[]
+
+  static async start(program: ZooKeeperProgram, options: ZooKeeperServerOptions = {}): Promise<ZooKeeperEnsemble> {
+    const numbers = Array.from({ length: MEMBERS }, (_, index) => index + 1)
+    const ports = new Map<number, { readonly leading: number; readonly electing: number }>()
+    for (const number of numbers) ports.set(number, { leading: await freePort(), electing: await freePort() })
+    const gates: Gate[] = []
+    for (const from of numbers) {
+      for (const to of numbers.filter((one) => one !== from))
+        gates.push({ from, to, proxy: await FaultProxy.start({ port: ports.get(to)?.leading as number }) })
+    }
+    const addressFor = (from: number, to: number): string => {
+      const { leading, electing } = ports.get(to) as { leading: number; electing: number }
+      const gate = gates.find((one) => one.from === from && one.to === to)
+      return `server.${to}=127.0.0.1:${gate?.proxy.port ?? leading}:${electing}`
+    }
+    const started = await Promise.allSettled(
+      // None of them serves before most of them do.
+      numbers.map((number) => {
+        const servers = numbers.map((to) => addressFor(number, to))
+        return ZooKeeperServer.member(program, { number, servers }, options)
+      }),
+    )
+    const servers = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+    const failed = started.find((one) => one.status === 'rejected')
+    const ensemble = new ZooKeeperEnsemble(servers, gates)
+    if (failed === undefined) return ensemble
+    await ensemble[Symbol.asyncDispose]()
+    throw failed.reason
+  }
+
+  private constructor(servers: readonly ZooKeeperServer[], gates: readonly Gate[]) {
+    this.servers = servers
+    this.#gates = gates
+  }
+
+  get url(): string {
+    return `zookeeper://${this.servers.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  }
+
+  /** The server that leads, of these. */
+  async leader(among: readonly ZooKeeperServer[] = this.servers): Promise<ZooKeeperServer> {
+    const giveUpAt = performance.now() + PATIENCE_MS
+    for (;;) {
+      for (const server of among) {
+        const said = await server.ask('srvr').catch(() => '')
+        if (said.includes('Mode: leader')) return server
+      }
+      if (performance.now() > giveUpAt) throw new Error('no server leads')
+      await sleep(20)
+    }
+  }
+
+  /** Nothing passes between this follower and the others, and none of them is told. Clients still reach it. */
+  cutOff(server: ZooKeeperServer): void {
+    for (const { proxy } of this.#gatesOf(server)) proxy.blackHole()
+  }
+
+  async heal(): Promise<void> {
+    for (const { proxy } of this.#gates) {
+      proxy.reset()
+      await proxy.heal()
+    }
+  }
+
+  /** One after the other, each back before the next goes. */
+  async rollingRestart(how: 'cleanly' | 'killed'): Promise<void> {
+    for (const { process } of this.servers) {
+      await (how === 'killed' ? process?.kill() : process?.stop())
+      await process?.start()
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { process } of this.servers) process?.resume()
+    await Promise.all([
+      ...this.servers.map((server) => server[Symbol.asyncDispose]()),
+      ...this.#gates.map(({ proxy }) => proxy[Symbol.asyncDispose]()),
+    ])
+  }
+
+  #gatesOf(server: ZooKeeperServer): readonly Gate[] {
+    const number = this.servers.indexOf(server) + 1
+    return this.#gates.filter(({ from, to }) => from === number || to === number)
+  }
+}
