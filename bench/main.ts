@@ -9,6 +9,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   postgres: () => import('./postgres.ts'),
   etcd: () => import('./etcd.ts'),
   'etcd-recovery': () => import('./etcd-recovery.ts'),
+  zookeeper: () => import('./zookeeper.ts'),
   mysql: () => import('./mysql.ts'),
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),

@@ -2,11 +2,15 @@
  * What it takes at least to tell another process something, on each server: a bare message. Hand-offs are compared with
  * it.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import pg from 'pg'
 import { EtcdClient } from '../src/clients/etcd/client.ts'
 import { parseEtcdUrl } from '../src/clients/etcd/url.ts'
 import { WatchStream } from '../src/clients/etcd/watch-stream.ts'
+import type { NodeEvent } from '../src/clients/zookeeper/messages.ts'
+import { ZooKeeperSession } from '../src/clients/zookeeper/session.ts'
+import { parseZooKeeperUrl } from '../src/clients/zookeeper/url.ts'
 import { systemClock } from '../src/core/clock.ts'
 
 export interface Teller {
@@ -73,6 +77,35 @@ const KINDS: Readonly<Record<string, Kind>> = {
       })
     },
   },
+  zookeeper: {
+    name: 'bare watch event',
+    async teller(url) {
+      const session = bareSession(url, () => undefined)
+      return {
+        // The listener has to watch the node that was created.
+        prepare: async () => {
+          await session.create({ path: BARE_NODE, data: Buffer.alloc(0), mode: 'ephemeral', acl: 'open' })
+          await sleep(20)
+        },
+        tell: () => session.delete(BARE_NODE),
+        close: () => session.close(),
+      }
+    },
+    async listen(url, heard) {
+      const session = bareSession(url, ({ kind }) => {
+        if (kind === 'deleted') heard()
+        session.exists(BARE_NODE, { watch: true }).catch(() => undefined)
+      })
+      await session.exists(BARE_NODE, { watch: true })
+    },
+  },
+}
+
+const BARE_NODE = `/${CHANNEL}`
+
+function bareSession(url: string, event: (event: NodeEvent) => void): ZooKeeperSession {
+  const { hosts, chroot } = parseZooKeeperUrl(url)
+  return new ZooKeeperSession({ servers: { hosts, chroot }, clock: systemClock, timeoutMs: 30_000, event })
 }
 
 /** The kind of message that the server at `url` has. MySQL has none. */
