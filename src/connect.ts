@@ -27,6 +27,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   postgresql: postgres,
   'postgres-advisory': async (url) => (await import('./engines/postgres-advisory/index.ts')).openPostgresAdvisory(url),
   etcd: async (url) => (await import('./engines/etcd/index.ts')).openEtcd(url),
+  zookeeper: async (url) => (await import('./engines/zookeeper/index.ts')).openZooKeeper(url),
   mysql,
   mariadb: mysql,
 }

@@ -388,8 +388,8 @@ export class Locks implements AsyncDisposable {
   }
 }
 
-const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql or etcd'
-const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql or etcd'
+const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql, etcd or zookeeper'
+const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql, etcd or zookeeper'
 
 function graceMsOf(options: DrainOptions): number {
   checkOptions('drain()', options, DRAIN_OPTIONS)

@@ -15,6 +15,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'clients/postgres': ['core', 'clients/shared'],
   'clients/mysql': ['core', 'clients/shared'],
   'clients/etcd': ['core', 'clients/shared'],
+  'clients/zookeeper': ['core', 'clients/shared'],
   'clients/sqlite': ['core', 'clients/shared'],
   transactions: ['core', 'clients/shared', 'clients/postgres', 'clients/mysql'],
   guards: [
@@ -35,6 +36,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'engines/postgres-advisory': ['core', 'clients/shared', 'clients/postgres', 'engines/shared'],
   'engines/mysql': ['core', 'clients/shared', 'clients/mysql', 'engines/shared', 'transactions'],
   'engines/etcd': ['core', 'clients/shared', 'clients/etcd', 'engines/shared'],
+  'engines/zookeeper': ['core', 'clients/shared', 'clients/zookeeper', 'engines/shared'],
   locks: ['core', 'primitives'],
   connect: ['core', 'locks', 'engines/*'],
   index: ['core', 'primitives', 'locks', 'connect'],

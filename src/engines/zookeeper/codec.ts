@@ -1,0 +1,149 @@
+/** What a line is, from the names of its children; and what is stored in an entry, for people and for other clients. */
+import type { NodeStat } from '../../clients/zookeeper/messages.ts'
+import type { Weighted } from '../../core/line.ts'
+import type { NamedEntry, NamedLine } from './names.ts'
+
+export const LINE_BOUND = 1_000
+
+/** A line as it was read: entries in order, of which the first `held` hold. */
+export interface LineView {
+  readonly entries: readonly NamedEntry[]
+  readonly held: number
+  readonly evicted: ReadonlySet<string>
+  /** Entries that count for nothing, and are to be taken out: their id stands further in front, or was evicted. */
+  readonly duplicates: readonly NamedEntry[]
+}
+
+/** An entry of ours that is in a line, as far as this process knows. */
+export interface ZooKeeperOwnEntry extends OwnEntryState {
+  readonly key: string
+  readonly id: string
+  readonly name: string
+  readonly weight: number
+  readonly limit: number
+  readonly token: bigint
+  ttlMs: number
+  held: boolean
+}
+
+/** What class-session.ts keeps of it. */
+export interface OwnEntryState {
+  /** Its node is watched, and nothing has happened to it since. */
+  watched: boolean
+  /** How many events of its node have come. */
+  events: number
+  /** Something has happened to its node. */
+  doubtful: boolean
+  evicted: boolean
+  /** When the core last asked for it. */
+  requestedAt: number
+}
+
+/**
+ * Who holds. An entry that does not wait, and does not hold either, takes itself out in a moment. It never held, since
+ * a holder goes on holding; so it is passed over, and counts for nothing.
+ *
+ * So is the second entry of an id. Its enter was done twice, since the reply to the first one was lost.
+ */
+export function toLineView({ entries: named, evicted }: NamedLine): LineView {
+  const entries: NamedEntry[] = []
+  const duplicates: NamedEntry[] = []
+  const seen = new Set(evicted)
+  let [held, weight, limit] = [0, 0, Number.POSITIVE_INFINITY]
+  for (const entry of named) {
+    if (seen.has(entry.id)) {
+      duplicates.push(entry)
+      continue
+    }
+    const fits = held === entries.length && weight + entry.weight <= Math.min(limit, entry.limit)
+    if (!fits && entry.tries) continue
+    seen.add(entry.id)
+    entries.push(entry)
+    if (!fits) continue
+    held += 1
+    weight += entry.weight
+    limit = Math.min(limit, entry.limit)
+  }
+  return { entries, held, evicted, duplicates }
+}
+
+/**
+ * Which entries a waiter has to watch. As long as all of them are there, it waits, whichever others go. They are the
+ * nearest ones before it: so two waiters watch the same entry only if its going can matter to both.
+ */
+export function blockersOf<Entry extends Weighted>(ahead: readonly Entry[], waiter: Weighted): readonly Entry[] {
+  // A reader waits only for what has a limit; of those, one is enough.
+  for (let index = ahead.length - 1; index >= 0; index -= 1) {
+    const entry = ahead[index] as Entry
+    if (entry.weight + waiter.weight > Math.min(entry.limit, waiter.limit)) return [entry]
+  }
+  const blockers: Entry[] = []
+  let [weight, limit] = [waiter.weight, waiter.limit]
+  for (let index = ahead.length - 1; index >= 0 && weight <= limit; index -= 1) {
+    const entry = ahead[index] as Entry
+    blockers.push(entry)
+    weight += entry.weight
+    limit = Math.min(limit, entry.limit)
+  }
+  return blockers
+}
+
+export function entryOf(
+  { entries }: LineView,
+  id: string,
+): { readonly entry: NamedEntry; readonly ahead: number } | undefined {
+  const ahead = entries.findIndex((entry) => entry.id === id)
+  const entry = entries[ahead]
+  return entry === undefined ? undefined : { entry, ahead }
+}
+
+/** What is stored in an entry. */
+export interface EntryData {
+  readonly holder: string
+  /** How long the session lives that the entry belongs to. */
+  readonly ttlMs: number
+  /** The token, where it is not the transaction that created the node: the entry was moved to another session. */
+  readonly token?: bigint
+  /** It is to stand for a while without its process. */
+  readonly outlives: boolean
+  readonly evicted: boolean
+}
+
+export function writeData({ holder, ttlMs, token, outlives, evicted }: EntryData): Buffer {
+  return Buffer.from(
+    JSON.stringify({
+      holder,
+      ttlMs,
+      ...(token === undefined ? {} : { token: String(token) }),
+      ...(outlives ? { outlives } : {}),
+      ...(evicted ? { evicted } : {}),
+    }),
+  )
+}
+
+/** Whatever is there is read: the name of the node says all that decides. An entry of Kazoo has its own words there. */
+export function readEntryData(data: Buffer): EntryData {
+  const { holder, ttlMs, token, outlives, evicted } = parsed(data.toString())
+  return {
+    holder: typeof holder === 'string' ? holder : data.toString(),
+    ttlMs: typeof ttlMs === 'number' ? ttlMs : 0,
+    outlives: outlives === true,
+    evicted: evicted === true,
+    ...(typeof token === 'string' && /^\d{1,19}$/.test(token) ? { token: BigInt(token) } : {}),
+  }
+}
+
+function parsed(text: string): Record<string, unknown> {
+  try {
+    const read: unknown = JSON.parse(text)
+    if (typeof read === 'object' && read !== null) return read as Record<string, unknown>
+  } catch {
+    // As below.
+  }
+  return {}
+}
+
+/** The token of an entry, from its data and what the server knows of its node. */
+export function tokenOf({ token }: EntryData, { czxid }: NodeStat): bigint {
+  return token ?? czxid
+}

@@ -1,0 +1,191 @@
+/**
+ * The engine: its calls and their answers. Entering is in enter.ts, renewing in renew.ts, evicting and releasing for
+ * later in removals.ts, and leaving is here. How waiters hear is in listen.ts.
+ */
+import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { NodeAcl } from '../../clients/zookeeper/messages.ts'
+import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
+import type { Clock } from '../../core/clock.ts'
+import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { LeaseLostError } from '../../core/errors.ts'
+import type { ZooKeeperContext } from './class-session.ts'
+import { ClassSessions } from './class-sessions.ts'
+import { LINE_BOUND } from './codec.ts'
+import { diagnose } from './diagnose.ts'
+import { EnterRequests } from './enter.ts'
+import { asEngineError, ENGINE, type ZooKeeperCall } from './errors.ts'
+import { inspectLine, listLines } from './inspect.ts'
+import { ZooKeeperNames } from './names.ts'
+import { LineObservers } from './observers.ts'
+import { Removals } from './removals.ts'
+import { RenewRequests } from './renew.ts'
+
+const traits: Traits = {
+  order: 'fifo',
+  fencing: true,
+  sharing: 'full',
+  ttl: 'class',
+  minTtlMs: 2_000,
+  lossBeforeNext: true,
+  lineBound: LINE_BOUND,
+  batchLimit: 256,
+  takesSignal: [],
+  tokensSurvive: 'what the data of the ensemble survive: a token is the number of a transaction of ZooKeeper',
+  survives:
+    'the death of any client, and of any minority of servers; cut off from the majority, no lock is granted to any client',
+}
+
+/** A condition for a `multi` of your own: that a node has a version. */
+export interface ZooKeeperGuard {
+  /** The whole path, with that of the chroot. */
+  readonly path: string
+  readonly version: number
+}
+
+/** An engine on ZooKeeper; `zookeeper(options)` makes one. */
+export class ZooKeeperEngine implements Engine {
+  readonly name: string = ENGINE
+  readonly traits: Traits = traits
+  readonly #context: ZooKeeperContext
+  readonly #sessions: ClassSessions
+  readonly #observers: LineObservers
+  readonly #removals: Removals
+  readonly #enters: EnterRequests
+  readonly #renewals: RenewRequests
+  #listener: ((news: News) => void) | undefined
+
+  /** @internal */
+  constructor(
+    servers: ZooKeeperServers,
+    options: { readonly path: string; readonly acl: NodeAcl; readonly clock: Clock },
+  ) {
+    const { clock, acl } = options
+    this.#context = {
+      servers,
+      clock,
+      acl,
+      names: new ZooKeeperNames(options.path),
+      tell: (news) => this.#listener?.(news),
+      lineChanged: (path) => this.#observers.changed(path),
+      reconnected: () => this.#listener?.({ gap: true }),
+      ended: (session) => {
+        this.#sessions.ended(session)
+        this.#observers.ended(session)
+      },
+    }
+    this.#sessions = new ClassSessions(this.#context)
+    this.#observers = new LineObservers(this.#sessions, this.#context.names)
+    this.#removals = new Removals(this.#context, this.#sessions)
+    this.#renewals = new RenewRequests(this.#context, this.#sessions, this.#removals)
+    this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew(places))
+  }
+
+  enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    return this.#enters.enter(claims)
+  }
+
+  renew(places: readonly Place[]): Promise<readonly Standing[]> {
+    return this.#renewals.renew(places)
+  }
+
+  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+    // All of them are sent before the first is answered.
+    const leaving = places.map((place) => this.#leave(place))
+    const answers = await Promise.allSettled(leaving)
+    return answers.map((answer) => {
+      if (answer.status === 'fulfilled') return answer.value
+      throw asEngineError('leave', answer.reason)
+    })
+  }
+
+  async #leave({ key, id }: Pick<Place, 'key' | 'id'>): Promise<boolean> {
+    const known = this.#sessions.find(id)
+    const entry = known?.entries.get(id)
+    try {
+      if (known === undefined || entry === undefined) return await this.#leaveUnknown(key, id)
+      const path = known.pathOf(entry)
+      known.forget(id)
+      const left = known.deleteSurely(path)
+      // Another entry of this process waits behind it: what it has to know comes in the same round trip.
+      known.waiters.changed(key)
+      // Another engine object may have taken it out, and let it enter again by another name.
+      return (await left) || (await this.#leaveUnknown(key, id))
+    } catch (error) {
+      // With its session, everything of it has gone.
+      if (hasCode(error, 'sessionExpired') && known?.usable === false) return false
+      throw error
+    }
+  }
+
+  /** It may have entered without our knowing it, or by another engine object. */
+  async #leaveUnknown(key: string, id: string): Promise<boolean> {
+    const session = this.#sessions.find(id) ?? (await this.#sessions.any('leave'))
+    return await session.deleteById(key, id)
+  }
+
+  async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    return await asked('evict', this.#removals.evict(key, token, how))
+  }
+
+  async inspect(key: string): Promise<Line> {
+    const session = await this.#sessions.any('inspect')
+    return await asked('inspect', inspectLine(this.#context, session, key))
+  }
+
+  async *list(prefix: string, onProgress?: () => void): AsyncIterable<LineSummary> {
+    try {
+      yield* listLines(this.#context, await this.#sessions.any('list'), prefix, onProgress)
+    } catch (error) {
+      throw asEngineError('list', error)
+    }
+  }
+
+  /** News come on the sessions by which entries live: there is nothing to prepare. */
+  async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
+    this.#listener = listener
+    return {
+      [Symbol.asyncDispose]: async () => {
+        if (this.#listener === listener) this.#listener = undefined
+      },
+    }
+  }
+
+  async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
+    return await asked('watch', this.#observers.add(key, listener))
+  }
+
+  /**
+   * What to check in a `multi` of your own, so that it is done only while this lease is held: a guard for data in
+   * ZooKeeper itself. Throws `LeaseLostError` if this engine knows that the lease has ended.
+   */
+  guard({ key, token }: { readonly key: string; readonly token: bigint | null }): ZooKeeperGuard {
+    for (const session of this.#sessions.all) {
+      for (const entry of session.entries.values()) {
+        // The data of the node are written only to evict the entry.
+        if (entry.key === key && entry.token === token && !entry.evicted && !entry.doubtful)
+          return { path: this.#context.servers.chroot + session.pathOf(entry), version: 0 }
+      }
+    }
+    throw new LeaseLostError(key, token, 'released')
+  }
+
+  /** What about these servers could break the promises of locks on them. */
+  async diagnose(): Promise<readonly Finding[]> {
+    const session = await this.#sessions.any('diagnose')
+    return await asked('diagnose', diagnose(this.#context, session))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#listener = undefined
+    this.#observers.stop()
+    await this.#sessions.close()
+  }
+}
+
+async function asked<Answer>(call: ZooKeeperCall, answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer
+  } catch (error) {
+    throw asEngineError(call, error)
+  }
+}

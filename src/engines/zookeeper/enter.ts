@@ -1,0 +1,234 @@
+/**
+ * Entering lines. An entry is created, and the line is read right behind it, on one connection: place and token in one
+ * round trip. What is read is no older than the entry. None of the entries before it can be missing, since no entry is
+ * ever put before another. So the entry that is first in what was read is first.
+ *
+ * An id can come to be in a line twice: its first enter was done, and the reply was lost. Then the older entry counts,
+ * and the newer one is taken out at once.
+ *
+ * Claims of one batch are sent together, and in their order where they are of one ttl. A claim with `wait: false`
+ * enters like the others, and is taken out at once if it does not hold. Its name says so, and other clients pass it
+ * over meanwhile.
+ */
+import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { CreatedNode } from '../../clients/zookeeper/messages.ts'
+import type { Claim, Place, Standing } from '../../core/engine.ts'
+import { EngineError, LineFullError } from '../../core/errors.ts'
+import type { ClassSession, ZooKeeperContext } from './class-session.ts'
+import type { ClassSessions } from './class-sessions.ts'
+import { entryOf, LINE_BOUND, type LineView, writeData } from './codec.ts'
+import { asEngineError, ENGINE, noChroot, unsettled } from './errors.ts'
+import { byNumber, numberIn } from './names.ts'
+
+/** How often the node of a line is created that the server takes away again, because it was empty. */
+const TRIES = 3
+const NOTHING = Buffer.alloc(0)
+
+type Settled<Value> = { readonly value: Value } | { readonly error: unknown }
+
+/** What was answered to the two requests of one claim. */
+interface Entered {
+  readonly created: Settled<CreatedNode>
+  readonly view: Settled<LineView | undefined>
+}
+
+export class EnterRequests {
+  readonly #context: ZooKeeperContext
+  readonly #sessions: ClassSessions
+  readonly #renew: (places: readonly Place[]) => Promise<readonly Standing[]>
+
+  /** `renew` renews entries that are in a line already, and says where they stand. */
+  constructor(
+    context: ZooKeeperContext,
+    sessions: ClassSessions,
+    renew: (places: readonly Place[]) => Promise<readonly Standing[]>,
+  ) {
+    this.#context = context
+    this.#sessions = sessions
+    this.#renew = renew
+  }
+
+  async enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
+    const startedAt = this.#context.clock.now()
+    const standings: Standing[] = []
+    for (let from = 0; from < claims.length; ) {
+      const { ttlMs } = claims[from] as Claim
+      let to = from + 1
+      while (to < claims.length && claims[to]?.ttlMs === ttlMs) to += 1
+      standings.push(...(await this.#enterTogether(claims.slice(from, to), ttlMs, startedAt)))
+      from = to
+    }
+    return standings
+  }
+
+  /** Claims of one ttl. */
+  async #enterTogether(claims: readonly Claim[], ttlMs: number, startedAt: number): Promise<readonly Standing[]> {
+    let session: ClassSession
+    try {
+      session = this.#sessions.atHand(ttlMs) ?? (await this.#sessions.open(ttlMs, 'enter'))
+    } catch (error) {
+      const failed: Standing = { state: 'failed', error: asEngineError('enter', error, { sent: false }) }
+      return claims.map(() => failed)
+    }
+    const renewed = await this.#renewKnown(claims)
+    const fresh = claims.filter((claim) => !renewed.has(claim))
+    for (const { key, id } of fresh) session.beginEntering(key, id)
+    const entered = await this.#create(session, fresh)
+    const settle = (claim: Claim): Promise<Standing> => {
+      const known = renewed.get(claim)
+      return known === undefined
+        ? this.#settle(session, claim, entered.get(claim) as Entered, startedAt)
+        : Promise.resolve(known)
+    }
+    if (new Set(claims.map(({ id }) => id)).size === claims.length) return await Promise.all(claims.map(settle))
+    // One after the other: of two claims with one id, the second finds the first.
+    const standings: Standing[] = []
+    for (const claim of claims) standings.push(await settle(claim))
+    return standings
+  }
+
+  /** Those that are in a line already. One that has gone since may enter again, unless it was evicted. */
+  async #renewKnown(claims: readonly Claim[]): Promise<ReadonlyMap<Claim, Standing>> {
+    const renewed = new Map<Claim, Standing>()
+    const known = claims.filter(({ id }) => this.#sessions.find(id)?.entries.has(id) === true)
+    if (known.length === 0) return renewed
+    const standings = await this.#renew(known.map(({ key, id, ttlMs }) => ({ key, id, ttlMs })))
+    for (const [index, claim] of known.entries()) {
+      const standing = standings[index] as Standing
+      if (standing.state !== 'gone' || standing.why === 'evicted') renewed.set(claim, standing)
+    }
+    return renewed
+  }
+
+  /** Create entries, and read their lines. Where a line has no node yet, that is created first. */
+  async #create(session: ClassSession, claims: readonly Claim[]): Promise<ReadonlyMap<Claim, Entered>> {
+    const entered = new Map<Claim, Entered>()
+    let left = claims
+    for (let attempt = 1; left.length > 0; attempt += 1) {
+      const parents = attempt === 1 ? [] : this.#createLines(session, left)
+      const created = left.map((claim) => settled(session.zk.create(this.#node(session, claim))))
+      const lines = [...new Set(left.map(({ key }) => key))]
+      const reads = new Map(lines.map((key) => [key, settled(session.readLine(key))]))
+      const refused = (await Promise.all(parents)).find(isRefused)
+      const again: Claim[] = []
+      for (const [index, claim] of left.entries()) {
+        const one = await (created[index] as Promise<Settled<CreatedNode>>)
+        const view = await (reads.get(claim.key) as Promise<Settled<LineView | undefined>>)
+        const hasNoLine = 'error' in one && hasCode(one.error, 'noNode')
+        if (hasNoLine && refused === undefined && attempt <= TRIES) again.push(claim)
+        else entered.set(claim, { created: hasNoLine ? (refused ?? one) : one, view })
+      }
+      left = again
+    }
+    return entered
+  }
+
+  #node(session: ClassSession, claim: Claim): Parameters<ClassSession['zk']['create']>[0] {
+    const { names, acl } = this.#context
+    const data = { holder: claim.holder, ttlMs: session.zk.timeoutMs, outlives: false, evicted: false }
+    return { path: names.newEntry(claim), data: writeData(data), mode: 'ephemeral-sequential', acl }
+  }
+
+  /** The server takes a container away when it has been empty for a while. */
+  #createLines(session: ClassSession, claims: readonly Claim[]): readonly Promise<Settled<CreatedNode>>[] {
+    const { names, acl } = this.#context
+    const steps = names.base.split('/').slice(1)
+    const bases = steps.map((_, index) => `/${steps.slice(0, index + 1).join('/')}`)
+    const paths = [...bases, ...new Set(claims.map(({ key }) => names.line(key)))]
+    return paths.map((path) => settled(session.zk.create({ path, data: NOTHING, mode: 'container', acl })))
+  }
+
+  async #renewOne({ key, id, ttlMs }: Claim): Promise<Standing> {
+    const [standing] = await this.#renew([{ key, id, ttlMs }])
+    return standing as Standing
+  }
+
+  /** What became of one claim. Never rejects. */
+  async #settle(session: ClassSession, claim: Claim, entered: Entered, startedAt: number): Promise<Standing> {
+    const { created, view } = entered
+    try {
+      if ('error' in created) throw this.#explained(created.error)
+      if ('error' in view || view.value === undefined) {
+        const error = 'error' in view ? view.error : unsettled('enter')
+        const message = error instanceof Error ? error.message : String(error)
+        const outcome = (await this.#takeBack(session, created.value.path)) ? 'not-applied' : 'unknown'
+        // A child that is no entry of ours: nothing can be known of this line, now or later.
+        const transient = !(error instanceof EngineError) || error.transient
+        throw new EngineError(ENGINE, message, { outcome, transient, cause: error })
+      }
+      const standing = await this.#stand(session, claim, created.value, view.value, startedAt)
+      session.endEntering(claim.id)
+      return standing
+    } catch (error) {
+      const failure = asEngineError('enter', error)
+      if (failure.outcome === 'not-applied') session.endEntering(claim.id)
+      return { state: 'failed', error: failure }
+    }
+  }
+
+  /** Where the path to the line could not be made, it is the root of this client that is missing. */
+  #explained(error: unknown): unknown {
+    const { chroot } = this.#context.servers
+    return hasCode(error, 'noNode') && chroot !== '' ? noChroot(chroot) : error
+  }
+
+  async #stand(
+    session: ClassSession,
+    claim: Claim,
+    { path, stat }: CreatedNode,
+    view: LineView,
+    startedAt: number,
+  ): Promise<Standing> {
+    const { key, id, weight, limit, ttlMs, wait } = claim
+    const { name } = this.#context.names.parse(path)
+    const first = entryOf(view, id)
+    if (view.evicted.has(id) || (first !== undefined && first.entry.name !== name)) {
+      await session.deleteDuplicates(key, id, view)
+      return view.evicted.has(id) ? { state: 'gone', why: 'evicted' } : await this.#renewOne(claim)
+    }
+    const held = first !== undefined && first.ahead < view.held
+    const ahead = first?.ahead ?? view.entries.filter((one) => byNumber(one, { number: numberIn(name) }) < 0).length
+    if (!held && !wait) {
+      await this.#takeBack(session, path)
+      return { state: 'busy', ahead }
+    }
+    // Another client has taken it out already.
+    if (first === undefined) return await this.#renewOne(claim)
+    if (ahead >= LINE_BOUND) {
+      await this.#takeBack(session, path)
+      return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
+    }
+    // It was given up, and taken out, while this enter was on its way.
+    if (!session.isEntering(id)) return { state: 'gone', why: 'unknown' }
+    const entry = session.record({ key, id, name, weight, limit, token: stat.czxid, ttlMs, held })
+    const leftMs = Math.min(session.zk.leftMs(startedAt), ttlMs)
+    if (held) return { state: 'held', token: stat.czxid, heldForMs: leftMs }
+    session.waiters.add(entry, view)
+    // It may hold by what was read meanwhile.
+    if (entry.held) return { state: 'held', token: stat.czxid, heldForMs: leftMs }
+    return { state: 'waiting', ahead, livesForMs: leftMs }
+  }
+
+  /** Answers whether it has surely gone. */
+  async #takeBack(session: ClassSession, path: string): Promise<boolean> {
+    try {
+      await session.deleteSurely(path)
+      return true
+    } catch {
+      return false
+    }
+  }
+}
+
+/** A node of a path could not be created. That it exists, or that the one above it does not, is no reason. */
+function isRefused(made: Settled<CreatedNode>): made is { readonly error: unknown } {
+  return 'error' in made && !hasCode(made.error, 'nodeExists') && !hasCode(made.error, 'noNode')
+}
+
+async function settled<Value>(promise: Promise<Value>): Promise<Settled<Value>> {
+  try {
+    return { value: await promise }
+  } catch (error) {
+    return { error }
+  }
+}

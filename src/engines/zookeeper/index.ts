@@ -1,0 +1,61 @@
+/**
+ * `holdfast/zookeeper`: locks on ZooKeeper, 3.5 or newer. No client has to be installed: ours is in clients/zookeeper.
+ *
+ * Read in this order: names.ts and codec.ts (what is stored, and who holds), class-session.ts (what keeps entries
+ * alive), enter.ts, renew.ts and removals.ts (what is done), listen.ts (how a waiter hears that it holds), engine.ts.
+ */
+import { readFileSync } from 'node:fs'
+import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/connection.ts'
+import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
+import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
+import { type Clock, systemClock } from '../../core/clock.ts'
+import { ZooKeeperEngine } from './engine.ts'
+
+export type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/connection.ts'
+export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
+export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
+
+/** What `zookeeper()` takes: the servers, and what to do on them. */
+export interface ZooKeeperOptions {
+  /** The servers of the ensemble, or some of them. They are tried in an order of chance. */
+  readonly hosts: readonly ZooKeeperEndpoint[]
+  /** The node that counts as `/` for this client. It has to exist. */
+  readonly chroot?: string
+  /** The node under which lines are; `/holdfast` unless given. It is created when it is first needed. */
+  readonly path?: string
+  /** Who we are. Then only the same user may touch the nodes that we create. Unless given, every client may. */
+  readonly auth?: ZooKeeperAuth
+  /** With TLS: `{}` for what the system trusts, or the certificates to use. */
+  readonly tls?: ZooKeeperTls
+  /** For tests: where time comes from. */
+  readonly clock?: Clock
+}
+
+/**
+ * An engine on ZooKeeper. It connects when it is first used, and ends its sessions when it is closed. By URL:
+ * `openZooKeeper(url)`, or `connect(url)`.
+ */
+export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
+  const { hosts, chroot = '', path = '/holdfast', auth, tls, clock = systemClock } = options
+  if (hosts.length === 0) throw new TypeError('ZooKeeper needs at least one host')
+  const base = chrootOf(path)
+  if (base === '' || base === '/zookeeper')
+    throw new TypeError(`path must name a node for the locks, such as /holdfast; got '${path}'`)
+  const servers = { hosts, chroot: chrootOf(chroot), auth, tls }
+  return new ZooKeeperEngine(servers, { path: base, acl: auth === undefined ? 'open' : 'creator', clock })
+}
+
+/** The engine behind a URL; clients/zookeeper/url.ts says what one looks like. Options win over what the URL says. */
+export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptions> = {}): Promise<ZooKeeperEngine> {
+  const { hosts, chroot, auth, tls, ca, cert, key, path } = parseZooKeeperUrl(url)
+  const read = (name: string, file: string | undefined): object =>
+    file === undefined ? {} : { [name]: readFileSync(file) }
+  return zookeeper({
+    hosts,
+    chroot,
+    ...(auth === undefined ? {} : { auth }),
+    ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
+    ...(path === undefined ? {} : { path }),
+    ...options,
+  })
+}

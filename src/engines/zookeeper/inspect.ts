@@ -1,0 +1,69 @@
+/** Looking at lines: the entries of one, which lines there are, and word of a change for observers. */
+import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
+import type { ClassSession, ZooKeeperContext } from './class-session.ts'
+import { type LineView, readEntryData, tokenOf } from './codec.ts'
+import type { NamedEntry } from './names.ts'
+
+/** How many lines are read at once. */
+const LINES_AT_ONCE = 100
+
+export async function inspectLine({ names }: ZooKeeperContext, session: ClassSession, key: string): Promise<Line> {
+  const view = await session.readLineNow(key)
+  if (view === undefined) return { key, entries: [] }
+  const entries = await Promise.all(
+    view.entries.map(async (entry, place): Promise<LineEntry | undefined> => {
+      try {
+        const { data, stat } = await session.zk.getData(names.entry(key, entry.name))
+        const stored = readEntryData(data)
+        const ttlMs = stored.ttlMs || session.zk.timeoutMs
+        return {
+          ...shown(entry),
+          holder: stored.holder,
+          state: place < view.held ? 'held' : 'waiting',
+          token: tokenOf(stored, stat),
+          ttlMs,
+          // Only the leader of the ensemble knows.
+          remainingMs: ttlMs,
+          ageMs: null,
+          heldMs: null,
+        }
+      } catch (error) {
+        // It has gone since the line was read.
+        if (hasCode(error, 'noNode')) return undefined
+        throw error
+      }
+    }),
+  )
+  return { key, entries: entries.filter((entry) => entry !== undefined) }
+}
+
+function shown({ id, weight, limit }: NamedEntry): Pick<LineEntry, 'id' | 'weight' | 'limit'> {
+  return { id, weight, limit }
+}
+
+export async function* listLines(
+  { names }: ZooKeeperContext,
+  session: ClassSession,
+  prefix: string,
+  onProgress: (() => void) | undefined,
+): AsyncIterable<LineSummary> {
+  await session.zk.confirm()
+  const found = await session.zk.getChildren(names.base).catch((error: unknown) => {
+    if (hasCode(error, 'noNode')) return []
+    throw error
+  })
+  const keys = found.map((name) => names.keyOf(name)).filter((key) => key.startsWith(prefix))
+  for (let from = 0; from < keys.length; from += LINES_AT_ONCE) {
+    const some = keys.slice(from, from + LINES_AT_ONCE)
+    const views = await Promise.all(some.map((key) => session.readLine(key)))
+    for (const [index, view] of views.entries()) {
+      if (view !== undefined && view.entries.length > 0) yield summary(some[index] as string, view)
+    }
+    onProgress?.()
+  }
+}
+
+function summary(key: string, { entries, held }: LineView): LineSummary {
+  return { key, held, waiting: entries.length - held }
+}

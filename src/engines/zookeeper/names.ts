@@ -1,0 +1,161 @@
+/**
+ * The nodes that we use in ZooKeeper:
+ *
+ *     /holdfast/<key>/hf1-<id>-<weight>-<limit>__lock__<number>      an entry
+ *     /holdfast/<key>/hf1-<id>-<weight>-<limit>__rlock__<number>     an entry of a reader: weight 1, no limit
+ *     /holdfast/<key>/hf1-<id>-<weight>-<limit>-try__lock__<number>  an entry that does not wait
+ *     /holdfast/<key>/hf1-<id>-evicted                               says that an entry was evicted
+ *
+ * All that decides who holds is in the name of an entry, so that the names of the children are enough. The number is
+ * the server's, and is the place in line. It has 32 bits: after 2^31 entries of one line it goes on below zero. So it
+ * is compared by difference. (It begins anew when the node of the line is deleted; but then no entry was there.)
+ *
+ * The names end as those of Kazoo's `Lock`, `ReadLock` and `WriteLock` do. So Kazoo and Holdfast exclude each other on
+ * one node, in order, and entries of Kazoo are understood here.
+ *
+ * A key is one name in a path. What may not be there is written as in a URL: `/` is `%2F` and `%` is `%25`; so are
+ * control characters, everything beyond the first 65,536 characters of Unicode, and a key that is `.` or `..`.
+ */
+import { UNLIMITED } from '../../core/engine.ts'
+import { unreadable } from './errors.ts'
+
+const VERSION = 1
+
+/** An entry, as its name tells it. */
+export interface NamedEntry {
+  readonly name: string
+  readonly id: string
+  readonly weight: number
+  readonly limit: number
+  /** It takes itself out at once if it does not hold. */
+  readonly tries: boolean
+  /** The number that the server gave it. */
+  readonly number: number
+}
+
+/** The names of the children of a line. */
+export interface NamedLine {
+  /** In order. */
+  readonly entries: readonly NamedEntry[]
+  /** The ids of entries that were evicted. */
+  readonly evicted: ReadonlySet<string>
+}
+
+const OURS =
+  /^hf(?<version>\d+)-(?<id>[0-9a-z]+)-(?:(?<weight>\d+)-(?<limit>\d+)(?<tries>-try)?__r?lock__(?<number>-?\d+)|evicted)$/
+const NEWER = /^hf(?<version>\d+)-/
+const KAZOO = /^(?<id>[0-9a-f]{32})__(?<reads>r?)lock__(?<number>-?\d+)$/
+
+export class ZooKeeperNames {
+  /** The node under which lines are. */
+  readonly base: string
+
+  constructor(base: string) {
+    this.base = base
+  }
+
+  line(key: string): string {
+    return `${this.base}/${encoded(key)}`
+  }
+
+  entry(key: string, name: string): string {
+    return `${this.line(key)}/${name}`
+  }
+
+  /** The path of an entry that is to be created; the server adds its number. */
+  newEntry(claim: {
+    readonly key: string
+    readonly id: string
+    readonly weight: number
+    readonly limit: number
+    readonly wait: boolean
+  }): string {
+    const { key, id, weight, limit, wait } = claim
+    const kind = weight === 1 && limit === UNLIMITED ? '__rlock__' : '__lock__'
+    return this.entry(key, `hf${VERSION}-${id}-${weight}-${limit}${wait ? '' : '-try'}${kind}`)
+  }
+
+  /** The path of what says that an entry was evicted. */
+  evicted(key: string, id: string): string {
+    return this.entry(key, `hf${VERSION}-${id}-evicted`)
+  }
+
+  /** From the name of a line to its key. */
+  keyOf(name: string): string {
+    return decoded(name)
+  }
+
+  /** From the path of an entry to the key of its line and its name there. */
+  parse(path: string): { readonly key: string; readonly name: string } {
+    const slash = path.lastIndexOf('/')
+    return { key: decoded(path.slice(this.base.length + 1, slash)), name: path.slice(slash + 1) }
+  }
+
+  /** Throws if one of the children is neither an entry of ours nor one of Kazoo. */
+  readLine(key: string, children: readonly string[]): NamedLine {
+    const entries: NamedEntry[] = []
+    const evicted = new Set<string>()
+    for (const name of children) {
+      const ours = OURS.exec(name)?.groups
+      if (ours !== undefined && Number(ours.version) === VERSION) {
+        if (ours.number === undefined) evicted.add(ours.id as string)
+        else entries.push(entryNamed(name, ours))
+      } else {
+        const kazoo = KAZOO.exec(name)?.groups
+        if (kazoo === undefined) throw this.#stranger(key, name)
+        const limit = kazoo.reads === '' ? 1 : UNLIMITED
+        entries.push({ name, id: kazoo.id as string, weight: 1, limit, tries: false, number: Number(kazoo.number) })
+      }
+    }
+    return { entries: entries.sort(byNumber), evicted }
+  }
+
+  #stranger(key: string, name: string): Error {
+    const version = NEWER.exec(name)?.groups?.version
+    const path = this.entry(key, name)
+    if (version !== undefined && Number(version) > VERSION)
+      return unreadable(path, `was written by a newer Holdfast (format ${version})`)
+    return unreadable(path, 'is no entry of a line')
+  }
+}
+
+function entryNamed(name: string, groups: Record<string, string | undefined>): NamedEntry {
+  const { id, weight, limit, tries, number } = groups
+  return {
+    name,
+    id: String(id),
+    weight: Number(weight),
+    limit: Number(limit),
+    tries: tries !== undefined,
+    number: Number(number),
+  }
+}
+
+/** The number that the server has put at the end of a name. */
+export function numberIn(name: string): number {
+  return Number(/-?\d+$/.exec(name)?.[0])
+}
+
+/** By difference, in 32 bits: no line is so long that this could be wrong. */
+export function byNumber(one: Pick<NamedEntry, 'number'>, other: Pick<NamedEntry, 'number'>): number {
+  return (one.number - other.number) | 0
+}
+
+/** What ZooKeeper refuses in a path, and our own escape character. Java counts what is beyond as two characters. */
+const ESCAPED = /[%/\p{Cc}\ue000-\uf8ff\ufff0-\uffff]|[\u{10000}-\u{10ffff}]/gu
+
+function encoded(key: string): string {
+  if (key === '.' || key === '..') return key.replaceAll('.', '%2E')
+  return key.replaceAll(ESCAPED, (text) =>
+    [...Buffer.from(text)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join(''),
+  )
+}
+
+function decoded(name: string): string {
+  try {
+    return decodeURIComponent(name)
+  } catch {
+    // No key of ours is written so: another program has made this node.
+    return name
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * The worlds of the conformance cases on ZooKeeper: clients by URL, processes of their own, and a look at what is
+ * stored.
+ */
+import type { ActorModule, World } from '../../conformance/index.ts'
+import { hasCode } from '../../src/clients/zookeeper/errors.ts'
+import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
+import { builtModule } from '../built.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+import type { ZooKeeperServer } from '../servers/zookeeper.ts'
+
+const module = builtModule('src/engines/zookeeper/index.ts')
+
+/** A client connects when it first asks something. Cases count time, and sockets: so it has. */
+async function connected(engine: ZooKeeperEngine): Promise<ZooKeeperEngine> {
+  await engine.inspect('warm up')
+  return engine
+}
+
+export interface Place {
+  readonly url: string
+  readonly servers: readonly ZooKeeperServer[]
+  restart?(how: 'cleanly' | 'killed'): Promise<void>
+}
+
+/** One server or several. The network of a process goes through proxies of its own. */
+export function zookeeperWorld({ url, servers, restart }: Place): World {
+  const proxies: FaultProxy[] = []
+
+  const actor = async (): Promise<ActorModule> => {
+    const own = await Promise.all(servers.map((server) => FaultProxy.start(server)))
+    proxies.push(...own)
+    return {
+      module,
+      export: 'openZooKeeper',
+      options: `zookeeper://${own.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
+      cut: () => {
+        for (const proxy of own) proxy.blackHole()
+      },
+      heal: async () => {
+        for (const proxy of own) await proxy.heal()
+      },
+    }
+  }
+
+  return {
+    engine: async () => await connected(await openZooKeeper(url)),
+    actor,
+    leftovers: () => stored(servers),
+    ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
+    close: async () => {
+      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** Every node of ours. */
+export async function stored(servers: readonly ZooKeeperServer[], root = '/holdfast'): Promise<readonly string[]> {
+  const session = new ZooKeeperSession({
+    servers: { hosts: servers, chroot: '' },
+    clock: systemClock,
+    timeoutMs: 10_000,
+  })
+  const found: string[] = []
+  const visit = async (path: string): Promise<void> => {
+    try {
+      for (const name of await session.getChildren(path)) await visit(`${path}/${name}`)
+      found.push(path)
+    } catch (error) {
+      if (!hasCode(error, 'noNode')) throw error
+    }
+  }
+  try {
+    await session.confirm()
+    await visit(root)
+    return found
+  } finally {
+    await session.close()
+  }
+}

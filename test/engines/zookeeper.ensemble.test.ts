@@ -1,0 +1,186 @@
+/**
+ * Three servers of ZooKeeper conform, and what becomes of locks when servers die, freeze or are cut off from each
+ * other: never two holders, and no lease is lost that need not be.
+ */
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, test, vi } from 'vitest'
+import { conformance } from '../../conformance/index.ts'
+import { openZooKeeper } from '../../src/engines/zookeeper/index.ts'
+import { createLocks, type Locks } from '../../src/index.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+import { describeServer } from '../servers/suite.ts'
+import { findOwnZooKeeper, ZooKeeperEnsemble, type ZooKeeperServer } from '../servers/zookeeper.ts'
+import { zookeeperWorld } from './zookeeper-world.ts'
+
+const LIMIT = { timeout: 45_000, interval: 10 }
+/**
+ * Played on one server only (zookeeper.test.ts): what is a matter of the client alone, what takes three servers on two
+ * processors long and tells nothing more, and what counts the sockets of this process, through which the servers talk
+ * to each other here.
+ */
+const ON_ONE_SERVER = ['looking', 'order', 'stalls and clocks', 'nothing left']
+/** Played on one server only, too: with a ttl of 3 s. On a busy machine, Java takes as long to elect a leader. */
+const SHORT_TTL = 'clients go on after a restart'
+/** Three of them share two processors with all other tests. */
+const CASE_LIMIT_MS = 120_000
+
+await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program }) => {
+  let ensemble: ZooKeeperEnsemble
+
+  beforeAll(async () => {
+    ensemble = await ZooKeeperEnsemble.start(program)
+  })
+  afterAll(async () => ensemble[Symbol.asyncDispose]())
+
+  async function open(
+    ttl: '2s' | '3s' | '30s',
+    servers: readonly ZooKeeperServer[] = ensemble.servers,
+  ): Promise<Locks> {
+    const url = `zookeeper://${servers.map(({ host, port }) => `${host}:${port}`).join(',')}`
+    const locks = createLocks(await openZooKeeper(url), { ttl })
+    onTestFinished(() => locks.close())
+    return locks
+  }
+
+  const othersThan = (server: ZooKeeperServer): readonly ZooKeeperServer[] =>
+    ensemble.servers.filter((one) => one !== server)
+
+  const waiting = (locks: Locks, key: string, count: number): Promise<void> =>
+    vi.waitFor(async () => expect((await locks.inspect(key)).entries).toHaveLength(count), LIMIT)
+
+  conformance(
+    { describe, it, afterAll },
+    'zookeeper with three servers',
+    () =>
+      zookeeperWorld({
+        url: ensemble.url,
+        servers: ensemble.servers,
+        // All at once, they would be away for longer than the ttl of these cases: a Java takes its time to start.
+        restart: (how) => ensemble.rollingRestart(how),
+      }),
+    {
+      atOnce: 8,
+      limitMs: CASE_LIMIT_MS,
+      only: (name, property) => !ON_ONE_SERVER.includes(property) && !name.startsWith(SHORT_TTL),
+    },
+  )
+
+  describe('servers in trouble', () => {
+    afterEach(async () => {
+      await ensemble.heal()
+      for (const { process } of ensemble.servers) {
+        if (process?.running === true) process.resume()
+        else await process?.start()
+      }
+      await ensemble.leader()
+    })
+
+    test.each(['killed', 'frozen'] as const)(
+      'the leader is %s: leases go on, waiters are served, new locks are had',
+      async (how) => {
+        const [one, other] = [await open('30s'), await open('30s')]
+        const lease = await one.mutex(how).acquire()
+        const next = other.mutex(how).acquire()
+        await waiting(one, how, 2)
+        const leader = await ensemble.leader()
+        if (how === 'killed') await leader.process?.kill()
+        else leader.process?.pause()
+        const fresh = await other.mutex(`${how}: new`).acquire()
+        expect(fresh.held).toBe(true)
+        expect(lease.held).toBe(true)
+        await vi.waitFor(async () => expect((await lease.release()) || !lease.held).toBe(true), LIMIT)
+        const granted = await next
+        expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
+        expect(granted.held).toBe(true)
+      },
+    )
+
+    test('a minority is cut off, and leases of its clients go on', async () => {
+      const leader = await ensemble.leader()
+      const [follower] = othersThan(leader) as [ZooKeeperServer]
+      const [locks, watching] = [await open('30s'), await open('30s', [follower, leader])]
+      const lease = await watching.mutex('minority: held').acquire()
+      ensemble.cutOff(follower)
+      for (let round = 0; round < 20; round += 1)
+        await locks.mutex('minority').using(async (one) => expect(one.held).toBe(true))
+      await vi.waitFor(async () => expect(await watching.mutex('minority: new').tryAcquire()).toBeDefined(), LIMIT)
+      expect(lease.held).toBe(true)
+      expect(await lease.release()).toBe(true)
+    })
+
+    test('the majority is gone: no lock is granted, holders are told in time, and all goes on when it is back', async () => {
+      const locks = await open('3s')
+      const lease = await locks.mutex('majority').acquire()
+      const told = vi.fn()
+      lease.signal.addEventListener('abort', told)
+      const leader = await ensemble.leader()
+      for (const { process } of othersThan(leader)) process?.pause()
+      const asked = locks.mutex('majority: new').tryAcquire()
+      await expect(asked).rejects.toMatchObject({ code: 'ENGINE' })
+      await vi.waitFor(() => expect(told).toHaveBeenCalled(), LIMIT)
+      expect(lease.held).toBe(false)
+      for (const { process } of othersThan(leader)) process?.resume()
+      await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
+    })
+
+    test('a holder that reaches only a follower, which is cut off, knows of its loss before the next one is let in', async () => {
+      const [follower] = othersThan(await ensemble.leader()) as [ZooKeeperServer]
+      const [behind, outside] = [await open('2s', [follower]), await open('30s', othersThan(follower))]
+      const lease = await behind.mutex('behind').acquire()
+      const next = outside.mutex('behind').acquire()
+      await waiting(outside, 'behind', 2)
+      ensemble.cutOff(follower)
+      const granted = await next
+      expect(lease.held).toBe(false)
+      expect(granted.held).toBe(true)
+      expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
+    })
+
+    test('a client that is cut off from one server, but not from the others, keeps its leases', async () => {
+      const proxies = await Promise.all(ensemble.servers.map((server) => FaultProxy.start(server)))
+      onTestFinished(async () => {
+        for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+      })
+      const url = `zookeeper://${proxies.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
+      const locks = createLocks(await openZooKeeper(url), { ttl: '15s' })
+      onTestFinished(() => locks.close())
+      const lease = await locks.mutex('one way').acquire()
+      for (const proxy of proxies) {
+        proxy.blackHole()
+        await vi.waitFor(async () => await locks.mutex('one way: new').using(() => undefined), LIMIT)
+        expect(lease.held).toBe(true)
+        await proxy.heal()
+      }
+      expect(await lease.release()).toBe(true)
+    })
+
+    test('servers are restarted one after the other under load: there are never two holders, tokens rise, a lease that is held goes on', async () => {
+      const clients = [await open('30s'), await open('30s')]
+      const held = await (clients[0] as Locks).mutex('rolling: held').acquire()
+      let [inside, done, rolling] = [0, 0, true]
+      const tokens: bigint[] = []
+      const work = clients.flatMap((locks) =>
+        Array.from({ length: 4 }, async () => {
+          while (rolling) {
+            const lease = await locks.mutex('rolling').acquire()
+            inside += 1
+            expect(inside, 'how many are inside').toBe(1)
+            tokens.push(lease.token ?? 0n)
+            await new Promise(setImmediate)
+            inside -= 1
+            await lease.release()
+            done += 1
+          }
+        }),
+      )
+      const settled = Promise.all(work)
+      await ensemble.rollingRestart('killed')
+      const before = done
+      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 10), LIMIT)
+      rolling = false
+      await settled
+      expect(held.signal.aborted).toBe(false)
+      expect(await held.release()).toBe(true)
+      expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
+    })
+  })
+})
