@@ -40,6 +40,9 @@ export function etcdWorld({ url, servers, restart, asEntries = false }: Place): 
       cut: () => {
         for (const proxy of own) proxy.blackHole()
       },
+      refuse: async () => {
+        for (const proxy of own) await proxy.refuse()
+      },
       heal: async () => {
         for (const proxy of own) await proxy.heal()
       },
