@@ -263,7 +263,7 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
 
   test('node-redis, brought with a limit for silence: a handshake that is never answered is given up', async () => {
     // As docs/engines/redis.md advises, but sooner.
-    const limited = { pingInterval: 200, socket: { socketTimeout: 1000 } }
+    const limited = { pingInterval: 200, socket: { socketTimeout: 1000, reconnectStrategy: () => 100 } }
     const client = createClient({ url: `redis://127.0.0.1:${proxy.port}`, ...limited }).on('error', () => undefined)
     await client.connect()
     const locks = createLocks(redis({ client }), { ttl: '3s' })
