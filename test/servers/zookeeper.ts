@@ -44,6 +44,8 @@ export type ZooKeeperSource = { readonly program: ZooKeeperProgram } | { readonl
 export interface ZooKeeperServerOptions {
   /** Lines of its configuration, beside those that every server has. */
   readonly settings?: readonly string[]
+  /** A log of transactions that it has done already, before its first start. */
+  readonly log?: Buffer
 }
 
 export async function findZooKeeper(): Promise<ZooKeeperSource | Missing> {
@@ -117,7 +119,7 @@ export class ZooKeeperServer implements AsyncDisposable {
   static async #own(
     { java: program, classPath }: ZooKeeperProgram,
     membership: Membership | undefined,
-    { settings = [] }: ZooKeeperServerOptions,
+    { settings = [], log }: ZooKeeperServerOptions,
   ): Promise<ZooKeeperServer> {
     const port = await freePort()
     const process = await ServerProcess.start({
@@ -125,6 +127,7 @@ export class ZooKeeperServer implements AsyncDisposable {
       program,
       args: (folder) => {
         const file = configured(folder, port, membership, settings)
+        if (log !== undefined) writeLog(join(folder, 'data'), log)
         return [...VIRTUAL_MACHINE, '-cp', classPath, 'org.apache.zookeeper.server.quorum.QuorumPeerMain', file]
       },
       ready: async () => {
@@ -185,6 +188,15 @@ function configured(
   writeFileSync(file, `${lines.join('\n')}\n`)
   if (membership !== undefined) writeFileSync(join(data, 'myid'), String(membership.number))
   return file
+}
+
+function writeLog(data: string, log: Buffer): void {
+  const folder = join(data, 'version-2')
+  if (existsSync(folder)) return
+  mkdirSync(folder)
+  writeFileSync(join(folder, 'log.1'), log)
+  if (serverUser !== undefined)
+    for (const path of [folder, join(folder, 'log.1')]) chownSync(path, serverUser.uid, serverUser.gid)
 }
 
 async function askServer({ host, port }: { host: string; port: number }, word: string): Promise<string> {

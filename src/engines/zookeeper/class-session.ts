@@ -19,9 +19,16 @@ import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { type LineView, type OwnEntryState, readEntryData, toLineView, type ZooKeeperOwnEntry } from './codec.ts'
+import {
+  type LineView,
+  type OwnEntryState,
+  readEntryData,
+  tokenOf,
+  toLineView,
+  type ZooKeeperOwnEntry,
+} from './codec.ts'
 import { LineWaiters } from './listen.ts'
-import type { ZooKeeperNames } from './names.ts'
+import { isBeyondNumbers, type NamedLine, type ZooKeeperNames } from './names.ts'
 
 /** What all sessions of an engine object have in common. */
 export interface ZooKeeperContext {
@@ -95,11 +102,30 @@ export class ClassSession {
   async readLine(key: string): Promise<LineView | undefined> {
     const { names } = this.#context
     try {
-      return toLineView(names.readLine(key, await this.zk.getChildren(names.line(key))))
+      const line = names.readLine(key, await this.zk.getChildren(names.line(key)))
+      return toLineView(line.entries.some(isBeyondNumbers) ? await this.#byToken(key, line) : line)
     } catch (error) {
       if (hasCode(error, 'noNode')) return undefined
       throw error
     }
+  }
+
+  /** The same line, in the order of its tokens, which the nodes themselves have to tell. */
+  async #byToken(key: string, { entries, evicted }: NamedLine): Promise<NamedLine> {
+    const found = await Promise.all(
+      entries.map(async (entry) => {
+        try {
+          const { data, stat } = await this.zk.getData(this.#context.names.entry(key, entry.name))
+          return [{ entry, token: tokenOf(readEntryData(data), stat) }]
+        } catch (error) {
+          // It has gone since the line was read.
+          if (hasCode(error, 'noNode')) return []
+          throw error
+        }
+      }),
+    )
+    const sorted = found.flat().sort((one, other) => (one.token < other.token ? -1 : 1))
+    return { entries: sorted.map(({ entry }) => entry), evicted }
   }
 
   /** The line, no older than anything that was done before this call. */

@@ -7,8 +7,9 @@
  *     /holdfast/<key>/hf1-<id>-evicted                               says that an entry was evicted
  *
  * All that decides who holds is in the name of an entry, so that the names of the children are enough. The number is
- * the server's, and is the place in line. It has 32 bits: after 2^31 entries of one line it goes on below zero. So it
- * is compared by difference. (It begins anew when the node of the line is deleted; but then no entry was there.)
+ * the server's, and is the place in line. It begins anew when the node of the line is deleted; but then no entry was
+ * there. It has 32 bits: after 2^31 entries of one line, the server gives the last number again and again, or goes on
+ * below zero. So a line that has come near there is put in order by its tokens (`isBeyondNumbers`).
  *
  * The names end as those of Kazoo's `Lock`, `ReadLock` and `WriteLock` do. So Kazoo and Holdfast exclude each other on
  * one node, in order, and entries of Kazoo are understood here.
@@ -136,9 +137,16 @@ export function numberIn(name: string): number {
   return Number(/-?\d+$/.exec(name)?.[0])
 }
 
-/** By difference, in 32 bits: no line is so long that this could be wrong. */
 export function byNumber(one: Pick<NamedEntry, 'number'>, other: Pick<NamedEntry, 'number'>): number {
-  return (one.number - other.number) | 0
+  return one.number - other.number
+}
+
+/** Far more entries come before the last number than a line takes: all of them agree in time on how it is ordered. */
+const LAST_NUMBER = 2 ** 31 - 2 ** 16
+
+/** Whether numbers do not tell the order of a line any more that has this entry. */
+export function isBeyondNumbers({ number }: Pick<NamedEntry, 'number'>): boolean {
+  return number < 0 || number > LAST_NUMBER
 }
 
 /** What ZooKeeper refuses in a path, and our own escape character. Java counts what is beyond as two characters. */
