@@ -24,6 +24,7 @@ async function takenOver(
   const engine = await scene.engine()
   await actor.ask('acquire', { lease: 'a', lock: { kind: 'mutex', key } })
   await actor.ask('attend', { lease: 'a', looking })
+  await scene.eventually('a first turn', async () => (await actor.ask('turns', { lease: 'a' })).length > 0)
   const next = later(locks.mutex(key).acquire())
   await scene.inLine(engine, key, 2)
   if (away === 'cut') await actor.cut()
