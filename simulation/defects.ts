@@ -254,7 +254,7 @@ const core: readonly Defect[] = [
   {
     name: 'given away at the end of maxHold',
     file: 'src/core/keeper.ts',
-    find: "if (why === 'maxHold') this.#overstay(entry)",
+    find: "if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)",
     replace: "if (why === 'maxHold') void this.leave(entry)",
     why: 'the next one is let in while the work of the first, which has just been told to stop, is still going on',
     conditions: { maxHolds: true },

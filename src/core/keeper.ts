@@ -39,7 +39,7 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new Map<string, Entry>()
-  /** Those past their `maxHold` that stand in the line: their holder may still be working. */
+  /** Those past their `maxHold`, or evicted, that stand in the line: their holder may still be working. */
   readonly #overdue = new Set<Entry>()
   readonly #keepAlive: KeepAlive
   readonly #subscription: NewsSubscription
@@ -75,7 +75,7 @@ export class Keeper {
         full: (entry, error) => this.#refuse(entry, error),
       },
     )
-    this.#sweeper = new Sweeper({ ...shared, chance, requests: this.#requests, closing: this.#closing.signal })
+    this.#sweeper = new Sweeper({ ...shared, chance, requests: this.#requests })
     this.#heartbeat = new TimerQueue(this.clock, (entry, now) => this.#due(entry, now))
   }
 
@@ -121,7 +121,7 @@ export class Keeper {
     const held = this.check(entry)
     this.#drop(entry)
     // Past its `maxHold` it was lost, and is in the line all the same, until its ttl is over.
-    const overdue = this.#overdue.delete(entry) && this.clock.now() < entry.deadline
+    const overdue = entry.lost === 'maxHold' && this.#overdue.delete(entry) && this.clock.now() < entry.deadline
     if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
     // An evicted one is to go, not to stay.
     return entry.lost === 'evicted' ? this.leave(entry) : false
@@ -323,7 +323,7 @@ export class Keeper {
   // ---- ending ----
 
   #lose(entry: Entry, why: LossReason): void {
-    if (why === 'maxHold') this.#overstay(entry)
+    if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)
     this.#drop(entry)
     entry.lost = why
     this.publish.loss({ operation: entry.operation, token: entry.token, why })

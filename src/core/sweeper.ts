@@ -52,8 +52,6 @@ export interface SweeperOptions {
   readonly nextSequence: () => number
   /** What else is asked for entries: a leave does not overtake it. */
   readonly requests: EntryRequests
-  /** Aborts when the locks are closed. */
-  readonly closing: AbortSignal
 }
 
 export class Sweeper {
@@ -63,12 +61,13 @@ export class Sweeper {
   readonly #publish: Publish
   readonly #callTimeoutMs: number
   readonly #requests: EntryRequests
-  readonly #closing: AbortSignal
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: TimerQueue<Departure>
   readonly #open = new Map<string, Departure>()
   /** Those that a release still waits for: more than the open ones, since a later leave of an entry takes its place. */
   readonly #unanswered = new Set<Departure>()
+  /** Those that the engine is being asked to let stand without us. */
+  readonly #agreeing = new Set<Promise<boolean>>()
   #stopped = false
 
   constructor(options: SweeperOptions) {
@@ -79,7 +78,6 @@ export class Sweeper {
     this.#publish = options.publish
     this.#callTimeoutMs = callTimeoutMs
     this.#requests = options.requests
-    this.#closing = options.closing
     const spec: BatchSpec<Departure, boolean> = {
       name: 'release',
       engine: engine.name,
@@ -126,13 +124,19 @@ export class Sweeper {
   }
 
   /** Let it stand for `afterMs` more, without us. Resolves with whether the engine agreed. */
-  async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
+  leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
+    const agreeing = this.#leaveAfter(entry, afterMs).finally(() => this.#agreeing.delete(agreeing))
+    this.#agreeing.add(agreeing)
+    return agreeing
+  }
+
+  async #leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     entry.outlivesUntil = Number.POSITIVE_INFINITY
     this.#cancel(entry.id)
     // An enter or a renewal that is on its way would make it stand for a whole ttl.
     if (entry.pendingEnter !== 0) await entry.enterEnded()
     await Promise.race([entry.requestEnded(), this.#requests.renewalsEnded()])
-    if (this.#closing.aborted) return false
+    if (this.#stopped) return false
     const agreed = await fallbackAfter(this.#clock, this.#callTimeoutMs, this.#renewOnce(entry, afterMs), false)
     entry.outlivesUntil = this.#clock.now() + afterMs + marginMs(entry.ttlMs)
     // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
@@ -199,6 +203,7 @@ export class Sweeper {
   async drained(): Promise<void> {
     // Leaves wait for the enter that they must not overtake. It is answered, or times out, before this is drained.
     await this.#requests.entersEnded()
+    await Promise.all(this.#agreeing)
     await this.#leaves.drained()
   }
 

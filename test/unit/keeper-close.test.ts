@@ -60,6 +60,29 @@ describe('close', () => {
     expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
   })
 
+  test('waits for a release for later that is on its way: the key is not busy for the rest of a ttl', async () => {
+    const { engine, lease, locks } = await holding()
+    const released = watched(lease.release({ after: '1s' }))
+    const closed = watched(locks.close())
+    await (await engine.next('renew')).answer(held(1n))
+    await settled()
+    expect(released.value).toBe(true)
+    expect(closed.state).toBe('resolved')
+    expect(engine.log.slice(-3)).toEqual(['renew a', 'unsubscribe', 'dispose'])
+  })
+
+  test('gives back what was evicted while its work goes on', async () => {
+    const { engine, lease, locks, clock } = await holding()
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).answer({ state: 'gone', why: 'evicted' })
+    expect(lease.signal.reason).toMatchObject({ code: 'LEASE_LOST', why: 'evicted' })
+    const closed = watched(locks.close())
+    await (await engine.next('leave')).answer(true)
+    await settled()
+    expect(closed.state).toBe('resolved')
+    expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
+  })
+
   test('does not leave a release hanging', async () => {
     const { engine, clock, lease, locks } = await holding()
     watched(locks.mutex('b').acquire())

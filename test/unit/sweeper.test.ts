@@ -28,7 +28,7 @@ test('an entry that leaves twice at once has both answered when sweeping stops',
     { ...shared, subscription },
     { answered: () => {}, failed: () => {}, full: () => {} },
   )
-  const sweeper = new Sweeper({ ...shared, chance: systemChance, requests, closing: new AbortController().signal })
+  const sweeper = new Sweeper({ ...shared, chance: systemChance, requests })
   const ask = { key: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 30_000 }
   const entry = new Entry(ask, systemChance.id(), true, { engine: 'scripted', key: 'a', weight: 1, limit: 1 })
   entry.inLine = true
