@@ -68,6 +68,39 @@ export const waiting: Group = {
       },
     },
     {
+      name: 'when the first waiter goes, the next one looks in its place: it is let in as soon as the holder expires',
+      needs: [wakes, outliving],
+      async run(scene) {
+        // As above. Only the first waiter is told when the holder expires; the others wait for the first.
+        const locks = (): ReturnType<typeof scene.locks> => scene.locks({ ttl: '10m' })
+        const [one, first, next] = await Promise.all([locks(), locks(), locks()])
+        const engine = await scene.engine()
+        for (const how of ['cancelled', 'evicted'] as const) {
+          const lease = await one.mutex(scene.key()).acquire()
+          const cancel = new AbortController()
+          // On a slow machine it may be let in before it goes.
+          const going = first
+            .mutex(lease.key)
+            .acquire({ signal: cancel.signal })
+            .then(
+              (early) => early.release(),
+              () => undefined,
+            )
+          await scene.inLine(engine, lease.key, 2)
+          const waiting = later(next.mutex(lease.key).acquire())
+          await scene.inLine(engine, lease.key, 3)
+          assert.equal(await lease.release({ after: scene.fairTtlMs }), true)
+          const [, waiter] = (await engine.inspect(lease.key)).entries
+          // Where waiters have no token, they cannot be evicted.
+          if (how === 'evicted' && waiter?.state === 'waiting' && waiter.token !== null)
+            await engine.evict(lease.key, waiter.token, 'expire')
+          else cancel.abort()
+          await going
+          await (await waiting).release()
+        }
+      },
+    },
+    {
       name: 'an expiry wakes the next one, or lets it find out by itself',
       needs: [ownTtl],
       async run(scene) {

@@ -34,11 +34,11 @@ export const repair: Script = {
 }
 
 export const leave: Script = {
-  sha: '1f1d4e7a95bc494cd6424a8bea233f32ea211357',
+  sha: '7ec5c1b1aeeac5946cb1606d8f7e06209ad21dee',
   text: [
     "if ARGV[3] == '1' then\nlocal key, id = string.sub(ARGV[1], 1, -2), string.sub(ARGV[2], 1, -2)\nif redis.call('EXISTS', 'hf1:redlock:queue:{' .. key .. '}') == 0 then\nlocal value = redis.pcall('GET', key)\nif type(value) == 'string' and string.sub(value, 1, #id + 6) == 'hfr1:' .. id .. ':' then\nredis.call('DEL', key)\nreturn '1'\nend\nreturn '0'\nend\nend",
     common,
-    "local keys, queues, count = {}, {}, 0\nfor key in string.gmatch(ARGV[1], '[^%z]+') do\ncount = count + 1\nkeys[count], queues[count] = key, queue_of(key)\nend\nlocal values = call('MGET', unpack(keys))\nlocal any_waiters = call('EXISTS', unpack(queues)) > 0\nlocal answers, i = {}, 0\nfor id in string.gmatch(ARGV[2], '%S+') do\ni = i + 1\nlocal key = keys[i]\nlocal was = parse_own(values[i], id) and call('DEL', key) == 1\nif any_waiters then\nwas = leave_line(key, id) or was\nif call('EXISTS', key) == 0 then signal_first(key) end\nend\nanswers[i] = was and '1' or '0'\nend\nreturn table.concat(answers)",
+    "local keys, queues, count = {}, {}, 0\nfor key in string.gmatch(ARGV[1], '[^%z]+') do\ncount = count + 1\nkeys[count], queues[count] = key, queue_of(key)\nend\nlocal values = call('MGET', unpack(keys))\nlocal any_waiters = call('EXISTS', unpack(queues)) > 0\nlocal answers, i = {}, 0\nfor id in string.gmatch(ARGV[2], '%S+') do\ni = i + 1\nlocal key = keys[i]\nlocal was = parse_own(values[i], id) and call('DEL', key) == 1\nif any_waiters then\nlocal was_first = first_waiter(key) == id\nwas = leave_line(key, id) or was\nif was_first or call('EXISTS', key) == 0 then signal_first(key) end\nend\nanswers[i] = was and '1' or '0'\nend\nreturn table.concat(answers)",
   ].join('\n'),
   grants: false,
 }

@@ -83,6 +83,7 @@ export const wordDefects: readonly Defect[] = [
       'a release wakes the next waiter: no waiter waits for a poll',
       'readers behind a cancelled writer are woken, not left to their next renewal',
       'a release for later wakes the next one when that time is over, and not at a poll, or at the old expiry',
+      'when the first waiter goes, the next one looks in its place: it is let in as soon as the holder expires',
       'a holder that is evicted is told at once, and the next one holds when its work has ended, and not after a ttl',
     ],
     () => ({ subscribe: silent }),

@@ -32,6 +32,9 @@ BEGIN
       SET held = held - 1, held_weight = held_weight - own_weight, held_lims = held_lims - (own_lim = held_lim);
     END IF;
     --#include settle_line
+    IF own_held_since IS NULL AND waiting > 0 THEN
+      CALL `holdfast_tell_first`(own_key, held_until, own_token, now_us, engine_id);
+    END IF;
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   --#include finish

@@ -47,6 +47,9 @@ BEGIN
           END IF;
           -- A waiter that goes can let the waiters behind it hold, too.
           --#include settle_line
+          IF own_held_since IS NULL AND waiting > 0 THEN
+            CALL `holdfast_tell_first`(own_key, held_until, own_token, now_us, engine_id);
+          END IF;
           SET answer = IF(due IS NULL, '1', '2');
         END IF;
       END IF;

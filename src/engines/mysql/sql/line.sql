@@ -71,9 +71,11 @@ BEGIN
 END
 //
 
--- Tell the engine of the first waiter of a crowd to look again: a holder can expire earlier than that waiter was told.
+-- Tell the engine of the first waiter of a crowd to look again: a holder can expire earlier than that waiter was told,
+-- or, if the waiter with the token `gone` was before it, it is the first one only now. (Only the first one looks when
+-- holders expire.) `gone` is 0 if none has gone.
 CREATE PROCEDURE `holdfast_tell_first`(
-  IN own_key VARBINARY(512), IN held_until BIGINT, IN now_us BIGINT, IN engine_id BINARY(16)
+  IN own_key VARBINARY(512), IN held_until BIGINT, IN gone BIGINT, IN now_us BIGINT, IN engine_id BINARY(16)
 ) SQL SECURITY INVOKER
 BEGIN
   DECLARE its_token BIGINT;
@@ -81,7 +83,7 @@ BEGIN
   SELECT e.token, e.id, e.client INTO its_token, its_id, its_engine_id
     FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
     WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
-  IF its_token IS NOT NULL THEN
+  IF its_token > gone THEN
     UPDATE `holdfast_entry` e SET e.news_at = IF(e.client = engine_id, NULL, now_us)
       WHERE e.k = own_key AND e.token = its_token;
     CALL `holdfast_tell_engine`(own_key, its_id, its_engine_id, NULL, NULL, engine_id);

@@ -53,7 +53,7 @@ BEGIN
           own_key, own_id, own_ttl, own_outlives, now_us, engine_id, due, held_until,
           first_token, first_expiry, answer);
         IF own_outlives AND answer REGEXP '^[0-9]' THEN
-          CALL `holdfast_tell_first`(own_key, held_until, now_us, engine_id);
+          CALL `holdfast_tell_first`(own_key, held_until, 0, now_us, engine_id);
         END IF;
       ELSEIF its_id IS NULL OR its_id <> own_id THEN
         SET answer = 'u';

@@ -106,6 +106,7 @@ CREATE OR REPLACE FUNCTION public.holdfast_settle_line_2(
 DECLARE
   now timestamptz := clock_timestamp();
   entry public.holdfast_entry;
+  first_is_new boolean;
 BEGIN
   IF line.next_expiry <= now THEN
     -- All of them first: nothing is granted to an entry that has expired too.
@@ -126,6 +127,7 @@ BEGIN
       WHERE e.key = line.key AND e.token <= line.held_until AND NOT e.removed
       GROUP BY e."limit" ORDER BY e."limit" LIMIT 1;
   END IF;
+  first_is_new := line.head IS NULL;
   WHILE line.waiting > 0 LOOP
     IF line.head IS NULL THEN
       line.head := public.holdfast_first_waiter_2(line.key, line.held_until);
@@ -145,6 +147,10 @@ BEGIN
       news, engine_id, entry.client,
       json_build_array(entry.key, entry.id, entry.token::text, extract(epoch FROM entry.expires_at - now) * 1000));
   END LOOP;
+  -- The first waiter has gone. Only the first one looks when holders expire, and the next has to know that it is that.
+  IF first_is_new THEN
+    news := public.holdfast_tell_first_2(line, news, engine_id);
+  END IF;
 END $$;
 
 -- The token of the first waiter: the first entry after the last that holds. Without sorting, only the index of the
@@ -174,7 +180,8 @@ BEGIN
   RETURN news;
 END $$;
 
--- Tell the process of the first waiter to look again: a holder can expire earlier than that waiter was told.
+-- Tell the process of the first waiter to look again: a holder can expire earlier than that waiter was told, or it was
+-- not the first one until now.
 CREATE OR REPLACE FUNCTION public.holdfast_tell_first_2(line public.holdfast_line, news json[], engine_id text)
 RETURNS json[] LANGUAGE plpgsql AS $$
 DECLARE

@@ -37,12 +37,14 @@ local function evict(id, flag)
     entry.flag, line.rewrite_lock = flag, true
     return
   end
+  local first = line.waiting_count > 1 and call('ZRANGE', line.queue, 0, 0)[1]
   if flag == 'x' then
     if line.sole_id == id then release_sole(line) else drop(line, id) end
   end
   entry.flag = flag
   store(line, id, entry)
   settle(line)
+  if flag == 'x' and first == id then tell_first_waiter(line) end
 end
 
 local id, waits = find_by_token()

@@ -75,6 +75,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include line
 
 local function leave(line, id)
+  local first = line.waiting_count > 1 and call('ZRANGE', line.queue, 0, 0)[1]
   if line.sole_id == id then
     release_sole(line)
   else
@@ -83,6 +84,7 @@ local function leave(line, id)
     drop(line, id)
   end
   settle(line)
+  if first == id then tell_first_waiter(line) end
   return '1'
 end
 

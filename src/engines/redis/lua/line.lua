@@ -153,6 +153,14 @@ local function settle(line)
   end
 end
 
+-- What the first waiter was told is not true any more: an entry expires earlier, or it was not the first one until now,
+-- and only the first one looks when holders expire. It has to look again.
+local function tell_first_waiter(line)
+  local id = line.waiting_count > 0 and call('ZRANGE', line.queue, 0, 0)[1]
+  local value = id and call('HGET', line.entries, id)
+  if value then add_message(parse_value(value).engine_id, id .. ' ? 0 ' .. line.server_key) end
+end
+
 -- ---- opening ----
 
 local function read_watchers(line, text)

@@ -50,13 +50,6 @@ local function answer_waiting(line, i, id, ahead)
   return answer(i, 'w', ahead, math.max(tonumber(next_expiry or now) - now, 0))
 end
 
--- An entry expires earlier than the first waiter was told: it has to look again.
-local function tell_first_waiter(line)
-  local id = line.waiting_count > 0 and call('ZRANGE', line.queue, 0, 0)[1]
-  local value = id and call('HGET', line.entries, id)
-  if value then add_message(parse_value(value).engine_id, id .. ' ? 0 ' .. line.server_key) end
-end
-
 -- False: it was evicted, and may not be renewed. An entry that is to outlive its owner is not cut short by an earlier
 -- renewal that comes late.
 local function prolong(line, entry, ttl, outlives)

@@ -32,8 +32,10 @@ for id in string.gmatch(ARGV[2], '%S+') do
   local key = keys[i]
   local was = parse_own(values[i], id) and call('DEL', key) == 1
   if any_waiters then
+    -- Only the first waiter looks when the holder expires: the next one has to know that it is the first now.
+    local was_first = first_waiter(key) == id
     was = leave_line(key, id) or was
-    if call('EXISTS', key) == 0 then signal_first(key) end
+    if was_first or call('EXISTS', key) == 0 then signal_first(key) end
   end
   answers[i] = was and '1' or '0'
 end
