@@ -282,6 +282,20 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
     }
   }
 
+  /** Resolves when one of them leads and all others follow: until then, connections of clients may still be cut. */
+  async settled(): Promise<void> {
+    const giveUpAt = performance.now() + PATIENCE_MS
+    for (;;) {
+      const said = await Promise.all(this.servers.map((server) => server.ask('srvr').catch(() => '')))
+      const [leaders, followers] = ['leader', 'follower'].map((mode) =>
+        said.filter((one) => one.includes(`Mode: ${mode}`)),
+      )
+      if (leaders?.length === 1 && followers?.length === this.servers.length - 1) return
+      if (performance.now() > giveUpAt) throw new Error('the servers do not agree on a leader')
+      await sleep(20)
+    }
+  }
+
   /** Nothing passes between this follower and the others, and none of them is told. Clients still reach it. */
   cutOff(server: ZooKeeperServer): void {
     for (const { proxy } of this.#gatesOf(server)) proxy.blackHole()
@@ -299,6 +313,7 @@ export class ZooKeeperEnsemble implements AsyncDisposable {
     for (const { process } of this.servers) {
       await (how === 'killed' ? process?.kill() : process?.stop())
       await process?.start()
+      await this.settled()
     }
   }
 

@@ -53,9 +53,13 @@ const CALL_LIMIT_MS = 2_500
 const HANDSHAKE_SHARE = 1 / 6
 const HANDSHAKE_SHORTEST_MS = 400
 const HANDSHAKE_LONGEST_MS = 2_000
-/** How long to pause after all servers have failed: doubled each time, up to so much of the session time. */
+/**
+ * How long to pause after all servers have failed: doubled each time, up to so much of the session time. And never for
+ * long against the limit of a call: one that is made just after an outage has to find a connection in time.
+ */
 const PAUSE_FIRST_MS = 50
 const PAUSE_LONGEST_SHARE = 1 / 16
+const PAUSE_LONGEST_MS = 500
 /** How long a server has to end a session that is closed. */
 const CLOSE_LIMIT_MS = 1_000
 
@@ -172,7 +176,7 @@ export class SessionConnection {
    * every server has refused for good, with that. For a new session each server is tried once.
    */
   async #reconnect(): Promise<ZooKeeperConnection> {
-    const longestMs = Math.max(this.#timeoutMs * PAUSE_LONGEST_SHARE, PAUSE_FIRST_MS)
+    const longestMs = Math.min(Math.max(this.#timeoutMs * PAUSE_LONGEST_SHARE, PAUSE_FIRST_MS), PAUSE_LONGEST_MS)
     for (let pauseMs = PAUSE_FIRST_MS; ; pauseMs = Math.min(2 * pauseMs, longestMs)) {
       let lasting = 0
       for (let tried = 0; tried < this.#hosts.length; tried += 1) {
