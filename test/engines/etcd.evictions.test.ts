@@ -60,6 +60,18 @@ await describeServer('evictions on etcd', findOwnEtcd, (source) => {
     expect((await holding.engine.renew([claim]))[0]).toEqual({ state: 'gone', why: 'evicted' })
   })
 
+  test('an entry that was left to stand for a while does not stand for longer by an eviction', async () => {
+    const [holding, other] = [await open(), await open()]
+    const claim = claimOf('left to stand')
+    await holding.engine.enter([claim])
+    await holding.engine.renew([{ ...claim, outlives: true }])
+    const remainingMs = async (): Promise<number> =>
+      (await other.engine.inspect(claim.key)).entries[0]?.remainingMs ?? Number.NaN
+    await vi.waitFor(async () => expect(await remainingMs()).toBeLessThan(TTL_MS - 2_000), LIMIT)
+    expect(await other.engine.evict(claim.key, await tokenOf(other.engine, claim.key), 'expire')).toBe(true)
+    expect(await remainingMs()).toBeLessThan(TTL_MS - 1_000)
+  })
+
   test.each(['expire', 'now'] as const)(
     'one that is evicted before its process could begin to watch is told: %s',
     async (how) => {

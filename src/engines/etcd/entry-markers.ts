@@ -93,14 +93,17 @@ export class EntryMarkers {
       const entry = entries[place]
       if (entry === undefined && stranger !== undefined) throw stranger
       if (entry === undefined) return false
-      const { grantedSeconds } = await this.#context.client.timeOf(entry.lease)
+      const { leftSeconds, grantedSeconds } = await this.#context.client.timeOf(entry.lease)
       // Its lease has ended: the entry is gone by now, or about to be.
       if (grantedSeconds === 0) continue
+      const kind = await this.#kindOf(key, entry.id, {})
       const expires = how === 'expire' && place < heldCount(entries)
-      if (expires && (await this.#kindOf(key, entry.id, {})) === EVICTED_MARKER) return true
+      if (expires && kind === EVICTED_MARKER) return true
+      // A process may have renewed its entry just now. What was left to stand is renewed by none.
+      const seconds = kind === 'outlives' ? Math.max(leftSeconds, 0) + 1 : grantedSeconds
       const done = expires
-        ? (await this.#mark(key, entry, EVICTED_MARKER, grantedSeconds, {})) !== undefined
-        : await this.#remove(key, entry, grantedSeconds)
+        ? (await this.#mark(key, entry, EVICTED_MARKER, seconds, {})) !== undefined
+        : await this.#remove(key, entry, seconds)
       if (done) return true
     }
     return false
