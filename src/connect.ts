@@ -50,8 +50,7 @@ export async function connect(url?: string, options: LocksOptions = {}): Promise
 
 /** The engine behind a URL. */
 export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
-  if (typeof url !== 'string')
-    throw new TypeError('connect takes a URL; for a client of yours, make the engine: createLocks(redis({ client }))')
+  if (typeof url !== 'string') throw new TypeError(noUrl(url))
   const scheme = /^([a-z][a-z0-9+-]*):/i.exec(url)?.[1]?.toLowerCase()
   const open = scheme !== undefined && Object.hasOwn(OPENERS, scheme) ? OPENERS[scheme] : undefined
   if (open !== undefined) return open(url)
@@ -65,4 +64,12 @@ export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
  */
 export function defaultUrl(): string {
   return process.env.HOLDFAST_URL || 'sqlite:'
+}
+
+/** What to say to a caller who gives something else as the URL: options, or a client. */
+function noUrl(given: unknown): string {
+  const isPlain = typeof given === 'object' && given !== null && Object.getPrototypeOf(given) === Object.prototype
+  if (isPlain && !Object.values(given).some((value) => typeof value === 'function'))
+    return 'connect takes a URL first, and options second: connect(undefined, { ttl }) for those of the embedded default'
+  return 'connect takes a URL; for a client of yours, make the engine: createLocks(redis({ client }))'
 }

@@ -180,7 +180,8 @@ function demandArguments(spec: CommandSpec, input: Input, split: boolean): void 
     const [key, ...words] = rest
     throw new UsageError(`put -- before the command: holdfast ${command} ${key} -- ${words.join(' ')}`)
   }
-  if (rest.length < least) throw new UsageError(`something is missing; ${usage}`)
+  if (rest.length < least)
+    throw new UsageError(`${/^[A-Z]+/.exec(spec.usage)?.[0] ?? 'something'} is missing; ${usage}`)
   if (rest.length > most) throw new UsageError(`too many arguments: '${rest[most]}'; ${usage}`)
   if (spec.runs && program.length === 0) throw new UsageError(`no command to run; ${usage}`)
   if (!spec.runs && split) throw new UsageError(`'${command}' runs no command; ${usage}`)

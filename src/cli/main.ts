@@ -19,7 +19,7 @@ async function main(argv: readonly string[]): Promise<number> {
   if (renamed !== undefined) throw new UsageError(`'holdfast ${name}' is called 'holdfast ${renamed}' now`)
   if (known === undefined) {
     const what = name.startsWith('-') ? `unknown option '${name}'` : `unknown command '${name}'`
-    throw new UsageError(`${what}${didYouMean(name, Object.keys(COMMANDS))}; holdfast --help lists them`)
+    throw new UsageError(`${what}${didYouMean(name, Object.keys(COMMANDS)) || ';'} holdfast --help lists them`)
   }
   const { command } = await known.load()
   const input = parseInput(name, command, rest)

@@ -261,7 +261,8 @@ export function usingArguments<Options extends object, Doing>(
   second: Doing | undefined,
 ): [Options, Doing] {
   const [options, work] = second === undefined ? [{}, first] : [first, second]
-  if (typeof work !== 'function') throw new TypeError(`using takes the work as a function; got ${typeof work}`)
+  if (typeof work !== 'function')
+    throw new TypeError(`using takes the work as a function, and options before it; got ${typeof work}`)
   return [options as Options, work as Doing]
 }
 

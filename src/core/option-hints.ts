@@ -17,7 +17,7 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   after: 'an option of release()',
   again: 'an option of lead()',
   resignOn: 'an option of lead()',
-  grace: 'an option of drain()',
+  grace: 'an option of drain(), and of signals, as in connect(url, { signals: { grace } })',
   every: 'an option of watch() and sample()',
   keys: 'an option of sample()',
   prefixes: 'an option of sample()',

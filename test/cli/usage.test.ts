@@ -13,7 +13,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['', /usage: holdfast COMMAND/],
-  ['rn k -- true', /unknown command 'rn'; did you mean 'run'\?/],
+  ['rn k -- true', /unknown command 'rn'; did you mean 'run'\? holdfast --help lists them/],
   ['evcit k', /did you mean 'evict'\?/],
   ['constructor', /unknown command 'constructor'/],
   ['__proto__', /unknown command '__proto__'/],
@@ -24,7 +24,7 @@ const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['run k --url memory: -- true', /memory: keeps locks inside one process/],
   ['xyzzy', /unknown command 'xyzzy'; holdfast --help lists them/],
   ['--helpp', /unknown option '--helpp'/],
-  ['run', /something is missing; usage: holdfast run KEY/],
+  ['run', /KEY is missing; usage: holdfast run KEY/],
   ['run k', /no command to run/],
   ['run k true', /put -- before the command: holdfast run k -- true/],
   ['run k --', /no command to run/],
@@ -46,7 +46,7 @@ const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['run k --shared --limit 2 -- true', /--shared has no limit/],
   ['run k -q -v -- true', /exclude each other/],
   ['elect k --on-lost ignore -- true', /two leaders/],
-  ['show', /something is missing; usage: holdfast show KEY/],
+  ['show', /KEY is missing; usage: holdfast show KEY/],
   ['show a b', /too many arguments: 'b'/],
   ['show k -- true', /'show' runs no command/],
   ['evict k', /which one\? --token N/],

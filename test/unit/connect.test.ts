@@ -25,6 +25,10 @@ describe('a URL', () => {
     const client = { call: () => undefined, defineCommand: () => undefined }
     for (const wrong of [client, null, 6379, new URL('memory:')])
       await expect(connect(wrong as unknown as string)).rejects.toThrow(/^connect takes a URL; .*redis\(\{ client \}\)/)
+    for (const options of [{ ttl: '5s' }, { tttl: '5s' }, {}])
+      await expect(connect(options as unknown as string)).rejects.toThrow(
+        /^connect takes a URL first, and options second/,
+      )
     expect(() => redis(undefined as never)).toThrow('redis({ client })')
     expect(() => redis('redis://127.0.0.1' as never)).toThrow('redis({ client })')
     expect(() => redis({} as never)).toThrow(/^client must be a client of ioredis/)
