@@ -179,6 +179,20 @@ test('evict takes it away, and refuses a token that has moved on', async () => {
   expect(await world.run('evict', 'k', '--token', token)).toMatchObject({ exit: 1 })
 })
 
+test('evict says that the token was that of a waiter, and who still holds', async () => {
+  const run = await holder('k', '--ttl', '60s')
+  const next = world.start(['run', 'k', '--', 'true'])
+  const waiter = await eventually('a waiter', async () => (await show('k')).entries[1]?.token)
+  const held = (await show('k')).entries[0]?.token as string
+  expect(await world.run('evict', 'k', '--token', waiter)).toMatchObject({
+    exit: 0,
+    stdout: expect.stringMatching(new RegExp(`: it waited; .* still holds it, with token ${held}`)),
+  })
+  await next.ended
+  run.signal('SIGTERM')
+  await run.ended
+})
+
 test('evict --now lets the next one in at once', async () => {
   const run = await holder('k', '--ttl', '3s')
   const token = (await show('k')).entries[0]?.token as string

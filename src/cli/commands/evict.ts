@@ -30,7 +30,7 @@ export const command: CommandSpec = {
     const exit = evicted ? EXITS.ok.code : EXITS.no.code
     if (input.json) printJson(STDOUT, input.command, { key, token, how, evicted })
     else if (evicted) print(`evicted token ${token} from '${printable(key)}'${consequence(before, token, how)}`)
-    else say(`nothing evicted: ${whoIsThere(before)}`)
+    else say(`nothing evicted: the line has moved on; ${whoIsThere(before)}`)
     return exit
   },
 }
@@ -44,7 +44,11 @@ function tokenOf(input: Input): bigint {
 
 function consequence(before: Line, token: bigint, how: 'expire' | 'now'): string {
   const entry = before.entries.find((candidate) => candidate.token === token)
-  if (entry === undefined || entry.state === 'waiting') return ''
+  if (entry === undefined) return ''
+  if (entry.state === 'waiting') {
+    const held = before.entries.find(({ state }) => state === 'held')
+    return `: it waited${held === undefined ? '' : `; ${printable(held.holder)} still holds it, with token ${held.token}`}`
+  }
   if (how === 'now') return `: ${printable(entry.holder)} may still be at work`
   return `: ${printable(entry.holder)} is refused its next renewal; the key is free in ${formatDuration(entry.remainingMs)} at the latest`
 }
