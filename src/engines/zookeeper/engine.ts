@@ -29,6 +29,7 @@ const traits: Traits = {
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 256,
+  splitFrom: 32,
   takesSignal: [],
   tokensSurvive: 'what the data of the ensemble survive: a token is the number of a transaction of ZooKeeper',
   survives:
