@@ -167,8 +167,9 @@ export class LineLock implements Lock<LineOptions> {
     checkOptions('using()', options, LINE_OPTIONS)
     const { keeper, order } = this.scope
     const run = async (): Promise<Result> => {
-      const within = options.within ?? this.#around()
-      if (within === undefined) this.#refuseDeadlock(options)
+      const inside = insideWork()
+      const within = options.within ?? (inside ? this.#around() : undefined)
+      if (within === undefined && inside) this.#refuseDeadlock(options)
       const lease = await this.#acquireIn(within === undefined ? options : { ...options, within }, waitMsOf(options))
       return workUnder(keeper, lease, [lease], work)
     }
