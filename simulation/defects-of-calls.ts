@@ -51,8 +51,8 @@ export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'a failed leave is not repeated',
     file: 'src/core/sweeper.ts',
-    find: '    if (next < departure.overAt) this.#repeat(departure, next, now)\n    else this.#end(departure)',
-    replace: '    if (next < 0) this.#repeat(departure, next, now)\n    else this.#end(departure)',
+    find: 'if (next < departure.overAt) this.#repeat(departure, next, now)',
+    replace: 'if (next < 0) this.#repeat(departure, next, now)',
     why: 'one lost message, and the line waits for a whole ttl for an entry that was given back',
   },
   {

@@ -43,8 +43,8 @@ export interface BatchSpec<Item extends { readonly key: string }, Answer> {
   answered(item: Item, answer: Answer, sent: Sent, now: number): void
   /** The call failed or timed out. After a time-out, `answered` may still follow. */
   failed(item: Item, error: EngineError, sent: Sent): void
-  /** The batch was stopped while the call was on its way. `answered` may still follow. */
-  abandoned(item: Item, sent: Sent): void
+  /** The batch was stopped. If the call was on its way (`sent`), `answered` may still follow. */
+  abandoned(item: Item, sent: Sent | undefined): void
 }
 
 /** After this long a call no longer holds up what is asked for other keys. */
@@ -66,7 +66,11 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   readonly #clock: Clock
   readonly #keepAlive: KeepAlive
   readonly #nextSequence: () => number
-  readonly #calls = new Set<Call<Item>>()
+  /**
+   * Those that are unanswered. An array: when a Set is changed all the time, the tables that it has outgrown are kept
+   * from the quick part of the garbage collection, and with them every item that was ever in a call.
+   */
+  readonly #calls: Call<Item>[] = []
   readonly #drainers: (() => void)[] = []
   #queue: Item[] = []
   #scheduled = false
@@ -93,16 +97,21 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     process.nextTick(() => withoutContext(this.#flush))
   }
 
+  /** Whether nothing is queued or in flight. */
+  get idle(): boolean {
+    return this.#queue.length === 0 && this.#calls.length === 0
+  }
+
   /** Resolves when nothing is queued or in flight. Calls time out, so it does. */
   drained(): Promise<void> {
-    if (this.#queue.length === 0 && this.#calls.size === 0) return Promise.resolve()
+    if (this.idle) return Promise.resolve()
     return new Promise((resolve) => this.#drainers.push(resolve))
   }
 
   /** Give up on whatever is queued or in flight. */
   stop(): void {
     this.#unwatch()
-    this.#queue = []
+    for (const item of this.#queue.splice(0)) this.#spec.abandoned(item, undefined)
     for (const call of [...this.#calls]) {
       this.#end(call)
       for (const item of call.items) this.#spec.abandoned(item, call.sent)
@@ -127,12 +136,12 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     // What is left waits for a call, and must not wait for as long as the timer of that call has slept.
     if (this.#queue.length > 0 && this.#watch !== undefined && this.#asleepMs !== (this.#clock.asleepMs?.() ?? 0))
       this.#lookAt(this.#watchAt, this.#clock.now())
-    if (this.#drainers.length === 0 || this.#queue.length > 0 || this.#calls.size > 0) return
+    if (this.#drainers.length === 0 || !this.idle) return
     for (const resolve of this.#drainers.splice(0)) resolve()
   }
 
   #mayCall(): boolean {
-    if (this.#calls.size >= CALLS_IN_FLIGHT) return false
+    if (this.#calls.length >= CALLS_IN_FLIGHT) return false
     const fast = this.#fastCalls()
     return fast === 0 || (fast === 1 && this.#queue.length >= this.#spec.splitFrom)
   }
@@ -154,7 +163,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #take(sent: Sent, share: number): readonly Item[] {
     const { batchLimit, itemsPerKey } = this.#spec
     const counts = itemsPerKey === undefined ? undefined : new Map<string, number>()
-    const stuck = this.#calls.size === 0 ? undefined : new Set<string>()
+    const stuck = this.#calls.length === 0 ? undefined : new Set<string>()
     for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
     const taken: Item[] = []
     const left: Item[] = []
@@ -180,7 +189,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const timeoutMs = this.#spec.timeoutMs(items)
     const call: Call<Item> = { items, sent, timeoutMs, abort, slow: false, over: false }
     this.#keepAlive.begin()
-    this.#calls.add(call)
+    this.#calls.push(call)
     this.#lookAt(sent.at + Math.min(SLOW_MS, timeoutMs), sent.at)
     this.#invoke(call).then(
       (answers) => this.#answer(call, answers),
@@ -260,7 +269,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #end(call: Call<Item>): void {
-    if (!this.#calls.delete(call)) return
+    const at = this.#calls.indexOf(call)
+    if (at < 0) return
+    this.#calls.splice(at, 1)
     call.over = true
     this.#keepAlive.end()
   }

@@ -146,7 +146,7 @@ function bothSpecs(
     failed: (entry, error, sent) => listener.failed(entry, error, sent, verb),
     // The locks are closed, and no answer is waited for any more. A release that waits for this request goes on.
     abandoned: (entry, sent) => {
-      entry.endRequest(sent)
+      if (sent !== undefined) entry.endRequest(sent)
     },
   }
 }

@@ -103,6 +103,8 @@ export class Entry implements Claim, Scheduled {
   outlivesUntil: number = Number.NEGATIVE_INFINITY
   /** The answer to its leave, once it was asked to. */
   left: Promise<boolean> | undefined
+  /** Owned by the sweeper: the newest leave of it. */
+  newestLeave: object | undefined
 
   /** Owned by the heartbeat. */
   at = 0

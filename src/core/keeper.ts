@@ -13,6 +13,7 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine, News } from './engine.ts'
 import type { Answer, Entry } from './entry.ts'
 import { EntryRequests, type EntryVerb } from './entry-requests.ts'
+import { EntryTable } from './entry-table.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
 import { NewsSubscription } from './subscription.ts'
@@ -38,7 +39,7 @@ export class Keeper {
   readonly chance: Chance
   readonly callTimeoutMs: number
   readonly publish: Publish
-  readonly #entries = new Map<string, Entry>()
+  readonly #entries = new EntryTable()
   /** Those past their `maxHold`, or evicted, that stand in the line: their holder may still be working. */
   readonly #overdue = new Set<Entry>()
   readonly #keepAlive: KeepAlive
@@ -88,7 +89,7 @@ export class Keeper {
   enter(entry: Entry, now: number): Promise<Outcome> {
     if (this.#closing.begun || this.#draining.begun)
       return Promise.resolve({ state: 'refused', error: this.#endError() })
-    this.#entries.set(entry.id, entry)
+    this.#entries.add(entry)
     this.#ask(entry, now)
     return entry.outcome
   }
@@ -160,7 +161,7 @@ export class Keeper {
   /** Grant nothing new. Resolves when nothing is held any more, after `graceMs`, or when the locks are closed. */
   drain(graceMs: number): Promise<void> {
     return this.#draining.begin(this.clock, graceMs, async (leftMs) => {
-      const waiting = [...this.#entries.values()].filter(({ phase }) => phase !== 'held')
+      const waiting = this.#entries.all().filter(({ phase }) => phase !== 'held')
       for (const entry of waiting) this.#refuse(entry, this.#draining.error())
       const idle = new Promise<void>((resolve) => {
         this.#onIdle = resolve
@@ -182,7 +183,7 @@ export class Keeper {
   close(): Promise<void> {
     const { clock, callTimeoutMs } = this
     const closed = this.#closing.begin(clock, callTimeoutMs, async (leftMs) => {
-      for (const entry of [...this.#entries.values()]) {
+      for (const entry of this.#entries.all()) {
         if (entry.phase === 'held') this.#lose(entry, 'closed')
         else entry.settle({ state: 'refused', error: this.#closing.error() })
         void this.leave(entry)
@@ -255,7 +256,7 @@ export class Keeper {
   #heard(news: News): void {
     const now = this.clock.now()
     if ('gap' in news) {
-      for (const entry of this.#entries.values()) {
+      for (const entry of this.#entries.all()) {
         if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)
         // The engine is there again: what could not be renewed is, before its deadline.
         else if (entry.failingSince !== undefined || entry.pendingRequest !== 0) this.#ask(entry, now)
@@ -358,7 +359,7 @@ export class Keeper {
   #drop(entry: Entry): void {
     entry.phase = 'gone'
     this.#keepAlive.set(entry, false)
-    this.#entries.delete(entry.id)
+    this.#entries.delete(entry)
     this.#heartbeat.remove(entry)
     if (this.#onIdle !== undefined) this.#tellIdle()
   }

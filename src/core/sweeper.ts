@@ -20,15 +20,14 @@ import { type Scheduled, TimerQueue } from './timer-queue.ts'
 interface Departure extends Scheduled {
   readonly key: string
   readonly id: string
-  readonly ttlMs: number
+  /** Nothing is sent for it any more. */
+  readonly entry: Entry
   /** Repeat even an answered leave until then. */
   readonly doubtfulUntil: number
   /** The entry has expired by then, whatever happened to our leave; known when the first leave is sent. */
   overAt: number
   /** It is to stand in the line until then. */
   readonly notBefore: number
-  /** Nothing was sent for the entry after that. */
-  readonly lastSentAt: number
   readonly held: boolean
   readonly answer: (wasHeld: boolean) => void
 }
@@ -63,9 +62,8 @@ export class Sweeper {
   readonly #requests: EntryRequests
   readonly #leaves: Batch<Departure, boolean>
   readonly #repeats: TimerQueue<Departure>
-  readonly #open = new Map<string, Departure>()
-  /** Those that a release still waits for: more than the open ones, since a later leave of an entry takes its place. */
-  readonly #unanswered = new Set<Departure>()
+  /** Those that are to be sent later, by id: few, since a leave is usually sent at once and answered. */
+  readonly #later = new Map<string, Departure>()
   /** Those that the engine is being asked to let stand without us. */
   readonly #agreeing = new Set<Promise<boolean>>()
   #stopped = false
@@ -87,16 +85,18 @@ export class Sweeper {
       takesSignal: () => false,
       timeoutMs: () => callTimeoutMs,
       sending: (departure, sent) => {
-        departure.overAt ||= Math.max(departure.lastSentAt, sent.at) + departure.ttlMs
+        departure.overAt ||= Math.max(departure.entry.lastSentAt, sent.at) + departure.entry.ttlMs
         return true
       },
       answered: (departure, wasThere, _sent, now) => this.#answered(departure, wasThere, now),
       failed: (departure, error) => this.#failed(departure, error),
-      // `stop` has answered it.
-      abandoned: () => {},
+      abandoned: (departure) => departure.answer(false),
     }
     this.#leaves = new Batch(spec, clock, options.keepAlive, options.nextSequence)
-    this.#repeats = new TimerQueue(clock, (departure) => this.#leaves.add(departure))
+    this.#repeats = new TimerQueue(clock, (departure) => {
+      this.#later.delete(departure.id)
+      this.#leaves.add(departure)
+    })
   }
 
   /**
@@ -152,51 +152,52 @@ export class Sweeper {
 
   /** A leave that was to be sent later is not. */
   #cancel(id: string): void {
-    const departure = this.#open.get(id)
-    if (departure === undefined || departure.slot < 0) return
+    const departure = this.#later.get(id)
+    if (departure === undefined) return
     this.#repeats.remove(departure)
-    this.#open.delete(id)
+    this.#later.delete(id)
     departure.answer(false)
   }
 
   #leave(entry: Entry, held: boolean, notBefore: number = entry.outlivesUntil): Promise<boolean> {
     if (this.#stopped || !entry.mayBeInLine) return Promise.resolve(false)
-    this.#cancel(entry.id)
+    if (this.#later.size > 0) this.#cancel(entry.id)
     return new Promise((answer) => {
-      const departure: Departure = {
-        key: entry.key,
-        id: entry.id,
-        ttlMs: entry.ttlMs,
-        doubtfulUntil: entry.doubtfulUntil,
-        lastSentAt: entry.lastSentAt,
+      const { key, id, doubtfulUntil } = entry
+      const departure = {
+        key,
+        id,
+        entry,
+        doubtfulUntil,
         notBefore,
         overAt: 0,
         held,
-        answer: (wasHeld) => {
-          this.#unanswered.delete(departure)
-          answer(wasHeld)
-        },
+        answer,
         at: 0,
         slot: -1,
         slackMs: 0,
       }
-      this.#unanswered.add(departure)
-      this.#open.set(entry.id, departure)
+      entry.newestLeave = departure
       if (notBefore === Number.NEGATIVE_INFINITY) this.#leaves.add(departure)
-      else this.#repeats.put(departure, notBefore, this.#clock.now())
+      else this.#sendAt(departure, notBefore, this.#clock.now())
     })
+  }
+
+  #sendAt(departure: Departure, at: number, now: number): void {
+    this.#later.set(departure.id, departure)
+    this.#repeats.put(departure, at, now)
   }
 
   /** News of an entry that we are leaving: it has arrived after all. */
   heardOf(id: string): void {
-    const departure = this.#open.get(id)
-    if (departure === undefined || departure.slot < 0) return
+    const departure = this.#later.get(id)
+    if (departure === undefined) return
     const now = this.#clock.now()
     this.#repeats.put(departure, Math.max(now, departure.notBefore), now)
   }
 
   get idle(): boolean {
-    return this.#open.size === 0
+    return this.#leaves.idle && this.#later.size === 0
   }
 
   /** Resolves when nothing is on its way into a line, and every leave has been tried. */
@@ -209,35 +210,29 @@ export class Sweeper {
 
   stop(): void {
     this.#stopped = true
-    for (const departure of [...this.#unanswered]) departure.answer(false)
+    for (const departure of this.#later.values()) departure.answer(false)
+    this.#later.clear()
     this.#repeats.stop()
     this.#leaves.stop()
-    this.#open.clear()
   }
 
   #answered(departure: Departure, wasThere: boolean, now: number): void {
     departure.answer(wasThere && departure.held)
     const { key, doubtfulUntil } = departure
     if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.cleanup({ engine: this.#engine.name, key, wasThere })
-    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.ttlMs / 3, doubtfulUntil), now)
-    else this.#end(departure)
+    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.entry.ttlMs / 3, doubtfulUntil), now)
   }
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
     this.#publish.failure({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
     const now = this.#clock.now()
-    const next = now + retryDelayMs(departure.ttlMs, this.#chance)
+    const next = now + retryDelayMs(departure.entry.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next, now)
-    else this.#end(departure)
   }
 
   /** Unless a newer leave of the same entry does it. */
   #repeat(departure: Departure, at: number, now: number): void {
-    if (this.#open.get(departure.id) === departure) this.#repeats.put(departure, at, now)
-  }
-
-  #end(departure: Departure): void {
-    if (this.#open.get(departure.id) === departure) this.#open.delete(departure.id)
+    if (!this.#stopped && departure.entry.newestLeave === departure) this.#sendAt(departure, at, now)
   }
 }
