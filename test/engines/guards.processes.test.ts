@@ -66,19 +66,21 @@ async function expectFenced(backend: Backend, where: string): Promise<void> {
     backends: Record<Backend, (where: string) => Promise<Resource>>
   }
   const resource = await backends[backend](where)
-  await resource.setup?.()
-  const args = [join(folder, 'locks.db'), `${TTL_MS}`, backend, where]
-  children.push(...Array.from({ length: PROCESSES }, () => fork('test/engines/guards.child.mjs', args)))
-  await Promise.all(children.map((child) => once(child, 'message')))
-  const bare = await play(resource, 'bare', 2 * ROUNDS)
-  expect(bare.lost, 'updates lost without a guard').toBeGreaterThan(0)
-  const guarded = await play(resource, 'guarded', 4 * ROUNDS)
-  expect(guarded.lost, 'updates lost with a guard').toBe(0)
-  expect(guarded.refused, 'writes refused').toBeGreaterThan(0)
-  expect(guarded.acknowledged).toBeGreaterThan(PROCESSES)
-  await resource.close()
-  // Before their server goes: they would complain.
-  await endChildren()
+  try {
+    await resource.setup?.()
+    const args = [join(folder, 'locks.db'), `${TTL_MS}`, backend, where]
+    children.push(...Array.from({ length: PROCESSES }, () => fork('test/engines/guards.child.mjs', args)))
+    await Promise.all(children.map((child) => once(child, 'message')))
+    const bare = await play(resource, 'bare', 2 * ROUNDS)
+    expect(bare.lost, 'updates lost without a guard').toBeGreaterThan(0)
+    const guarded = await play(resource, 'guarded', 4 * ROUNDS)
+    expect(guarded.lost, 'updates lost with a guard').toBe(0)
+    expect(guarded.refused, 'writes refused').toBeGreaterThan(0)
+    expect(guarded.acknowledged).toBeGreaterThan(PROCESSES)
+  } finally {
+    // Before their server goes: they would complain, in this process as an unhandled error.
+    await Promise.all([resource.close(), endChildren()])
+  }
 }
 
 /** Let all of them work until so many have been stopped and replaced. */
@@ -117,7 +119,11 @@ class Stage {
         times += 1
         child.send(this.#key)
       }
-      const hear = (said: 'read' | 'wrote' | 'refused' | 'lost'): void => {
+      const hear = (said: 'read' | 'wrote' | 'refused' | 'lost' | { failed: string }): void => {
+        if (typeof said === 'object') {
+          reject(new Error(`a worker failed: ${said.failed}`))
+          return
+        }
         if (said === 'wrote') this.#wrote()
         if (said === 'refused') this.refused += 1
         if (said === 'read') this.#goOn(child)
