@@ -29,8 +29,8 @@ async function next() {
 }
 
 /**
- * A process that was stopped while it wrote to the file of the locks keeps it busy for longer than the ttl. That is told
- * as an outage, and worth another try.
+ * A process that was stopped while it wrote to the file of the locks keeps it busy for longer than the ttl. That is
+ * told as an outage, and worth another try.
  */
 async function acquire(key) {
   for (;;) {

@@ -15,7 +15,7 @@ const LIMIT = { timeout: 50_000, interval: 10 }
 
 await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
   describe('in quiet times', () => {
-    const starting = SentinelDeployment.start(program)
+    const starting = SentinelDeployment.start(program, { steady: true })
     conformance({ describe, it, afterAll }, 'redis sentinel', async () => {
       const { restart: _, ...world } = await deploymentWorld(starting)
       return {

@@ -14,16 +14,22 @@ const QUORUM = 2
 /** How long a master may be silent, and half of how long it is until the next fail-over: short, so that tests are. */
 const DOWN_AFTER_MS = 500
 const FAILOVER_MS = 1000
+/** Where no fail-over is wanted: longer than a busy machine keeps a master or a sentinel from its turn. */
+const STEADY_DOWN_AFTER_MS = 60_000
 const PATIENCE_MS = 60_000
 
 export class SentinelDeployment implements AsyncDisposable {
   readonly #servers: RedisServer[] = []
   readonly #sentinels: { readonly port: number; readonly process: ServerProcess }[] = []
 
-  static async start(program: Program, options: { readonly replicas?: number } = {}): Promise<SentinelDeployment> {
+  /** `steady`: no fail-over comes because the machine is busy. */
+  static async start(
+    program: Program,
+    { replicas = 1, steady = false }: { readonly replicas?: number; readonly steady?: boolean } = {},
+  ): Promise<SentinelDeployment> {
     const deployment = new SentinelDeployment()
     try {
-      await deployment.#startAll(program, options.replicas ?? 1)
+      await deployment.#startAll(program, replicas, steady ? STEADY_DOWN_AFTER_MS : DOWN_AFTER_MS)
     } catch (error) {
       await deployment[Symbol.asyncDispose]()
       throw error
@@ -99,20 +105,26 @@ export class SentinelDeployment implements AsyncDisposable {
     await Promise.all(processes.map(async (process) => process?.[Symbol.asyncDispose]()))
   }
 
-  async #startAll(program: Program, replicas: number): Promise<void> {
+  async #startAll(program: Program, replicas: number, downAfterMs: number): Promise<void> {
     const master = await RedisServer.start({ program })
     this.#servers.push(master)
     for (let index = 0; index < replicas; index += 1) {
       this.#servers.push(await RedisServer.start({ program }, { args: ['--replicaof', '127.0.0.1', `${master.port}`] }))
     }
-    for (let index = 0; index < SENTINELS; index += 1) this.#sentinels.push(await startSentinel(program, master.port))
+    for (let index = 0; index < SENTINELS; index += 1) {
+      this.#sentinels.push(await startSentinel(program, master.port, downAfterMs))
+    }
     await this.replicated(replicas)
     // A sentinel that does not know the others and the replicas yet cannot decide anything.
     for (const { port } of this.#sentinels) await until('the sentinels know each other', () => knowsAll(port, replicas))
   }
 }
 
-async function startSentinel(program: Program, masterPort: number): Promise<{ port: number; process: ServerProcess }> {
+async function startSentinel(
+  program: Program,
+  masterPort: number,
+  downAfterMs: number,
+): Promise<{ port: number; process: ServerProcess }> {
   const port = await freePort()
   const process = await ServerProcess.start({
     name: 'sentinel',
@@ -126,7 +138,7 @@ async function startSentinel(program: Program, masterPort: number): Promise<{ po
           `sentinel monitor ${NAME} 127.0.0.1 ${masterPort} ${QUORUM}`,
         ],
         ...[
-          `sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`,
+          `sentinel down-after-milliseconds ${NAME} ${downAfterMs}`,
           `sentinel failover-timeout ${NAME} ${FAILOVER_MS}`,
         ],
       ]
