@@ -52,6 +52,12 @@ export const ending: Need = (deployment) => has('ending', deployment)
 export const leftovers: Need = ({ world }) =>
   unless(world.leftovers !== undefined, world.lacks?.leftovers ?? 'this world does not show what its server stores')
 
+export const storing: Need = ({ store }) => unless(store !== undefined, 'it has no store')
+
+/** Its store checks who holds, in the step of the change. */
+export const storeHolding: Need = ({ store }) =>
+  unless(store?.holding !== false, 'its store cannot check who holds a line')
+
 /** The first reason why it does not apply, if there is one. */
 export function inapplicable(needs: readonly Need[] | undefined, deployment: Deployment): string | undefined {
   for (const need of needs ?? []) {

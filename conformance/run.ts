@@ -214,7 +214,7 @@ class Run {
 
 async function setStage(world: World, rounds: number, seed: number): Promise<Stage> {
   const sample = await world.engine()
-  const { name: engine, traits, subscribe, watch } = sample
+  const { name: engine, traits, subscribe, watch, store } = sample
   await sample[Symbol.asyncDispose]()
   const prefix = `conformance:${randomBytes(4).toString('hex')}:`
   const unhandled = new UnhandledErrors()
@@ -225,6 +225,7 @@ async function setStage(world: World, rounds: number, seed: number): Promise<Sta
     traits,
     wakes: subscribe !== undefined,
     watches: watch !== undefined,
+    store: store?.traits,
     rounds,
     seed,
     prefix,

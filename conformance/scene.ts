@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Claim, Engine, Line, Traits } from '../src/core/engine.ts'
+import type { Store } from '../src/core/store.ts'
 import { createLocks, type Locks, type LocksOptions } from '../src/locks.ts'
 import type { ActorPool } from './actor/actor-pool.ts'
 import type { Actor } from './actor/client.ts'
@@ -70,6 +71,7 @@ export class Scene implements AsyncDisposable {
   readonly #locks: Locks[] = []
   readonly #actors: Actor[] = []
   readonly #claims: Claim[] = []
+  readonly #recordKeys: string[] = []
 
   /** `limitMs`: how long the case may take. */
   constructor(stage: Stage, limitMs: number) {
@@ -99,6 +101,24 @@ export class Scene implements AsyncDisposable {
     const claim = { key, id, holder: 'conformance', weight: 1, limit: 1, ttlMs: this.longTtlMs, wait: true, ...more }
     this.#claims.push(claim)
     return claim
+  }
+
+  /** A key whose record is removed when the case is over. */
+  recordKey(label?: string): string {
+    return this.recordKeyBelow(this.key(label ?? 'record'), '')
+  }
+
+  /** One that begins with another key. */
+  recordKeyBelow(key: string, ending: string): string {
+    this.#recordKeys.push(key + ending)
+    return key + ending
+  }
+
+  /** A client, at the level of the contract, and its store. */
+  async engineAndStore(): Promise<[Engine, Store]> {
+    const engine = await this.engine()
+    assert(engine.store !== undefined, 'every client has a store, or none has')
+    return [engine, engine.store]
   }
 
   /** A client, at the level of the contract. */
@@ -194,6 +214,7 @@ export class Scene implements AsyncDisposable {
     await Promise.all(this.#actors.map((actor) => this.#stage.actorPool.giveBack(actor)))
     await Promise.all(this.#locks.map((locks) => locks.close()))
     await this.#leaveAll()
+    await this.#removeRecords()
     await Promise.all(this.#engines.map((engine) => engine[Symbol.asyncDispose]()))
   }
 
@@ -202,6 +223,16 @@ export class Scene implements AsyncDisposable {
     const { batchLimit } = this.traits
     for (let from = 0; engine !== undefined && from < this.#claims.length; from += batchLimit) {
       await engine.leave(this.#claims.slice(from, from + batchLimit))
+    }
+  }
+
+  /** The lines are empty: then a removal leaves nothing behind. */
+  async #removeRecords(): Promise<void> {
+    const store = this.#engines.find((engine) => engine.store !== undefined)?.store
+    const batchLimit = store?.traits.batchLimit ?? 0
+    for (let from = 0; store !== undefined && from < this.#recordKeys.length; from += batchLimit) {
+      const keys = this.#recordKeys.slice(from, from + batchLimit)
+      await store.put(keys.map((key) => ({ key, value: null, ttlMs: null, when: {} })))
     }
   }
 

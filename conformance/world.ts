@@ -11,6 +11,7 @@
  *     }
  */
 import type { Engine, Traits } from '../src/core/engine.ts'
+import type { StoreTraits } from '../src/core/store.ts'
 
 /**
  * How another process gets a client: it imports `module`, calls what is exported as `export` with `options`, and awaits
@@ -70,4 +71,6 @@ export interface Deployment {
   readonly wakes: boolean
   /** The engine lets observers watch a line. */
   readonly watches: boolean
+  /** The traits of its store, if it has one. */
+  readonly store: StoreTraits | undefined
 }

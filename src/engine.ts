@@ -19,3 +19,18 @@ export {
   UNLIMITED,
 } from './core/engine.ts'
 export { type CallOutcome, EngineError, LineFullError } from './core/errors.ts'
+export {
+  type Change,
+  type Got,
+  HIGHEST_MARK,
+  type Put,
+  type ServerTimeMs,
+  type Store,
+  type Stored,
+  type StoredSummary,
+  type StoreFailure,
+  type StoreTraits,
+  TOMBSTONE_MS,
+  VALUE_LIMIT_BYTES,
+  type When,
+} from './core/store.ts'

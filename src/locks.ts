@@ -182,6 +182,14 @@ export class Locks implements AsyncDisposable {
     this.#stopHeeding = this.#heedSignals(options.signals ?? false)
   }
 
+  /**
+   * What recipes are built on.
+   * @internal
+   */
+  get keeper(): Keeper {
+    return this.#scope.keeper
+  }
+
   /** One holder at a time. */
   mutex(key: string, options: ReentrantLockOptions = {}): Lock<LineAcquireOptions> {
     checkOptions('mutex()', options, REENTRANT_LOCK_OPTIONS)

@@ -38,6 +38,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'engines/etcd': ['core', 'clients/shared', 'clients/etcd', 'engines/shared'],
   'engines/zookeeper': ['core', 'clients/shared', 'clients/zookeeper', 'engines/shared'],
   locks: ['core', 'primitives'],
+  store: ['core', 'locks'],
   connect: ['core', 'locks', 'engines/*'],
   index: ['core', 'primitives', 'locks', 'connect'],
   engine: ['core'],

@@ -20,6 +20,8 @@ import { order } from './order.ts'
 import { restarts } from './restart.ts'
 import { sharing } from './sharing.ts'
 import { stalls } from './stall.ts'
+import { storeGroup } from './store.ts'
+import { storeHoldingGroup } from './store-holding.ts'
 import { together } from './together.ts'
 import { tokens } from './tokens.ts'
 import { trying } from './trying.ts'
@@ -28,6 +30,8 @@ import { waiting } from './waiting.ts'
 
 export const groups: readonly Group[] = [
   differential,
+  storeGroup,
+  storeHoldingGroup,
   ...mutexGroups,
   tokens,
   expiry,

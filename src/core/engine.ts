@@ -12,6 +12,7 @@
  */
 import type { EngineError, LineFullError } from './errors.ts'
 import type { Line, LineSummary } from './line-view.ts'
+import type { Store } from './store.ts'
 
 export type { Line, LineEntry, LineSummary } from './line-view.ts'
 
@@ -197,6 +198,8 @@ export interface Engine extends AsyncDisposable {
    * Call `listener` when the line of `key` may have changed; for observers who have no entry in it. A hint, like news.
    */
   watch?(key: string, listener: () => void): Promise<AsyncDisposable>
+  /** Records beside the lines (store.ts). Absent: recipes on this engine need the store of another one. */
+  readonly store?: Store
   /** What could break the promises of locks on this server, for `holdfast doctor`. Rejects with `EngineError`. */
   diagnose?(): Promise<readonly Finding[]>
 }

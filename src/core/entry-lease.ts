@@ -42,6 +42,10 @@ export class EntryLease implements CoreLease {
     return this.#entry.key
   }
 
+  get entryId(): string {
+    return this.#entry.id
+  }
+
   /** Made when first asked for, like the signal: most leases have none nested in them. */
   get queue(): LocalQueue {
     this.#queue ??= new LocalQueue()

@@ -16,6 +16,7 @@ import { EntryRequests, type EntryVerb } from './entry-requests.ts'
 import { EntryTable } from './entry-table.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
+import { StoreRequests } from './store-requests.ts'
 import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
@@ -51,6 +52,7 @@ export class Keeper {
   readonly #closing: Closing
   /** Called when nothing is held any more. */
   #onIdle: (() => void) | undefined
+  #store: StoreRequests | undefined
   #sequence = 0
 
   constructor(engine: Engine, options: KeeperOptions) {
@@ -99,6 +101,22 @@ export class Keeper {
     this.refuseIfClosed()
     const { clock, callTimeoutMs, engine, closing } = this
     return rejectAfter(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs), closing)
+  }
+
+  /** Where the recipes of this process ask for records; undefined where the engine has no store. */
+  get store(): StoreRequests | undefined {
+    const { engine, clock, callTimeoutMs, closing } = this
+    if (engine.store === undefined) return undefined
+    this.#store ??= new StoreRequests({
+      store: engine.store,
+      engine: engine.name,
+      clock,
+      keepAlive: this.#keepAlive,
+      callTimeoutMs,
+      nextSequence: () => ++this.#sequence,
+      closing,
+    })
+    return this.#store
   }
 
   /** Give it back, or give up on it. Resolves with whether it was held until then; never rejects. */

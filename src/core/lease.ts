@@ -60,6 +60,8 @@ export interface CoreLease extends Lease {
   readonly holding: Holding
   /** Where it is held. */
   readonly keeper: Keeper
+  /** The id of its entry: what the condition `holding` of a store names. */
+  readonly entryId: string
   /** A nested lease takes no place in the line of its own. */
   readonly nested: boolean
   /** Where leases nested in this one take turns. */

@@ -82,6 +82,10 @@ export class NestedLease implements CoreLease {
     return this.#outer.keeper
   }
 
+  get entryId(): string {
+    return this.#outer.entryId
+  }
+
   get token(): bigint | null {
     return this.#outer.token
   }

@@ -12,10 +12,18 @@ import type { Defect } from './broken/defect.ts'
 import { expiryDefects } from './broken/expiries.ts'
 import { lineDefects } from './broken/lines.ts'
 import { lifeDefects } from './broken/lives.ts'
+import { recordDefects } from './broken/records.ts'
 import { strangers } from './broken/strangers.ts'
 import { wordDefects } from './broken/words.ts'
 
-const defects: readonly Defect[] = [...lineDefects, ...lifeDefects, ...expiryDefects, ...wordDefects, strangers]
+const defects: readonly Defect[] = [
+  ...lineDefects,
+  ...lifeDefects,
+  ...expiryDefects,
+  ...wordDefects,
+  ...recordDefects,
+  strangers,
+]
 const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))
 const LAST = 'no rejection went unhandled, in any process, in all of this'
 

@@ -1,6 +1,7 @@
 /** The reference engine, where the conformance suite does not look: what it keeps, whom it tells, and evictions. */
 import { describe, expect, test } from 'vitest'
 import type { Claim, Engine, News } from '../../src/core/engine.ts'
+import { type Change, type Store, type Stored, TOMBSTONE_MS } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { type CountingClock, countingClock, settled } from './world.ts'
 
@@ -206,5 +207,49 @@ describe('observers', () => {
     await engine.enter([claim('y')])
     expect(await heard(), 'stopped').toBe(false)
     expect(clock.timers).toBe(0)
+  })
+})
+
+describe('records', () => {
+  const removal: Change = { key: 'a', value: null, ttlMs: null, when: {} }
+  const stored = async ({ store }: Engine): Promise<Stored | undefined> => {
+    const [got] = await (store as Store).get(['a'])
+    return got?.state === 'read' ? got.stored : undefined
+  }
+
+  test('a removal leaves nothing behind where the line is empty, and is remembered for a day where it is not', async () => {
+    const { clock, server, engine } = await world()
+    const store = engine.store as Store
+    await store.put([{ ...removal, value: Buffer.from('x') }])
+    await store.put([removal])
+    expect(server.size).toBe(0)
+    await engine.enter([claim('x', { ttlMs: 2 * TOMBSTONE_MS })])
+    const [put] = await store.put([removal])
+    clock.stall(TOMBSTONE_MS - 1)
+    expect(await stored(engine)).toMatchObject({ value: null, version: put?.state === 'stored' ? put.version : -1n })
+    clock.stall(1)
+    expect(await stored(engine)).toMatchObject({ value: null, version: 0n })
+  })
+
+  test('what was put, and what was read, is not changed by changing the bytes', async () => {
+    const { engine } = await world()
+    const bytes = Buffer.from('x')
+    await engine.store?.put([{ ...removal, value: bytes }])
+    bytes[0] = 0
+    const read = (await stored(engine))?.value
+    expect(Buffer.from(read ?? []).toString()).toBe('x')
+    read?.fill(0)
+    expect(Buffer.from((await stored(engine))?.value ?? []).toString()).toBe('x')
+  })
+
+  test('the server tells a time that follows its clock', async () => {
+    const { clock, engine } = await world()
+    const time = async (): Promise<number> => {
+      const [got] = await (engine.store as Store).get(['a'])
+      return got?.state === 'read' ? (got.serverTimeMs ?? 0) : 0
+    }
+    const before = await time()
+    clock.stall(60_000)
+    expect((await time()) - before).toBe(60_000)
   })
 })

@@ -5,9 +5,11 @@
  * several processes. One that is dropped has crashed: its entries stay in the lines until they expire.
  */
 import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Store } from '../../core/store.ts'
 import { EventLoopTurn } from '../shared/event-loop-turn.ts'
 import type { NewsReceiver } from './line.ts'
 import { LINE_BOUND, type MemoryServer } from './server.ts'
+import { MemoryStore } from './store.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -27,6 +29,7 @@ const traits: Traits = {
 export class MemoryEngine implements Engine {
   readonly name = 'memory'
   readonly traits: Traits = traits
+  readonly store: Store
   readonly #server: MemoryServer
   /** Every entry remembers it: the server tells its news here. */
   readonly #receiver: NewsReceiver = { listener: undefined }
@@ -35,6 +38,7 @@ export class MemoryEngine implements Engine {
   /** @internal */
   constructor(server: MemoryServer) {
     this.#server = server
+    this.store = new MemoryStore(server, (answer) => this.#answer(answer))
   }
 
   async enter(claims: readonly Claim[]): Promise<readonly Standing[]> {

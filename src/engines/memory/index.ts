@@ -3,7 +3,8 @@
  * the same process. It is the reference that every other engine is compared with: read it before you write one.
  *
  * Read in this order: engine.ts (the verbs of the contract), server.ts (what each of them does to the lines), line.ts
- * (one line and its entries). The rule by which an entry holds is in core/line.ts.
+ * (one line and its entries). The rule by which an entry holds is in core/line.ts. Records are in store.ts and
+ * records.ts.
  */
 import type { Clock } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'

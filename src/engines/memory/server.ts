@@ -5,11 +5,13 @@
  * then changes lines, and each entry that goes settles its line: the waiters in front who can hold now do so, and their
  * engines are told. Nothing here walks a line, so a hand-off costs the same with ten waiters and with ten thousand.
  */
-import { type Clock, systemClock, type Timer } from '../../core/clock.ts'
+import { type Clock, systemClock, type Timer, wallClockMs } from '../../core/clock.ts'
 import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { Heap } from '../../core/heap.ts'
+import type { Change, Got, Put, StoredSummary } from '../../core/store.ts'
 import { type MemoryEntry, MemoryLine, type NewsReceiver, newEntry } from './line.ts'
+import { MemoryRecords } from './records.ts'
 
 /** How many entries a line takes. */
 export const LINE_BOUND = 10_000
@@ -21,6 +23,9 @@ export class MemoryServer {
   readonly #expiries = new Heap<MemoryEntry>()
   readonly #watchers = new Map<string, Set<() => void>>()
   readonly #mint: (previous: bigint) => bigint
+  readonly #records: MemoryRecords
+  /** What the server's wall clock is ahead of its clock: it cannot be set, and follows the clock of a test. */
+  readonly #wallAheadMs: number
   #lastToken = 0n
   /** How many wait, in all lines together. */
   #waiting = 0
@@ -32,6 +37,12 @@ export class MemoryServer {
   constructor(options: { clock?: Clock; mint?: (previous: bigint) => bigint } = {}) {
     this.#clock = options.clock ?? systemClock
     this.#mint = options.mint ?? ((previous) => previous + 1n)
+    this.#wallAheadMs = wallClockMs() - this.#clock.now()
+    this.#records = new MemoryRecords({
+      isHolding: (key, id) => this.#lines.get(key)?.entries.get(id)?.state === 'held',
+      isEmpty: (key) => (this.#lines.get(key)?.size ?? 0) === 0,
+      nextToken: () => this.#nextToken(),
+    })
   }
 
   /** When the last verb was called, by its clock. */
@@ -39,9 +50,9 @@ export class MemoryServer {
     return this.#lastCallAt
   }
 
-  /** How many lines are kept: 0 when no entry is left. */
+  /** How many lines and records are kept: 0 when no entry is left, and nothing is stored. */
   get size(): number {
-    return this.#lines.size
+    return this.#lines.size + this.#records.size
   }
 
   // ---- the verbs ----
@@ -117,6 +128,23 @@ export class MemoryServer {
     }
   }
 
+  // ---- the verbs of its store ----
+
+  getRecords(keys: readonly string[]): Got[] {
+    const now = this.#expire()
+    const serverTimeMs = now + this.#wallAheadMs
+    return keys.map((key) => ({ state: 'read', stored: this.#records.get(key, now), serverTimeMs }))
+  }
+
+  putRecords(changes: readonly Change[]): Put[] {
+    const now = this.#expire()
+    return changes.map((change) => this.#records.put(change, now, now + this.#wallAheadMs))
+  }
+
+  listRecords(prefix: string): Iterable<StoredSummary> {
+    return this.#records.list(prefix, this.#expire())
+  }
+
   // ---- one entry ----
 
   #enter(claim: Claim, receiver: NewsReceiver, now: number): Standing {
@@ -131,8 +159,7 @@ export class MemoryServer {
     if (!holds && !claim.wait) return { state: 'busy', ahead }
     if (ahead >= LINE_BOUND) return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
 
-    this.#lastToken = this.#mint(this.#lastToken)
-    const entry = newEntry(claim, this.#lastToken, receiver, now)
+    const entry = newEntry(claim, this.#nextToken(), receiver, now)
     this.#lines.set(key, line)
     line.entries.set(entry.id, entry)
     this.#expiries.put(entry, now + ttlMs)
@@ -144,6 +171,11 @@ export class MemoryServer {
     }
     this.#arm()
     return holds ? { state: 'held', token: entry.token, heldForMs: ttlMs } : { state: 'waiting', ahead }
+  }
+
+  #nextToken(): bigint {
+    this.#lastToken = this.#mint(this.#lastToken)
+    return this.#lastToken
   }
 
   #renew(entry: MemoryEntry, ttlMs: number, now: number, outlives?: boolean): Standing {

@@ -1,0 +1,130 @@
+/**
+ * What the store of an engine is asked: what the callers of one turn want goes out in one call for each verb, like the
+ * verbs of an engine (batch.ts), and has the same deadline.
+ *
+ * A call that is not answered in time rejects with an `EngineError` of unknown outcome. The change may have been made,
+ * or may still be. Nothing is repeated here: which changes can be is known in store/record-store.ts.
+ */
+import { Batch, type BatchSpec } from './batch.ts'
+import type { Clock } from './clock.ts'
+import { EngineError } from './errors.ts'
+import type { KeepAlive } from './keep-alive.ts'
+import { onAbort } from './on-abort.ts'
+import type { Change, Got, Put, Store, StoreFailure } from './store.ts'
+
+export type Read = Exclude<Got, StoreFailure>
+export type Written = Exclude<Put, StoreFailure>
+
+export interface StoreRequestsOptions {
+  readonly store: Store
+  /** The name of the engine, for error messages. */
+  readonly engine: string
+  readonly clock: Clock
+  readonly keepAlive: KeepAlive
+  /** No call is waited for longer. */
+  readonly callTimeoutMs: number
+  readonly nextSequence: () => number
+  /** Aborts when the locks are closed: callers are refused then, and those that wait, too. */
+  readonly closing: AbortSignal
+}
+
+/** One thing that a caller waits for. */
+interface StoreRequest<Item, Answer> {
+  readonly key: string
+  readonly item: Item
+  readonly resolve: (answer: Answer) => void
+  readonly reject: (error: EngineError) => void
+  sent: boolean
+}
+
+export class StoreRequests {
+  readonly store: Store
+  readonly #options: StoreRequestsOptions
+  readonly #gets: Batch<StoreRequest<string, Read>, Got>
+  readonly #puts: Batch<StoreRequest<Change, Written>, Put>
+  readonly #waiting = new Set<StoreRequest<unknown, never>>()
+
+  constructor(options: StoreRequestsOptions) {
+    const { store, clock, keepAlive, nextSequence, closing } = options
+    this.store = store
+    this.#options = options
+    const gets = this.#spec<string, Read>('reading a record', (keys, signal) => store.get(keys, signal))
+    const puts = this.#spec<Change, Written>('storing a record', (changes, signal) => store.put(changes, signal))
+    this.#gets = new Batch(gets, clock, keepAlive, nextSequence)
+    this.#puts = new Batch(puts, clock, keepAlive, nextSequence)
+    onAbort(closing, () => this.#close())
+  }
+
+  /** What is stored under `key`. */
+  get(key: string): Promise<Read> {
+    return this.#ask(this.#gets, key, key)
+  }
+
+  put(change: Change): Promise<Written> {
+    return this.#ask(this.#puts, change.key, change)
+  }
+
+  #ask<Item, Answer>(
+    batch: { add(request: StoreRequest<Item, Answer>): void },
+    key: string,
+    item: Item,
+  ): Promise<Answer> {
+    if (this.#options.closing.aborted) return Promise.reject(this.#closed('not-applied'))
+    return new Promise((resolve, reject) => {
+      const request = { key, item, resolve, reject, sent: false }
+      this.#waiting.add(request)
+      batch.add(request)
+    })
+  }
+
+  #spec<Item, Answer>(
+    name: string,
+    call: (items: readonly Item[], signal?: AbortSignal) => Promise<readonly (Answer | StoreFailure)[]>,
+  ): BatchSpec<StoreRequest<Item, Answer>, Answer | StoreFailure> {
+    const { store, engine, callTimeoutMs } = this.#options
+    const { batchLimit, takesSignal } = store.traits
+    return {
+      name,
+      engine,
+      batchLimit,
+      splitFrom: Number.POSITIVE_INFINITY,
+      call: (requests, signal) =>
+        call(
+          requests.map(({ item }) => item),
+          signal,
+        ),
+      takesSignal: () => takesSignal,
+      timeoutMs: () => callTimeoutMs,
+      sending: (request) => {
+        request.sent = true
+        return this.#waiting.has(request)
+      },
+      answered: (request, answer) => {
+        this.#waiting.delete(request)
+        if (isFailure(answer)) request.reject(answer.error)
+        else request.resolve(answer)
+      },
+      failed: (request, error) => {
+        this.#waiting.delete(request)
+        request.reject(error)
+      },
+      // Its caller was refused when the closing began.
+      abandoned: () => {},
+    }
+  }
+
+  #close(): void {
+    for (const request of this.#waiting) request.reject(this.#closed(request.sent ? 'unknown' : 'not-applied'))
+    this.#waiting.clear()
+    this.#gets.stop()
+    this.#puts.stop()
+  }
+
+  #closed(outcome: EngineError['outcome']): EngineError {
+    return new EngineError(this.#options.engine, 'the locks were closed', { outcome, transient: false })
+  }
+}
+
+function isFailure(answer: unknown): answer is StoreFailure {
+  return (answer as StoreFailure).state === 'failed'
+}

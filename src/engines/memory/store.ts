@@ -1,0 +1,43 @@
+/** The store of a memory engine: the contract (core/store.ts) in front of the records of a `MemoryServer`. */
+import {
+  type Change,
+  type Got,
+  type Put,
+  type Store,
+  type StoredSummary,
+  type StoreTraits,
+  VALUE_LIMIT_BYTES,
+} from '../../core/store.ts'
+import type { MemoryServer } from './server.ts'
+
+const traits: StoreTraits = {
+  holding: true,
+  valueLimitBytes: VALUE_LIMIT_BYTES,
+  batchLimit: 1_000,
+  takesSignal: false,
+  survives: 'nothing outside its process',
+}
+
+export class MemoryStore implements Store {
+  readonly traits: StoreTraits = traits
+  readonly #server: MemoryServer
+  readonly #answer: <Answer>(answer: Answer) => Answer | Promise<Answer>
+
+  /** `answer` lets the event loop turn now and then. */
+  constructor(server: MemoryServer, answer: <Answer>(answer: Answer) => Answer | Promise<Answer>) {
+    this.#server = server
+    this.#answer = answer
+  }
+
+  async get(keys: readonly string[]): Promise<readonly Got[]> {
+    return this.#answer(this.#server.getRecords(keys))
+  }
+
+  async put(changes: readonly Change[]): Promise<readonly Put[]> {
+    return this.#answer(this.#server.putRecords(changes))
+  }
+
+  async *list(prefix: string): AsyncGenerator<StoredSummary> {
+    for (const summary of this.#server.listRecords(prefix)) yield this.#answer(summary)
+  }
+}

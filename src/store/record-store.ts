@@ -1,0 +1,226 @@
+/**
+ * The records of a recipe: values instead of bytes, leases instead of ids, and calls that are repeated where that is
+ * harmless. Every recipe makes one of these from the locks that it is given.
+ *
+ *     const records = new RecordStore<State>('once', locks, {})
+ *     const put = await records.put(key, { state: 'started' }, { holding: lease, absent: true })
+ *     if (put.state === 'refused') …   // put.found is what is stored
+ *
+ * A record has the key of its line: that is what lets the server check, in the step of the change, who holds.
+ *
+ * **Unknown outcomes.** A call whose answer was lost may have been applied. A change with the condition `absent` or
+ * `version`, or with a mark above `markBelow`, can be applied once at most, so it is asked again. If that is refused,
+ * and the very bytes that were sent are stored, the first try has been applied. So two writers that may not be taken
+ * for each other have to store something different: an id of the attempt, for example. Any other change is not asked
+ * again, and rejects with an `EngineError` whose `outcome` is `unknown`.
+ */
+import { EngineError, UnsupportedError } from '../core/errors.ts'
+import type { Keeper } from '../core/keeper.ts'
+import { checkKey } from '../core/keys.ts'
+import type { CoreLease, Lease } from '../core/lease.ts'
+import {
+  type Change,
+  HIGHEST_MARK,
+  type ServerTimeMs,
+  type Stored,
+  type StoredSummary,
+  type When,
+} from '../core/store.ts'
+import type { StoreRequests, Written } from '../core/store-requests.ts'
+import type { Locks } from '../locks.ts'
+import { encodeValue, jsonSerializer, type Serializer } from './serializer.ts'
+
+/** Where a recipe keeps its records. */
+export interface RecordStoreOptions {
+  /** The locks on another engine, which has a store; those of the recipe unless given. */
+  readonly store?: Locks | undefined
+  readonly serialize?: Serializer | undefined
+}
+
+/** What is stored under a key. */
+export interface Found<Value> {
+  readonly exists: boolean
+  /** Undefined also where that is what was stored: look at `exists`. */
+  readonly value: Value | undefined
+  readonly version: bigint
+  readonly mark: bigint
+  readonly livesForMs: number | null
+  readonly serverTimeMs: ServerTimeMs
+}
+
+/** How to store, and when: all conditions that are given have to be met. */
+export interface PutOptions {
+  /** Until it is removed unless given. */
+  readonly ttlMs?: number | undefined
+  readonly mark?: bigint | undefined
+  /** A lease of the same key. Where the store cannot check it (`checksHolding`), it is left out. */
+  readonly holding?: Lease | undefined
+  readonly absent?: true | undefined
+  readonly version?: bigint | undefined
+  readonly markBelow?: bigint | undefined
+}
+
+export type PutOutcome<Value> =
+  | Extract<Written, { readonly state: 'stored' }>
+  | {
+      readonly state: 'refused'
+      readonly by: keyof When
+      readonly found: Found<Value>
+      readonly serverTimeMs: ServerTimeMs
+    }
+
+const SHORTEST_PAUSE_MS = 5
+const LONGEST_PAUSE_MS = 500
+
+export class RecordStore<Value> {
+  readonly #keeper: Keeper
+  readonly #requests: StoreRequests
+  readonly #serializer: Serializer
+  /** Whether the server refuses a holder that has lost its lease, by itself. Without it only versions protect. */
+  readonly checksHolding: boolean
+
+  /** `recipe`: its name, for error messages. Throws `UnsupportedError` where the engine has no store. */
+  constructor(recipe: string, locks: Locks, { store = locks, serialize = jsonSerializer }: RecordStoreOptions) {
+    const requests = store.keeper.store
+    if (requests === undefined) {
+      const { name } = store.engine
+      const message = `${name} has no store for the records of ${recipe}(): give it the option store, which takes locks on an engine that has one (redis, postgres, sqlite)`
+      throw new UnsupportedError(name, message)
+    }
+    this.#keeper = store.keeper
+    this.#requests = requests
+    this.#serializer = serialize
+    this.checksHolding = requests.store.traits.holding && store.keeper === locks.keeper
+  }
+
+  async get(key: string): Promise<Found<Value>> {
+    checkKey(key)
+    const { stored, serverTimeMs } = await this.#repeat(
+      () => this.#requests.get(key),
+      () => true,
+    )
+    return this.#found(stored, serverTimeMs)
+  }
+
+  /** Store `value`. Throws before anything is done if it cannot be stored. */
+  async put(key: string, value: Value, options: PutOptions): Promise<PutOutcome<Value>> {
+    return this.#put(key, this.encode(key, value), options)
+  }
+
+  /** Store nothing. A holder that puts something by an earlier version is refused from now on. */
+  async remove(key: string, options: Omit<PutOptions, 'ttlMs' | 'mark'> = {}): Promise<PutOutcome<Value>> {
+    return this.#put(key, null, options)
+  }
+
+  /** Throws a `TypeError` or a `RangeError` if the value cannot be stored. */
+  encode(key: string, value: Value): Uint8Array {
+    return encodeValue(this.#serializer, key, value, this.#requests.store.traits.valueLimitBytes)
+  }
+
+  /** What a value looks like once it was stored and read. */
+  copy(key: string, value: Value): Value {
+    return this.#serializer.decode(this.encode(key, value)) as Value
+  }
+
+  /** The change that `put` would make, for `Store.putIn`. */
+  changeOf(key: string, value: Value, options: PutOptions): Change {
+    return this.#change(key, this.encode(key, value), options)
+  }
+
+  /** Records whose key starts with `prefix`, for people. */
+  list(prefix: string): AsyncIterable<StoredSummary> {
+    this.#keeper.refuseIfClosed()
+    return this.#requests.store.list(prefix)
+  }
+
+  async #put(key: string, bytes: Uint8Array | null, options: PutOptions): Promise<PutOutcome<Value>> {
+    const change = this.#change(key, bytes, options)
+    let doubtful = false
+    const put = await this.#repeat(
+      () => this.#requests.put(change),
+      (error) => {
+        if (error.outcome === 'not-applied') return true
+        doubtful = true
+        return isRepeatable(change) && options.holding?.held !== false
+      },
+    )
+    if (put.state === 'stored') return put
+    const { by, stored, serverTimeMs } = put
+    if (doubtful && isSame(stored.value, bytes))
+      return { state: 'stored', version: stored.version, mark: stored.mark, serverTimeMs }
+    return { state: 'refused', by, found: this.#found(stored, serverTimeMs), serverTimeMs }
+  }
+
+  #change(key: string, value: Uint8Array | null, options: PutOptions): Change {
+    checkKey(key)
+    const { ttlMs, mark, holding, absent, version, markBelow } = options
+    if (mark !== undefined) checkMark(mark)
+    const id = holding === undefined || !this.checksHolding ? undefined : entryIdOf(holding, key)
+    return {
+      key,
+      value,
+      ttlMs: ttlMs === undefined ? null : Math.ceil(ttlMs),
+      ...(mark === undefined ? {} : { mark }),
+      when: {
+        ...(id === undefined ? {} : { holding: id }),
+        ...(absent === undefined ? {} : { absent }),
+        ...(version === undefined ? {} : { version }),
+        ...(markBelow === undefined ? {} : { markBelow }),
+      },
+    }
+  }
+
+  /**
+   * Ask again what failed, for as long as one call may take. `mayRepeat` decides whether that is harmless. A call that
+   * has taken all of that time is not repeated.
+   */
+  async #repeat<Answer>(ask: () => Promise<Answer>, mayRepeat: (error: EngineError) => boolean): Promise<Answer> {
+    const { clock, chance, callTimeoutMs } = this.#keeper
+    const giveUpAt = clock.now() + callTimeoutMs
+    let doubt: EngineError | undefined
+    for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+      try {
+        return await ask()
+      } catch (error) {
+        if (!(error instanceof EngineError)) throw error
+        if (error.outcome === 'unknown') doubt = error
+        const again = mayRepeat(error) && error.transient && clock.now() + pauseMs < giveUpAt
+        // What was asked first may have been applied, whatever became of the last try.
+        if (!again) throw doubt ?? error
+      }
+      const afterMs = pauseMs * (0.5 + chance.fraction() / 2)
+      const alive = clock.stayAlive()
+      await new Promise<void>((resolve) => clock.timer(afterMs, resolve))
+      alive.cancel()
+    }
+  }
+
+  #found({ value, version, mark, livesForMs }: Stored, serverTimeMs: ServerTimeMs): Found<Value> {
+    const decoded = value === null ? undefined : (this.#serializer.decode(value) as Value)
+    return { exists: value !== null, value: decoded, version, mark, livesForMs, serverTimeMs }
+  }
+}
+
+/** Whether applying it twice is applying it once. */
+function isRepeatable({ mark, when }: Change): boolean {
+  const { absent, version, markBelow } = when
+  return (
+    absent === true || version !== undefined || (markBelow !== undefined && mark !== undefined && mark >= markBelow)
+  )
+}
+
+function isSame(a: Uint8Array | null, b: Uint8Array | null): boolean {
+  return a === null || b === null ? a === b : Buffer.compare(a, b) === 0
+}
+
+/** The id of the entry behind a lease of `key`. */
+function entryIdOf(lease: Lease, key: string): string {
+  const { entryId } = lease as CoreLease
+  if (typeof entryId === 'string' && lease.key === key) return entryId
+  throw new TypeError(`holding must be a lease of '${key}' that a lock of these locks gave; got one of '${lease.key}'`)
+}
+
+function checkMark(mark: bigint): void {
+  if (mark >= 0n && mark <= HIGHEST_MARK) return
+  throw new RangeError(`a mark must be from 0 to ${HIGHEST_MARK}; got ${mark}`)
+}
