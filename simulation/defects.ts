@@ -119,7 +119,7 @@ const core: readonly Defect[] = [
   {
     name: 'renewal after release',
     file: 'src/core/entry-requests.ts',
-    find: "      if (entry.phase === 'gone') return false\n      entry.pendingRequest = sent.sequence",
+    find: '      if (entry.over) return false\n      entry.pendingRequest = sent.sequence',
     replace: '      entry.pendingRequest = sent.sequence',
     why: 'on an engine that creates what it renews, the lock is held again, and no process knows',
   },

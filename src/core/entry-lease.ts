@@ -34,7 +34,7 @@ export class EntryLease implements CoreLease {
     this.keeper = keeper
     this.#entry = entry
     entry.onLost = (why) => this.#lost(why)
-    // Lost between the grant and this line: say so at the first look.
+    // Lost between the grant and this line: it is told now, and not again.
     if (entry.lost !== undefined) this.#lost(entry.lost)
   }
 
@@ -131,7 +131,9 @@ export class EntryLease implements CoreLease {
   }
 
   #lost(why: LossReason): void {
-    this.#lossError = new LeaseLostError(this.key, this.token, why)
+    const { operation, token } = this.#entry
+    this.#lossError = new LeaseLostError(this.key, token, why)
+    this.keeper.publish.loss({ operation, token, why })
     // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
   }

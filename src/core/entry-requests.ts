@@ -44,7 +44,7 @@ export class EntryRequests {
 
   /** Ask the engine where `entry` stands. False: it is gone, or a request of it is unanswered and will tell. */
   ask(entry: Entry): boolean {
-    if (entry.phase === 'gone') return false
+    if (entry.over) return false
     if (entry.pendingRequest !== 0) {
       entry.askAgain = entry.pendingRequest !== QUEUED
       return false
@@ -127,7 +127,7 @@ function bothSpecs(
   return {
     name: verb === 'enter' ? 'acquire' : 'renewal',
     sending: (entry, sent) => {
-      if (entry.phase === 'gone') return false
+      if (entry.over) return false
       entry.pendingRequest = sent.sequence
       entry.lastSentAt = sent.at
       if (verb === 'enter') entry.pendingEnter = sent.sequence
@@ -140,7 +140,7 @@ function bothSpecs(
         listener.failed(entry, standing.error, sent, verb)
       } else {
         entry.endRequest(sent)
-        if (entry.phase !== 'gone') listener.full(entry, standing.error)
+        if (!entry.over) listener.full(entry, standing.error)
       }
     },
     failed: (entry, error, sent) => listener.failed(entry, error, sent, verb),

@@ -7,6 +7,9 @@
  *        │                               │                                             │
  *        └── busy, failed, cancelled ────┴── expired, evicted, cancelled ──────────────┴──► gone   (released or lost)
  *
+ * A holder that is evicted, or past its `maxHold`, is `overdue` before it is gone: it is lost, and stands in the line
+ * until its work has stopped or its ttl is over.
+ *
  * It never moves back. It knows what an answer means (`hear`, `hearGranted`, `hearFailure`) and says what follows from
  * it, as a verdict; the keeper carries it out. How long it may be believed is counted from the *send* of the last
  * request that was answered: the engine set the expiry after that moment, so our deadline always comes before the
@@ -49,7 +52,7 @@ export class Entry implements Claim, Scheduled {
   /** What its events belong to. */
   readonly operation: Operation
 
-  phase: 'entering' | 'waiting' | 'held' | 'gone' = 'entering'
+  phase: 'entering' | 'waiting' | 'held' | 'overdue' | 'gone' = 'entering'
   token: bigint | null = null
   /** How many were ahead when last heard of. */
   ahead: number | null = null
@@ -132,6 +135,11 @@ export class Entry implements Claim, Scheduled {
     this.outcome = new Promise((settle) => {
       this.settle = settle
     })
+  }
+
+  /** Nothing is asked for it any more. */
+  get over(): boolean {
+    return this.phase === 'gone' || this.phase === 'overdue'
   }
 
   /** Resolves when the enter that is on its way was answered, or has failed. */

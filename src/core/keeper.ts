@@ -41,8 +41,6 @@ export class Keeper {
   readonly callTimeoutMs: number
   readonly publish: Publish
   readonly #entries = new EntryTable()
-  /** Those past their `maxHold`, or evicted, that stand in the line: their holder may still be working. */
-  readonly #overdue = new Set<Entry>()
   readonly #keepAlive: KeepAlive
   readonly #subscription: NewsSubscription
   readonly #requests: EntryRequests
@@ -127,7 +125,6 @@ export class Keeper {
 
   #leave(entry: Entry): Promise<boolean> {
     const held = entry.phase === 'held'
-    this.#overdue.delete(entry)
     this.#drop(entry)
     return this.#sweeper.leave(entry, held)
   }
@@ -138,9 +135,9 @@ export class Keeper {
    */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
-    this.#drop(entry)
     // Past its `maxHold` it was lost, and is in the line all the same, until its ttl is over.
-    const overdue = entry.lost === 'maxHold' && this.#overdue.delete(entry) && this.clock.now() < entry.deadline
+    const overdue = entry.phase === 'overdue' && entry.lost === 'maxHold' && this.clock.now() < entry.deadline
+    this.#drop(entry)
     if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
     // An evicted one is to go, not to stay.
     return entry.lost === 'evicted' ? this.leave(entry) : false
@@ -179,8 +176,8 @@ export class Keeper {
   /** Grant nothing new. Resolves when nothing is held any more, after `graceMs`, or when the locks are closed. */
   drain(graceMs: number): Promise<void> {
     return this.#draining.begin(this.clock, graceMs, async (leftMs) => {
-      const waiting = this.#entries.all().filter(({ phase }) => phase !== 'held')
-      for (const entry of waiting) this.#refuse(entry, this.#draining.error())
+      for (const entry of this.#entries.all())
+        if (entry.phase !== 'held' && !entry.over) this.#refuse(entry, this.#draining.error())
       const idle = new Promise<void>((resolve) => {
         this.#onIdle = resolve
       })
@@ -189,8 +186,14 @@ export class Keeper {
     })
   }
 
+  /** The keys of what is held, or stands in its line because its holder may still be working. */
+  heldKeys(): string[] {
+    const held = this.#entries.all().filter(({ phase }) => phase === 'held' || phase === 'overdue')
+    return held.map(({ key }) => key)
+  }
+
   #tellIdle(): void {
-    if (this.#entries.size === 0 && this.#overdue.size === 0) this.#onIdle?.()
+    if (this.#entries.size === 0) this.#onIdle?.()
   }
 
   #endError(): EngineError {
@@ -206,7 +209,6 @@ export class Keeper {
         else entry.settle({ state: 'refused', error: this.#closing.error() })
         void this.leave(entry)
       }
-      for (const entry of [...this.#overdue]) void this.leave(entry)
       await resolveAfter(clock, callTimeoutMs * LEAVING_SHARE, this.#sweeper.drained())
       this.#heartbeat.stop()
       this.#sweeper.stop()
@@ -222,7 +224,7 @@ export class Keeper {
 
   #answered(entry: Entry, standing: Answer, sent: Sent, now: number, verb: EntryVerb): void {
     const leaveWaits = entry.endRequest(sent)
-    if (entry.phase !== 'gone') {
+    if (!entry.over) {
       this.#carryOut(entry, entry.hear(standing, sent, now), now)
       if (entry.askAgain) this.#ask(entry, now)
     } else if (verb === 'enter' && (standing.state === 'held' || standing.state === 'waiting')) {
@@ -234,7 +236,7 @@ export class Keeper {
 
   /** Something of an entry that was given up has arrived, or may arrive. Past its `maxHold` it is not given up yet. */
   #leaveLate(entry: Entry): void {
-    if (entry.pendingEnter === 0 && !this.#overdue.has(entry)) this.#sweeper.leaveLate(entry)
+    if (entry.pendingEnter === 0 && entry.phase !== 'overdue') this.#sweeper.leaveLate(entry)
   }
 
   #carryOut(entry: Entry, verdict: Verdict, now: number): void {
@@ -282,7 +284,7 @@ export class Keeper {
       return
     }
     const entry = this.#entries.get(news.id)
-    if (entry === undefined) {
+    if (entry === undefined || entry.over) {
       this.#sweeper.heardOf(news.id)
     } else if (news.standing?.state === 'held') {
       this.#carryOut(entry, entry.hearGranted(news.standing, now), now)
@@ -297,7 +299,7 @@ export class Keeper {
     this.publish.failure({ engine: this.engine.name, verb, key: entry.key, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     const leaveWaits = entry.endRequest(sent)
-    if (entry.phase === 'gone') {
+    if (entry.over) {
       if (verb === 'enter' && !leaveWaits) this.#leaveLate(entry)
       return
     }
@@ -321,7 +323,7 @@ export class Keeper {
   }
 
   #due(entry: Entry, now: number): void {
-    if (entry.phase === 'gone') return
+    if (entry.over) return
     if (entry.phase === 'held') {
       if (!this.check(entry, now)) return
       if (now >= entry.jeopardyAt && !entry.inJeopardy) {
@@ -343,9 +345,9 @@ export class Keeper {
 
   #lose(entry: Entry, why: LossReason): void {
     if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)
-    this.#drop(entry)
+    else this.#drop(entry)
     entry.lost = why
-    this.publish.loss({ operation: entry.operation, token: entry.token, why })
+    // Without a lease the grant was not told yet, and the loss is not told before it.
     entry.onLost?.(why)
   }
 
@@ -354,11 +356,9 @@ export class Keeper {
    * gives it back, or else when its ttl is over.
    */
   #overstay(entry: Entry): void {
-    this.#overdue.add(entry)
-    void this.#sweeper.leaveOverdue(entry).then(() => {
-      this.#overdue.delete(entry)
-      this.#tellIdle()
-    })
+    entry.phase = 'overdue'
+    this.#heartbeat.remove(entry)
+    void this.#sweeper.leaveOverdue(entry).then(() => this.#drop(entry))
   }
 
   /** The attempt ends with an error. Something of it may be in the line. */

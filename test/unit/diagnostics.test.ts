@@ -40,6 +40,20 @@ describe('an acquire', () => {
     expect(events.of('grant')).toMatchObject([{ token: 2n, waitedMs: 3000, queued: true }])
   })
 
+  test('that is granted in the moment of a close is granted first, and lost then', async () => {
+    using events = published('grant', 'loss')
+    const { engine, locks } = scripted()
+    const asked = watched(locks.mutex('a').acquire())
+    const enter = await engine.next('enter')
+    await enter.answer(waiting(1))
+    void engine.tell({ key: 'a', id: enter.ids[0] as string, standing: held(5n) })
+    void locks.close()
+    await settled()
+    expect(events.names).toEqual(['grant', 'loss'])
+    expect(events.of('loss')).toMatchObject([{ token: 5n, why: 'closed' }])
+    expect(asked.value.held).toBe(false)
+  })
+
   test('that entered again at the back has stood in line, too', async () => {
     using events = published('grant', 'request')
     const { engine, clock, locks } = scripted()
