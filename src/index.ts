@@ -9,6 +9,7 @@ export {
   type Events,
   type Operation,
 } from './core/diagnostics.ts'
+export type { DrainOptions } from './core/drain.ts'
 export type { Duration } from './core/duration.ts'
 export type { Line, LineEntry, LineSummary } from './core/engine.ts'
 export {
@@ -34,7 +35,6 @@ export type { SampleOptions } from './core/sample.ts'
 export type { WarnAfter } from './core/warn-after.ts'
 export {
   createLocks,
-  type DrainOptions,
   type LockOptions,
   type Locks,
   type LocksOptions,

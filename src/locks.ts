@@ -2,11 +2,13 @@
 import { hostname } from 'node:os'
 import { type Chance, type Clock, systemChance, systemClock } from './core/clock.ts'
 import { publish } from './core/diagnostics.ts'
+import { type DrainOptions, graceMsOf, heedSignals } from './core/drain.ts'
 import { type Duration, parseDuration } from './core/duration.ts'
 import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engine.ts'
 import { EngineError, HoldfastError, UnsupportedError } from './core/errors.ts'
 import { Keeper } from './core/keeper.ts'
-import { checkKey } from './core/keys.ts'
+import { checkHolder, checkKey } from './core/keys.ts'
+import { listLines } from './core/list.ts'
 import {
   type AcquireOptions,
   type LineAcquireOptions,
@@ -19,7 +21,6 @@ import {
 import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
 import { checkOptions, type OptionNames } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
-import { drainOnSignals } from './core/process-signals.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs } from './core/show.ts'
 import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
@@ -75,12 +76,6 @@ export interface LocksOptions {
   readonly chance?: Chance
 }
 
-/** How `drain` lets holders end. */
-export interface DrainOptions {
-  /** How long holders have to end by themselves: 5 s unless given. */
-  readonly grace?: Duration
-}
-
 /** Two locks of one key: many readers, or one writer, in order of arrival. */
 export interface ReadWriteLock {
   /** Readers hold together. */
@@ -104,7 +99,6 @@ export interface WatchOptions {
 
 const LOCK_OPTIONS: OptionNames<LockOptions> = { ttl: true, maxHold: true }
 const REENTRANT_LOCK_OPTIONS: OptionNames<ReentrantLockOptions> = { ...LOCK_OPTIONS, reentrant: true }
-const DRAIN_OPTIONS: OptionNames<DrainOptions> = { grace: true }
 const WATCH_OPTIONS: OptionNames<WatchOptions> = { every: true, signal: true }
 export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
   ttl: true,
@@ -120,11 +114,9 @@ export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
 
 const DEFAULT_TTL_MS = 30_000
 const DEFAULT_CALL_TIMEOUT_MS = 5_000
-const DEFAULT_GRACE_MS = 5_000
 const DEFAULT_WATCH_MS = 1_000
 const SHORTEST_WATCH_MS = 10
 const SHORTEST_CALL_TIMEOUT_MS = 1
-const LONGEST_HOLDER_BYTES = 512
 /** Its line is looked at by `ping`; who is in it does not matter. */
 const PING_KEY = 'holdfast:ping'
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
@@ -158,7 +150,8 @@ export class Locks implements AsyncDisposable {
     if (typeof engine?.enter !== 'function')
       throw new TypeError(`createLocks takes an engine, like memory() or redis({ client }); got ${typeof engine}`)
     this.engine = engine
-    this.holder = checkedHolder(options.holder ?? `${hostname()}:${process.pid}`)
+    this.holder = options.holder ?? `${hostname()}:${process.pid}`
+    checkHolder(this.holder)
     this.#ttl = options.ttl ?? DEFAULT_TTL_MS
     const callTimeoutMs = parseDuration(options.callTimeout ?? DEFAULT_CALL_TIMEOUT_MS, 'callTimeout')
     if (callTimeoutMs < SHORTEST_CALL_TIMEOUT_MS) {
@@ -179,7 +172,7 @@ export class Locks implements AsyncDisposable {
     }
     this.#ttlMs({})
     this.#stopLogging = options.logger === undefined ? () => {} : logWarnings(options.logger)
-    this.#stopHeeding = this.#heedSignals(options.signals ?? false)
+    this.#stopHeeding = heedSignals(options.signals ?? false, this.#scope.keeper, (draining) => this.drain(draining))
   }
 
   /**
@@ -260,39 +253,8 @@ export class Locks implements AsyncDisposable {
   }
 
   /** The lines that have entries, whose key starts with `prefix`. */
-  async *list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
-    const { keeper } = this.#scope
-    let progress = 0
-    const lines = this.engine
-      .list(prefix, () => {
-        progress += 1
-      })
-      [Symbol.asyncIterator]()
-    // As long as the engine gets on, it may take as long as it takes.
-    const next = async (): Promise<IteratorResult<LineSummary, unknown>> => {
-      keeper.refuseIfClosed()
-      const found = lines.next()
-      // The locks may be closed before it is answered.
-      found.catch(() => {})
-      for (;;) {
-        const before = progress
-        try {
-          return await keeper.call('list', () => found)
-        } catch (error) {
-          if (progress === before) throw error
-        }
-      }
-    }
-    try {
-      for (;;) {
-        const { value, done } = await next()
-        if (done) return
-        yield value as LineSummary
-      }
-    } finally {
-      // Not awaited: it would queue behind a look that is never answered.
-      void lines.return?.().catch(() => {})
-    }
+  list(prefix = ''): AsyncGenerator<LineSummary, void, void> {
+    return listLines(this.#scope.keeper, prefix)
   }
 
   /**
@@ -374,13 +336,6 @@ export class Locks implements AsyncDisposable {
     return { engine: this.engine.name, holder: this.holder }
   }
 
-  #heedSignals(signals: boolean | DrainOptions): () => void {
-    if (signals === false) return () => {}
-    const draining = signals === true ? {} : signals
-    graceMsOf(draining)
-    return drainOnSignals(() => this.drain(draining))
-  }
-
   #lock(key: string, limit: number, options: ReentrantLockOptions): LineLock {
     checkKey(key)
     const { reentrant = false } = options
@@ -398,22 +353,6 @@ export class Locks implements AsyncDisposable {
 
 const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql, etcd or zookeeper'
 const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql, etcd or zookeeper'
-
-function graceMsOf(options: DrainOptions): number {
-  checkOptions('drain()', options, DRAIN_OPTIONS)
-  return parseDuration(options.grace ?? DEFAULT_GRACE_MS, 'grace')
-}
-
-function checkedHolder(holder: string): string {
-  if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
-  // A server would refuse such a text, again and again.
-  if (holder.includes('\0') || !holder.isWellFormed())
-    throw new RangeError(`holder must be well-formed Unicode without NUL: ${JSON.stringify(holder)}`)
-  const bytes = Buffer.byteLength(holder)
-  if (bytes > LONGEST_HOLDER_BYTES)
-    throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
-  return holder
-}
 
 function warnOfOrder(report: OrderReport): void {
   process.emitWarning(report.message, { code: 'HOLDFAST_LOCK_ORDER' })

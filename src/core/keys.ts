@@ -1,6 +1,7 @@
 /** Keys: what may be one, and their one order. */
 
 const LONGEST_BYTES = 512
+const LONGEST_HOLDER_BYTES = 512
 
 /** Throws unless `key` is 1 to 512 bytes of well-formed UTF-8 without NUL. */
 export function checkKey(key: string): void {
@@ -12,6 +13,17 @@ export function checkKey(key: string): void {
   const bytes = Buffer.byteLength(key)
   if (bytes > LONGEST_BYTES)
     throw new RangeError(`a key must have at most ${LONGEST_BYTES} bytes of UTF-8; got ${bytes}`)
+}
+
+/** Throws unless `holder` is a name that every server can store. */
+export function checkHolder(holder: string): void {
+  if (typeof holder !== 'string') throw new TypeError(`holder must be a string; got ${typeof holder}`)
+  // A server would refuse such a text, again and again.
+  if (holder.includes('\0') || !holder.isWellFormed())
+    throw new RangeError(`holder must be well-formed Unicode without NUL: ${JSON.stringify(holder)}`)
+  const bytes = Buffer.byteLength(holder)
+  if (bytes > LONGEST_HOLDER_BYTES)
+    throw new RangeError(`holder must have at most ${LONGEST_HOLDER_BYTES} bytes of UTF-8; got ${bytes}`)
 }
 
 /**

@@ -31,11 +31,12 @@ class Program implements AsyncDisposable {
       const server = setInterval(() => {}, 1000)
       ${body}`
     this.#child = spawn(process.execPath, ['--input-type=module', '--eval', program], {
-      stdio: ['ignore', 'pipe', 'inherit'],
+      stdio: ['ignore', 'pipe', 'pipe'],
       timeout: 60_000,
       killSignal: 'SIGKILL',
     })
-    this.#child.stdout?.on('data', (chunk) => this.#lines.push(...String(chunk).trim().split('\n')))
+    for (const stream of [this.#child.stdout, this.#child.stderr])
+      stream?.on('data', (chunk) => this.#lines.push(...String(chunk).trim().split('\n')))
     this.ended = once(this.#child, 'close').then(([code, signal]) => ({ code, signal, lines: this.#lines }))
   }
 
@@ -61,7 +62,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       const work = locks.mutex('a').using(async () => {
         say('holding')
         await untilTold({ signal: locks.draining })
-        // A second Ctrl-C changes nothing.
+        // The same Ctrl-C, passed on by npm, changes nothing.
         process.kill(process.pid, '${signal}')
         await new Promise((resolve) => setTimeout(resolve, 50))
         say('tidied up')
@@ -95,6 +96,26 @@ test('a holder that does not end is told when the grace is over, and the process
   await program.says('holding')
   program.kill('SIGTERM')
   expect(await program.ended).toEqual({ code: null, signal: 'SIGTERM', lines: ['holding', 'told: closed'] })
+})
+
+test('a second signal ends the process at once, and what was not given back is named', async () => {
+  await using program = new Program(`
+    const locks = createLocks(memory(), { signals: { grace: '10m' } })
+    for (const key of ['a', 'b']) await locks.mutex(key).acquire()
+    locks.mutex('a').acquire().catch(() => {})
+    // A user who presses Ctrl-C again and again.
+    locks.draining.addEventListener('abort', () => setInterval(() => process.kill(process.pid, 'SIGINT'), 50))
+    say('holding')`)
+  await program.says('holding')
+  program.kill('SIGTERM')
+  expect(await program.ended).toEqual({
+    code: null,
+    signal: 'SIGINT',
+    lines: [
+      'holding',
+      'holdfast: ended by a second SIGINT; not given back, so that others wait until the ttl is over: "a", "b"',
+    ],
+  })
 })
 
 test('where the program listens as well, when to end is up to it', async () => {
