@@ -41,6 +41,8 @@ export interface ServerPlan {
    * memory.
    */
   readonly endSignal?: NodeJS.Signals
+  /** Our own code is run as ourselves: the servers' user may not reach the folder that it is in. */
+  readonly isOurCode?: boolean
 }
 
 /**
@@ -161,7 +163,7 @@ export class ServerProcess implements AsyncDisposable {
       env: { ...process.env, ...this.#plan.program.env },
       stdio: ['ignore', output, output, 'pipe'],
       detached: true,
-      ...serverUser,
+      ...(this.#plan.isOurCode === true ? {} : serverUser),
     })
     const pipe = child.stdio[3] as Writable
     pipe.on('error', () => undefined)

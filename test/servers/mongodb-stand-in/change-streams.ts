@@ -1,0 +1,121 @@
+/** A change stream: a reader of the log, from a place on, through the client's pipeline. */
+import { Timestamp } from 'bson'
+import type { Data, Entry } from './data.ts'
+import { describePaths, describeUpdate } from './difference.ts'
+import { CommandError } from './errors.ts'
+import { atOneInstant, optionsFor, runPipeline } from './evaluate.ts'
+import { positionOf, type ResumeToken, tokenOfEvent, tokenOfTime } from './tokens.ts'
+import { type Document, keyOf } from './values.ts'
+
+/** What is watched: a collection, a database, or everything. */
+export interface Scope {
+  readonly db?: string
+  readonly collection?: string
+}
+
+export class ChangeStream {
+  /** Where a client goes on that loses this cursor. */
+  token: ResumeToken
+  closed = false
+  readonly #data: Data
+  readonly #scope: Scope
+  readonly #options: Document
+  readonly #pipeline: readonly Document[]
+  #at: Timestamp
+  #index: number
+
+  constructor(data: Data, scope: Scope, options: Document, pipeline: readonly Document[]) {
+    this.#data = data
+    this.#scope = scope
+    this.#options = options
+    this.#pipeline = pipeline
+    const begin = beginOf(data, options)
+    this.#at = begin.at
+    this.#index = begin.index
+    this.token = options.resumeAfter ?? options.startAfter ?? tokenOfTime(following(data.last))
+    if (data.forgotten.greaterThan(this.#at)) {
+      const message = 'Resume of change stream was not possible, as the resume point may no longer be in the oplog.'
+      throw new CommandError(286, message, {}, ['NonResumableChangeStreamError'])
+    }
+  }
+
+  /** The events that there are, at most `limit`. */
+  take(limit: number): Document[] {
+    const events: Document[] = []
+    for (const entry of this.#entries()) {
+      if (events.length >= limit || this.closed) break
+      this.#at = entry.at
+      this.#index = entry.index
+      const told = this.#told(entry)
+      events.push(...told)
+      this.token = (told.at(-1)?._id as ResumeToken | undefined) ?? tokenOfTime(entry.at)
+    }
+    return events
+  }
+
+  /** What comes after the place where this stream is. The newest are looked at first, since most streams are near. */
+  #entries(): readonly Entry[] {
+    const { log } = this.#data
+    let from = log.length
+    while (from > 0 && isAfter(log[from - 1] as Entry, this.#at, this.#index)) from -= 1
+    return log.slice(from)
+  }
+
+  #told(entry: Entry): Document[] {
+    const { db, collection } = this.#scope
+    if ((db !== undefined && db !== entry.db) || (collection !== undefined && collection !== entry.collection))
+      return []
+    const events = [this.#event(entry)]
+    if (entry.kind === 'drop' && collection !== undefined) {
+      this.closed = true
+      const _id = tokenOfEvent(entry, true)
+      events.push({ _id, operationType: 'invalidate', clusterTime: entry.at })
+    }
+    return atOneInstant(() => runPipeline(events, this.#pipeline, optionsFor()))
+  }
+
+  #event(entry: Entry): Document {
+    const { kind, db, collection, id, before, after, at, transaction = {} } = entry
+    const ns = { db, coll: collection }
+    const begin = { _id: tokenOfEvent(entry), operationType: kind, clusterTime: at, ...transaction }
+    const documentKey = { _id: id }
+    if (kind === 'drop') return { ...begin, ns }
+    if (kind === 'delete') return { ...begin, ns, documentKey }
+    const fullDocument = after?.document
+    const description =
+      kind !== 'update' || before === undefined || after === undefined
+        ? undefined
+        : entry.paths === undefined
+          ? describeUpdate(before.document, after.document)
+          : describePaths(before.document, after.document, entry.paths)
+    if (description === undefined)
+      return { ...begin, operationType: kind === 'update' ? 'replace' : kind, fullDocument, ns, documentKey }
+    if (this.#options.fullDocument === 'updateLookup') {
+      const now = this.#data.find(db, collection)?.records.get(keyOf(id))?.document ?? null
+      return { ...begin, fullDocument: now, ns, documentKey, updateDescription: description }
+    }
+    return { ...begin, ns, documentKey, updateDescription: description }
+  }
+}
+
+function isAfter(entry: Entry, at: Timestamp, index: number): boolean {
+  return entry.at.greaterThan(at) || (entry.at.equals(at) && entry.index > index)
+}
+
+function beginOf(data: Data, options: Document): { readonly at: Timestamp; readonly index: number } {
+  const { resumeAfter, startAfter, startAtOperationTime } = options
+  if (startAtOperationTime !== undefined) return { at: startAtOperationTime, index: -1 }
+  const token = resumeAfter ?? startAfter
+  if (token === undefined) return { at: data.last, index: Number.MAX_SAFE_INTEGER }
+  const { at, index, invalidated, seen } = positionOf(token)
+  if (invalidated && resumeAfter !== undefined)
+    throw new CommandError(
+      260,
+      'Attempting to resume a change stream using resumeAfter is not allowed from an invalidate notification.',
+    )
+  return { at, index: seen ? index : -1 }
+}
+
+function following({ t, i }: Timestamp): Timestamp {
+  return new Timestamp({ t, i: i + 1 })
+}
