@@ -68,6 +68,28 @@ export function toldBy({ items, answers, heardAt = Number.POSITIVE_INFINITY }: C
   return answer !== undefined && (typeof answer === 'boolean' || answer.state !== 'failed')
 }
 
+/** The moment from which the core counts the ttl of an entry, if this call is answered; or an earlier one. */
+export function countedFrom({ askedAt }: History, { sentAt, subscribedFirst }: Call, id: string): number {
+  return subscribedFirst ? (askedAt.get(id) ?? sentAt) : sentAt
+}
+
+/** What clocks and timers may take from a deadline: a share of the ttl, and some time. */
+const DEADLINE_SHARE = 0.03
+const DEADLINE_MS = 5
+
+/**
+ * Until when the core believes in an entry of which it has heard by `at`, by its own reckoning. What is answered after
+ * the deadline is too late, and right before it may be. Infinity: it has heard nothing.
+ */
+export function ownDeadline(history: History, asks: readonly Call[], id: string, ttlMs: number, at: number): number {
+  let deadline = Number.POSITIVE_INFINITY
+  for (const call of asks) {
+    if (!toldBy(call, id, Math.min(at, deadline - ttlMs * DEADLINE_SHARE - DEADLINE_MS))) continue
+    deadline = countedFrom(history, call, id) + ttlMs
+  }
+  return deadline
+}
+
 /** By how much more than the time between `from` and `to` the clock of the process may have counted, for its sleeps. */
 export function aheadMs(history: History, process: number, from: number, to: number): number {
   return sleepsOf(history, process, from, to).length * SLEEP_MS

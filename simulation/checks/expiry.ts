@@ -1,7 +1,17 @@
 /** Nothing is left in a line to expire, as long as its process can do anything about it. */
 import type { Check } from '../checks.ts'
 import type { Call, History, Holding, Stay } from '../history.ts'
-import { aheadMs, callsById, latestEndAwake, type Span, stopsOf, timeOutside, toldBy } from './calls.ts'
+import {
+  aheadMs,
+  callsById,
+  countedFrom,
+  latestEndAwake,
+  ownDeadline,
+  type Span,
+  stopsOf,
+  timeOutside,
+  toldBy,
+} from './calls.ts'
 import { stayOf, staysByToken } from './safety.ts'
 
 export const expiry: Readonly<Record<string, Check>> = {
@@ -74,20 +84,16 @@ const ENDS: ReadonlySet<string> = new Set(['crash', 'close'])
  */
 function triedUntil(history: History, stay: Stay, calls: readonly Call[], ttlMs: number): number {
   const { goneAt = 0, key, id, token } = stay
-  const countedFrom = ({ sentAt, subscribedFirst }: Call): number =>
-    subscribedFirst ? (history.askedAt.get(id) ?? sentAt) : sentAt
   const asks = calls.filter(({ verb }) => verb !== 'leave')
   const leave = calls.find(({ verb }) => verb === 'leave')
-  const until = Math.min(goneAt, Math.max(...asks.map(countedFrom), leave?.sentAt ?? 0) + ttlMs)
+  const until = Math.min(
+    goneAt,
+    Math.max(...asks.map((call) => countedFrom(history, call, id)), leave?.sentAt ?? 0) + ttlMs,
+  )
   const holding = history.holdings.find((one) => one.key === key && one.token === token)
   // One that no program has yet may be a part of several.
   if (holding === undefined && stay.grantedAt === undefined) return until
-  let deadline = Number.POSITIVE_INFINITY
-  for (const call of asks) {
-    // What is answered after the deadline is too late, and right before it may be.
-    if (!toldBy(call, id, Math.min(goneAt, deadline - ttlMs * SLACK_SHARE - SLACK_MS))) continue
-    deadline = countedFrom(call) + ttlMs
-  }
+  const deadline = ownDeadline(history, asks, id, ttlMs, goneAt)
   return (holding?.endedAt ?? Number.POSITIVE_INFINITY) > deadline - ttlMs * 0.05 ? Math.min(until, deadline) : until
 }
 

@@ -1,6 +1,7 @@
 /** What has a `maxHold` ends then: not later, not earlier, and without a second holder beside the first. */
 import type { Check } from '../checks.ts'
 import type { Call, History, Holding } from '../history.ts'
+import { ownDeadline } from './calls.ts'
 import { named, runningFrom, stayOf, staysByToken } from './safety.ts'
 
 export const maxHold: Readonly<Record<string, Check>> = {
@@ -53,8 +54,8 @@ function* lateSignal(history: History): Iterable<string> {
 }
 
 /**
- * As long as the holder has not stopped, the line is not left on its behalf before its ttl is over. Closing leaves
- * everything at once.
+ * As long as the holder has not stopped, the line is not left on its behalf before its ttl is over, as its process has
+ * to count it. Closing leaves everything at once.
  */
 function* givenAway(history: History): Iterable<string> {
   const stays = staysByToken(history)
@@ -63,12 +64,10 @@ function* givenAway(history: History): Iterable<string> {
     if (stay?.goneAt === undefined || stay.why !== 'left') continue
     const { goneAt, id } = stay
     if (goneAt >= (holding.endedAt ?? Number.POSITIVE_INFINITY) || !alive(history, holding, goneAt)) continue
-    // The core counts from when it began to send, which for an enter may be before its subscription stood.
-    const lastSentAt = requests(history, id)
-      .filter(({ verb, sentAt }) => verb === 'renew' && sentAt < goneAt)
-      .reduce((last, { sentAt }) => Math.max(last, sentAt), Number.NEGATIVE_INFINITY)
-    if (goneAt < lastSentAt + holding.ttlMs * (1 - RATE))
-      yield `${named(holding)} left the line at ${goneAt.toFixed(3)}, while its holder could be working; it was renewed at ${lastSentAt.toFixed(3)}`
+    const { ttlMs } = holding
+    const deadline = ownDeadline(history, requests(history, id), id, ttlMs, goneAt)
+    if (deadline < Number.POSITIVE_INFINITY && goneAt < deadline - ttlMs * RATE - TIMER_MS)
+      yield `${named(holding)} left the line at ${goneAt.toFixed(3)}, while its holder could be working: it has until ${deadline.toFixed(3)}`
   }
 }
 

@@ -94,7 +94,9 @@ function whatIsWrong(
   }
   // On its way. It may have taken too long; or the wait was over before an answer could come.
   const onItsWayMs = settledAt - last.sentAt
-  if (onItsWayMs <= 2 * terms.delayMs + TIMER_MS || history.troubled(process, last.sentAt, settledAt)) return undefined
+  // The time-out of a call that had to wait for the subscription began with that wait.
+  const begunAt = last.subscribedFirst ? last.sentAt - terms.callTimeoutMs : last.sentAt
+  if (onItsWayMs <= 2 * terms.delayMs + TIMER_MS || history.troubled(process, begunAt, settledAt)) return undefined
   return `${onItsWayMs.toFixed(1)} ms after it was sent, and nothing was wrong`
 }
 
