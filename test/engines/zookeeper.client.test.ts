@@ -1,7 +1,7 @@
 /** The client of ZooKeeper on a real server: requests, watches, sessions that go on and sessions that end. */
 import { createServer } from 'node:net'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import type { NodeEvent, NodeMode } from '../../src/clients/zookeeper/messages.ts'
+import { type NodeEvent, type NodeMode, OPCODE } from '../../src/clients/zookeeper/messages.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -9,6 +9,7 @@ import { freePort } from '../servers/ports.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { findOwnZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
+import { ZooKeeperTap } from '../servers/zookeeper-tap.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 const NOTHING = Buffer.alloc(0)
@@ -101,6 +102,42 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     const { session: next } = open()
     await next.multi([{ delete: { path: '/multi/one', version: -1 } }, { create: node('/multi/one', 'ephemeral') }])
     expect((await session.exists('/multi/one'))?.ephemeralOwner).toBe(next.id)
+  })
+
+  test('creates, lists and deletes several in one request each, all of them or none', async () => {
+    const whole = open().session
+    await whole.create(node('/several'))
+    const { session } = open({ chroot: '/several' })
+    for (const name of ['/a', '/b']) await session.create(node(name))
+    const made = await session.createAll(['/a/x-', '/b/y-'].map((path) => node(path, 'ephemeral-sequential', 'data')))
+    expect(made.map(({ path }) => path)).toEqual(['/a/x-0000000000', '/b/y-0000000000'])
+    for (const { path, czxid } of made) {
+      const { data, stat } = await session.getData(path)
+      expect([data.toString(), stat.czxid, stat.ephemeralOwner]).toEqual(['data', czxid, session.id])
+    }
+    const lists = await session.getChildrenOfAll(['/a', '/none', '/b'])
+    expect(lists).toMatchObject([['x-0000000000'], { code: -101 }, ['y-0000000000']])
+    const more = ['/a/x-', '/none/x-'].map((path) => node(path, 'ephemeral-sequential'))
+    await expect(session.createAll(more)).rejects.toMatchObject({ code: -101, refused: true })
+    const paths = made.map(({ path }) => path)
+    await expect(session.deleteAll([...paths, '/a/none'])).rejects.toMatchObject({ code: -101, refused: true })
+    expect(await session.getChildrenOfAll(['/a', '/b'])).toEqual([['x-0000000000'], ['y-0000000000']])
+    await session.deleteAll(paths)
+    expect(await session.getChildrenOfAll(['/a', '/b'])).toEqual([[], []])
+  })
+
+  test('lists several one by one where the server does not know how to list them at once', async () => {
+    // To this server as to ZooKeeper 3.5, which does not know the number that we use.
+    await using tap = await ZooKeeperTap.start(server, (opcode) => (opcode === OPCODE.multiRead ? 9_999 : opcode))
+    const { session, told } = open({ hosts: [tap] })
+    await session.create(node('/older'))
+    const asked = [session.getData('/older'), session.getChildrenOfAll(['/older', '/none'])] as const
+    // Said out of turn. What was asked before is of unknown outcome, or was answered.
+    await asked[0].catch((error: unknown) => expect(error).toMatchObject({ code: -4, refused: false }))
+    expect(await asked[1]).toMatchObject([[], { code: -101 }])
+    expect(await session.getChildrenOfAll(['/older'])).toEqual([[]])
+    expect(told).toEqual(['reconnected'])
+    expect(tap.requests.filter((opcode) => opcode === OPCODE.multiRead)).toHaveLength(1)
   })
 
   test('sees everything below its chroot, and nothing else', async () => {

@@ -44,6 +44,8 @@ export type ZooKeeperSource = { readonly program: ZooKeeperProgram } | { readonl
 export interface ZooKeeperServerOptions {
   /** Lines of its configuration, beside those that every server has. */
   readonly settings?: readonly string[]
+  /** Options of its Java, after those that every server has. */
+  readonly java?: readonly string[]
   /** A log of transactions that it has done already, before its first start. */
   readonly log?: Buffer
 }
@@ -119,7 +121,7 @@ export class ZooKeeperServer implements AsyncDisposable {
   static async #own(
     { java: program, classPath }: ZooKeeperProgram,
     membership: Membership | undefined,
-    { settings = [], log }: ZooKeeperServerOptions,
+    { settings = [], java: options = [], log }: ZooKeeperServerOptions,
   ): Promise<ZooKeeperServer> {
     const port = await freePort()
     const process = await ServerProcess.start({
@@ -128,7 +130,8 @@ export class ZooKeeperServer implements AsyncDisposable {
       args: (folder) => {
         const file = configured(folder, port, membership, settings)
         if (log !== undefined) writeLog(join(folder, 'data'), log)
-        return [...VIRTUAL_MACHINE, '-cp', classPath, 'org.apache.zookeeper.server.quorum.QuorumPeerMain', file]
+        const main = ['-cp', classPath, 'org.apache.zookeeper.server.quorum.QuorumPeerMain', file]
+        return [...VIRTUAL_MACHINE, ...options, ...main]
       },
       ready: async () => {
         if (!(await askServer({ host: '127.0.0.1', port }, 'srvr')).includes('Mode:')) throw new Error('does not serve')

@@ -1,10 +1,8 @@
 /**
  * One connection to one server: the handshake, and requests that are answered in the order in which they were sent.
  *
- * A server that says nothing while it has something to answer is left within a third of the session time, and within
- * 5 s: long enough before the session ends to go on with another server. To have something to answer, it is pinged
- * whenever nothing else was sent for a while. A connection never keeps the process alive: the session does, while a
- * call is open.
+ * A server that says nothing any more is left (silence-watch.ts). A connection never keeps the process alive: the
+ * session does, while a call is open.
  */
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -26,6 +24,7 @@ import {
   requestHead,
   SPECIAL_XID,
 } from './messages.ts'
+import { SilenceWatch } from './silence-watch.ts'
 
 /** Certificates for TLS: what is trusted beside what the system trusts, and our own. */
 export interface ZooKeeperTls {
@@ -75,21 +74,8 @@ interface Pending {
   fail(error: ZooKeeperError): void
 }
 
-/** A part of the session time, but no more than so many milliseconds. */
-interface Share {
-  readonly share: number
-  readonly longestMs: number
-}
-
-/** After so long without a word of the server, it is left. */
-const SILENCE: Share = { share: 1 / 3, longestMs: 5_000 }
-/** Something has to be unanswered for so long, then. */
-const UNANSWERED: Share = { share: 1 / 5, longestMs: 3_000 }
-/** After so long in which nothing else was sent, the server is pinged. */
-const PING: Share = { share: 1 / 8, longestMs: 2_000 }
-/** A request that is not answered for so long ends the connection, whatever else the server says. */
-const OVERDUE: Share = { share: 2 / 3, longestMs: 10_000 }
 const LAST_XID = 2 ** 31 - 1
+const NEVER = Number.POSITIVE_INFINITY
 
 export class ZooKeeperConnection {
   readonly endpoint: ZooKeeperEndpoint
@@ -105,11 +91,8 @@ export class ZooKeeperConnection {
   #unnumberedSince: number | undefined
   #xid = 0
   #timeoutMs: number | undefined
-  #lastSentAt: number
-  #lastHeardAt: number
-  /** The time is over, and the server has one more turn of the event loop: its answer may lie in the socket unread. */
-  #reminded = false
-  #timer: Timer | undefined
+  readonly #handshakeLimit: Timer
+  #silence: SilenceWatch | undefined
   #failure: ZooKeeperError | undefined
   #end!: (error: ZooKeeperError) => void
   #welcome!: (response: ConnectResponse) => void
@@ -120,9 +103,6 @@ export class ZooKeeperConnection {
     this.#clock = options.clock
     this.endpoint = options.endpoint
     const { host, port } = options.endpoint
-    const now = this.#clock.now()
-    this.#lastSentAt = now
-    this.#lastHeardAt = now
     this.closed = new Promise((resolve) => {
       this.#end = resolve
     })
@@ -143,7 +123,7 @@ export class ZooKeeperConnection {
     this.#socket.on('error', (error) => this.#fail(error.message, error))
     this.#socket.on('close', () => this.#fail('the server has ended the connection'))
     this.#socket.write(connectMessage(options.request))
-    this.#timer = this.#clock.timer(options.limitMs, () =>
+    this.#handshakeLimit = this.#clock.timer(options.limitMs, () =>
       this.#fail(`no answer as of a ZooKeeper server within ${Math.round(options.limitMs)} ms`),
     )
   }
@@ -207,7 +187,7 @@ export class ZooKeeperConnection {
       process.nextTick(() => this.#socket.uncork())
     }
     this.#socket.write(message)
-    this.#lastSentAt = now
+    this.#silence?.sent(now)
     this.#options.sent(now)
   }
 
@@ -220,8 +200,7 @@ export class ZooKeeperConnection {
 
   #take(frames: JuteFrames, piece: Buffer): void {
     if (this.#failure !== undefined) return
-    this.#lastHeardAt = this.#clock.now()
-    this.#reminded = false
+    this.#silence?.heard(this.#clock.now())
     try {
       frames.push(piece)
     } catch (error) {
@@ -235,10 +214,10 @@ export class ZooKeeperConnection {
     if (this.#failure !== undefined) return
     if (this.#timeoutMs === undefined) {
       const response = readConnect(reader)
-      this.#timer?.cancel()
+      this.#handshakeLimit.cancel()
       this.#timeoutMs = Math.max(response.timeoutMs, 0)
       this.#welcome(response)
-      if (this.#timeoutMs > 0) this.#watch()
+      if (this.#timeoutMs > 0) this.#silence = this.#watchSilence(this.#timeoutMs)
       return
     }
     const head = readHead(reader)
@@ -256,6 +235,12 @@ export class ZooKeeperConnection {
   }
 
   #hearAnswer({ xid, code }: ReplyHeader, reader: JuteReader): void {
+    if (code === ZOOKEEPER_CODE.unimplemented) {
+      // Said out of turn, before the answers to what was sent earlier; and then the server hangs up.
+      this.#pending.find((one) => one.xid === xid)?.answer(reader, code)
+      this.#fail('the server does not know a request, and hangs up')
+      return
+    }
     const pending = this.#pending.shift()
     if (pending?.xid !== xid) {
       if (pending !== undefined) this.#pending.unshift(pending)
@@ -273,42 +258,15 @@ export class ZooKeeperConnection {
     }
   }
 
-  /** Look again when something can be due. */
-  #watch(): void {
-    const timeoutMs = this.#timeoutMs as number
-    this.#timer = this.#clock.timer(msOf(PING, timeoutMs) / 2, () => {
-      if (this.#failure !== undefined) return
-      const now = this.#clock.now()
-      if (!this.#isSilent(now, timeoutMs)) this.#reminded = false
-      else if (this.#reminded) {
-        const { host, port } = this.endpoint
-        this.#fail(`${host}:${port} does not answer any more`)
-        return
-      } else {
-        // If this process stood still, the answer lies in the socket unread. It is read before the next timer fires.
-        this.#reminded = true
-        this.#timer = this.#clock.timer(1, () => this.#failure === undefined && this.#lookAgain())
-        return
-      }
-      if (now - this.#lastSentAt >= msOf(PING, timeoutMs)) this.#sendUnnumbered(pingMessage())
-      this.#watch()
-    })
-  }
-
-  #lookAgain(): void {
+  #watchSilence(timeoutMs: number): SilenceWatch {
     const { host, port } = this.endpoint
-    if (this.#isSilent(this.#clock.now(), this.#timeoutMs as number) && this.#reminded)
-      this.#fail(`${host}:${port} does not answer any more`)
-    else this.#watch()
-  }
-
-  #isSilent(now: number, timeoutMs: number): boolean {
-    const since = Math.min(
-      this.#pending[0]?.sentAt ?? Number.POSITIVE_INFINITY,
-      this.#unnumberedSince ?? Number.POSITIVE_INFINITY,
-    )
-    if (now - since >= msOf(OVERDUE, timeoutMs)) return true
-    return now - this.#lastHeardAt >= msOf(SILENCE, timeoutMs) && now - since >= msOf(UNANSWERED, timeoutMs)
+    return new SilenceWatch({
+      clock: this.#clock,
+      timeoutMs,
+      unansweredSince: () => Math.min(this.#pending[0]?.sentAt ?? NEVER, this.#unnumberedSince ?? NEVER),
+      ping: () => this.#sendUnnumbered(pingMessage()),
+      silent: () => this.#fail(`${host}:${port} does not answer any more`),
+    })
   }
 
   #fail(why: string, cause?: Error, lasting = false): void {
@@ -321,15 +279,14 @@ export class ZooKeeperConnection {
       lasting: lasting || this.#authFailed || isUntrusted(cause),
       cause,
     })
-    this.#timer?.cancel()
+    this.#handshakeLimit.cancel()
+    this.#silence?.stop()
     this.#socket.destroy()
     const lost = this.#authFailed ? this.#failure : connectionLost(message, { refused: false, cause })
     for (const pending of this.#pending.splice(0)) pending.fail(lost)
     this.#end(this.#failure)
   }
 }
-
-const msOf = ({ share, longestMs }: Share, timeoutMs: number): number => Math.min(timeoutMs * share, longestMs)
 
 /** Node's codes for a certificate that one side does not accept. */
 function isUntrusted(error: Error | undefined): boolean {

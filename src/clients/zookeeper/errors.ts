@@ -88,3 +88,8 @@ export function sessionExpired(options: { readonly refused: boolean }): ZooKeepe
 export function hasCode(error: unknown, code: keyof typeof ZOOKEEPER_CODE): error is ZooKeeperError {
   return error instanceof ZooKeeperError && error.code === ZOOKEEPER_CODE[code]
 }
+
+/** Whether the server has answered that it did nothing of what it was asked. */
+export function wasRefused(error: unknown): error is ZooKeeperError {
+  return error instanceof ZooKeeperError && error.refused && error.code <= REFUSED_BELOW
+}

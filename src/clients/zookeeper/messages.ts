@@ -9,12 +9,14 @@ export const OPCODE = {
   exists: 3,
   getData: 4,
   setData: 5,
+  getChildren: 8,
   ping: 11,
   getChildren2: 12,
   check: 13,
   multi: 14,
   create2: 15,
   createContainer: 19,
+  multiRead: 22,
   auth: 100,
   setWatches: 101,
   closeSession: -11,
@@ -60,7 +62,19 @@ export interface CreateRequest {
 export type MultiStep =
   | { readonly check: { readonly path: string; readonly version: number } }
   | { readonly delete: { readonly path: string; readonly version: number } }
+  | { readonly setData: { readonly path: string; readonly data: Buffer; readonly version: number } }
   | { readonly create: CreateRequest }
+
+/** The answer to one step of a `multi`, or to one part of a read of many. */
+export interface StepAnswer {
+  /** 0, or the code of an error. */
+  readonly code: number
+  /** Of a node that was created. */
+  readonly path?: string
+  /** Of a node that was written. */
+  readonly stat?: NodeStat
+  readonly children?: readonly string[]
+}
 
 export interface NodeEvent {
   readonly kind: 'deleted' | 'changed'
@@ -142,16 +156,34 @@ export function writeCreate(writer: JuteWriter, { path, data, mode, acl }: Creat
   writer.int(FLAGS[mode])
 }
 
+export function writeSetData(
+  writer: JuteWriter,
+  { path, data, version }: { readonly path: string; readonly data: Buffer; readonly version: number },
+): void {
+  writer.text(path).bytes(data).int(version)
+}
+
 export function writeMulti(writer: JuteWriter, steps: readonly MultiStep[]): void {
-  const head = (opcode: number): JuteWriter => writer.int(opcode).bool(false).int(-1)
   for (const step of steps) {
-    if ('check' in step) head(OPCODE.check).text(step.check.path).int(step.check.version)
-    else if ('delete' in step) head(OPCODE.delete).text(step.delete.path).int(step.delete.version)
-    else {
-      head(OPCODE.create)
-      writeCreate(writer, step.create)
-    }
+    if ('check' in step) stepHead(writer, OPCODE.check).text(step.check.path).int(step.check.version)
+    else if ('delete' in step) stepHead(writer, OPCODE.delete).text(step.delete.path).int(step.delete.version)
+    else if ('setData' in step) writeSetData(stepHead(writer, OPCODE.setData), step.setData)
+    else writeCreate(stepHead(writer, OPCODE.create), step.create)
   }
+  writeLastStep(writer)
+}
+
+/** The children of several nodes, in one request. */
+export function writeMultiRead(writer: JuteWriter, paths: readonly string[]): void {
+  for (const path of paths) stepHead(writer, OPCODE.getChildren).text(path).bool(false)
+  writeLastStep(writer)
+}
+
+function stepHead(writer: JuteWriter, opcode: number): JuteWriter {
+  return writer.int(opcode).bool(false).int(-1)
+}
+
+function writeLastStep(writer: JuteWriter): void {
   writer.int(-1).bool(true).int(-1)
 }
 
@@ -207,19 +239,25 @@ const FAILED_STEP = -1
 const NOT_TO_BLAME = new Set([0, -2])
 
 /** Throws if a step has failed: then nothing of the whole was done. */
-export function readMulti(reader: JuteReader): void {
-  let failed: number | undefined
+export function readMulti(reader: JuteReader): readonly StepAnswer[] {
+  const answers = readSteps(reader)
+  const failed = answers.find(({ code }) => !NOT_TO_BLAME.has(code))
+  if (failed !== undefined) throw answeredError(failed.code, 'multi')
+  return answers
+}
+
+/** One answer for each step. */
+export function readSteps(reader: JuteReader): readonly StepAnswer[] {
+  const answers: StepAnswer[] = []
   for (;;) {
     const opcode = reader.int()
     const done = reader.bool()
     reader.int()
-    if (done) break
-    if (opcode === OPCODE.create) {
-      reader.text()
-    } else if (opcode === FAILED_STEP) {
-      const code = reader.int()
-      if (!NOT_TO_BLAME.has(code)) failed ??= code
-    }
+    if (done) return answers
+    if (opcode === OPCODE.create) answers.push({ code: 0, path: reader.text() })
+    else if (opcode === OPCODE.setData) answers.push({ code: 0, stat: readStat(reader) })
+    else if (opcode === OPCODE.getChildren) answers.push({ code: 0, children: reader.texts() })
+    else if (opcode === FAILED_STEP) answers.push({ code: reader.int() })
+    else answers.push({ code: 0 })
   }
-  if (failed !== undefined) throw answeredError(failed, 'multi')
 }

@@ -1,7 +1,8 @@
 /**
  * A session: what a client of ZooKeeper is to the ensemble. It outlives its connections. Read it first in this folder;
- * then session-connection.ts (how it goes on), connection.ts (one connection to one server), session-life.ts (how long
- * the session surely lives), messages.ts and jute.ts (what is sent and read), errors.ts (what a failure means).
+ * then session-connection.ts (how it goes on), connection.ts (one connection to one server), silence-watch.ts (when a
+ * server is left), session-life.ts (how long the session surely lives), messages.ts and jute.ts (what is sent and read),
+ * errors.ts (what a failure means).
  *
  * Watches tell once. After a reconnect they are set again, and the server tells what they have missed.
  *
@@ -10,7 +11,8 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { ZooKeeperEndpoint } from './connection.ts'
-import { hasCode, ZooKeeperError } from './errors.ts'
+import { answeredError, hasCode, wasRefused, type ZooKeeperError } from './errors.ts'
+import { JuteError } from './jute.ts'
 import {
   type CreatedNode,
   type CreateRequest,
@@ -24,10 +26,14 @@ import {
   readData,
   readMulti,
   readStat,
-  setWatchesMessage,
+  readSteps,
+  type StepAnswer,
   writeCreate,
   writeMulti,
+  writeMultiRead,
+  writeSetData,
 } from './messages.ts'
+import { NodeWatches } from './node-watches.ts'
 import { SessionConnection, type ZooKeeperServers } from './session-connection.ts'
 
 export interface ZooKeeperSessionOptions {
@@ -42,15 +48,15 @@ export interface ZooKeeperSessionOptions {
   ended?(error: ZooKeeperError): void
 }
 
-/** A path of ours has 2,500 bytes at most, beside that of the chroot. */
-const WATCHES_AT_ONCE = 200
-
-type WatchKind = 'data' | 'exist' | 'child'
+/** A node that was created, and the transaction that has created it. */
+export type NumberedNode = Pick<CreatedNode, 'path'> & Pick<NodeStat, 'czxid'>
 
 export class ZooKeeperSession {
   readonly #chroot: string
   readonly #connection: SessionConnection
-  readonly #watches: Readonly<Record<WatchKind, Set<string>>> = { data: new Set(), exist: new Set(), child: new Set() }
+  readonly #watches = new NodeWatches()
+  /** The server is older than 3.6, and cannot list several nodes in one request. */
+  #listsOneByOne = false
 
   constructor({ servers, clock, timeoutMs, event, reconnected, ended }: ZooKeeperSessionOptions) {
     this.#chroot = servers.chroot
@@ -60,10 +66,10 @@ export class ZooKeeperSession {
       timeoutMs,
       event: (heard) => {
         const path = this.#short(heard.path)
-        for (const watches of Object.values(this.#watches)) watches.delete(path)
+        this.#watches.told(path)
         event?.({ ...heard, path })
       },
-      watches: (lastZxid) => this.#watchesMessages(lastZxid),
+      watches: (lastZxid) => this.#watches.messages(lastZxid, (path) => this.#full(path)),
       reconnected: () => reconnected?.(),
       ended: (error) => ended?.(error),
     })
@@ -131,13 +137,13 @@ export class ZooKeeperSession {
         writes: false,
         write: (writer) => writer.text(this.#full(path)).bool(watch),
         read: (reader) => {
-          if (watch) this.#watches.data.add(path)
+          if (watch) this.#watches.add('data', path)
           return readStat(reader)
         },
       })
     } catch (error) {
       if (!hasCode(error, 'noNode')) throw error
-      if (watch) this.#watches.exist.add(path)
+      if (watch) this.#watches.add('exist', path)
       return undefined
     }
   }
@@ -151,7 +157,7 @@ export class ZooKeeperSession {
       writes: false,
       write: (writer) => writer.text(this.#full(path)).bool(watch),
       read: (reader) => {
-        if (watch) this.#watches.data.add(path)
+        if (watch) this.#watches.add('data', path)
         return readData(reader)
       },
     })
@@ -162,7 +168,7 @@ export class ZooKeeperSession {
       opcode: OPCODE.setData,
       what: `write ${path}`,
       writes: true,
-      write: (writer) => writer.text(this.#full(path)).bytes(data).int(version),
+      write: (writer) => writeSetData(writer, { path: this.#full(path), data, version }),
       read: readStat,
     })
   }
@@ -176,15 +182,68 @@ export class ZooKeeperSession {
       writes: false,
       write: (writer) => writer.text(this.#full(path)).bool(watch),
       read: (reader) => {
-        if (watch) this.#watches.child.add(path)
+        if (watch) this.#watches.add('child', path)
         return readChildren(reader)
       },
     })
   }
 
-  /** All steps or none, in one transaction. */
-  async multi(steps: readonly MultiStep[]): Promise<void> {
-    await this.#connection.call({
+  /**
+   * The names of the children of several nodes, in no order, in one request; or for a node of which the server does not
+   * tell them, why.
+   */
+  async getChildrenOfAll(paths: readonly string[]): Promise<readonly (readonly string[] | ZooKeeperError)[]> {
+    if (this.#listsOneByOne) {
+      const lists = await Promise.allSettled(paths.map((path) => this.getChildren(path)))
+      return lists.map((list) => (list.status === 'fulfilled' ? list.value : (list.reason as ZooKeeperError)))
+    }
+    try {
+      const answers = await this.#connection.call({
+        opcode: OPCODE.multiRead,
+        what: `list ${paths.length} nodes`,
+        writes: false,
+        write: (writer) =>
+          writeMultiRead(
+            writer,
+            paths.map((path) => this.#full(path)),
+          ),
+        read: readSteps,
+      })
+      return answers.map(({ code, children }, index) => children ?? answeredError(code, `list ${paths[index]}`))
+    } catch (error) {
+      if (!hasCode(error, 'unimplemented')) throw error
+      this.#listsOneByOne = true
+      return await this.getChildrenOfAll(paths)
+    }
+  }
+
+  /**
+   * All of them or none, in one transaction: they have one `czxid`. A server does not tell it of nodes that a `multi`
+   * creates, but of one that a `multi` writes. So one more node is created, written and deleted in the same step. No
+   * client ever sees it.
+   */
+  async createAll(requests: readonly CreateRequest[]): Promise<readonly NumberedNode[]> {
+    const [first] = requests as readonly [CreateRequest]
+    const path = `${first.path}told`
+    const answers = await this.multi([
+      ...requests.map((create) => ({ create })),
+      { create: { ...first, path, mode: 'ephemeral' } },
+      { setData: { path, data: first.data, version: -1 } },
+      { delete: { path, version: -1 } },
+    ])
+    const czxid = answers.at(-2)?.stat?.czxid
+    if (czxid === undefined) throw new JuteError('a multi without an answer to each of its steps')
+    return answers.slice(0, requests.length).map((answer) => ({ path: this.#short(answer.path as string), czxid }))
+  }
+
+  /** All of them or none, in one transaction. */
+  async deleteAll(paths: readonly string[]): Promise<void> {
+    await this.multi(paths.map((path) => ({ delete: { path, version: -1 } })))
+  }
+
+  /** All steps or none, in one transaction. Paths in its answers have that of the chroot before them. */
+  multi(steps: readonly MultiStep[]): Promise<readonly StepAnswer[]> {
+    return this.#connection.call({
       opcode: OPCODE.multi,
       what: 'multi',
       writes: true,
@@ -206,8 +265,7 @@ export class ZooKeeperSession {
       await this.multi([{ check: { path: '/', version: -1 } }])
     } catch (error) {
       // Refused, it has been decided by most servers all the same.
-      if (!(error instanceof ZooKeeperError) || !error.refused || error.code > -100 || this.end !== undefined)
-        throw error
+      if (!wasRefused(error) || this.end !== undefined) throw error
     }
   }
 
@@ -219,19 +277,6 @@ export class ZooKeeperSession {
   /** Let it run out by itself: its ephemeral nodes stay for the whole session time from now on. */
   abandon(): void {
     this.#connection.abandon()
-  }
-
-  /** Each of them well below 1 MiB, which is the longest message that a server takes. */
-  #watchesMessages(lastZxid: bigint): readonly Buffer[] {
-    const kinds: readonly WatchKind[] = ['data', 'exist', 'child']
-    const all = kinds.flatMap((kind) => [...this.#watches[kind]].map((path) => ({ kind, path: this.#full(path) })))
-    const messages: Buffer[] = []
-    for (let from = 0; from < all.length; from += WATCHES_AT_ONCE) {
-      const some = all.slice(from, from + WATCHES_AT_ONCE)
-      const of = (kind: WatchKind): string[] => some.filter((one) => one.kind === kind).map(({ path }) => path)
-      messages.push(setWatchesMessage(lastZxid, { data: of('data'), exist: of('exist'), child: of('child') }))
-    }
-    return messages
   }
 
   // ---- paths ----
@@ -247,6 +292,7 @@ export class ZooKeeperSession {
   #fullStep(step: MultiStep): MultiStep {
     if ('check' in step) return { check: { ...step.check, path: this.#full(step.check.path) } }
     if ('delete' in step) return { delete: { ...step.delete, path: this.#full(step.delete.path) } }
+    if ('setData' in step) return { setData: { ...step.setData, path: this.#full(step.setData.path) } }
     return { create: { ...step.create, path: this.#full(step.create.path) } }
   }
 

@@ -9,9 +9,8 @@
  * a moment: a lock that is held for a moment costs none. Where a watch has told that something happened to the node,
  * the entry is `doubtful`, and is looked at before it is believed.
  *
- * **An entry that was given up must not live on.** It does not expire by itself, as long as the session lives for
- * others. So what could not be deleted is tried again, and entries that the core has not asked for in a whole ttl are
- * deleted.
+ * **An entry that was given up must not live on** (deletions.ts). So entries that the core has not asked for in a whole
+ * ttl are deleted.
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { NodeAcl, NodeEvent } from '../../clients/zookeeper/messages.ts'
@@ -19,16 +18,11 @@ import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import {
-  type LineView,
-  type OwnEntryState,
-  readEntryData,
-  tokenOf,
-  toLineView,
-  type ZooKeeperOwnEntry,
-} from './codec.ts'
+import { type LineView, type OwnEntryState, readEntryData, type ZooKeeperOwnEntry } from './codec.ts'
+import { SureDeletions } from './deletions.ts'
+import { LineReader } from './line-reader.ts'
 import { LineWaiters } from './listen.ts'
-import { isBeyondNumbers, type NamedLine, type ZooKeeperNames } from './names.ts'
+import type { ZooKeeperNames } from './names.ts'
 
 /** What all sessions of an engine object have in common. */
 export interface ZooKeeperContext {
@@ -53,6 +47,8 @@ const SWEEPS = 3
 export class ClassSession {
   readonly ttlMs: number
   readonly zk: ZooKeeperSession
+  readonly lines: LineReader
+  readonly deletions: SureDeletions
   readonly waiters: LineWaiters
   /** By their ids. */
   readonly entries: Map<string, ZooKeeperOwnEntry> = new Map()
@@ -66,8 +62,6 @@ export class ClassSession {
   /** Entries that wait for their watch, oldest first. */
   #unwatched: ZooKeeperOwnEntry[] = []
   #watchTimer: Timer | undefined
-  /** Paths that have to be deleted, and could not be yet. */
-  readonly #undeleted = new Set<string>()
   #sweepTimer: Timer | undefined
   #stopped = false
 
@@ -86,6 +80,8 @@ export class ClassSession {
       },
       ended: () => this.#ended(),
     })
+    this.lines = new LineReader(this.zk, context.names)
+    this.deletions = new SureDeletions(this.zk, () => this.#sweepSoon())
     this.waiters = new LineWaiters({
       session: this,
       names: context.names,
@@ -96,45 +92,6 @@ export class ClassSession {
 
   get usable(): boolean {
     return this.zk.end === undefined
-  }
-
-  /** The line, as the server that we are connected to knows it. Undefined: it has no node. */
-  async readLine(key: string): Promise<LineView | undefined> {
-    const { names } = this.#context
-    try {
-      const line = names.readLine(key, await this.zk.getChildren(names.line(key)))
-      return toLineView(line.entries.some(isBeyondNumbers) ? await this.#byToken(key, line) : line)
-    } catch (error) {
-      if (hasCode(error, 'noNode')) return undefined
-      throw error
-    }
-  }
-
-  /** The same line, in the order of its tokens, which the nodes themselves have to tell. */
-  async #byToken(key: string, { entries, evicted }: NamedLine): Promise<NamedLine> {
-    const found = await Promise.all(
-      entries.map(async (entry) => {
-        try {
-          const { data, stat } = await this.zk.getData(this.#context.names.entry(key, entry.name))
-          return [{ entry, token: tokenOf(readEntryData(data), stat) }]
-        } catch (error) {
-          // It has gone since the line was read.
-          if (hasCode(error, 'noNode')) return []
-          throw error
-        }
-      }),
-    )
-    const sorted = found.flat().sort((one, other) => (one.token < other.token ? -1 : 1))
-    return { entries: sorted.map(({ entry }) => entry), evicted }
-  }
-
-  /** The line, no older than anything that was done before this call. */
-  async readLineNow(key: string): Promise<LineView | undefined> {
-    const confirmed = this.zk.confirm()
-    const reading = this.readLine(key)
-    reading.catch(() => {})
-    await confirmed
-    return await reading
   }
 
   /** Whether the entry is here, or may be. */
@@ -160,10 +117,10 @@ export class ClassSession {
 
   /** Take out whatever has this id. Answers whether something was there. */
   async deleteById(key: string, id: string): Promise<boolean> {
-    const view = await this.readLineNow(key)
+    const view = await this.lines.readNow(key)
     const all = view === undefined ? [] : [...view.entries, ...view.duplicates]
     const paths = all.filter((entry) => entry.id === id).map(({ name }) => this.#context.names.entry(key, name))
-    const deleted = await Promise.all(paths.map((path) => this.deleteSurely(path)))
+    const deleted = await Promise.all(this.deletions.deleteAll(paths))
     this.#entering.delete(id)
     return deleted.includes(true)
   }
@@ -226,24 +183,10 @@ export class ClassSession {
     }
   }
 
-  /** Delete a node, now or later. Answers whether it was there; rejects if that is not known yet. */
-  async deleteSurely(path: string): Promise<boolean> {
-    this.#undeleted.delete(path)
-    try {
-      await this.zk.delete(path)
-      return true
-    } catch (error) {
-      if (hasCode(error, 'noNode')) return false
-      this.#undeleted.add(path)
-      this.#sweepSoon()
-      throw error
-    }
-  }
-
   /** Take out the entries of an id that count for nothing. Should it fail, it is tried again later. */
   async deleteDuplicates(key: string, id: string, { duplicates }: LineView): Promise<void> {
     const paths = duplicates.filter((one) => one.id === id).map(({ name }) => this.#context.names.entry(key, name))
-    await Promise.all(paths.map((path) => this.deleteSurely(path).catch(() => false)))
+    await Promise.allSettled(this.deletions.deleteAll(paths))
   }
 
   /** End the session, and everything that lives by it. */
@@ -318,7 +261,7 @@ export class ClassSession {
 
   #sweepSoon(): void {
     if (this.#stopped || this.#sweepTimer !== undefined) return
-    if (this.entries.size === 0 && this.#undeleted.size === 0 && this.#entering.size === 0) return
+    if (this.entries.size === 0 && !this.deletions.areLeft && this.#entering.size === 0) return
     this.#sweepTimer = this.#context.clock.timer(this.zk.timeoutMs / SWEEPS, () => {
       this.#sweepTimer = undefined
       this.#sweep()
@@ -331,19 +274,13 @@ export class ClassSession {
     for (const entry of [...this.entries.values()]) {
       if (now - entry.requestedAt <= Math.max(entry.ttlMs, this.ttlMs) + marginMs(this.ttlMs)) continue
       this.forget(entry.id)
-      this.#undeleted.add(this.pathOf(entry))
+      this.deletions.later(this.pathOf(entry))
     }
     for (const [id, { key, at }] of this.#entering) {
       // The core does not ask for it any more.
       if (now - at > 2 * this.ttlMs) this.deleteById(key, id).catch(() => {})
     }
-    for (const path of [...this.#undeleted]) {
-      const { key } = this.#context.names.parse(path)
-      this.deleteSurely(path).then(
-        () => this.waiters.changed(key),
-        () => {},
-      )
-    }
+    this.deletions.retry((path) => this.waiters.changed(this.#context.names.parse(path).key))
   }
 }
 

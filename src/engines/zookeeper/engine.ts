@@ -1,8 +1,7 @@
 /**
- * The engine: its calls and their answers. Entering is in enter.ts, renewing in renew.ts, evicting and releasing for
- * later in removals.ts, and leaving is here. How waiters hear is in listen.ts.
+ * The engine: its calls and their answers. Entering is in enter.ts, renewing in renew.ts, leaving in leave.ts, evicting
+ * and releasing for later in removals.ts. How waiters hear is in listen.ts.
  */
-import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { NodeAcl } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -15,6 +14,7 @@ import { diagnose } from './diagnose.ts'
 import { EnterRequests } from './enter.ts'
 import { asEngineError, ENGINE, type ZooKeeperCall } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
+import { LeaveRequests } from './leave.ts'
 import { ZooKeeperNames } from './names.ts'
 import { LineObservers } from './observers.ts'
 import { Removals } from './removals.ts'
@@ -53,6 +53,7 @@ export class ZooKeeperEngine implements Engine {
   readonly #removals: Removals
   readonly #enters: EnterRequests
   readonly #renewals: RenewRequests
+  readonly #leaves: LeaveRequests
   #listener: ((news: News) => void) | undefined
 
   /** @internal */
@@ -78,6 +79,7 @@ export class ZooKeeperEngine implements Engine {
     this.#observers = new LineObservers(this.#sessions, this.#context.names)
     this.#removals = new Removals(this.#context, this.#sessions)
     this.#renewals = new RenewRequests(this.#context, this.#sessions, this.#removals)
+    this.#leaves = new LeaveRequests(this.#sessions)
     this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew(places))
   }
 
@@ -89,39 +91,8 @@ export class ZooKeeperEngine implements Engine {
     return this.#renewals.renew(places)
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    // All of them are sent before the first is answered.
-    const leaving = places.map((place) => this.#leave(place))
-    const answers = await Promise.allSettled(leaving)
-    return answers.map((answer) => {
-      if (answer.status === 'fulfilled') return answer.value
-      throw asEngineError('leave', answer.reason)
-    })
-  }
-
-  async #leave({ key, id }: Pick<Place, 'key' | 'id'>): Promise<boolean> {
-    const known = this.#sessions.find(id)
-    const entry = known?.entries.get(id)
-    try {
-      if (known === undefined || entry === undefined) return await this.#leaveUnknown(key, id)
-      const path = known.pathOf(entry)
-      known.forget(id)
-      const left = known.deleteSurely(path)
-      // Another entry of this process waits behind it: what it has to know comes in the same round trip.
-      known.waiters.changed(key)
-      // Another engine object may have taken it out, and let it enter again by another name.
-      return (await left) || (await this.#leaveUnknown(key, id))
-    } catch (error) {
-      // With its session, everything of it has gone.
-      if (hasCode(error, 'sessionExpired') && known?.usable === false) return false
-      throw error
-    }
-  }
-
-  /** It may have entered without our knowing it, or by another engine object. */
-  async #leaveUnknown(key: string, id: string): Promise<boolean> {
-    const session = this.#sessions.find(id) ?? (await this.#sessions.any('leave'))
-    return await session.deleteById(key, id)
+  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+    return this.#leaves.leave(places)
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {

@@ -6,35 +6,42 @@
  * An id can come to be in a line twice: its first enter was done, and the reply was lost. Then the older entry counts,
  * and the newer one is taken out at once.
  *
- * Claims of one batch are sent together, and in their order where they are of one ttl. A claim with `wait: false`
- * enters like the others, and is taken out at once if it does not hold. Its name says so, and other clients pass it
- * over meanwhile.
+ * Claims of one batch are sent together, and in their order where they are of one ttl. Those of different lines are
+ * created in one transaction, which costs the servers little more than one of them. It does all or nothing: where it is
+ * refused, because of whichever of them, each is created by itself. Claims of one line never share a transaction. They
+ * would have one token, and should it be refused, others could come between them.
+ *
+ * A claim with `wait: false` enters like the others, and is taken out at once if it does not hold. Its name says so,
+ * and other clients pass it over meanwhile.
  */
-import { hasCode } from '../../clients/zookeeper/errors.ts'
+import { hasCode, wasRefused } from '../../clients/zookeeper/errors.ts'
 import type { CreatedNode } from '../../clients/zookeeper/messages.ts'
+import type { NumberedNode } from '../../clients/zookeeper/session.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, LINE_BOUND, type LineView, writeData } from './codec.ts'
 import { asEngineError, ENGINE, noChroot, unsettled } from './errors.ts'
+import { KnownLines } from './known-lines.ts'
+import type { MaybeLine } from './line-reader.ts'
 import { byNumber, numberIn } from './names.ts'
+import { inGroups, type Settled, settled } from './settled.ts'
 
 /** How often the node of a line is created that the server takes away again, because it was empty. */
 const TRIES = 3
 const NOTHING = Buffer.alloc(0)
 
-type Settled<Value> = { readonly value: Value } | { readonly error: unknown }
-
 /** What was answered to the two requests of one claim. */
 interface Entered {
-  readonly created: Settled<CreatedNode>
-  readonly view: Settled<LineView | undefined>
+  readonly created: Settled<NumberedNode>
+  readonly view: Settled<MaybeLine>
 }
 
 export class EnterRequests {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
+  readonly #lines: KnownLines
   readonly #renew: (places: readonly Place[]) => Promise<readonly Standing[]>
 
   /** `renew` renews entries that are in a line already, and says where they stand. */
@@ -45,6 +52,7 @@ export class EnterRequests {
   ) {
     this.#context = context
     this.#sessions = sessions
+    this.#lines = new KnownLines(context.clock)
     this.#renew = renew
   }
 
@@ -100,27 +108,57 @@ export class EnterRequests {
     return renewed
   }
 
-  /** Create entries, and read their lines. Where a line has no node yet, that is created first. */
+  /** Create entries, and read their lines. */
   async #create(session: ClassSession, claims: readonly Claim[]): Promise<ReadonlyMap<Claim, Entered>> {
     const entered = new Map<Claim, Entered>()
+    const together = this.#lines.together(claims)
+    const apart = together.size === 0 ? claims : claims.filter((claim) => !together.has(claim))
+    // All of them are sent before the first is answered.
+    const groups = inGroups([...together]).map((group) => this.#createGroup(session, group, entered))
+    await this.#createApart(session, apart, entered)
+    const refused = (await Promise.all(groups)).flat()
+    await this.#createApart(session, refused, entered)
+    for (const [{ key }, { created }] of entered) this.#lines.saw(key, 'value' in created)
+    return entered
+  }
+
+  /** In one transaction. Answers with those that have to be created each by itself. */
+  async #createGroup(
+    session: ClassSession,
+    claims: readonly Claim[],
+    entered: Map<Claim, Entered>,
+  ): Promise<readonly Claim[]> {
+    const creating = settled(session.zk.createAll(claims.map((claim) => this.#node(session, claim))))
+    const reading = session.lines.readAll(claims.map(({ key }) => key))
+    const created = await creating
+    if ('error' in created && wasRefused(created.error)) return claims
+    const views = await reading
+    for (const [index, claim] of claims.entries())
+      entered.set(claim, {
+        created: 'error' in created ? created : { value: created.value[index] as NumberedNode },
+        view: views.get(claim.key) as Settled<MaybeLine>,
+      })
+    return []
+  }
+
+  /** Each by itself. Where a line has no node yet, that is created first. */
+  async #createApart(session: ClassSession, claims: readonly Claim[], entered: Map<Claim, Entered>): Promise<void> {
     let left = claims
     for (let attempt = 1; left.length > 0; attempt += 1) {
       const parents = attempt === 1 ? [] : this.#createLines(session, left)
-      const created = left.map((claim) => settled(session.zk.create(this.#node(session, claim))))
-      const lines = [...new Set(left.map(({ key }) => key))]
-      const reads = new Map(lines.map((key) => [key, settled(session.readLine(key))]))
+      const created = left.map((claim) => settled(session.zk.create(this.#node(session, claim)).then(numbered)))
+      const reading = session.lines.readAll([...new Set(left.map(({ key }) => key))])
       const refused = (await Promise.all(parents)).find(isRefused)
       const again: Claim[] = []
       for (const [index, claim] of left.entries()) {
-        const one = await (created[index] as Promise<Settled<CreatedNode>>)
-        const view = await (reads.get(claim.key) as Promise<Settled<LineView | undefined>>)
+        const one = await (created[index] as Promise<Settled<NumberedNode>>)
+        const view = (await reading).get(claim.key) as Settled<MaybeLine>
         const hasNoLine = 'error' in one && hasCode(one.error, 'noNode')
         if (hasNoLine && refused === undefined && attempt <= TRIES) again.push(claim)
         else entered.set(claim, { created: hasNoLine ? (refused ?? one) : one, view })
       }
       left = again
     }
-    return entered
   }
 
   #node(session: ClassSession, claim: Claim): Parameters<ClassSession['zk']['create']>[0] {
@@ -175,7 +213,7 @@ export class EnterRequests {
   async #stand(
     session: ClassSession,
     claim: Claim,
-    { path, stat }: CreatedNode,
+    { path, czxid: token }: NumberedNode,
     view: LineView,
     startedAt: number,
   ): Promise<Standing> {
@@ -200,19 +238,19 @@ export class EnterRequests {
     }
     // It was given up, and taken out, while this enter was on its way.
     if (!session.isEntering(id)) return { state: 'gone', why: 'unknown' }
-    const entry = session.record({ key, id, name, weight, limit, token: stat.czxid, ttlMs, held })
+    const entry = session.record({ key, id, name, weight, limit, token, ttlMs, held })
     const leftMs = Math.min(session.zk.leftMs(startedAt), ttlMs)
-    if (held) return { state: 'held', token: stat.czxid, heldForMs: leftMs }
+    if (held) return { state: 'held', token, heldForMs: leftMs }
     session.waiters.add(entry, view)
     // It may hold by what was read meanwhile.
-    if (entry.held) return { state: 'held', token: stat.czxid, heldForMs: leftMs }
+    if (entry.held) return { state: 'held', token, heldForMs: leftMs }
     return { state: 'waiting', ahead, livesForMs: leftMs }
   }
 
   /** Answers whether it has surely gone. */
   async #takeBack(session: ClassSession, path: string): Promise<boolean> {
     try {
-      await session.deleteSurely(path)
+      await session.deletions.delete(path)
       return true
     } catch {
       return false
@@ -220,15 +258,9 @@ export class EnterRequests {
   }
 }
 
+const numbered = ({ path, stat }: CreatedNode): NumberedNode => ({ path, czxid: stat.czxid })
+
 /** A node of a path could not be created. That it exists, or that the one above it does not, is no reason. */
 function isRefused(made: Settled<CreatedNode>): made is { readonly error: unknown } {
   return 'error' in made && !hasCode(made.error, 'nodeExists') && !hasCode(made.error, 'noNode')
-}
-
-async function settled<Value>(promise: Promise<Value>): Promise<Settled<Value>> {
-  try {
-    return { value: await promise }
-  } catch (error) {
-    return { error }
-  }
 }

@@ -9,7 +9,7 @@ import type { NamedEntry } from './names.ts'
 const LINES_AT_ONCE = 100
 
 export async function inspectLine({ names }: ZooKeeperContext, session: ClassSession, key: string): Promise<Line> {
-  const view = await session.readLineNow(key)
+  const view = await session.lines.readNow(key)
   if (view === undefined) return { key, entries: [] }
   const entries = await Promise.all(
     view.entries.map(async (entry, place): Promise<LineEntry | undefined> => {
@@ -56,9 +56,9 @@ export async function* listLines(
   const keys = found.map((name) => names.keyOf(name)).filter((key) => key.startsWith(prefix))
   for (let from = 0; from < keys.length; from += LINES_AT_ONCE) {
     const some = keys.slice(from, from + LINES_AT_ONCE)
-    const views = await Promise.all(some.map((key) => session.readLine(key)))
-    for (const [index, view] of views.entries()) {
-      if (view !== undefined && view.entries.length > 0) yield summary(some[index] as string, view)
+    for (const [key, line] of await session.lines.readAll(some)) {
+      if ('error' in line) throw line.error
+      if (line.value !== undefined && line.value.entries.length > 0) yield summary(key, line.value)
     }
     onProgress?.()
   }

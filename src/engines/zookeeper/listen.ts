@@ -14,6 +14,7 @@ import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { News } from '../../core/engine.ts'
 import { blockersOf, type LineView, type ZooKeeperOwnEntry } from './codec.ts'
+import type { LineReader } from './line-reader.ts'
 import type { ZooKeeperNames } from './names.ts'
 
 interface WaitedLine {
@@ -31,7 +32,7 @@ interface WaitedLine {
 /** The session by which the waiters live. */
 interface WaitersSession {
   readonly zk: ZooKeeperSession
-  readLine(key: string): Promise<LineView | undefined>
+  readonly lines: LineReader
   /** Whether it has the entry of this name. */
   owns(key: string, name: string): boolean
 }
@@ -146,7 +147,7 @@ export class LineWaiters {
     try {
       do {
         line.readAgain = false
-        const view = await this.#options.session.readLine(line.key)
+        const view = await this.#options.session.lines.read(line.key)
         if (this.#lines.get(line.key) !== line) return
         if (view !== undefined) this.saw(line.key, view)
       } while (line.readAgain && this.#lines.get(line.key) === line)

@@ -38,7 +38,7 @@ export class Removals {
     const session = await this.#sessions.any('evict')
     const { names } = this.#context
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-      const view = await session.readLineNow(key)
+      const view = await session.lines.readNow(key)
       const nodes = await Promise.all(
         (view?.entries ?? []).map(({ name }) => session.zk.getData(names.entry(key, name)).catch(ignoreNoNode)),
       )
@@ -86,7 +86,7 @@ export class Removals {
     const { names, acl } = this.#context
     const session = this.#sessions.find(id) ?? (await this.#sessions.any('renew'))
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-      const view = await session.readLineNow(key)
+      const view = await session.lines.readNow(key)
       if (view?.evicted.has(id) === true) return EVICTED
       const found = view === undefined ? undefined : entryOf(view, id)
       if (view === undefined || found === undefined) return GONE

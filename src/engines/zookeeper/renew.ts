@@ -14,7 +14,9 @@ import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, type LineView, readEntryData, tokenOf, writeData, type ZooKeeperOwnEntry } from './codec.ts'
 import { asEngineError, unsettled } from './errors.ts'
+import type { MaybeLine } from './line-reader.ts'
 import type { Removals } from './removals.ts'
+import type { Settled } from './settled.ts'
 
 /** How often an entry is looked for that other clients keep moving. */
 const TRIES = 10
@@ -71,12 +73,12 @@ export class RenewRequests {
     const confirmed = session.zk.confirm()
     const looks = ownPlaces.filter(({ entry }) => !entry.watched).map(({ entry }) => session.watchOwn(entry))
     const lines = new Set(ownPlaces.filter(({ entry }) => !entry.held).map(({ place }) => place.key))
-    const reads = [...lines].map(async (key) => {
-      const view = await session.readLine(key)
-      if (view !== undefined) session.waiters.saw(key, view)
-      return [key, view] as const
+    const reading = session.lines.readAll([...lines]).then((views) => {
+      for (const [key, line] of views)
+        if ('value' in line && line.value !== undefined) session.waiters.saw(key, line.value)
+      return views
     })
-    for (const asked of [...looks, ...reads]) asked.catch(() => {})
+    for (const look of looks) look.catch(() => {})
     try {
       await confirmed
     } catch (error) {
@@ -84,7 +86,7 @@ export class RenewRequests {
       return new Map(ownPlaces.map(({ place }) => [place, { state: 'gone', why: 'expired' }]))
     }
     await Promise.all(looks)
-    const views = new Map(await Promise.all(reads))
+    const views = await reading
     const standings = new Map<Place, Standing>()
     for (const ownPlace of ownPlaces) {
       const { place } = ownPlace
@@ -96,13 +98,15 @@ export class RenewRequests {
   async #standing(
     session: ClassSession,
     { place, entry }: OwnPlace,
-    view: LineView | undefined,
+    line: Settled<MaybeLine> | undefined,
     startedAt: number,
   ): Promise<Standing> {
     if (session.entries.get(place.id) !== entry || entry.doubtful) return await this.#find(place, session, startedAt)
     if (entry.evicted) return EVICTED
     const leftMs = Math.min(session.zk.leftMs(startedAt), place.ttlMs)
     if (entry.held) return { state: 'held', token: entry.token, heldForMs: leftMs }
+    if (line !== undefined && 'error' in line) throw line.error
+    const view = line?.value
     const ahead = view?.entries.findIndex(({ name }) => name === entry.name) ?? -1
     if (ahead < 0 || view === undefined) return await this.#find(place, session, startedAt)
     session.waiters.add(entry, view)
@@ -116,7 +120,7 @@ export class RenewRequests {
     const { key, id, ttlMs } = place
     const session = known ?? (await this.#sessions.open(ttlMs, 'renew'))
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
-      const view = await session.readLineNow(key)
+      const view = await session.lines.readNow(key)
       if (view !== undefined && view.duplicates.length > 0) await session.deleteDuplicates(key, id, view)
       const found = view === undefined ? undefined : entryOf(view, id)
       if (view?.evicted.has(id) === true || view === undefined || found === undefined) {
