@@ -1,4 +1,4 @@
-/** What passes between this engine and a server: how many events, how many requests; and batches of which a part fails. */
+/** What passes between this engine and a server: how many events and requests; and batches of which a part fails. */
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { OPCODE } from '../../src/clients/zookeeper/messages.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'

@@ -1,8 +1,8 @@
 /**
  * A session: what a client of ZooKeeper is to the ensemble. It outlives its connections. Read it first in this folder;
  * then session-connection.ts (how it goes on), connection.ts (one connection to one server), silence-watch.ts (when a
- * server is left), session-life.ts (how long the session surely lives), messages.ts and jute.ts (what is sent and read),
- * errors.ts (what a failure means).
+ * server is left), session-life.ts (how long the session surely lives), messages.ts and jute.ts (what is sent and
+ * read), errors.ts (what a failure means).
  *
  * Watches tell once. After a reconnect they are set again, and the server tells what they have missed.
  *

@@ -1,8 +1,9 @@
 /**
  * `holdfast/zookeeper`: locks on ZooKeeper, 3.5 or newer. No client has to be installed: ours is in clients/zookeeper.
  *
- * Read in this order: names.ts and codec.ts (what is stored, and who holds), class-session.ts (what keeps entries
- * alive), enter.ts, renew.ts and removals.ts (what is done), listen.ts (how a waiter hears that it holds), engine.ts.
+ * Read in this order: names.ts, codec.ts and line-reader.ts (what is stored, and who holds), class-session.ts (what
+ * keeps entries alive), enter.ts, renew.ts, leave.ts and removals.ts (what is done), listen.ts (how a waiter hears that
+ * it holds), engine.ts.
  */
 import { readFileSync } from 'node:fs'
 import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/connection.ts'
