@@ -13,7 +13,7 @@
  *
  * A `StaleTokenError` out of either means: roll back.
  */
-import type { BroughtDatabase } from '../clients/sqlite/driver.ts'
+import { type BroughtDatabase, isInTransaction } from '../clients/sqlite/driver.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { fixedTable, quoted, type Table } from '../transactions/statements.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
@@ -149,20 +149,8 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
  * close.
  */
 function checkTransaction(database: BroughtDatabase): void {
-  const { isTransaction, inTransaction } = database as { isTransaction?: boolean; inTransaction?: boolean }
-  if (isTransaction ?? inTransaction ?? isInside(database)) return
+  if (isInTransaction(database)) return
   throw new TypeError(
     "a guard works inside of your transaction, and there is none: exec('begin immediate') first, and write before you commit",
   )
-}
-
-/** For drivers that do not say it: only outside of a transaction can one be begun. */
-function isInside(database: BroughtDatabase): boolean {
-  try {
-    database.exec('begin')
-  } catch {
-    return true
-  }
-  database.exec('rollback')
-  return false
 }

@@ -32,11 +32,13 @@ async function stored(file: string): Promise<readonly string[]> {
       (database.prepare(`select ${column} as name from ${table}`).all() as { name: unknown }[]).map(
         ({ name }) => `${table} ${String(name)}`,
       )
+    const hasRecords = database.prepare("select 1 from sqlite_schema where name = 'holdfast_record'").all()
     const engines = rows('holdfast_client', 'client')
     const wakeFiles = readdirSync(`${file}-wake`).filter((name) => !engines.includes(`holdfast_client ${name}`))
     return [
       ...rows('holdfast_entry', 'id'),
       ...rows('holdfast_line', 'key'),
+      ...(hasRecords.length === 0 ? [] : rows('holdfast_record', 'key')),
       ...engines,
       ...wakeFiles.map((name) => `wake file ${name}`),
     ]

@@ -12,7 +12,7 @@
 import { EngineError } from '../../core/errors.ts'
 import { installCommand, isMissing, loadPackage } from '../shared/packages.ts'
 
-export type Value = string | number | null
+export type Value = string | number | Uint8Array | null
 
 /**
  * What a statement of the three drivers has. `get` is missing on purpose: on a write it can report success though the
@@ -241,6 +241,23 @@ export function configure(database: BroughtDatabase, durability: 'normal' | 'ful
   // longer log is cut at its next reset.
   database.exec('pragma wal_autocheckpoint = 4000')
   database.exec(`pragma ${schema}.journal_size_limit = 16777216`)
+}
+
+/** Whether a transaction was begun and has not ended. */
+export function isInTransaction(database: BroughtDatabase): boolean {
+  const { isTransaction, inTransaction } = database as { isTransaction?: boolean; inTransaction?: boolean }
+  return isTransaction ?? inTransaction ?? refusesToBegin(database)
+}
+
+/** For drivers that do not say it: only outside of a transaction can one be begun. */
+function refusesToBegin(database: BroughtDatabase): boolean {
+  try {
+    database.exec('begin')
+  } catch {
+    return true
+  }
+  database.exec('rollback')
+  return false
 }
 
 export function rollback(database: BroughtDatabase): void {

@@ -4,11 +4,14 @@ import type { News } from '../../core/engine.ts'
 import type { BulkStatements } from './bulk.ts'
 import type { OwnEntry } from './recheck.ts'
 import type { EngineRegistry } from './registry.ts'
+import type { RecordStatements } from './sql/records.ts'
 import type { SqliteStatements } from './sql/statements.ts'
 
 /** The file as this transaction sees it. */
 export interface TransactionContext {
   readonly sql: SqliteStatements
+  /** Those on records, which may have to make their table first. */
+  readonly recordSql: () => RecordStatements
   readonly registry: EngineRegistry
   readonly bulk: BulkStatements
   readonly now: number
@@ -39,6 +42,8 @@ export function nothingToDo(): AfterCommit {
   return { news: [], wake: new Map(), changed: new Set(), waiters: [] }
 }
 
+type TokenContext = Pick<TransactionContext, 'epoch' | 'file'> & { readonly sql: Pick<SqliteStatements, 'takeTokens'> }
+
 /**
  * Tokens of one transaction, from the file's one counter. A batch takes one step of it for all the tokens it may need;
  * gaps are harmless.
@@ -47,11 +52,11 @@ export function nothingToDo(): AfterCommit {
  * file's write lock (see `takeTokens` in sql/statements.ts).
  */
 export class TokenCounter {
-  readonly #context: TransactionContext
+  readonly #context: TokenContext
   #next = 0
   #last = -1
 
-  constructor(context: TransactionContext) {
+  constructor(context: TokenContext) {
     this.#context = context
   }
 

@@ -10,6 +10,7 @@ import { preparePlace } from '../../clients/sqlite/folder.ts'
 import { bootId } from '../../clients/sqlite/host.ts'
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Store } from '../../core/store.ts'
 import { BulkStatements } from './bulk.ts'
 import { diagnose } from './diagnose.ts'
 import { WakeFiles } from './listen.ts'
@@ -18,6 +19,7 @@ import { ownProcess, withoutProcess } from './process.ts'
 import { OwnWaiters, SqliteRecheck } from './recheck.ts'
 import { EngineRegistry } from './registry.ts'
 import { HELD, REMOVED } from './sql/schema.ts'
+import { SqliteStore } from './store.ts'
 import { LINE_BOUND, SqliteTransaction } from './transaction.ts'
 import { SqliteWriter } from './writer.ts'
 
@@ -67,6 +69,7 @@ export class SqliteEngine implements Engine {
   readonly traits: Traits = traits
   /** Where the lines are kept. */
   readonly file: string
+  readonly store: Store
   readonly #options: SqliteEngineOptions
   readonly #registry: EngineRegistry
   readonly #bulk = new BulkStatements()
@@ -96,6 +99,7 @@ export class SqliteEngine implements Engine {
       committed: (transaction) => this.#committed(transaction),
       failed: () => this.#failed(),
     })
+    this.store = new SqliteStore({ file, clock, writer: this.#writer })
     this.#recheck = new SqliteRecheck({
       clock,
       chance,
@@ -218,6 +222,7 @@ export class SqliteEngine implements Engine {
     const { sql, epoch } = lockFile
     return new SqliteTransaction({
       sql,
+      recordSql: () => lockFile.records,
       epoch,
       now,
       file: this.file,

@@ -2,6 +2,7 @@
 import { type BroughtDatabase, configure, type Database, refuseUnsafe, rollback } from '../../clients/sqlite/driver.ts'
 import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
 import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
+import { prepareRecords, type RecordStatements } from './sql/records.ts'
 import { type Host, initialise } from './sql/schema.ts'
 import { prepare, type SqliteStatements } from './sql/statements.ts'
 
@@ -22,6 +23,7 @@ export class LockFile {
   readonly #close: () => void
   readonly #identity: FileIdentity | undefined
   #comparedAt: number
+  #records: RecordStatements | undefined
 
   /**
    * Throws "busy" while other processes set up the same fresh file; `open` then closes it, and the writer tries again.
@@ -72,6 +74,14 @@ export class LockFile {
 
   rollback(): void {
     rollback(this.#database)
+    // Their table may have been made in this transaction.
+    this.#records = undefined
+  }
+
+  /** Inside a transaction. */
+  get records(): RecordStatements {
+    this.#records ??= prepareRecords(this.#database)
+    return this.#records
   }
 
   /**

@@ -5,10 +5,12 @@
  * the end; entries are written as they change. What has to happen after the commit (telling waiters, waking other
  * processes) is collected in `afterCommit`, and forgotten if the commit fails.
  */
+import { wallClockMs } from '../../core/clock.ts'
 import type { Claim, GoneReason, Line, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { type AfterCommit, nothingToDo, TokenCounter, type TransactionContext } from './context.ts'
 import { LineTotals } from './line-totals.ts'
+import { SqliteRecords } from './records.ts'
 import { HELD, REMOVED, WAITING } from './sql/schema.ts'
 import type { EntryRow, GoneRow, SqliteStatements } from './sql/statements.ts'
 
@@ -120,6 +122,12 @@ export class SqliteTransaction {
    */
   list(from: string, except: string, count: number): LineSummary[] {
     return this.#sql.lines.all(from, except, count).map(({ key, held, waiting }) => ({ key, held, waiting }))
+  }
+
+  /** The records, as they are between the changes of this transaction. */
+  get records(): SqliteRecords {
+    const { now, epoch, file, recordSql } = this.#context
+    return new SqliteRecords({ sql: recordSql(), now, wallMs: wallClockMs(), epoch, file })
   }
 
   /** Take all entries of an engine out of every line, if its process is dead. */

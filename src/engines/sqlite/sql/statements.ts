@@ -132,6 +132,13 @@ export interface SqliteStatements {
   readonly removeOf: Query<[number], GoneRow>
 }
 
+/**
+ * (how many, epoch). Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or
+ * restored from a backup. The bound keeps them exact in a double.
+ */
+export const TAKE_TOKENS = `update holdfast_file
+  set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`
+
 export function prepare(database: BroughtDatabase): SqliteStatements {
   const q = <Values extends (string | number | null)[], Row>(sql: string): Query<Values, Row> => query(database, sql)
   const c = <Values extends (string | number | null)[]>(sql: string): Command<Values> => command(database, sql)
@@ -142,10 +149,7 @@ export function prepare(database: BroughtDatabase): SqliteStatements {
     rollbackToSavepoint: c('rollback to holdfast'),
     release: c('release holdfast'),
 
-    // Seeded from the wall clock, in microseconds, so that tokens go on after the file was lost or restored from a
-    // backup. The bound keeps them exact in a double.
-    takeTokens: q(`update holdfast_file
-      set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`),
+    takeTokens: q(TAKE_TOKENS),
     expire: q(`delete from holdfast_entry where expires_at <= ? returning ${GONE}`),
     nextExpiry: q('select min(expires_at) as at from holdfast_entry'),
 

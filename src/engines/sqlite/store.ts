@@ -1,0 +1,103 @@
+/** The store of a SQLite engine: records in a table of the same file, changed in the batch's transaction. */
+import { type BroughtDatabase, isInTransaction } from '../../clients/sqlite/driver.ts'
+import { identityOf } from '../../clients/sqlite/folder.ts'
+import { type Clock, wallClockMs } from '../../core/clock.ts'
+import {
+  type Change,
+  type Got,
+  type Put,
+  type Store,
+  type StoredSummary,
+  type StoreTraits,
+  VALUE_LIMIT_BYTES,
+} from '../../core/store.ts'
+import { fileOf } from './lock-file.ts'
+import { SqliteRecords } from './records.ts'
+import { prepareRecords, type RecordStatements } from './sql/records.ts'
+import type { SqliteWriter } from './writer.ts'
+
+const traits: StoreTraits = {
+  holding: true,
+  valueLimitBytes: VALUE_LIMIT_BYTES,
+  batchLimit: 200,
+  takesSignal: true,
+  survives:
+    'the death of any process and a restart of the machine; a power cut can take the last ones, unless durability is full',
+}
+
+/** How many records of a listing are read at once. */
+const PAGE = 500
+
+export interface SqliteStoreOptions {
+  readonly file: string
+  readonly clock: Clock
+  readonly writer: SqliteWriter
+}
+
+export class SqliteStore implements Store {
+  readonly traits: StoreTraits = traits
+  readonly #options: SqliteStoreOptions
+  /** For databases of the user. */
+  readonly #prepared = new WeakMap<BroughtDatabase, RecordStatements>()
+
+  constructor(options: SqliteStoreOptions) {
+    this.#options = options
+  }
+
+  get(keys: readonly string[], signal?: AbortSignal): Promise<readonly Got[]> {
+    return this.#options.writer.run((transaction) => transaction.records.get(keys), signal)
+  }
+
+  put(changes: readonly Change[], signal?: AbortSignal): Promise<readonly Put[]> {
+    return this.#options.writer.run((transaction) => transaction.records.put(changes), signal)
+  }
+
+  /**
+   * `transaction`: your own connection to the same file, in a transaction. A change of a lease that is held is made
+   * before this returns, so that it can be called where nothing can be awaited.
+   */
+  async putIn(transaction: unknown, change: Change): Promise<Put> {
+    const database = this.#checkDatabase(transaction)
+    const { writer, file, clock } = this.#options
+    if (writer.lockFile === undefined) await writer.run(() => {})
+    const epoch = writer.lockFile?.epoch ?? 0
+    let sql = this.#prepared.get(database)
+    if (sql === undefined) {
+      sql = prepareRecords(database)
+      this.#prepared.set(database, sql)
+    }
+    const records = new SqliteRecords({ sql, now: clock.now(), wallMs: wallClockMs(), epoch, file })
+    return records.put([change])[0] as Put
+  }
+
+  async *list(prefix: string): AsyncGenerator<StoredSummary> {
+    for (let from = prefix, except = ''; ; ) {
+      const page = await this.#options.writer.run((transaction) => transaction.records.page(from, except, PAGE))
+      for (const record of page.records) {
+        if (!record.key.startsWith(prefix)) return
+        yield record
+      }
+      if (page.last === undefined || !page.last.startsWith(prefix)) return
+      from = page.last
+      except = page.last
+    }
+  }
+
+  #checkDatabase(transaction: unknown): BroughtDatabase {
+    const { file } = this.#options
+    const database = transaction as BroughtDatabase
+    if (typeof database?.prepare !== 'function' || typeof database.exec !== 'function')
+      throw new TypeError(
+        `a record is stored by a database of SQLite that is in a transaction; got ${typeof transaction}`,
+      )
+    if (!isInTransaction(database))
+      throw new TypeError(
+        "a record is stored inside of your transaction, and there is none: exec('begin immediate') first",
+      )
+    const [own, theirs] = [identityOf(file), identityOf(fileOf(database))]
+    if (own?.inode === theirs?.inode && own?.device === theirs?.device) return database
+    throw new TypeError(
+      `the records are kept in '${file}', and your transaction is in '${fileOf(database)}': name that file to sqlite(), and both are in one transaction`,
+    )
+  }
+}
