@@ -42,6 +42,24 @@ async function tokenOf(engine: SqliteEngine, key: string): Promise<bigint> {
   return standing.token
 }
 
+test('an engine that is closed while another process keeps the file busy gives up soon, and lets the process end', async () => {
+  const engine = open()
+  await tokenOf(engine, 'k')
+  const other = (await loadDriver()).open(file)
+  try {
+    other.exec('begin immediate')
+    await engine[Symbol.asyncDispose]()
+  } finally {
+    other.close()
+  }
+  const later = open()
+  expect(
+    (await later.inspect('k')).entries,
+    'what it could not take out is there until its process is dead',
+  ).toHaveLength(1)
+  // Half of what the engine waits for a busy file as long as it is open.
+}, 15_000)
+
 describe('after a restart of the machine', () => {
   test('all entries of before are gone, and tokens go on', async () => {
     const before = open()

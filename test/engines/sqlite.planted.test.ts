@@ -201,6 +201,43 @@ describe('beside the database', () => {
   })
 })
 
+describe('in a folder that all users may write, whose files get its group', () => {
+  /** For a database of a group; files of any user have that group there. */
+  const GROUP = 54321
+
+  async function ofGroup(folderMode: number): Promise<void> {
+    const engine = sqlite({ file })
+    await engine.inspect('k')
+    await engine[Symbol.asyncDispose]()
+    rmSync(wake, { recursive: true })
+    for (const path of [file, folder]) chownSync(path, 0, GROUP)
+    chmodSync(file, 0o660)
+    chmodSync(folder, folderMode)
+  }
+
+  test('the group of what lies there does not show that its maker may write the database', async (context) => {
+    if (!isRoot(context)) return
+    await ofGroup(0o3777)
+    const wal = `${file}-wal`
+    writeFileSync(wal, '')
+    chownSync(wal, STRANGER, GROUP)
+    expect(await refusalOf(open().enter([claim('k')]))).toContain(`'${wal}' belongs to user ${STRANGER}`)
+    rmSync(wal)
+    mkdirSync(wake)
+    chownSync(wake, STRANGER, GROUP)
+    expect(await refusalOf(open().enter([claim('k')]))).toContain(`'${wake}' belongs to user ${STRANGER}`)
+  })
+
+  test('where only the group may write, it does', async (context) => {
+    if (!isRoot(context)) return
+    await ofGroup(0o2775)
+    const wal = `${file}-wal`
+    writeFileSync(wal, '')
+    chownSync(wal, STRANGER, GROUP)
+    expect(await open().enter([claim('k')])).toMatchObject([{ state: 'held' }])
+  })
+})
+
 describe('in the place of the database', () => {
   test('a link of another user is refused, and what it leads to is not made', async (context) => {
     if (!isRoot(context)) return

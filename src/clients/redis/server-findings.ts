@@ -81,8 +81,18 @@ async function persistence(server: Server, field: Field): Promise<Finding> {
   const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
   const todo = 'CONFIG SET appendonly yes, if locks are to survive a restart; tokens do in any case'
   if (save !== '')
-    return { name, status: 'warn', finding: `snapshots only (${save}): a restart forgets the last locks`, todo }
-  return { name, status: 'warn', finding: 'none is known of: a restart forgets all locks', todo }
+    return {
+      name,
+      status: 'warn',
+      finding: `the server stores snapshots only (${save}): a restart forgets the last locks`,
+      todo,
+    }
+  return {
+    name,
+    status: 'warn',
+    finding: 'the server is not known to store anything: a restart forgets all locks',
+    todo,
+  }
 }
 
 /**

@@ -18,7 +18,8 @@ export function defaultFile(env: NodeJS.ProcessEnv = process.env): string {
   const state = stateFolder(env)
   if (state !== undefined) return join(state, 'holdfast', 'locks.db')
   throw refusal(
-    'no place for the lock file: neither XDG_STATE_HOME nor HOME names a folder. Set one of them, or name a file (sqlite:/path/to/locks.db)',
+    'no place for the lock file: neither XDG_STATE_HOME nor HOME names a folder. ' +
+      'Set one of them, or name a file (sqlite:/path/to/locks.db)',
   )
 }
 
@@ -85,8 +86,9 @@ export function preparePlace(file: string, { isDefaultFile = false, allowNetwork
   const type = allowNetworkFs ? undefined : networkTypeOf(realpathSync(folder), readProc('/proc/self/mountinfo') ?? '')
   if (type === undefined) return
   throw refusal(
-    `'${file}' is on a network or shared file system (${type}), where file locks and clocks of several machines do not agree. ` +
-      'Name a file on a local disk; for locks across machines use another engine. If only this machine ever uses it: allowNetworkFs',
+    `'${file}' is on a network or shared file system (${type}), where file locks and clocks of several machines ` +
+      'do not agree. Name a file on a local disk; for locks across machines use another engine. ' +
+      'If only this machine ever uses it: allowNetworkFs',
   )
 }
 
@@ -111,7 +113,8 @@ function makeStateFolder(folder: string, file: string): void {
   // Root may work in the folder of the user whose HOME it has.
   if (stats === undefined || isTrusted(stats) || stats.uid === above?.uid) return
   throw refusal(
-    `'${folder}' belongs to user ${stats.uid}, who could replace your locks: remove it, or name another file (sqlite:/path/to/locks.db)`,
+    `'${folder}' belongs to user ${stats.uid}, who could replace your locks: ` +
+      'remove it, or name another file (sqlite:/path/to/locks.db)',
   )
 }
 
@@ -130,6 +133,7 @@ export function demandPlainFile(file: string): void {
     throw refusal(`'${file}' is a symbolic link of user ${database.uid}, which is not followed: name the file itself`)
   if (database !== undefined && !database.isFile()) throw refusal(`'${file}' is not a regular file: name another file`)
   if (database !== undefined) demandOneName(file, database)
+  const folder = statsOf(dirname(file))
   for (const companion of COMPANIONS.map((end) => file + end)) {
     const stats = lookAt(companion)
     if (stats === undefined) continue
@@ -137,10 +141,10 @@ export function demandPlainFile(file: string): void {
       throw refusal(`'${companion}' is not a regular file, so that SQLite cannot have made it: remove it`)
     if (stats.nlink > 1)
       throw refusal(`'${companion}' has ${stats.nlink} names (hard links): remove the others, and leave this one`)
-    if (!mayComeFromUserOf(database, stats))
+    if (!mayComeFromUserOf(database, stats, folder))
       throw refusal(
-        `'${companion}' belongs to user ${stats.uid}, who may not write '${file}': remove it while no process uses the file, ` +
-          'or give that user write permission to the file',
+        `'${companion}' belongs to user ${stats.uid}, who may not write '${file}': ` +
+          'remove it while no process uses the file, or give that user write permission to the file',
       )
   }
 }
@@ -153,7 +157,8 @@ function demandOneName(file: string, stats: Stats): void {
   if (stats.nlink > 1)
     throw refusal(
       `'${file}' has ${stats.nlink} names (hard links), and locks under one name do not exclude locks under another: ` +
-        `use one name, and make it a file of its own (cp '${file}' '${file}.new' && mv '${file}.new' '${file}', while no process uses it)`,
+        `use one name, and make it a file of its own, while no process uses it ` +
+        `(cp '${file}' '${file}.new' && mv '${file}.new' '${file}')`,
     )
   if (isMountPoint(realPlaceOf(file), readProc('/proc/self/mountinfo') ?? ''))
     throw refusal(
@@ -170,14 +175,27 @@ function realPlaceOf(file: string): string {
 export type Ownership = Pick<Stats, 'uid' | 'gid' | 'mode'>
 
 /**
- * Whether a file beside the database was made by a user who may write the database, too. That user could do with the
- * locks what it likes in any case; another user must not.
+ * Whether a file in `folder`, beside the database, was made by a user who may write the database, too. That user could
+ * do with the locks what it likes in any case; another user must not.
  */
-export function mayComeFromUserOf(database: Ownership | undefined, stats: Ownership): boolean {
+export function mayComeFromUserOf(
+  database: Ownership | undefined,
+  stats: Ownership,
+  folder: Ownership | undefined,
+): boolean {
   if (isTrusted(stats)) return true
-  if (database === undefined) return false
+  if (database === undefined || folder === undefined) return false
   const { uid, gid, mode } = database
-  return stats.uid === uid || (mode & 0o002) !== 0 || ((mode & 0o020) !== 0 && stats.gid === gid)
+  if (stats.uid === uid || (mode & 0o002) !== 0) return true
+  return (mode & 0o020) !== 0 && stats.gid === gid && !givesItsGroup(folder)
+}
+
+/**
+ * Whether a file that any user makes there has the group of the folder, so that the group says nothing about the user.
+ * Outside Linux folders pass on their group without the bit, too.
+ */
+function givesItsGroup({ mode }: Ownership): boolean {
+  return (mode & 0o002) !== 0 && ((mode & 0o2000) !== 0 || process.platform !== 'linux')
 }
 
 /** Of this user, or of root. Where a system has no such numbers, all are trusted. */
@@ -210,7 +228,8 @@ function demandAccess(path: string, mode: number, file: string, what: string): v
     accessSync(path, mode)
   } catch (error) {
     throw refusal(
-      `${file} cannot be used (${reason(error)}): give this user read and write permission to ${what}, or name another file`,
+      `${file} cannot be used (${reason(error)}): ` +
+        `give this user read and write permission to ${what}, or name another file`,
       error,
     )
   }
@@ -227,9 +246,9 @@ function reason(error: unknown): string {
  */
 const NETWORK_TYPES = new Set(
   (
-    'nfs nfs4 cifs smb3 smbfs 9p virtiofs afs ceph lustre gpfs beegfs gfs2 ocfs2 ncpfs coda orangefs acfs vboxsf prl_fs vmhgfs fakeowner ' +
-    'fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.rclone fuse.gcsfuse fuse.goofys fuse.juicefs fuse.davfs2 fuse.curlftpfs ' +
-    'fuse.vmhgfs-fuse fuse.grpcfuse fuse.osxfs fuse.moosefs fuse.seaweedfs'
+    'nfs nfs4 cifs smb3 smbfs 9p virtiofs afs ceph lustre gpfs beegfs gfs2 ocfs2 ncpfs coda orangefs acfs vboxsf ' +
+    'prl_fs vmhgfs fakeowner fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.rclone fuse.gcsfuse fuse.goofys ' +
+    'fuse.juicefs fuse.davfs2 fuse.curlftpfs fuse.vmhgfs-fuse fuse.grpcfuse fuse.osxfs fuse.moosefs fuse.seaweedfs'
   ).split(' '),
 )
 

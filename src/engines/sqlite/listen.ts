@@ -34,7 +34,7 @@ import {
   watch,
   writeSync,
 } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { refusal } from '../../clients/sqlite/errors.ts'
 import { mayComeFromUserOf, type Ownership } from '../../clients/sqlite/folder.ts'
 import { EngineError } from '../../core/errors.ts'
@@ -209,7 +209,8 @@ export class WakeFiles {
   /** The folder gets the permissions of the database: a user that may use the one may make files in the other. */
   #demandFolderOf(database: Stats, descriptor: number): void {
     const found = fstatSync(descriptor)
-    if (!mayComeFromUserOf(database, found)) throw this.#refuse(`belongs to user ${found.uid}`)
+    if (!mayComeFromUserOf(database, found, statSync(dirname(this.#folder))))
+      throw this.#refuse(`belongs to user ${found.uid}`)
     const mode = database.mode & 0o666
     setOwnership(descriptor, database, mode | ((mode & 0o444) >> 2))
     if ((fstatSync(descriptor).mode & ~mode & 0o022) === 0) return
@@ -265,7 +266,8 @@ function openFile(path: string, database: Stats): number {
 
 function demandWakeFile(found: Stats, database: Stats): void {
   const isPlain = found.isFile() && found.nlink === 1 && found.size === RECORD_BYTES
-  if (!isPlain || !mayComeFromUserOf(database, found)) throw new Error('not a wake file')
+  // The folder that it is in has the permissions of the database.
+  if (!isPlain || !mayComeFromUserOf(database, found, database)) throw new Error('not a wake file')
 }
 
 /**

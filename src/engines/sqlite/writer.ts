@@ -18,6 +18,11 @@ import type { SqliteTransaction } from './transaction.ts'
 const LONGEST_PAUSE_MS = 8
 /** Work without a signal is given up after this long. */
 const LONGEST_WAIT_MS = 30_000
+/**
+ * After this long, too, once the engine is closed: callers wait no more by then, and the process is to end. What is not
+ * taken out of the file is, by others, when this process is dead.
+ */
+const CLOSING_WAIT_MS = 1_000
 
 interface PendingWork {
   readonly work: (transaction: SqliteTransaction) => unknown
@@ -45,7 +50,7 @@ export class SqliteWriter {
   readonly #turn = new EventLoopTurn()
   #pending: PendingWork[] = []
   #draining = false
-  #closed = false
+  #closedAt: number | undefined
   #lockFile: LockFile | undefined
 
   constructor(options: SqliteWriterOptions) {
@@ -60,7 +65,7 @@ export class SqliteWriter {
 
   /** Run `work` in a transaction. `signal`: give up if its turn has not come by then. */
   run<Result>(work: (transaction: SqliteTransaction) => Result, signal?: AbortSignal): Promise<Result> {
-    if (this.#closed) return Promise.reject(this.#refuse('the engine was closed', false))
+    if (this.#closedAt !== undefined) return Promise.reject(this.#refuse('the engine was closed', false))
     if (signal?.aborted) return Promise.reject(this.#refuse('given up before it was asked', true, signal.reason))
     return new Promise<Result>((resolve, reject) => {
       const now = this.#clock.now()
@@ -78,7 +83,7 @@ export class SqliteWriter {
     // An engine that never used the file has nothing to write.
     const used = this.#lockFile !== undefined || this.#draining
     const said = used ? this.run(last).catch(() => {}) : undefined
-    this.#closed = true
+    this.#closedAt = this.#clock.now()
     await said
     this.#closeLockFile()
   }
@@ -168,10 +173,15 @@ export class SqliteWriter {
     for (const item of this.#pending) {
       if (item.signal?.aborted)
         item.reject(this.#refuse(`'${this.#options.file}' was busy for too long`, true, item.signal.reason))
-      else if (item.signal === undefined && now - item.since > LONGEST_WAIT_MS) item.reject(this.#stuck())
+      else if (item.signal === undefined && now > this.#latest(item)) item.reject(this.#stuck())
       else left.push(item)
     }
     this.#pending = left
+  }
+
+  /** How long work without a signal is tried. */
+  #latest({ since }: PendingWork): number {
+    return Math.min(since + LONGEST_WAIT_MS, (this.#closedAt ?? Number.POSITIVE_INFINITY) + CLOSING_WAIT_MS)
   }
 
   #pause(tries: number): Promise<void> {
