@@ -253,3 +253,18 @@ describe('records', () => {
     expect((await time()) - before).toBe(60_000)
   })
 })
+
+test('listing many lines lets the event loop turn', async () => {
+  const { clock, server, engine } = await world()
+  for (let line = 0; line < 100; line += 1) await engine.enter([claim(String(line), { key: `k${line}` })])
+  let turned = false
+  setImmediate(() => setImmediate(() => (turned = true)))
+  const listed: string[] = []
+  for await (const { key } of memory({ server }).list('')) {
+    listed.push(key)
+    // Each line takes a while.
+    clock.stall(1)
+  }
+  expect(listed).toHaveLength(100)
+  expect(turned).toBe(true)
+})

@@ -113,7 +113,10 @@ export class MemoryServer {
   *list(prefix: string): Iterable<LineSummary> {
     this.#expire()
     for (const [key, line] of this.#lines) {
-      if (key.startsWith(prefix) && line.size > 0) yield { key, held: line.held.count, waiting: line.waitingCount }
+      if (!key.startsWith(prefix) || line.size === 0) continue
+      // Each line counts as a call, so that a long listing lets the event loop turn.
+      this.#lastCallAt = this.#clock.now()
+      yield { key, held: line.held.count, waiting: line.waitingCount }
     }
   }
 
