@@ -187,7 +187,22 @@ function demandArguments(spec: CommandSpec, input: Input, split: boolean): void 
   if (!spec.runs && split) throw new UsageError(`'${command}' runs no command; ${usage}`)
 }
 
+/** Options of other programs that lock, and ours in their place. */
+const FOREIGN: Readonly<Record<string, string>> = {
+  '--timeout': 'wait',
+  '--max-wait': 'wait',
+  '--nonblock': 'try-once',
+  '--nb': 'try-once',
+  '--no-wait': 'try-once',
+  '--conflict-exit-code': 'busy-exit',
+  '--lease': 'ttl',
+  '--max-time': 'at-most',
+}
+
 function meantOption(rawName: string, options: OptionSpecs): string {
+  const ours = ownValue(FOREIGN, rawName)
+  const spec = ours === undefined ? undefined : ownValue(options, ours)
+  if (spec !== undefined) return `: it is --${ours} here (${spec.help})`
   return didYouMean(
     rawName,
     Object.keys(options).map((name) => `--${name}`),

@@ -24,8 +24,11 @@ async function main(argv: readonly string[]): Promise<number> {
   const { command } = await known.load()
   const input = parseInput(name, command, rest)
   if (input.has('help')) return await help(name, false)
-  const { alsoLoadFromWorkingFolder } = await import('../clients/shared/packages.ts')
-  alsoLoadFromWorkingFolder()
+  // Set by the completions of shells: see commands/completion.ts.
+  if (!process.env.HOLDFAST_COMPLETING) {
+    const { alsoLoadFromWorkingFolder } = await import('../clients/shared/packages.ts')
+    alsoLoadFromWorkingFolder()
+  }
   return await command.run(input, COMMANDS)
 }
 

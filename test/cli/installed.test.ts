@@ -134,6 +134,29 @@ test('runs no client that another user has laid out where it is started', (conte
   expect(holdfast(world, 'ls', '--url', url).said).toContain('ECONNREFUSED')
 })
 
+test('the completion of a shell loads no client of the project that the shell is in', () => {
+  const project = folderWith('completing', [])
+  const loaded = join(project, 'loaded')
+  mkdirSync(join(project, 'node_modules', 'pg'), { recursive: true })
+  writeFileSync(
+    join(project, 'node_modules', 'pg', 'index.js'),
+    `require('node:fs').writeFileSync(${JSON.stringify(loaded)}, '')`,
+  )
+  const env = {
+    PATH: `${dirname(command)}:${process.env.PATH}`,
+    HOME: world,
+    HOLDFAST_URL: `postgres://me@${CLOSED}/db`,
+  }
+  const typed = `eval "$(holdfast completion bash)"
+    COMP_WORDS=(holdfast show '') COMP_CWORD=2 COMP_LINE='holdfast show ' COMP_POINT=14
+    _holdfast`
+  execFileSync('bash', ['-c', typed], { cwd: project, env, timeout: LIMIT_MS })
+  expect(existsSync(loaded)).toBe(false)
+  // It is found by a command that the user starts.
+  spawnSync(command, ['ls'], { cwd: project, env, timeout: LIMIT_MS })
+  expect(existsSync(loaded)).toBe(true)
+})
+
 test('guards, too: their marks are asked for with the client of the project', () => {
   const url = `postgres://me@${CLOSED}/db`
   expect(holdfast(folderWith('marks-none'), 'guard', 'show', '--url', url).said).toContain('npm install -g pg')

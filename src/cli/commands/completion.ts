@@ -66,10 +66,12 @@ async function describeAll(table: CommandTable): Promise<Described[]> {
 
 /**
  * Keys in use, one in a line. On a shared engine they are chosen by others, and a shell would act on some of them: only
- * keys of plain characters are offered, which no shell expands, splits or takes for an option.
+ * keys of plain characters are offered, which no shell expands, splits or takes for an option. To press TAB is not to
+ * start anything: a client in the project that the shell is in, which may be a stranger's that was just cloned, is not
+ * loaded for it.
  */
 const KEYS =
-  "holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 && $3 ~ /^[A-Za-z0-9_.\\/][A-Za-z0-9_.\\/:@%+,=-]*$/ { print $3 }'"
+  "HOLDFAST_COMPLETING=1 holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 && $3 ~ /^[A-Za-z0-9_.\\/][A-Za-z0-9_.\\/:@%+,=-]*$/ { print $3 }'"
 
 const flags = (options: OptionSpecs): string[] =>
   Object.entries(options).flatMap(([name, { short }]) =>
