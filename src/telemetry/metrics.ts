@@ -131,7 +131,8 @@ const METRICS: Readonly<Record<MetricName, MetricSpec>> = {
   'holdfast.warnings': {
     kind: 'counter',
     unit: '{warning}',
-    description: 'Warnings, by finding: what could break the promises of a server.',
+    description:
+      'Warnings, by finding: what could break the promises of a server, and holds and waits longer than warnAfter.',
     attributes: ['holdfast.engine', 'holdfast.finding'],
   },
   'holdfast.waiting': {

@@ -60,7 +60,10 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
     await using engine = await openRedis(server.url)
     const persistence = async (): Promise<unknown> =>
       (await engine.diagnose()).find(({ name }) => name === 'persistence')
-    expect(await persistence()).toMatchObject({ status: 'warn', finding: expect.stringContaining('none is known of') })
+    expect(await persistence()).toMatchObject({
+      status: 'warn',
+      finding: expect.stringContaining('not known to store anything'),
+    })
     await using client = await server.connect()
     await client.command('CONFIG', 'SET', 'save', '900 1')
     expect(await persistence()).toMatchObject({

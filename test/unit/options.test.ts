@@ -2,6 +2,7 @@
  * Options that no call knows: refused with a sentence that names the call, the option, and what was probably meant,
  * before anything is opened or asked.
  */
+import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect.ts'
@@ -148,4 +149,39 @@ describe('unknown options are refused by', () => {
       await expect(open()).rejects.toThrow(`' in ${call.split(' ')[0]}`)
     })
   }
+})
+
+describe('the page of all options', () => {
+  const sections = new Map(
+    readFileSync('docs/options.md', 'utf8')
+      .split('\n## ')
+      .map((text) => [text.split('\n')[0] as string, text]),
+  )
+  const locks = createLocks(memory())
+  const unknown = wrong({ unheardOf: true })
+  const calls: readonly (readonly [string, () => unknown])[] = [
+    ['connect(', () => createLocks(memory(), unknown)],
+    ['locks.mutex(', () => locks.mutex('k', unknown)],
+    ['locks.mutex(', () => locks.rw('k', unknown)],
+    ['locks.mutex(', () => locks.semaphore('k', 2, unknown)],
+    ['locks.mutex(', () => locks.election('k', unknown)],
+    ['acquire(', () => locks.mutex('k').acquire(unknown)],
+    ['acquire(', () => locks.mutex('k').tryAcquire(unknown)],
+    ['acquire(', () => locks.mutex('k').using(unknown, () => undefined)],
+    ['The others', () => locks.drain(unknown)],
+    ['The others', () => locks.watch('k', unknown)],
+    ['The others', () => locks.sample(unknown)],
+    ['The others', () => locks.election('k').lead(unknown, () => undefined)],
+    ['The others', async () => (await locks.mutex('k').acquire()).release(unknown)],
+  ]
+
+  test.each(calls)('has each one in the section %s', async (heading, call) => {
+    const refusal = await Promise.resolve()
+      .then(call)
+      .catch((error: unknown) => error)
+    const names = /\(known there: (.*)\)$/.exec(String(refusal))?.[1]?.split(', ') ?? []
+    expect(names).not.toEqual([])
+    const section = [...sections].find(([title]) => title.startsWith(heading))?.[1]
+    for (const name of names) expect(section).toContain(`\`${name}\``)
+  })
 })
