@@ -3,6 +3,7 @@
  *
  *     npm test                          all of it
  *     npm test -- --only unit,lint      some of it
+ *     npm test -- mongodb               the tests whose file has this in its path
  *     npm test -- --rounds 10           longer conformance runs (HOLDFAST_ROUNDS)
  *     npm test -- --record              write down how long the files with servers take (scripts/seconds.json)
  *     npm run check                     what is quick: before each commit
@@ -31,7 +32,7 @@ const half = ['--maxWorkers', `${Math.ceil(cores / 2)}`]
 /** Each is given where its output goes, and answers a tally. */
 const steps = {
   build: (out) => command(out, 'npm', 'run', 'build'),
-  unit: (out) => tests(out, '--project', 'unit', ...half),
+  unit: (out) => tests(out, '--project', 'unit', ...half, ...paths),
   conformance: (out) => tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts', ...half),
   types: (out) => command(out, 'tsc', '-p', 'tsconfig.json'),
   lint: (out) =>
@@ -67,11 +68,14 @@ const givesWay = ['types', 'lint', 'format', 'package']
 /** The conformance of the engines without a server is a part of `engines` as well. */
 const everything = [...Object.keys(steps), ...inLanes].filter((name) => name !== 'conformance')
 
-const { values: options } = parseArgs({
+const { values: options, positionals: names } = parseArgs({
+  allowPositionals: true,
   options: { only: { type: 'string' }, rounds: { type: 'string' }, record: { type: 'boolean', default: false } },
 })
 if (options.rounds !== undefined) process.env.HOLDFAST_ROUNDS = options.rounds
-const chosen = options.only?.split(',') ?? everything
+// A project may have no such test.
+const paths = names.length === 0 ? [] : [...names, '--passWithNoTests']
+const chosen = options.only?.split(',') ?? (names.length === 0 ? everything : ['build', 'unit', ...inLanes])
 const unknown = chosen.filter((name) => !(name in steps) && !inLanes.includes(name))
 if (unknown.length > 0) {
   console.error(`no step is called ${unknown.join(', ')}; there are ${[...Object.keys(steps), ...inLanes].join(', ')}`)
@@ -123,7 +127,7 @@ async function withServers(projects) {
   if (projects.length === 0) return
   console.log(`\n━━━ ${projects.join(', ')}: ${lanes} files at a time`)
   const runStartedAt = performance.now()
-  const report = await vitest(undefined, ...projects.flatMap((name) => ['--project', name]))
+  const report = await vitest(undefined, ...projects.flatMap((name) => ['--project', name]), ...paths)
   for (const { project, file, names } of failures(report)) {
     console.log(`\n━━━ again, alone: ${file}`)
     const only = names === undefined ? [] : ['-t', `^(?:${names.map(asPattern).join('|')})$`]

@@ -31,9 +31,8 @@ function isNew({ indexes }: Collection, index: Index): boolean {
     ({ key, name }) => name === index.name || EJSON.stringify(key) === EJSON.stringify(index.key),
   )
   if (found === undefined) return true
-  const options = ({ v: _, key, ...rest }: Index): Document => ({ ...rest, key })
-  const sorted = (document: Document): Document => Object.fromEntries(Object.entries(document).sort())
-  if (equal(sorted(options(found)), sorted(options(index)))) return false
+  const options = (each: Index): Document => [each.key, each.name, each.unique, each.expireAfterSeconds]
+  if (equal(options(found), options(index))) return false
   throw new CommandError(
     85,
     `An equivalent index already exists with the same name but different options. Requested index: ${EJSON.stringify(index)}, existing index: ${EJSON.stringify(found)}`,
@@ -208,6 +207,8 @@ export const ADMIN: Readonly<Record<string, Command>> = {
     defaultWriteConcern: { w: 'majority', wtimeout: 0 },
     defaultWriteConcernSource: 'implicit',
   })),
+  // It is the only member from the beginning.
+  replSetInitiate: onlyInSets(nothing),
   replSetGetStatus: onlyInSets(replSetGetStatus),
   replSetGetConfig: onlyInSets(replSetGetConfig),
   replSetStepDown: onlyInSets((call) => call.server.stepDown(Number(call.command.replSetStepDown))),

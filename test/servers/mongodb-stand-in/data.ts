@@ -118,7 +118,7 @@ export class Data {
     for (const change of changes) this.#refuseDuplicate(change, changes)
     const at = this.tick()
     for (const [index, change] of changes.entries()) this.#apply(change, at, index, transaction)
-    const steps = changes.map(({ before: _, after, ...rest }) => ({ ...rest, after: after?.document }))
+    const steps = changes.map((change) => ({ ...change, before: undefined, after: change.after?.document }))
     this.#write({ at, steps, transaction })
     this.wake()
     return at

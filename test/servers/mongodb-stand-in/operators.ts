@@ -147,7 +147,7 @@ const arrays: Readonly<Record<string, Operator>> = {
     )
     const start = Number(from)
     if (count === undefined) return start < 0 ? values.slice(start) : values.slice(0, start)
-    if (Number(count) <= 0) throw new CommandError(28729, `Third argument to $slice must be positive: ${count}`)
+    if (Number(count) <= 0) throw new CommandError(28729, `Third argument to $slice must be positive: ${Number(count)}`)
     const first = start < 0 ? Math.max(0, values.length + start) : start
     return values.slice(first, first + Number(count))
   }),
@@ -228,7 +228,7 @@ const conversions: Readonly<Record<string, Operator>> = {
   $isNumber: on(isNumber),
   $isArray: on((value) => Array.isArray(value)),
   $indexOfCP: on((text, part, from = 0) =>
-    isNothing(text) ? null : [...String(text)].join('').indexOf(String(part), Number(from)),
+    typeof text === 'string' ? text.indexOf(part as string, Number(from)) : null,
   ),
   $mergeObjects: alsoInGroups(
     on((...values) => {

@@ -50,7 +50,7 @@ describe.each([
     await vi.waitFor(async () => {
       await lines.deleteOne({ _id: 'b' })
       await lines.insertOne({ _id: 'b' })
-      expect(await Promise.race([event, undefined])).toMatchObject({
+      expect(await Promise.race([event, Promise.resolve()])).toMatchObject({
         operationType: 'insert',
         documentKey: { _id: 'b' },
       })

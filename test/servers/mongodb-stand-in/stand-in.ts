@@ -27,7 +27,10 @@ export class StandIn implements AsyncDisposable {
     const process = await ServerProcess.start({
       name: 'mongodb-stand-in',
       program: { path: globalThis.process.execPath, version: 'stand-in', root: '', env: {} },
-      args: (folder) => [program, String(port), join(folder, 'journal'), replicaSet ? 'replica-set' : 'stand-alone'],
+      args: (folder) => [
+        ...[program, '--port', String(port), '--dbpath', folder],
+        ...(replicaSet ? ['--replSet', 'rs'] : []),
+      ],
       ready: () => answers(port),
       isOurCode: true,
     })
