@@ -27,6 +27,7 @@ import {
   insideTransaction,
   type PostgresAnswer,
   type PostgresTransactionClient,
+  refuseOutsideTransaction,
 } from '../transactions/postgres/client.ts'
 import { notInTransaction } from '../transactions/row-lock.ts'
 import { fixedTable, type Table } from '../transactions/statements.ts'
@@ -169,7 +170,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     const asked = resourceToken(lease, access, name)
     // Sent before this function first waits, so that nothing that the caller sends next can overtake it.
     const isInside = insideTransaction(client)
-    if (isInside === undefined) await checkTransaction(client, table)
+    if (isInside === undefined) await refuseOutsideTransaction(client, table, 'a guard', OPEN_ONE)
     await answered(asked, askerOf(client)(raising[access], [asked.resource, String(asked.token)], 'fixed'))
     // Only now: a BEGIN that was sent right before is answered only now, too.
     if (isInside?.() === false) throw notInTransaction('a guard', OPEN_ONE)
@@ -256,16 +257,6 @@ function commentEnd(text: string, from: number): number {
 }
 
 const OPEN_ONE = "Send 'BEGIN' on this client first, use the sql that sql.begin() gives, or writeStatement()."
-
-/**
- * For other clients, and for pools: the server is asked, which is one round trip more. This lock hinders no other
- * transaction, and is refused outside of one.
- */
-async function checkTransaction(client: PostgresTransactionClient, table: string): Promise<void> {
-  await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
-    throw sqlStateOf(error) === SQLSTATE.noActiveTransaction ? notInTransaction('a guard', OPEN_ONE) : error
-  })
-}
 
 /** Until it is not overtaken. Inside of a transaction, the first time has ended that. */
 async function repeated(asked: ResourceToken, ask: () => Promise<PostgresAnswer>): Promise<PostgresAnswer> {

@@ -104,11 +104,11 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     })
     const tables = await tell(
       database,
-      `SELECT schemaname || '.' || tablename AS name FROM pg_tables WHERE tablename ~ '_(line|entry|meta)$' ORDER BY 1`,
+      `SELECT schemaname || '.' || tablename AS name FROM pg_tables WHERE tablename ~ '_(line|entry|meta|record)$' ORDER BY 1`,
     )
     expect(tables.map(({ name }) => name)).toEqual([
-      ...['Locks.Team_1_entry', 'Locks.Team_1_line', 'Locks.Team_1_meta'],
-      ...['public.holdfast_entry', 'public.holdfast_line', 'public.holdfast_meta'],
+      ...['Locks.Team_1_entry', 'Locks.Team_1_line', 'Locks.Team_1_meta', 'Locks.Team_1_record'],
+      ...['public.holdfast_entry', 'public.holdfast_line', 'public.holdfast_meta', 'public.holdfast_record'],
     ])
     await expect(openPostgres(database, { schema: 'a"b' })).rejects.toThrow(TypeError)
     await expect(openPostgres(database, { name: 'x'.repeat(60) })).rejects.toThrow(TypeError)

@@ -180,7 +180,8 @@ export function keysOf(text: string): string[] {
   return arrayOf('locked_keys', text).map(String)
 }
 
-function arrayOf(call: string, text: string): readonly unknown[] {
+/** The JSON array that `call` answered. */
+export function arrayOf(call: string, text: string): readonly unknown[] {
   let value: unknown
   try {
     value = JSON.parse(text)

@@ -10,6 +10,7 @@ import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
+import type { Store } from '../../core/store.ts'
 import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { RowCleanup } from '../shared/row-cleanup.ts'
@@ -34,6 +35,7 @@ import { diagnose } from './diagnose.ts'
 import { asEngineError, ENGINE, isCrowded } from './errors.ts'
 import { aroundLockedRows, PostgresCaller, type PostgresFunction, UnsyncedLeaves } from './function-calls.ts'
 import type { PostgresNames } from './names.ts'
+import { PostgresStore } from './store.ts'
 
 /** A key that this process left this long ago is not about to be used again. */
 const COLD_MS = 1000
@@ -78,6 +80,8 @@ const FINISH_MS = 500
 export class PostgresEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
+  readonly #records: PostgresStore
   readonly #wire: PostgresWire
   readonly #listen: PostgresWire['listen']
   readonly #clock: Clock
@@ -107,6 +111,8 @@ export class PostgresEngine implements Engine {
     )
     this.#unsynced = new UnsyncedLeaves(clock)
     this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
+    this.#records = new PostgresStore({ call: (...call) => this.#call(...call), names, clock })
+    this.store = this.#records
   }
 
   // Neither takes a signal: making one costs more than the rest of a call, and nothing waits long to be sent.
@@ -181,6 +187,7 @@ export class PostgresEngine implements Engine {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#cleanup.finish()
+    await this.#records.finish()
     await this.#unsubscribe()
     await this.#wire.close()
   }

@@ -31,6 +31,11 @@ const PARAMETERS = {
   tidy: 'text[]',
   sweep: 'text',
   locked_keys: 'text[]',
+  get: 'text[]',
+  put: 'text[] text[] bigint[] bigint[] text[] boolean[] bigint[] bigint[] integer',
+  facts: 'text text',
+  records: 'text boolean integer',
+  forget: 'integer',
 } as const
 
 export type PostgresFunction = keyof typeof PARAMETERS

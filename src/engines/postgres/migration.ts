@@ -15,7 +15,7 @@ import { sources } from './sources.ts'
 /** For people and for psql. It can be run again. */
 export function migration(names: PostgresNames): string {
   const { schema, name } = names
-  const tables = ['meta', 'line', 'entry'].map((table) => `"${schema}"."${name}_${table}"`).join(', ')
+  const tables = ['meta', 'line', 'entry', 'record'].map((table) => `"${schema}"."${name}_${table}"`).join(', ')
   return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The
 -- user of your application then needs:
 --
@@ -41,7 +41,9 @@ export function migrationFor(url: string): string {
 export function firstUse(names: PostgresNames): string {
   const there = renamed(
     `to_regclass('public.holdfast_meta') IS NOT NULL AND to_regclass('public.holdfast_line') IS NOT NULL
-      AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL`,
+      AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regclass('public.holdfast_record') IS NOT NULL
+      AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL
+      AND to_regproc('public.holdfast_put_${FUNCTIONS_VERSION}') IS NOT NULL`,
     names,
   )
   return `

@@ -81,6 +81,21 @@ export function insideTransaction(client: PostgresTransactionClient): (() => boo
 }
 
 /**
+ * For clients that do not tell, and for pools: the server is asked, which is one round trip. This lock hinders no other
+ * transaction, and is refused outside of one. `what` and `how` are for the refusal.
+ */
+export async function refuseOutsideTransaction(
+  client: PostgresTransactionClient,
+  table: string,
+  what: string,
+  how: string,
+): Promise<void> {
+  await askerOf(client)(`LOCK TABLE ${table} IN ACCESS SHARE MODE`).catch((error: unknown) => {
+    throw sqlStateOf(error) === SQLSTATE.noActiveTransaction ? notInTransaction(what, how) : error
+  })
+}
+
+/**
  * Do `work` in the caller's open transaction, so that its failure leaves the transaction as it was. `what` names the
  * caller's call in the refusal.
  */

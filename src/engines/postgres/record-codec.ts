@@ -1,0 +1,53 @@
+/** Changes as the functions of sql/records.sql want them, and what those answer in the words of the contract. */
+import type { Change, Put, Stored, StoredSummary, When } from '../../core/store.ts'
+import { texts } from './codec.ts'
+
+/** Value in hexadecimal digits, version, mark, and for how long it lives. Null: nothing is stored. */
+export type FoundRow = readonly [string | null, string, string, number | null] | null
+
+export type PutRow = readonly ['stored', string, string] | readonly [keyof When, FoundRow] | readonly ['strict']
+
+/** Key, bytes, version, mark, and for how long it lives. Null bytes: it has expired, or is a removal. */
+export type RecordRow = readonly [string, number | null, string, string, number | null]
+
+/** One array for each parameter of `put`. */
+export function valuesOf(changes: readonly Change[]): string[] {
+  return [
+    texts(changes.map(({ key }) => key)),
+    nullable(changes, ({ value }) => (value === null ? null : Buffer.from(value).toString('hex'))),
+    nullable(changes, ({ ttlMs }) => ttlMs),
+    nullable(changes, ({ mark }) => mark),
+    nullable(changes, ({ when }) => when.holding),
+    nullable(changes, ({ when }) => when.absent),
+    nullable(changes, ({ when }) => when.version),
+    nullable(changes, ({ when }) => when.markBelow),
+  ]
+}
+
+type Given = string | number | bigint | boolean | null | undefined
+
+/** Digits, ids and booleans are themselves between quotes; what is not given is NULL without any. */
+function nullable(changes: readonly Change[], given: (change: Change) => Given): string {
+  const items = changes.map((change) => given(change) ?? null)
+  return `{${items.map((item) => (item === null ? 'NULL' : `"${item}"`)).join(',')}}`
+}
+
+export function storedOf(key: string, row: FoundRow): Stored {
+  if (row === null) return { key, value: null, version: 0n, mark: 0n, livesForMs: null }
+  const [hex, version, mark, livesForMs] = row
+  const value = hex === null ? null : Buffer.from(hex, 'hex')
+  return { key, value, version: BigInt(version), mark: BigInt(mark), livesForMs }
+}
+
+export function putOf(key: string, row: PutRow, serverTimeMs: number): Put {
+  if (row[0] === 'stored') {
+    const [state, version, mark] = row as Extract<PutRow, readonly ['stored', string, string]>
+    return { state, version: BigInt(version), mark: BigInt(mark), serverTimeMs }
+  }
+  const [by, found] = row as readonly [keyof When, FoundRow]
+  return { state: 'refused', by, stored: storedOf(key, found), serverTimeMs }
+}
+
+export function summaryOf([key, bytes, version, mark, livesForMs]: RecordRow): StoredSummary | undefined {
+  return bytes === null ? undefined : { key, bytes, version: BigInt(version), mark: BigInt(mark), livesForMs }
+}
