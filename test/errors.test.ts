@@ -9,9 +9,13 @@ const {
   DeadlockError,
   EngineError,
   HoldfastError,
+  InProgressError,
+  KeyReusedError,
   LeaseLostError,
   LineFullError,
+  ReplayedFailureError,
   StaleTokenError,
+  UnknownOutcomeError,
   UnsupportedError,
 } = errors
 
@@ -25,6 +29,10 @@ const samples: readonly errors.HoldfastError[] = [
   new LineFullError('key', 1),
   new UnsupportedError('memory', 'why'),
   new ConflictError('row', 1, 'why'),
+  new KeyReusedError('key'),
+  new InProgressError('key', 1_000, { id: 'id', number: 1 }),
+  new UnknownOutcomeError('key', { id: 'id', number: 1 }),
+  new ReplayedFailureError('key', { id: 'id', number: 1 }, { name: 'Error', message: 'why', fields: {} }),
 ]
 
 interface Row {

@@ -39,6 +39,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'engines/zookeeper': ['core', 'clients/shared', 'clients/zookeeper', 'engines/shared'],
   locks: ['core', 'primitives'],
   store: ['core', 'locks'],
+  recipes: ['core', 'locks', 'store'],
   connect: ['core', 'locks', 'engines/*'],
   index: ['core', 'primitives', 'locks', 'connect'],
   engine: ['core'],

@@ -26,6 +26,8 @@ export interface Ask {
   readonly ttlMs: number
   /** How long it may be held, from the grant on. */
   readonly maxHoldMs: number
+  /** Called with the id of the entry when the engine is asked to let it in, each time. */
+  readonly onEntering?: (id: string) => void
 }
 
 /** How long the caller waits. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
@@ -54,6 +56,7 @@ export async function acquireLease(
   const startedAt = keeper.clock.now()
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
+    entry.onEntering = ask.onEntering
     const outcome = await outcomeWithin(
       keeper,
       entry,

@@ -130,7 +130,10 @@ function bothSpecs(
       if (entry.over) return false
       entry.pendingRequest = sent.sequence
       entry.lastSentAt = sent.at
-      if (verb === 'enter') entry.pendingEnter = sent.sequence
+      if (verb === 'enter') {
+        entry.pendingEnter = sent.sequence
+        entry.onEntering?.(entry.id)
+      }
       return true
     },
     answered: (entry, standing, sent, now) => {

@@ -61,6 +61,8 @@ export class Entry implements Claim, Scheduled {
   /** Why a held entry is gone, unless it was released. */
   lost: LossReason | undefined
   onLost: ((why: LossReason) => void) | undefined
+  /** Called with its id when the engine is asked to let it in, each time. */
+  onEntering: ((id: string) => void) | undefined
 
   /** The sequence of the enter or renewal that is unanswered; 0: none is; QUEUED: it is not sent yet. */
   pendingRequest = 0

@@ -18,6 +18,10 @@ export type ErrorCode =
   | 'LINE_FULL'
   | 'UNSUPPORTED'
   | 'CONFLICT'
+  | 'KEY_REUSED'
+  | 'IN_PROGRESS'
+  | 'UNKNOWN_OUTCOME'
+  | 'REPLAYED_FAILURE'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
 
@@ -206,5 +210,86 @@ export class ConflictError extends HoldfastError {
     super('CONFLICT', `gave up changing ${target} after ${tries === 1 ? '1 try' : `${tries} tries`}: ${why}`)
     this.target = target
     this.tries = tries
+  }
+}
+
+/** The fingerprint of a request is not that of the first one with its key: the client has used the key twice. */
+export class KeyReusedError extends HoldfastError {
+  static override readonly code = 'KEY_REUSED'
+  override readonly code = 'KEY_REUSED'
+  readonly key: string
+
+  constructor(key: string) {
+    super('KEY_REUSED', `'${key}' was used before with another fingerprint: a key is for one request and its retries`)
+    this.key = key
+  }
+}
+
+/** Which execution of an idempotent request. */
+export interface AttemptName {
+  /** The same for all executions of one request. */
+  readonly id: string
+  /** 1 for the first execution; higher for each one after it. */
+  readonly number: number
+}
+
+/** The request is being worked on, and the wait of this duplicate is over. */
+export class InProgressError extends HoldfastError {
+  static override readonly code = 'IN_PROGRESS'
+  override readonly code = 'IN_PROGRESS'
+  readonly key: string
+  /** When to ask again: after as long as the execution has taken until now, and from 1 s up to the ttl. */
+  readonly retryAfterMs: number
+  /** The execution that is going on; undefined if it has not begun yet. */
+  readonly attempt: AttemptName | undefined
+
+  constructor(key: string, retryAfterMs: number, attempt: AttemptName | undefined, options?: ErrorOptions) {
+    const which = attempt === undefined ? '' : ` (attempt ${attempt.number})`
+    super('IN_PROGRESS', `'${key}' is in progress${which}: ask again in ${formatDuration(retryAfterMs)}`, options)
+    this.key = key
+    this.retryAfterMs = retryAfterMs
+    this.attempt = attempt
+  }
+}
+
+/** An execution has ended without a trace, and `crashed: 'ask'` leaves it to you whether it is run again. */
+export class UnknownOutcomeError extends HoldfastError {
+  static override readonly code = 'UNKNOWN_OUTCOME'
+  override readonly code = 'UNKNOWN_OUTCOME'
+  readonly key: string
+  /** The execution that has ended: ask for its id where it may have had an effect. */
+  readonly attempt: AttemptName
+
+  constructor(key: string, attempt: AttemptName) {
+    super(
+      'UNKNOWN_OUTCOME',
+      `attempt ${attempt.number} of '${key}' (id ${attempt.id}) ended without a result: find out what it did, then run it with { crashed: 'retry' }`,
+    )
+    this.key = key
+    this.attempt = attempt
+  }
+}
+
+/** What is stored of an error: what JSON keeps of it. */
+export interface StoredFailure {
+  readonly name: string
+  readonly message: string
+  /** Its own fields, `code` for example, as far as they can be stored. */
+  readonly fields: Readonly<Record<string, unknown>>
+}
+
+/** The request has failed for good, in an execution before this one. `failure` is what was thrown there. */
+export class ReplayedFailureError extends HoldfastError {
+  static override readonly code = 'REPLAYED_FAILURE'
+  override readonly code = 'REPLAYED_FAILURE'
+  readonly key: string
+  readonly attempt: AttemptName
+  readonly failure: StoredFailure
+
+  constructor(key: string, attempt: AttemptName, failure: StoredFailure) {
+    super('REPLAYED_FAILURE', `'${key}' has failed for good before: ${failure.name}: ${failure.message}`)
+    this.key = key
+    this.attempt = attempt
+    this.failure = failure
   }
 }

@@ -157,6 +157,16 @@ export class LineLock implements Lock<LineOptions> {
     return acquireLease(keeper, this.#ask, limit, order?.asking(this.key)) as Promise<CoreLease>
   }
 
+  /**
+   * For recipes: `onEntering` is called with the id of the entry when the engine is asked to let it in. What is sent to
+   * a store then is not before the entry. Undefined: it is not to wait, and the lock is busy.
+   */
+  acquireEntering(limit: WaitLimit, onEntering: (id: string) => void): Promise<CoreLease | undefined> {
+    const { keeper, order } = this.scope
+    if (limit.waitMs > 0 && insideWork()) this.#refuseDeadlock(NO_OPTIONS)
+    return acquireLease(keeper, { ...this.#ask, onEntering }, limit, order?.asking(this.key))
+  }
+
   async tryAcquire(options: Omit<LineOptions, 'wait'> = NO_OPTIONS): Promise<CoreLease | undefined> {
     if (options !== NO_OPTIONS) checkOptions('tryAcquire()', options, LINE_TRY_OPTIONS)
     return this.#acquire(options, 0)

@@ -2,6 +2,7 @@
 
 const OF_ASKING = 'an option of acquire() and using()'
 const OF_LOCKS = 'an option of createLocks() and connect()'
+const OF_ONCE = 'an option of once()'
 const OF_ENGINE = 'an option of the engine: createLocks(redis({ client, ... })), or a part of its URL'
 
 /** Options of Holdfast, by name: where they belong. */
@@ -21,6 +22,11 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   every: 'an option of watch() and sample()',
   keys: 'an option of sample()',
   prefixes: 'an option of sample()',
+  keep: OF_ONCE,
+  crashed: OF_ONCE,
+  failures: OF_ONCE,
+  scope: 'an option of run() of once()',
+  fingerprint: 'an option of run() of once()',
   holder: OF_LOCKS,
   callTimeout: OF_LOCKS,
   checkOrder: OF_LOCKS,

@@ -48,13 +48,19 @@ export interface Found<Value> {
   readonly serverTimeMs: ServerTimeMs
 }
 
+/** An entry that the engine was asked to let in, and has not answered yet. */
+export interface EnteredAs {
+  readonly key: string
+  readonly entryId: string
+}
+
 /** How to store, and when: all conditions that are given have to be met. */
 export interface PutOptions {
   /** Until it is removed unless given. */
   readonly ttlMs?: number | undefined
   readonly mark?: bigint | undefined
-  /** A lease of the same key. Where the store cannot check it (`checksHolding`), it is left out. */
-  readonly holding?: Lease | undefined
+  /** A lease of the same key, or an entry. Where the store cannot check it (`checksHolding`), it is left out. */
+  readonly holding?: Lease | EnteredAs | undefined
   readonly absent?: true | undefined
   readonly version?: bigint | undefined
   readonly markBelow?: bigint | undefined
@@ -69,6 +75,8 @@ export type PutOutcome<Value> =
       readonly serverTimeMs: ServerTimeMs
     }
 
+/** Engines whose store can take part in a transaction. */
+const TRANSACTIONAL = 'postgres, mysql or sqlite'
 const SHORTEST_PAUSE_MS = 5
 const LONGEST_PAUSE_MS = 500
 
@@ -122,9 +130,20 @@ export class RecordStore<Value> {
     return this.#serializer.decode(this.encode(key, value)) as Value
   }
 
-  /** The change that `put` would make, for `Store.putIn`. */
-  changeOf(key: string, value: Value, options: PutOptions): Change {
-    return this.#change(key, this.encode(key, value), options)
+  /** `put`, inside of a transaction of the user. Throws an `UnsupportedError` where the store has no such thing. */
+  async putIn(transaction: unknown, key: string, value: Value, options: PutOptions): Promise<PutOutcome<Value>> {
+    const { store } = this.#requests
+    const { name } = this.#keeper.engine
+    if (store.putIn === undefined)
+      throw new UnsupportedError(
+        name,
+        `${name} has no transactions of yours to store a record in; use ${TRANSACTIONAL}`,
+      )
+    const put = await store.putIn(transaction, this.#change(key, this.encode(key, value), options))
+    if (put.state === 'failed') throw put.error
+    if (put.state === 'stored') return put
+    const { by, stored, serverTimeMs } = put
+    return { state: 'refused', by, found: this.#found(stored, serverTimeMs), serverTimeMs }
   }
 
   /** Records whose key starts with `prefix`, for people. */
@@ -141,7 +160,7 @@ export class RecordStore<Value> {
       (error) => {
         if (error.outcome === 'not-applied') return true
         doubtful = true
-        return isRepeatable(change) && options.holding?.held !== false
+        return isRepeatable(change) && (options.holding as Partial<Lease> | undefined)?.held !== false
       },
     )
     if (put.state === 'stored') return put
@@ -214,8 +233,8 @@ function isSame(a: Uint8Array | null, b: Uint8Array | null): boolean {
 }
 
 /** The id of the entry behind a lease of `key`. */
-function entryIdOf(lease: Lease, key: string): string {
-  const { entryId } = lease as CoreLease
+function entryIdOf(lease: Lease | EnteredAs, key: string): string {
+  const { entryId } = lease as CoreLease | EnteredAs
   if (typeof entryId === 'string' && lease.key === key) return entryId
   throw new TypeError(`holding must be a lease of '${key}' that a lock of these locks gave; got one of '${lease.key}'`)
 }

@@ -1,0 +1,227 @@
+/**
+ * One execution of a request: what the work is given, and how it is written down what became of it.
+ *
+ * Every change of the record names the version of the change before it. An execution that was replaced is refused at
+ * its first change after that, for good: the one that replaced it has changed the record when it began. So a result
+ * that is late, and was not replaced, is still stored: it is true, and no other execution has begun.
+ */
+import { type AttemptName, EngineError, LeaseLostError } from '../../core/errors.ts'
+import type { CoreLease } from '../../core/lease.ts'
+import type { PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
+import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, storedFailure } from './record.ts'
+
+/** One execution of the work: what it is called, and what it can have written down. */
+export interface Attempt extends AttemptName {
+  /** The key that `run` was given. */
+  readonly key: string
+  /**
+   * The same for every execution of this request, also after a crash: give it to a payment provider as its idempotency
+   * key. Another request has another one, also one with the same key after `keep`.
+   */
+  readonly id: string
+  /** 1 for the first execution of this request, and higher for each one after it. */
+  readonly number: number
+  /** The fencing token of this execution: higher than that of every one before it. Null where there is none. */
+  readonly token: bigint | null
+  /** Aborts when this execution has lost its lease: another one may begin. Pass it to whatever you await. */
+  readonly signal: AbortSignal
+  /**
+   * Do a part of the work, and store what it answers. An execution that comes after a crash or a throw is given that
+   * answer, and skips the part. A crash between the end of the part and the storing repeats it.
+   */
+  step<Value>(name: string, work: () => Promise<Value> | Value): Promise<Value>
+  /**
+   * Store the result inside a transaction of yours: it is there if and only if what else you do in that transaction is.
+   * Call it last in the transaction, and let the work return what the transaction returns. `transaction` is what your
+   * driver calls one, on the server of the records: PostgreSQL (pg, postgres.js), MySQL, MariaDB (mysql2), SQLite.
+   */
+  commit<Value>(transaction: unknown, value: Value): Promise<Value>
+  /** `throw attempt.final(error)`: the request has failed for good, and is not run again. Duplicates are told so. */
+  final<Thrown>(error: Thrown): Thrown
+}
+
+/** What an execution is made of. */
+export interface AttemptSpec {
+  /** The key that `run` was given. */
+  readonly key: string
+  readonly lease: CoreLease
+  readonly records: RecordStore<OnceRecord>
+  readonly keepMs: number
+  /** What is stored of it now, and by which version. */
+  readonly record: StartedRecord
+  readonly version: bigint
+}
+
+export class OnceAttempt implements Attempt {
+  readonly #spec: AttemptSpec
+  #record: StartedRecord
+  #version: bigint
+  /** Changes are made one after the other: each names the version of the one before. */
+  #changes: Promise<unknown> = Promise.resolve()
+  readonly #steps = new Map<string, Promise<unknown>>()
+  readonly #finals = new Set<unknown>()
+  #committed = false
+
+  constructor(spec: AttemptSpec) {
+    this.#spec = spec
+    this.#record = spec.record
+    this.#version = spec.version
+  }
+
+  get key(): string {
+    return this.#spec.key
+  }
+
+  get id(): string {
+    return this.#record.id
+  }
+
+  get number(): number {
+    return this.#record.number
+  }
+
+  get token(): bigint | null {
+    return this.#spec.lease.token
+  }
+
+  get signal(): AbortSignal {
+    return this.#spec.lease.signal
+  }
+
+  toJSON(): object {
+    const { key, id, number } = this
+    return { key, id, number }
+  }
+
+  step<Value>(name: string, work: () => Promise<Value> | Value): Promise<Value> {
+    if (typeof name !== 'string') throw new TypeError(`a step takes its name as a string; got ${typeof name}`)
+    if (typeof work !== 'function') throw new TypeError(`step('${name}') takes its work as a function`)
+    const asked = this.#steps.get(name) ?? this.#step(name, work)
+    this.#steps.set(name, asked)
+    // A step that has thrown may be tried again by the same execution.
+    asked.catch(() => this.#steps.delete(name))
+    return asked as Promise<Value>
+  }
+
+  async #step(name: string, work: () => unknown): Promise<unknown> {
+    const { steps = {} } = this.#record
+    if (Object.hasOwn(steps, name)) return steps[name]
+    this.#spec.lease.assertHeld()
+    const value = await work()
+    return this.#inTurn(async () => {
+      const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: value } }
+      const put = await this.#put(next)
+      if (put.state === 'refused') throw this.#lossError()
+      this.#record = this.#spec.records.copy(this.#spec.lease.key, next) as StartedRecord
+      this.#version = put.version
+      this.#spec.lease.assertHeld()
+      return this.#record.steps?.[name]
+    })
+  }
+
+  async commit<Value>(transaction: unknown, value: Value): Promise<Value> {
+    return this.#inTurn(async () => {
+      if (this.#committed) throw new TypeError('commit() was called before by this attempt: it stores the result once')
+      const { lease, records, keepMs } = this.#spec
+      lease.assertHeld()
+      const next: OnceRecord = { ...this.#record, state: 'done', steps: undefined, value }
+      const options = { holding: lease, version: this.#version, ttlMs: keepMs }
+      const put = await records.putIn(transaction, lease.key, next, options)
+      if (put.state === 'refused') throw this.#lossError()
+      this.#committed = true
+      return (records.copy(lease.key, next) as { value: Value }).value
+    })
+  }
+
+  final<Thrown>(error: Thrown): Thrown {
+    this.#finals.add(error)
+    return error
+  }
+
+  /** The work has returned `value`. Answers what is stored: its own result, or that of an execution after it. */
+  async succeeded(value: unknown): Promise<SettledRecord> {
+    await this.#changes
+    if (this.#committed) return this.#checkCommitted()
+    const done: OnceRecord = { ...this.#record, state: 'done', steps: undefined, value }
+    try {
+      this.#spec.records.encode(this.#spec.lease.key, done)
+    } catch (error) {
+      // The work is done, and would be done again if this were forgotten.
+      await this.#settle(this.#failed(error, true))
+      throw error
+    }
+    return this.#settle(done)
+  }
+
+  /**
+   * The work has thrown `error`. Answers what is stored after all: the result of an execution after it, or its own,
+   * where the transaction that it is in was committed and the answer to that was lost.
+   */
+  async failed(error: unknown, keep: boolean): Promise<SettledRecord | undefined> {
+    await this.#changes
+    // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
+    if (!this.#committed && this.#spec.lease.lossError !== undefined) return undefined
+    const record = this.#failed(error, keep || this.#finals.has(error))
+    const put = await this.#put(record)
+    if (put.state === 'stored') return undefined
+    const { value } = put.found
+    return value !== undefined && isSettled(value) ? value : undefined
+  }
+
+  #failed(error: unknown, final: boolean): OnceRecord {
+    // The steps are kept for the next execution.
+    const steps = final ? undefined : this.#record.steps
+    return { ...this.#record, state: 'failed', steps, final, failure: storedFailure(error) }
+  }
+
+  async #checkCommitted(): Promise<SettledRecord> {
+    const { lease, records } = this.#spec
+    const { value } = await records.get(lease.key)
+    if (value !== undefined && isSettled(value)) return value
+    throw new TypeError(
+      `the transaction of attempt.commit() was not committed when the work for '${this.key}' ended: let the work return what the transaction returns`,
+    )
+  }
+
+  async #settle(record: OnceRecord): Promise<SettledRecord> {
+    const { lease, records } = this.#spec
+    const put = await this.#putForSure(record)
+    if (put.state === 'stored') return records.copy(lease.key, record) as SettledRecord
+    const { value } = put.found
+    if (value !== undefined && isSettled(value)) return value
+    throw this.#lossError()
+  }
+
+  /** Store it, for as long as the lease is held: what is not stored would be done again. */
+  async #putForSure(record: OnceRecord): Promise<PutOutcome<OnceRecord>> {
+    for (;;) {
+      try {
+        return await this.#put(record)
+      } catch (error) {
+        const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
+        if (!hope) throw error
+      }
+    }
+  }
+
+  async #put(record: OnceRecord): Promise<PutOutcome<OnceRecord>> {
+    const { lease, records, keepMs } = this.#spec
+    const options: PutOptions = { version: this.#version, ttlMs: keepMs }
+    const put = await records.put(lease.key, record, options)
+    if (put.state === 'stored' || put.found.exists) return put
+    // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.
+    return records.put(lease.key, record, { holding: lease, absent: true, ttlMs: keepMs })
+  }
+
+  async #inTurn<Value>(change: () => Promise<Value>): Promise<Value> {
+    const changed = this.#changes.then(change)
+    this.#changes = changed.catch(() => {})
+    return changed
+  }
+
+  /** It was replaced: that is a loss, though this process may not have noticed yet. */
+  #lossError(): LeaseLostError {
+    const { lease } = this.#spec
+    return lease.lossError ?? new LeaseLostError(lease.key, lease.token, 'expired')
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * What `once` stores for a request: one record under one key, from its first execution on until `keep` is over.
+ *
+ *     nothing ── started ── done             replayed from now on
+ *                  │  ▲
+ *                  │  └───── failed          run again by the next caller, with a higher number
+ *                  └──────── failed, final   replayed from now on
+ *
+ * A record that says `started` while its line is free was left by an execution that has died, or was stopped for longer
+ * than its ttl. Only an execution that has begun changes the record, by the version of its own last change. So it is
+ * refused as soon as another one has begun after it.
+ */
+import { createHash } from 'node:crypto'
+import type { AttemptName, StoredFailure } from '../../core/errors.ts'
+
+/** All states have these. */
+interface CommonRecord extends AttemptName {
+  /** The entry that began the execution: what two executions store is never the same. */
+  readonly by: string
+  readonly fingerprint?: string | undefined
+  /** What the steps have answered, by name. */
+  readonly steps?: Readonly<Record<string, unknown>> | undefined
+}
+
+export interface StartedRecord extends CommonRecord {
+  readonly state: 'started'
+}
+
+export interface DoneRecord extends CommonRecord {
+  readonly state: 'done'
+  readonly value: unknown
+}
+
+export interface FailedRecord extends CommonRecord {
+  readonly state: 'failed'
+  /** It is replayed, and not run again. */
+  readonly final: boolean
+  readonly failure: StoredFailure
+}
+
+export type OnceRecord = StartedRecord | DoneRecord | FailedRecord
+
+/** What is answered without another execution. */
+export type SettledRecord = DoneRecord | FailedRecord
+
+/** Whether it is answered from the record. */
+export function isSettled(record: OnceRecord): record is SettledRecord {
+  return record.state === 'done' || (record.state === 'failed' && record.final)
+}
+
+/**
+ * The key of the line and of the record. Names and scopes cannot run into each other: a colon in them is escaped. So
+ * the keys of two tenants are never the same, whatever the tenants choose.
+ */
+export function recordKey(name: string, scope: string, key: string): string {
+  if (typeof key !== 'string' || key === '')
+    throw new TypeError(
+      `the key of a request must be a string that is not empty; got ${key === '' ? "''" : typeof key}`,
+    )
+  if (typeof scope !== 'string') throw new TypeError(`scope must be a string; got ${typeof scope}`)
+  return `${escaped(name)}:${escaped(scope)}:${key}`
+}
+
+function escaped(text: string): string {
+  return text.replaceAll('%', '%25').replaceAll(':', '%3A')
+}
+
+/**
+ * 128 bits of what makes the request what it is. Objects are compared as JSON, and the order of their fields does not
+ * matter: a client that retries may build its body anew.
+ */
+export function fingerprintOf(value: unknown): string | undefined {
+  if (value === undefined) return undefined
+  const bytes = value instanceof Uint8Array || typeof value === 'string' ? value : canonicalJson(value)
+  return createHash('sha256').update(bytes).digest('base64url').slice(0, 22)
+}
+
+function canonicalJson(value: unknown): string {
+  const sorted = (_: string, one: unknown): unknown => {
+    if (typeof one !== 'object' || one === null || Array.isArray(one)) return one
+    return Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)))
+  }
+  const text = JSON.stringify(value, sorted) as string | undefined
+  if (text === undefined) throw new TypeError(`fingerprint must be bytes, a string or JSON; got ${typeof value}`)
+  return text
+}
+
+/** Whether they are of one request. A fingerprint that was not given is not compared. */
+export function sameRequest(a: string | undefined, b: string | undefined): boolean {
+  return a === undefined || b === undefined || a === b
+}
+
+const LONGEST_MESSAGE = 1_000
+const LARGEST_FIELDS_BYTES = 8_192
+
+/** What is stored of an error. */
+export function storedFailure(error: unknown): StoredFailure {
+  if (!(error instanceof Error)) return { name: 'Error', message: String(error).slice(0, LONGEST_MESSAGE), fields: {} }
+  const { name, message } = error
+  return { name: String(name), message: String(message).slice(0, LONGEST_MESSAGE), fields: storableFields(error) }
+}
+
+/** Fields that JSON cannot keep, or that are too large in all, are left out: the failure itself has to be stored. */
+function storableFields(error: Error): Record<string, unknown> {
+  const fields: Record<string, unknown> = {}
+  let bytes = 0
+  for (const [name, value] of Object.entries(error)) {
+    const text = jsonOf(value)
+    if (name === 'name' || name === 'message' || text === undefined) continue
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(text)
+    if (bytes > LARGEST_FIELDS_BYTES) break
+    fields[name] = JSON.parse(text)
+  }
+  return fields
+}
+
+function jsonOf(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value) as string | undefined
+  } catch {
+    return undefined
+  }
+}
