@@ -43,6 +43,9 @@ export const outliving: Need = (deployment) =>
 /** A holder that is evicted by expiry is told at once. */
 export const politeEviction: Need = (deployment) => has('politeEviction', deployment)
 
+/** An inspected line says which of its holders was evicted. */
+export const shownEviction: Need = (deployment) => has('shownEviction', deployment)
+
 /** A loop of free locks on it lets the event loop turn. */
 export const yielding: Need = (deployment) => has('yielding', deployment)
 

@@ -38,7 +38,15 @@ export interface ActorModule extends EngineModule {
 }
 
 /** What a world, or its engine, may lack. */
-export type Ability = 'actor' | 'restart' | 'leftovers' | 'ending' | 'outliving' | 'politeEviction' | 'yielding'
+export type Ability =
+  | 'actor'
+  | 'restart'
+  | 'leftovers'
+  | 'ending'
+  | 'outliving'
+  | 'politeEviction'
+  | 'shownEviction'
+  | 'yielding'
 
 /** Where a case runs: engines on one server, and the time. */
 export interface World {

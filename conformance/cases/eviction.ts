@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Group } from '../case.ts'
-import { fencing, fifo, lossBeforeNext, ownTtl, politeEviction, wakes } from '../needs.ts'
+import { fencing, fifo, lossBeforeNext, ownTtl, politeEviction, shownEviction, wakes } from '../needs.ts'
 import { later } from '../scene.ts'
 import { isGone, isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
 
@@ -51,6 +51,35 @@ export const eviction: Group = {
         assert.deepEqual(seen.states, ['held', 'waiting'], 'before the ttl of the evicted one is over')
         await scene.gone(other, holder)
         isHeld((await other.renew([next]))[0])
+      },
+    },
+    {
+      name: 'a holder that was evicted by expiry is shown as evicted, and the others are not',
+      needs: [fencing, ownTtl, shownEviction],
+      async run(scene) {
+        const [one, other] = await Promise.all([scene.engine(), scene.engine()])
+        const ttlMs = scene.fairTtlMs
+        const shown = await scene.promptly(ttlMs, async () => {
+          const [alone, key] = [scene.key('alone'), scene.key()]
+          const claims = [scene.claim(alone, { ttlMs }), scene.claim(key, { ttlMs }), scene.claim(key, { ttlMs })]
+          const entered = await one.enter(claims)
+          const before = await other.inspect(key)
+          await other.evict(alone, tokenOf(entered[0]), 'expire')
+          await other.evict(key, tokenOf(entered[1]), 'expire')
+          return [before, await other.inspect(alone), await other.inspect(key)]
+        })
+        const marks = shown.map(({ entries }) => entries.map(({ state, evicted }) => [state, evicted === true]))
+        assert.deepEqual(marks, [
+          [
+            ['held', false],
+            ['waiting', false],
+          ],
+          [['held', true]],
+          [
+            ['held', true],
+            ['waiting', false],
+          ],
+        ])
       },
     },
     {

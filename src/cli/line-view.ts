@@ -21,7 +21,7 @@ export function lineJson(line: Line): object {
 }
 
 function entryJson(entry: LineEntry): object {
-  const { state, holder, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs } = entry
+  const { state, holder, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs, evicted = false } = entry
   const rounded = (ms: number | null): number | null => (ms === null ? null : Math.round(ms))
   return {
     state,
@@ -34,6 +34,7 @@ function entryJson(entry: LineEntry): object {
     remainingMs: rounded(remainingMs),
     ageMs: rounded(ageMs),
     heldMs: rounded(heldMs),
+    evicted,
   }
 }
 
@@ -45,7 +46,7 @@ export function lineText(line: Line): string {
   const rows = line.entries.map((entry) => {
     const { host, pid, command } = parseHolder(entry.holder)
     return [
-      entry.state,
+      entry.evicted === true ? 'evicted' : entry.state,
       entry.token === null ? '' : String(entry.token),
       host ?? '',
       pid === null ? '' : String(pid),

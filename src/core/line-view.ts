@@ -16,6 +16,11 @@ export interface LineEntry {
   readonly ageMs: number | null
   /** Time since it began to hold; null for waiters, and where the engine does not store it. */
   readonly heldMs: number | null
+  /**
+   * It was evicted by expiry: it is not renewed any more, and holds until its work has stopped or its ttl is over.
+   * Absent otherwise, and where the engine does not tell.
+   */
+  readonly evicted?: true
 }
 
 /** A line as it stands: held entries first, then the waiting ones, in order. Without entries, it is free. */

@@ -110,6 +110,7 @@ export async function redlockWorld(starting: Promise<Fleet>): Promise<World> {
 
   return {
     engine: open,
+    lacks: { shownEviction: 'its servers remember who was evicted, and are not asked for it by a look' },
     actor,
     leftovers: () => fleet.stored(),
     restart: async (how) => {

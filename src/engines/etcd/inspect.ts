@@ -6,7 +6,7 @@
 import type { EtcdClient, LeaseTime } from '../../clients/etcd/client.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import { heldCount } from '../../core/line.ts'
-import { readShownEntry, type StoredEntry } from './codec.ts'
+import { EVICTED_MARKER, readShownEntry, type StoredEntry } from './codec.ts'
 import type { EtcdNames } from './names.ts'
 
 const PAGE = 1_000
@@ -15,9 +15,14 @@ const NO_LEASE = 0n
 const ENDLESS = Number.POSITIVE_INFINITY
 
 export async function inspectLine(client: EtcdClient, names: EtcdNames, key: string): Promise<Line> {
-  const { kvs } = await client.range({ ...names.line(key), oldestFirst: true })
+  const [{ kvs }, { kvs: markers }] = await Promise.all([
+    client.range({ ...names.line(key), oldestFirst: true }),
+    client.range(names.markersOf(key)),
+  ])
   const stored = kvs.map(readShownEntry)
   const held = heldCount(stored)
+  const marked = markers.filter(({ value }) => value.toString() === EVICTED_MARKER)
+  const evicted = new Set(marked.map((marker) => names.parseMarker(marker.key).id))
   const times = new Map<bigint, LeaseTime>([[NO_LEASE, { leftSeconds: ENDLESS, grantedSeconds: ENDLESS }]])
   await Promise.all(
     [...new Set(stored.map(({ lease }) => lease))].map(async (lease) => {
@@ -30,7 +35,8 @@ export async function inspectLine(client: EtcdClient, names: EtcdNames, key: str
     const [ttlMs, remainingMs] = [grantedSeconds * 1000, Math.max(leftSeconds, 0) * 1000]
     const token = id === '' ? null : revision
     // etcd keeps no time of day.
-    return { id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs: null, heldMs: null }
+    const shown = { id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs: null, heldMs: null } as const
+    return evicted.has(id) ? { ...shown, evicted: true } : shown
   })
   return { key, entries }
 }

@@ -43,6 +43,12 @@ export class EtcdNames {
     return { key: `${line}/`, end: line + AFTER_SLASH }
   }
 
+  /** Every marker of a line. */
+  markersOf(key: string): Required<KeyRange> {
+    const start = this.marker(key, '')
+    return { key: start, end: start.slice(0, -1) + AFTER_SLASH }
+  }
+
   /** Every marker of every line. */
   markers(): Required<KeyRange> {
     return { key: this.#markers, end: this.#markers.slice(0, -1) + AFTER_SLASH }

@@ -100,12 +100,13 @@ export class MemoryServer {
     const now = this.#expire()
     const entries: LineEntry[] = []
     for (const entry of this.#lines.get(key)?.entries.values() ?? []) {
-      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt, heldAt } = entry
+      const { id, holder, state, token, weight, limit, ttlMs, at, enteredAt, heldAt, evicted } = entry
       if (state === 'removed') continue
       const remainingMs = at - now
       const ageMs = now - enteredAt
       const heldMs = state === 'held' ? now - heldAt : null
-      entries.push({ id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs })
+      const shown = { id, holder, state, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs }
+      entries.push(evicted ? { ...shown, evicted } : shown)
     }
     return { key, entries }
   }

@@ -177,7 +177,7 @@ export function lineOf(key: string, rows: ResultRows): Line {
 }
 
 function entryOf(row: readonly unknown[]): LineEntry {
-  const [id, holder, holds, token, weight, limit, ttl, left, age, held] = row
+  const [id, holder, holds, token, weight, limit, ttl, left, age, held, evicted] = row
   return {
     id: String(id),
     holder: unhex(holder),
@@ -190,6 +190,7 @@ function entryOf(row: readonly unknown[]): LineEntry {
     // The clock may have been set back since.
     ageMs: Math.max(Number(age) / 1000, 0),
     heldMs: held === null ? null : Math.max(Number(held) / 1000, 0),
+    ...(Number(evicted) === 1 ? { evicted: true } : {}),
   }
 }
 

@@ -154,16 +154,20 @@ export function leaveResultsOf(call: string, text: string, count: number): Leave
   })
 }
 
-type InspectedRow = readonly [string, string, boolean, string, number, number, number, number, number, number | null]
+type InspectedRow = readonly [
+  ...[id: string, holder: string, holds: boolean, token: string, weight: number, limit: number],
+  ...[ttlMs: number, remainingMs: number, ageMs: number, heldMs: number | null, evicted: boolean],
+]
 
 /** The answer to `inspect`. */
 export function lineOf(key: string, text: string): Line {
   const entries = (arrayOf('inspect', text) as readonly InspectedRow[]).map(
-    ([id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs]): LineEntry => ({
+    ([id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs, evicted]): LineEntry => ({
       ...{ id, holder, state: holds ? 'held' : 'waiting', token: BigInt(token), weight, limit, ttlMs, remainingMs },
       // The clock may have been set back since.
       ageMs: Math.max(ageMs, 0),
       heldMs: heldMs === null ? null : Math.max(heldMs, 0),
+      ...(evicted ? { evicted } : {}),
     }),
   )
   return { key, entries }

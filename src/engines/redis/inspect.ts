@@ -26,9 +26,13 @@ export function inspectedLine(reply: unknown, serverKey: string): InspectedLine 
   return { held: Number(held), waiting: Number(waiting), entries: entries.sort(inLineOrder) }
 }
 
+/** The flag of a record whose entry was evicted by expiry. */
+const EVICTED = 'e'
+
 /** `record` is as lua/line.lua stores it. */
 function entryOf(id: string, record: string, remainingMs: number, heldMs: number | null, nowMs: number): LineEntry {
-  const [, token = '', weight, limit, ttlMs, holder = ''] = /^(\d+) \w (\d+) (\d+) (\d+) \S* (.*)$/s.exec(record) ?? []
+  const [, token = '', flag, weight, limit, ttlMs, holder = ''] =
+    /^(\d+) (\w) (\d+) (\d+) (\d+) \S* (.*)$/s.exec(record) ?? []
   return {
     id,
     holder,
@@ -41,6 +45,7 @@ function entryOf(id: string, record: string, remainingMs: number, heldMs: number
     // A token is the time it was made, in microseconds, unless the clock was set back meanwhile.
     ageMs: Math.max(0, nowMs - Number(token) / 1000),
     heldMs,
+    ...(flag === EVICTED ? { evicted: true } : {}),
   }
 }
 

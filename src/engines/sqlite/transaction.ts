@@ -112,6 +112,7 @@ export class SqliteTransaction {
       remainingMs: row.expires_at - now,
       ageMs: now - row.entered_at,
       heldMs: row.held_at === null ? null : now - row.held_at,
+      ...(row.evicted === 1 ? { evicted: true as const } : {}),
     }))
     return { key, entries }
   }

@@ -27,6 +27,7 @@ export async function inspectLine({ names }: ZooKeeperContext, session: ClassSes
           remainingMs: ttlMs,
           ageMs: null,
           heldMs: null,
+          ...(stored.evicted ? { evicted: true } : {}),
         }
       } catch (error) {
         // It has gone since the line was read.

@@ -169,6 +169,16 @@ export const wordDefects: readonly Defect[] = [
     () => ({ watch: silent }),
   ),
   defect(
+    'does not show that a holder was evicted',
+    ['a holder that was evicted by expiry is shown as evicted, and the others are not'],
+    (engine) => ({
+      async inspect(key) {
+        const line = await engine.inspect(key)
+        return { ...line, entries: line.entries.map(({ evicted: _, ...entry }) => entry) }
+      },
+    }),
+  ),
+  defect(
     'evicts the holder, whatever the token',
     ['eviction goes by the token: another one, or that of another key, evicts no entry'],
     (engine) => ({

@@ -19,12 +19,12 @@ BEGIN
   END IF;
   SELECT LOWER(HEX(e.id)), HEX(e.holder), e.held_since IS NOT NULL, CAST(e.token AS CHAR),
       CAST(e.weight AS CHAR), CAST(e.lim AS CHAR), CAST(e.ttl AS CHAR), CAST(e.expires_at - now_us AS CHAR),
-      CAST(now_us - e.since AS CHAR), CAST(now_us - e.held_since AS CHAR)
+      CAST(now_us - e.since AS CHAR), CAST(now_us - e.held_since AS CHAR), e.evicted
     FROM (
-      SELECT id, holder, token, weight, lim, ttl, due_at AS expires_at, since, since AS held_since
+      SELECT id, holder, token, weight, lim, ttl, due_at AS expires_at, since, since AS held_since, evicted
         FROM `holdfast_line` WHERE k = own_key AND crowd = 0
       UNION ALL
-      SELECT id, holder, token, weight, lim, ttl, expires_at, since, held_since
+      SELECT id, holder, token, weight, lim, ttl, expires_at, since, held_since, evicted
         FROM `holdfast_entry` WHERE k = own_key AND removed = 0
     ) AS e WHERE e.expires_at > now_us ORDER BY e.token;
   -- Before the end, or without autocommit a transaction would stay open.

@@ -1,6 +1,6 @@
 -- Look at a line: a JSON array of its entries, the holders first, each as an array: id, holder, whether it holds,
--- token, weight, limit, ttl, and the times (ms) until it expires, since it entered, since it holds. A line whose time
--- has come is settled first, unless another transaction has locked it.
+-- token, weight, limit, ttl, the times (ms) until it expires, since it entered, since it holds, and whether it was
+-- evicted. A line whose time has come is settled first, unless another transaction has locked it.
 CREATE OR REPLACE FUNCTION public.holdfast_inspect_2(own_key text, engine_id text)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -12,16 +12,16 @@ DECLARE
 BEGIN
   WITH entries AS (
     SELECT l.id, l.holder, true AS holds, l.token, l.weight, l."limit", l.ttl_ms, l.expires_at, l.since,
-        l.since AS held_at
+        l.since AS held_at, l.evicted
       FROM public.holdfast_line l WHERE l.key = own_key AND l.id IS NOT NULL AND l.expires_at > now
     UNION ALL
     SELECT e.id, e.holder, e.held_at IS NOT NULL, e.token, e.weight, e."limit", e.ttl_ms, e.expires_at, e.since,
-        e.held_at
+        e.held_at, e.evicted
       FROM public.holdfast_entry e WHERE e.key = own_key AND NOT e.removed AND e.expires_at > now
   )
   SELECT json_agg(json_build_array(e.id, e.holder, e.holds, e.token::text, e.weight, e."limit", e.ttl_ms,
       extract(epoch FROM e.expires_at - now) * 1000, extract(epoch FROM now - e.since) * 1000,
-      extract(epoch FROM now - e.held_at) * 1000)
+      extract(epoch FROM now - e.held_at) * 1000, e.evicted)
       ORDER BY e.token)
     INTO entries FROM entries e;
   IF entries IS NULL AND NOT current_setting('transaction_read_only')::boolean THEN

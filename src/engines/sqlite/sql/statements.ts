@@ -35,6 +35,7 @@ export interface WholeEntryRow extends EntryRow {
   readonly ttl_ms: number
   readonly entered_at: number
   readonly held_at: number | null
+  readonly evicted: number
 }
 
 export interface LineRow {
@@ -198,7 +199,8 @@ export function prepare(database: BroughtDatabase): SqliteStatements {
 
     newsFor: q(`select ${ENTRY}, evicted from holdfast_entry indexed by holdfast_news where client = ? and news = 1`),
     wholeLine: q(
-      `select ${ENTRY}, holder, ttl_ms, entered_at, held_at from holdfast_entry where key = ? and state < 2 order by token`,
+      `select ${ENTRY}, holder, ttl_ms, entered_at, held_at, evicted from holdfast_entry
+        where key = ? and state < 2 order by token`,
     ),
     lines: q(`select key, sum(state = 1) as held, sum(state = 0) as waiting from holdfast_entry
       where key >= ? and key <> ? and state < 2 group by key order by key limit ?`),
