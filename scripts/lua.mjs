@@ -9,12 +9,12 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/** By folder: what scripts include, the scripts, and which of them grant. */
+/** By folder: what scripts include, the scripts, and which of them grant, or store what must not be lost. */
 const FOLDERS = {
   'src/engines/redis': {
-    parts: ['keys', 'entry', 'line', 'place'],
-    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch'],
-    grants: ['enter', 'renew'],
+    parts: ['counter', 'keys', 'entry', 'line', 'place'],
+    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put'],
+    grants: ['enter', 'renew', 'put'],
   },
   'src/engines/redlock': {
     parts: ['common'],

@@ -74,7 +74,7 @@ const cases: readonly Case[] = [
     name: 'holding: a change that races with the release never lands on that of the next holder',
     async run(scene) {
       const [[engine, store], [next, nextStore]] = [await scene.engineAndStore(), await scene.engineAndStore()]
-      for (let round = 0; round < 20 * scene.rounds; round += 1) {
+      for (let round = 0; round < 8 * scene.rounds; round += 1) {
         const key = scene.recordKey()
         const [first, second] = [scene.claim(key), scene.claim(key)]
         isHeld((await engine.enter([first]))[0])

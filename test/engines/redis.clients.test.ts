@@ -17,6 +17,8 @@ import { connected } from './redis-world.ts'
 const LIMIT = { timeout: 30_000, interval: 5 }
 /** What a client can get wrong; the rest of the suite is about the scripts, and runs with the client that we make. */
 const PROPERTIES = ['batches', 'keys', 'waiting', 'looking', 'eviction']
+/** Clients send and answer text. */
+const BYTES = 'what is put is read by every client, byte for byte, up to the largest value'
 
 interface Kind {
   readonly name: string
@@ -107,7 +109,7 @@ await describeServer('brought clients', findOwnRedis, (source) => {
     const lacks = kind.deaf ? { lacks: { politeEviction: 'without a subscriber, this client hears nothing' } } : {}
     const world = { engine: async () => connected(await engine()), ...lacks }
     conformance({ describe, it, afterAll }, kind.name, () => world, {
-      only: (_, property) => PROPERTIES.includes(property),
+      only: (name, property) => PROPERTIES.includes(property) || name === BYTES,
     })
 
     test('a cut connection is mended, leases and waiters survive it, and the process too', async () => {

@@ -76,6 +76,18 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
     expect(next.held).toBe(true)
   })
 
+  test('a majority confirms records: what is stored is there, and what is not confirmed may be', async () => {
+    await start(1)
+    const { engine } = await open(1)
+    const put = (value: string): Promise<unknown> | undefined =>
+      engine.store?.put([{ key: 'key', value: Buffer.from(value), ttlMs: null, when: {} }])
+    expect(await put('first')).toMatchObject([{ state: 'stored' }])
+    await using client = await (replicas[0] as RedisServer).connect()
+    expect(await client.command('GET', 'hf1:record:{lock:key}')).toMatch(/ tfirst$/)
+    replicas[0]?.process?.pause()
+    await expect(put('second')).rejects.toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
+  })
+
   test('fewer than a majority are refused, with the number that would do', async () => {
     await start(3)
     const locks = await open(1)

@@ -1,6 +1,8 @@
 /** What a Redlock can be made of, and what its URL says. */
 import { expect, test } from 'vitest'
 import { openRedlock } from '../../src/engines/redlock/index.ts'
+import { createLocks } from '../../src/locks.ts'
+import { RecordStore } from '../../src/store/record-store.ts'
 
 test.each([
   ['redlock://a,b', /odd number of servers, 3 or more; got 2/],
@@ -21,4 +23,11 @@ test('a URL names servers, a prefix, and how long a silent server is waited for,
   expect(engine.name).toBe('redlock')
   expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: 'none', minTtlMs: 80 })
   await engine[Symbol.asyncDispose]()
+})
+
+test('it has no store, and says what to give instead: servers that know nothing of each other keep no record', async () => {
+  await using locks = createLocks(await openRedlock('redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3'))
+  expect(() => new RecordStore('once', locks, {})).toThrow(
+    /^redlock has no store for the records of once\(\): give it the option store, which takes locks on an engine/,
+  )
 })

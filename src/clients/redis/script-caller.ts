@@ -18,7 +18,10 @@ export interface Script {
   /** What EVALSHA calls it: the SHA-1 of the text. */
   readonly sha: string
   readonly text: string
-  /** Its answer can say that an entry holds. Where replicas have to confirm that, they are asked after this script. */
+  /**
+   * Its answer can say that an entry holds, or that a record is stored. Where replicas have to confirm that, they are
+   * asked after this script.
+   */
   readonly grants: boolean
 }
 

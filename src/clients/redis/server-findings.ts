@@ -65,7 +65,7 @@ function eviction(field: Field): Finding {
   const [name, policy] = ['eviction', field('maxmemory_policy')] as const
   if (field('maxmemory') === '0') return { name, status: 'ok', finding: 'no limit of memory is set' }
   if (policy === 'noeviction') return { name, status: 'ok', finding: policy }
-  const finding = `the policy ${policy} drops keys when memory runs short, locks among them`
+  const finding = `the policy ${policy} drops keys when memory runs short, locks and records among them`
   return {
     name,
     status: 'warn',

@@ -42,7 +42,7 @@ export function callWords(
  * The list of server keys for lua/keys.lua. In Cluster, where it is empty, the keys are added to `words`, and their
  * number is raised.
  */
-function keyList(names: RedisNames, items: readonly CallItem[], words: string[]): string {
+export function keyList(names: RedisNames, items: readonly CallItem[], words: string[]): string {
   if (names.cluster) {
     for (const { key } of items) words.push(names.declaredKey(key), ...siblings(names.serverKey(key)))
     words[1] = String(words.length - 2)

@@ -12,6 +12,7 @@ import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
+import type { Store } from '../../core/store.ts'
 import {
   type CallItem,
   callWords,
@@ -28,6 +29,7 @@ import { counterKey } from './names.ts'
 import { type Durability, ReplicaConfirmation } from './replica-confirmation.ts'
 import { enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 import { SlotCalls } from './slots.ts'
+import { RedisStore } from './store.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -62,6 +64,7 @@ export interface RedisEngineSetup {
 export class RedisEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
   readonly #wire: RedisWire
   readonly #clock: Clock
   readonly #engineId: string
@@ -82,6 +85,7 @@ export class RedisEngine implements Engine {
     const confirmation = durability === undefined ? undefined : new ReplicaConfirmation(wire, clock, durability)
     this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.ask()))
     this.#slots = new SlotCalls(this.#caller, this.#names, clock)
+    this.store = new RedisStore({ wire, names: this.#names, caller: this.#caller, slots: this.#slots })
     this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
     this.#listener = new RedisListener({
       wire,

@@ -1,6 +1,7 @@
 /**
- * The names of what is kept for a line beside its lock: three keys (see lua/line.lua), and the counter that tokens come
- * from. In Cluster they are declared, and made here; elsewhere the scripts make them, all with the suffix `:{...}`.
+ * The names of what is kept for a line beside its lock: three keys (see lua/line.lua), its record (see lua/put.lua),
+ * and the counter that tokens come from. In Cluster they are declared, and made here; elsewhere the scripts make them,
+ * all with the suffix `:{...}`.
  *
  * How names are made so that they are in the slot of the lock is in clients/redis/names.ts.
  */
@@ -8,6 +9,7 @@ import { globEscape, type Naming, nameOfSuffix, RESERVED, suffixOf, tagOfSlot } 
 
 const PARTS = ['entries', 'queue', 'expiries'] as const
 const ENTRIES = `${RESERVED}entries`
+const RECORD = `${RESERVED}record`
 
 /** The counter that the tokens of a slot come from. Outside Cluster there is one. */
 export function counterKey(slot?: number): string {
@@ -20,15 +22,38 @@ export function siblings(serverKey: string): readonly string[] {
   return PARTS.map((part) => RESERVED + part + suffix)
 }
 
+/** The record of a line, in Cluster. */
+export function recordKey(serverKey: string): string {
+  return RECORD + suffixOf(serverKey)
+}
+
 /** The server key of a line, if `name` is that of its entries. */
-export function lineOfEntries(name: string, { cluster, keyPrefix }: Naming): string | undefined {
+export function lineOfEntries(name: string, naming: Naming): string | undefined {
+  return lineOf(ENTRIES, name, naming)
+}
+
+/** The server key of a line, if `name` is that of its record. */
+export function lineOfRecord(name: string, naming: Naming): string | undefined {
+  return lineOf(RECORD, name, naming)
+}
+
+function lineOf(word: string, name: string, { cluster, keyPrefix }: Naming): string | undefined {
   const own = cluster ? name.slice(keyPrefix.length) : name
-  return own.startsWith(ENTRIES) ? nameOfSuffix(own.slice(ENTRIES.length)) : undefined
+  return own.startsWith(word) ? nameOfSuffix(own.slice(word.length)) : undefined
 }
 
 /** Patterns for SCAN that find the entries of lines whose server key begins with `prefix`. */
-export function entriesPatterns(prefix: string, { cluster, keyPrefix }: Naming): readonly string[] {
+export function entriesPatterns(prefix: string, naming: Naming): readonly string[] {
+  return patterns(ENTRIES, prefix, naming)
+}
+
+/** Patterns for SCAN that find the records of lines whose server key begins with `prefix`. */
+export function recordPatterns(prefix: string, naming: Naming): readonly string[] {
+  return patterns(RECORD, prefix, naming)
+}
+
+function patterns(word: string, prefix: string, { cluster, keyPrefix }: Naming): readonly string[] {
   const rest = `${globEscape(prefix)}*`
-  if (!cluster) return [`${ENTRIES}:{${rest}`]
-  return [':{', '/', '{*}'].map((form) => `${globEscape(keyPrefix)}${ENTRIES}${form}${rest}`)
+  if (!cluster) return [`${word}:{${rest}`]
+  return [':{', '/', '{*}'].map((form) => `${globEscape(keyPrefix)}${word}${form}${rest}`)
 }

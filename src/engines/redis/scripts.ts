@@ -2,6 +2,9 @@
 
 import type { Script } from '../../clients/redis/script-caller.ts'
 
+const counter =
+  "local time = call('TIME')\nlocal first_token = time[1] .. string.format('%06d', time[2])\nlocal base, more = tonumber(first_token), ARGV[3] - 1\nlocal last_token = more == 0 and first_token or string.format('%.0f', base + more)\nlocal previous = tonumber(call('SET', KEYS[1], last_token, 'GET') or 0)\nif previous and previous >= base then\nbase = previous + 1\nfirst_token = string.format('%.0f', base)\ncall('SET', KEYS[1], string.format('%.0f', base + more))\nend"
+
 const keys =
   "local function digits(n)\nreturn string.format('%d%09d', n / 1e9, n % 1e9)\nend\nlocal server_keys, ids, count, clustered = {}, {}, tonumber(ARGV[3]), ARGV[1] == ''\nlocal n = 0\nfor id in string.gmatch(ARGV[2], '%S+') do\nn = n + 1\nids[n] = id\nend\nn = 0\nfor server_key in string.gmatch(ARGV[1], '[^%z]+') do\nn = n + 1\nserver_keys[n] = server_key\nend\nif clustered then for i = 1, count do server_keys[i] = KEYS[#KEYS + 4 * (i - count) - 3] end end\nlocal function entries_of(i)\nreturn clustered and KEYS[#KEYS + 4 * (i - count) - 2] or 'hf1:entries:{' .. server_keys[i] .. '}'\nend"
 
@@ -17,7 +20,9 @@ const place =
 export const enter: Script = {
   sha: 'b936637fd1b09864e9f22019c13388b6216b92c7',
   text: [
-    "local call = redis.call\nlocal time = call('TIME')\nlocal first_token = time[1] .. string.format('%06d', time[2])\nlocal base, more = tonumber(first_token), ARGV[3] - 1\nlocal last_token = more == 0 and first_token or string.format('%.0f', base + more)\nlocal previous = tonumber(call('SET', KEYS[1], last_token, 'GET') or 0)\nif previous and previous >= base then\nbase = previous + 1\nfirst_token = string.format('%.0f', base)\ncall('SET', KEYS[1], string.format('%.0f', base + more))\nend\nlocal slow\nif more == 0 then\nlocal server_key, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'\nif server_key == '' then server_key, entries = KEYS[2], KEYS[3] end\nlocal value = 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2)\nif call('EXISTS', entries) == 0 and call('SET', server_key, value, 'NX', 'PX', ARGV[5]) then return base end\nslow = {1}\nend",
+    "local call = redis.call",
+    counter,
+    "local slow\nif more == 0 then\nlocal server_key, entries = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}'\nif server_key == '' then server_key, entries = KEYS[2], KEYS[3] end\nlocal value = 'hf1:' .. ARGV[2] .. ':' .. first_token .. string.sub(ARGV[6], 2)\nif call('EXISTS', entries) == 0 and call('SET', server_key, value, 'NX', 'PX', ARGV[5]) then return base end\nslow = {1}\nend",
     keys,
     "local class_of = ARGV[4] ~= '' and ARGV[4]\nlocal function class_at(i)\nreturn class_of and 2 * (string.byte(class_of, i) - 33) + 5 or 5\nend\nif not slow then\nlocal entries = {}\nfor i = 1, count do entries[i] = entries_of(i) end\nlocal lined, ttl, record = call('EXISTS', unpack(entries)) > 0, ARGV[5], string.sub(ARGV[6], 2)\nfor i = 1, count do\nif class_of then\nlocal at = class_at(i)\nttl, record = ARGV[at], string.sub(ARGV[at + 1], 2)\nend\nlocal value = 'hf1:' .. ids[i] .. ':' .. digits(base + i - 1) .. record\nif lined and call('EXISTS', entries[i]) > 0 or not call('SET', server_keys[i], value, 'NX', 'PX', ttl) then\nslow = slow or {}\nslow[#slow + 1] = i\nend\nend\nif not slow then return base end\nend\nlocal now = time[1] * 1000 + math.floor(time[2] / 1000)\nlocal codes, firsts, seconds = {}, {}, {}\nfor i = 1, count do codes[i] = 'h' end",
     entry,
@@ -100,4 +105,26 @@ export const watch: Script = {
     "local codes = {}\nfor i = 1, count do\nlocal line = open(i)\nlocal watchers = line.watchers or {}\ncodes[i] = watchers[engine_id] and '1' or '0'\nwatchers[engine_id] = ttl > 0 and now + ttl or nil\nline.watchers, line.watchers_changed = watchers, true\nif ttl > 0 then line.has_hash, line.longest_life = true, math.max(line.longest_life, ttl) end\nend\nfinish()\nreturn table.concat(codes)",
   ].join('\n'),
   grants: false,
+}
+
+export const get: Script = {
+  sha: 'fbe435d9a9d4be02b0212c1f35f866f75210278e',
+  text: [
+    "local call = redis.call\nlocal records = KEYS\nif ARGV[1] ~= '' then\nrecords = {}\nfor server_key in string.gmatch(ARGV[1], '[^%z]+') do records[#records + 1] = 'hf1:record:{' .. server_key .. '}' end\nend\nlocal reply = call('TIME')\nfor _, record in ipairs(records) do\nlocal value, n = redis.pcall('GET', record), #reply\nreply[n + 1] = type(value) == 'table' and '!' or value or ''\nreply[n + 2] = value and call('PTTL', record) or -1\nend\nreturn reply",
+  ].join('\n'),
+  grants: false,
+}
+
+export const put: Script = {
+  sha: 'f716c7c30c87f20db5af747d55d33fc9ca8a2381',
+  text: [
+    "local call = redis.call",
+    counter,
+    keys,
+    "local function record_of(i)\nreturn clustered and KEYS[i + 1] or 'hf1:record:{' .. server_keys[i] .. '}'\nend\nlocal function look_closer(indices, holds)\nlocal now = time[1] * 1000 + math.floor(time[2] / 1000)",
+    entry,
+    line,
+    "for _, i in ipairs(indices) do\nlocal line, id = open(i), ids[i]\nlocal value, since\nif line.has_hash then value, since = find(line, id) end\nholds[i] = line.sole_id == id or value and since and parse_value(value).flag ~= 'x'\nend\nfinish()\nend\nlocal holds, unclear = {}, {}\nfor i = 1, count do\nlocal id = ids[i]\nif id ~= '-' then\nlocal value = redis.pcall('GET', server_keys[i])\nlocal form = type(value) == 'string' and string.sub(value, 1, 4)\nif (form == 'hf1:' or form == 'hf1+') and string.sub(value, 5, #id + 5) == id .. ':' then\nholds[i] = true\nelseif value then\nunclear[#unclear + 1] = i\nelseif call('EXISTS', entries_of(i)) > 0 then\nunclear[#unclear + 1] = i\nend\nend\nend\nif #unclear > 0 then look_closer(unclear, holds) end\nlocal reply = {time[1], time[2]}\nlocal function answer(code, first, second)\nlocal n = #reply\nreply[n + 1], reply[n + 2], reply[n + 3] = code, first, second\nend\nfor i = 1, count do\nlocal record, content = record_of(i), ARGV[2 * i + 3]\nlocal ttl, mark, absent, version, mark_below = string.match(ARGV[2 * i + 2], '^(%S+) (%S+) (%S+) (%S+) (%S+)$')\nlocal value = redis.pcall('GET', record)\nlocal old_version, old_mark, kind = '0', '0', 'x'\nif type(value) == 'string' then\nold_version, old_mark, kind = string.match(value, '^hf1=(%d+) (%d+) (%a)')\nelseif value then\nvalue, old_version = '!', nil\nend\nlocal refused = ids[i] ~= '-' and not holds[i] and 'h'\nor absent ~= '-' and kind ~= 'x' and 'a'\nor version ~= '-' and old_version ~= version and 'v'\nor mark_below ~= '-' and tonumber(old_mark or 0) >= tonumber(mark_below) and 'm'\nif not old_version then\nanswer('!', value, -1)\nelseif refused then\nanswer(refused, value or '', value and call('PTTL', record) or -1)\nelse\nlocal new_version, new_mark = digits(base + i - 1), '0'\nif content == 'x' then\nif call('EXISTS', server_keys[i], entries_of(i)) == 0 then\ncall('DEL', record)\nelse\ncall('SET', record, 'hf1=' .. new_version .. ' 0 x', 'PX', 86400000)\nend\nelse\nnew_mark = mark ~= '-' and tonumber(mark) > tonumber(old_mark) and mark or old_mark\nlocal new_value = 'hf1=' .. new_version .. ' ' .. new_mark .. ' ' .. content\nif ttl == '-' then call('SET', record, new_value) else call('SET', record, new_value, 'PX', ttl) end\nend\nanswer('s', new_version, new_mark)\nend\nend\nreturn reply",
+  ].join('\n'),
+  grants: true,
 }

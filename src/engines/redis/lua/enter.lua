@@ -11,20 +11,8 @@
 --                      the others as in place.lua
 --
 -- The usual batch finds every line empty. Then it costs one EXISTS for all of them, and one SET for each.
---
--- Tokens never go back: not when the counter is lost (then the clock is ahead of it), nor when the clock is set back
--- (then the counter is ahead).
 local call = redis.call
-local time = call('TIME')
-local first_token = time[1] .. string.format('%06d', time[2])
-local base, more = tonumber(first_token), ARGV[3] - 1
-local last_token = more == 0 and first_token or string.format('%.0f', base + more)
-local previous = tonumber(call('SET', KEYS[1], last_token, 'GET') or 0)
-if previous and previous >= base then
-  base = previous + 1
-  first_token = string.format('%.0f', base)
-  call('SET', KEYS[1], string.format('%.0f', base + more))
-end
+--#include counter
 
 local slow
 if more == 0 then
