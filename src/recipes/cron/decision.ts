@@ -1,0 +1,97 @@
+/**
+ * What a host does about a job, from what is stored and what time it is: the pure rule. It has no I/O and no clock.
+ *
+ * It is asked before the host stands in the line of the job, and again when the host holds it. A run that has no ending
+ * may go on, or its process may have died: which of them it is, the line knows. A host that is let in while the last run
+ * has no ending knows that it died.
+ */
+import type { JobRecord, StoredRun } from './job-record.ts'
+import type { Schedule } from './schedule.ts'
+
+/** What to do about ticks for which no host was there. */
+export type Missed = 'skip' | 'last' | 'all'
+/** What to do about a tick that comes while the job still runs. */
+export type Overlap = 'skip' | 'queue' | 'replace'
+
+export interface JobPolicy {
+  readonly missed: Missed
+  readonly overlap: Overlap
+  readonly graceMs: number
+  readonly takeover: number
+}
+
+export interface Situation {
+  readonly record: JobRecord | undefined
+  /** The last tick that was claimed; 0 if none was. */
+  readonly mark: number
+  /** The server's time. */
+  readonly now: number
+}
+
+/** `again`: a tick whose run did not end; its attempt is higher than 1. */
+export type Decision =
+  | { readonly step: 'nothing' }
+  | {
+      readonly step: 'run'
+      readonly again: boolean
+      readonly tick: number
+      readonly attempt: number
+      readonly missed: number
+    }
+
+/** How many missed ticks are run by `all`, and counted by `run.missed`. */
+export const MOST_MISSED = 100
+/** A run that began longer ago is not taken over, unless the grace of its job is longer. */
+const TAKEOVER_MS = 24 * 3_600_000
+const NOTHING: Decision = { step: 'nothing' }
+
+export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): Decision {
+  const { record, mark } = situation
+  const last = record?.runs[0]
+  const due = dueTicks(schedule, policy, situation, last)
+  const tick = policy.missed === 'all' ? due[0] : due.at(-1)
+  // What was begun is ended first, unless the next tick takes its place anyway.
+  const ended = policy.overlap === 'replace' && tick !== undefined
+  if (last !== undefined && !ended && isUnfinished(last, policy, situation.now))
+    return { step: 'run', again: true, tick: last.tick, attempt: last.attempt + 1, missed: last.missed }
+  if (tick === undefined) return NOTHING
+  const missed = mark === 0 ? 0 : schedule.newest(mark, tick - 1, MOST_MISSED).length
+  return { step: 'run', again: false, tick, attempt: 1, missed }
+}
+
+/** Whether the run is to be taken over, once its process is gone. Work that threw has ended: it is not tried again. */
+function isUnfinished({ outcome, attempt, startedAt }: StoredRun, policy: JobPolicy, now: number): boolean {
+  if (outcome !== undefined && outcome !== 'stopped') return false
+  return attempt <= policy.takeover && now - startedAt <= Math.max(policy.graceMs, TAKEOVER_MS)
+}
+
+/** The ticks that may be begun now, the oldest first. */
+function dueTicks(
+  schedule: Schedule,
+  { overlap, graceMs }: JobPolicy,
+  { mark, now }: Situation,
+  last: StoredRun | undefined,
+): readonly number[] {
+  let oldest = now - graceMs
+  // A tick that waits for the end of a run is late only once that run has ended.
+  if (overlap === 'queue' && last !== undefined) {
+    const endedAt = last.endedAt ?? now
+    if (now - endedAt <= graceMs) oldest = Math.min(oldest, last.startedAt)
+  }
+  // A tick that is as old as the grace is not late yet.
+  const due = schedule.newest(Math.max(mark, oldest - 1), now, MOST_MISSED)
+  if (overlap !== 'skip' || last === undefined || last.endedAt === undefined) return due
+  const { startedAt, endedAt } = last
+  return due.filter((tick) => tick <= startedAt || tick > endedAt)
+}
+
+/** The run that goes on, as far as is known, and that a tick which is due is to replace. */
+export function runToReplace(
+  policy: JobPolicy,
+  decision: Decision,
+  record: JobRecord | undefined,
+): StoredRun | undefined {
+  const last = record?.runs[0]
+  if (policy.overlap !== 'replace' || decision.step === 'nothing' || decision.again) return undefined
+  return last?.outcome === undefined ? last : undefined
+}

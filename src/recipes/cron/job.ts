@@ -1,0 +1,291 @@
+/**
+ * One job on one host: look, stand in line, claim, work, tell how it ended.
+ *
+ *   look ──> nothing to do                                 one command, which is all that most hosts do for a tick
+ *     └────> stand in the line of the job
+ *              ├──> there is nothing left to stand for     another host has claimed the tick
+ *              └──> hold ──> claim ──> work ──> ending     the claim and the ending are refused to a host that has
+ *                                                          lost the line, in the step that writes them
+ *
+ * A host that finds the line busy does not go away at once: the one before it may die before it has claimed the tick.
+ */
+import { EngineError, LeaseLostError } from '../../core/errors.ts'
+import type { Keeper } from '../../core/keeper.ts'
+import type { Lease } from '../../core/lease.ts'
+import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
+import { joinSignals, onAbort } from '../../core/on-abort.ts'
+import type { Locks } from '../../locks.ts'
+import type { Found, RecordStore } from '../../store/record-store.ts'
+import { type Decision, decide, type JobPolicy, runToReplace } from './decision.ts'
+import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
+import type { Schedule } from './schedule.ts'
+import { ServerTime } from './server-time.ts'
+
+/** One run of a job, as its work sees it. */
+export interface Run {
+  readonly name: string
+  /** The instant that it was scheduled for: the same one in every attempt, and on every host. */
+  readonly tick: Date
+  /** 1, or more if the host before this one died in the middle. */
+  readonly attempt: number
+  /** How many ticks were passed over right before this one; 100 is 100 or more. */
+  readonly missed: number
+  /** The fencing token of `lease`: give it to whatever the work writes to. Null where the engine has none. */
+  readonly token: bigint | null
+  /** For guards, which take a lease. */
+  readonly lease: Lease
+  /** Aborts when the lock is lost, when the next tick replaces this run, or when the process is closing. */
+  readonly signal: AbortSignal
+}
+
+/** What a job does. */
+export type RunWork<Result = unknown> = (run: Run) => Promise<Result> | Result
+
+export interface JobSpec<Result> {
+  readonly name: string
+  readonly schedule: Schedule
+  readonly policy: JobPolicy
+  readonly lock: Lock<LineAcquireOptions>
+  readonly work: RunWork<Result>
+}
+
+/** What became of a turn. */
+export type Turn<Result> = { readonly ran: true; readonly value: Result } | { readonly ran: false }
+
+/** A record of a job that runs once a year is not forgotten in between. */
+const KEPT_MS = 400 * 24 * 3_600_000
+/** While a host stands in line, it looks again after this long, then after twice as long, and so on. */
+const FIRST_LOOK_MS = 200
+const LONGEST_LOOK_MS = 10_000
+const ENDING_RETRY_MS = 500
+const NOT_RUN: Turn<never> = { ran: false }
+
+/** Why a host has left the line: there is nothing to stand for. */
+const NOTHING_LEFT = Symbol('nothing left to stand for')
+
+export class Job<Result> {
+  readonly spec: JobSpec<Result>
+  readonly time: ServerTime
+  readonly #locks: Locks
+  readonly #keeper: Keeper
+  readonly #records: RecordStore<JobRecord>
+  /** Aborts when the work is to stop. */
+  readonly #stopWork: AbortSignal
+  /** The run that this host has told to go last. */
+  #replaced: string | undefined
+  #lookNow: (() => void) | undefined
+
+  constructor(locks: Locks, records: RecordStore<JobRecord>, spec: JobSpec<Result>, stopWork: AbortSignal) {
+    this.#locks = locks
+    this.#keeper = locks.keeper
+    this.#records = records
+    this.spec = spec
+    this.#stopWork = stopWork
+    this.time = new ServerTime(this.#keeper.clock)
+  }
+
+  get key(): string {
+    return keyOf(this.spec.name)
+  }
+
+  /** What is stored, and from then on the server's time. */
+  async look(): Promise<Found<JobRecord>> {
+    const sentAt = this.#keeper.clock.now()
+    const found = await this.#records.get(this.key)
+    this.time.heard(found.serverTimeMs, sentAt)
+    return found
+  }
+
+  /** Begin the record of a job that has none: ticks that no host sees from now on are known to be missed. */
+  async introduce(): Promise<void> {
+    const { schedule } = this.spec
+    const mark = BigInt(Math.floor(this.time.now()))
+    await this.#records.put(this.key, { schedule: schedule.text, runs: [] }, { absent: true, mark, ttlMs: KEPT_MS })
+  }
+
+  /**
+   * Do what is to be done now. `waiting` ends the wait in line. `begun` hears that a run begins here. Rejects with what
+   * the work threw, with `LeaseLostError`, or with what the engine says.
+   */
+  async turn(found: Found<JobRecord>, waiting: AbortSignal, begun: () => void): Promise<Turn<Result>> {
+    if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
+    const nothingLeft = new AbortController()
+    const wait = joinSignals([waiting, nothingLeft.signal])
+    const stopLooking = this.#lookAgain(nothingLeft)
+    try {
+      return await this.spec.lock.using({ signal: wait.signal }, (lease) => {
+        stopLooking()
+        return this.#claimAndRun(lease, found, begun)
+      })
+    } catch (error) {
+      if (wait.signal.aborted && error === wait.signal.reason) return NOT_RUN
+      throw error
+    } finally {
+      stopLooking()
+      wait.stop()
+    }
+  }
+
+  /** A host that stands in line looks at once: the next tick is there. */
+  lookNow(): void {
+    this.#lookNow?.()
+  }
+
+  #decide({ value: record, mark }: Found<JobRecord>): Decision {
+    const situation = { record, mark: Number(mark), now: this.time.now() }
+    return decide(this.spec.schedule, this.spec.policy, situation)
+  }
+
+  /** Decide before the line is held. A run that is to be replaced is told to go. */
+  async #decideAhead(found: Found<JobRecord>): Promise<Decision> {
+    const decision = this.#decide(found)
+    const replaced = runToReplace(this.spec.policy, decision, found.value)
+    if (replaced !== undefined && replaced.token !== null) {
+      this.#replaced = replaced.id
+      await this.#locks.evict(this.key, BigInt(replaced.token))
+    }
+    return decision
+  }
+
+  /** While this host stands in line: look now and then whether there is something left to stand for. */
+  #lookAgain(nothingLeft: AbortController): () => void {
+    const { clock } = this.#keeper
+    let afterMs = FIRST_LOOK_MS
+    let stopped = false
+    const look = async (): Promise<void> => {
+      try {
+        const decision = await this.#decideAhead(await this.look())
+        if (decision.step === 'nothing') nothingLeft.abort(NOTHING_LEFT)
+      } catch {
+        // If it lasts, the claim meets it as well, and tells.
+      }
+      if (!stopped) arm()
+    }
+    const arm = (): void => {
+      const timer = clock.timer(afterMs, () => void look())
+      afterMs = Math.min(2 * afterMs, LONGEST_LOOK_MS)
+      cancel = () => timer.cancel()
+      this.#lookNow = () => {
+        timer.cancel()
+        this.#lookNow = undefined
+        void look()
+      }
+    }
+    let cancel = (): void => {}
+    arm()
+    return () => {
+      stopped = true
+      this.#lookNow = undefined
+      cancel()
+    }
+  }
+
+  /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */
+  async #claimAndRun(lease: Lease, before: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
+    let found = before
+    for (;;) {
+      const decision = this.#decide(found)
+      if (decision.step === 'nothing') return NOT_RUN
+      const { again, tick, attempt, missed } = decision
+      const id = this.#keeper.chance.id()
+      const startedAt = Math.round(this.time.now())
+      const beginning = { id, tick, attempt, missed, holder: this.#locks.holder, startedAt, lease }
+      const instead = this.#replaced === found.value?.runs[0]?.id ? 'replaced' : 'lost'
+      const { record, run } = withBeginning(found.value, this.spec.schedule.text, beginning, instead)
+      const mark = BigInt(tick)
+      const sentAt = this.#keeper.clock.now()
+      const put = await this.#records.put(this.key, record, {
+        holding: lease,
+        version: found.version,
+        mark,
+        ttlMs: KEPT_MS,
+        ...(again ? {} : { markBelow: mark }),
+      })
+      this.time.heard(put.serverTimeMs, sentAt)
+      if (put.state === 'stored') {
+        begun()
+        return await this.#work(lease, run, { ...found, value: record, version: put.version })
+      }
+      // The lease is over, and `using` says how.
+      if (put.by === 'holding') return NOT_RUN
+      found = put.found
+    }
+  }
+
+  async #work(lease: Lease, stored: StoredRun, found: Found<JobRecord>): Promise<Turn<Result>> {
+    const stop = joinSignals([lease.signal, this.#stopWork])
+    const { tick, attempt, missed } = stored
+    const { token } = lease
+    const run = { name: this.spec.name, tick: new Date(tick), attempt, missed, token, lease, signal: stop.signal }
+    try {
+      const value = await this.spec.work(run)
+      await this.#end(lease, stored, found, 'done', undefined)
+      return { ran: true, value }
+    } catch (error) {
+      await this.#end(lease, stored, found, this.#outcomeOf(lease), error)
+      throw error
+    } finally {
+      stop.stop()
+    }
+  }
+
+  /** How work that threw has ended. */
+  #outcomeOf(lease: Lease): RunOutcome {
+    const reason: unknown = lease.signal.aborted ? lease.signal.reason : undefined
+    if (this.#isReplacement(reason)) return 'replaced'
+    return this.#stopWork.aborted ? 'stopped' : 'failed'
+  }
+
+  /** Whether this error says that the next tick has taken the place of the run. */
+  #isReplacement(error: unknown): boolean {
+    return this.spec.policy.overlap === 'replace' && error instanceof LeaseLostError && error.why === 'evicted'
+  }
+
+  /** Whether a turn that rejected with this error has gone as it was meant to: it was replaced, or told to stop. */
+  isExpected(error: unknown): boolean {
+    if (this.#stopWork.aborted || this.#isReplacement(error)) return true
+    return error instanceof LeaseLostError && error.why === 'closed'
+  }
+
+  /**
+   * Store how it ended, for as long as the line is held. If that is refused, the next host finds a run without an
+   * ending: it takes it for lost. Never rejects.
+   */
+  async #end(
+    lease: Lease,
+    { id }: StoredRun,
+    begun: Found<JobRecord>,
+    outcome: RunOutcome,
+    error: unknown,
+  ): Promise<void> {
+    const endedAt = Math.round(this.time.now())
+    for (let found = begun; ; ) {
+      const record = withEnding(found.value, id, { endedAt, outcome, error })
+      if (record === undefined) return
+      try {
+        const put = await this.#records.put(this.key, record, {
+          holding: lease,
+          version: found.version,
+          ttlMs: KEPT_MS,
+        })
+        if (put.state === 'stored' || put.by === 'holding') return
+        found = put.found
+      } catch (failure) {
+        if (!(failure instanceof EngineError && failure.transient && lease.held)) return
+        await this.#pause(ENDING_RETRY_MS, lease.signal)
+      }
+    }
+  }
+
+  #pause(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        timer.cancel()
+        forget()
+        resolve()
+      }
+      const timer = this.#keeper.clock.timer(ms, done)
+      const forget = onAbort(signal, done)
+    })
+  }
+}

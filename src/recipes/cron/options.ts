@@ -1,0 +1,74 @@
+/** What users say about a job, checked, with what holds unless they say it. */
+import { type Duration, parseDuration } from '../../core/duration.ts'
+import { UnsupportedError } from '../../core/errors.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import type { Locks } from '../../locks.ts'
+import type { JobPolicy, Missed, Overlap } from './decision.ts'
+
+/** Options that `add` and `tick` have in common. */
+export interface TickOptions {
+  /**
+   * How late a tick may begin. 1 minute unless given; a day where missed ticks are to be run (`missed: 'last'` or
+   * `'all'`).
+   */
+  readonly grace?: Duration
+  /**
+   * What to do about a tick that comes while the job still runs. `skip` (the default): nothing. `queue`: run it when
+   * that run has ended. `replace`: tell that run to stop, and run the new one when it has.
+   */
+  readonly overlap?: Overlap
+  /**
+   * How often a tick is run again whose host died in the middle. 0 unless given: a run that has begun is not begun
+   * again. Work that throws is not run again either way.
+   */
+  readonly takeover?: number
+  /** How long the lock lives without renewal: after a crash, the next host waits this long. That of the locks. */
+  readonly ttl?: Duration
+}
+
+/** Options of one job. */
+export interface JobOptions extends TickOptions {
+  /** The time zone of a cron pattern: `Europe/Berlin`. UTC unless given, whatever the host is set to. */
+  readonly zone?: string
+  /**
+   * What to do about ticks for which no host was there, or could reach the server. `skip` (the default): nothing,
+   * unless the last one is within the grace. `last`: run the last one. `all`: run each, in order; of more than a
+   * hundred, the last hundred.
+   */
+  readonly missed?: Missed
+  /** Hears what the work of this job throws, instead of the `onError` of `cron()`. */
+  readonly onError?: (error: unknown, name: string) => void
+}
+
+export const TICK_OPTIONS: OptionNames<TickOptions> = { grace: true, overlap: true, takeover: true, ttl: true }
+const JOB_OPTIONS: OptionNames<JobOptions> = { ...TICK_OPTIONS, zone: true, missed: true, onError: true }
+
+const MISSED: readonly Missed[] = ['skip', 'last', 'all']
+const OVERLAP: readonly Overlap[] = ['skip', 'queue', 'replace']
+const DEFAULT_GRACE: Duration = '1m'
+const DEFAULT_GRACE_OF_MISSED: Duration = '24h'
+const MOST_TAKEOVERS = 1000
+
+/** Throws a `TypeError` or a `RangeError` for what cannot be meant, and `UnsupportedError` for what `locks` cannot do. */
+export function jobPolicyOf(locks: Locks, options: JobOptions): JobPolicy {
+  checkOptions('add()', options, JOB_OPTIONS)
+  const { missed = 'skip' } = options
+  checkChoice('missed', missed, MISSED)
+  return policyOf(locks, missed, options)
+}
+
+export function policyOf(locks: Locks, missed: Missed, options: TickOptions): JobPolicy {
+  const { overlap = 'skip', takeover = 0 } = options
+  const { grace = missed === 'skip' ? DEFAULT_GRACE : DEFAULT_GRACE_OF_MISSED } = options
+  checkChoice('overlap', overlap, OVERLAP)
+  if (!Number.isInteger(takeover) || takeover < 0 || takeover > MOST_TAKEOVERS)
+    throw new RangeError(`takeover must be a whole number from 0 to ${MOST_TAKEOVERS}; got ${takeover}`)
+  const { name, traits } = locks.engine
+  if (overlap === 'replace' && !traits.fencing)
+    throw new UnsupportedError(name, `${name} has no tokens, by which a run is replaced; use overlap: 'queue'`)
+  return { missed, overlap, takeover, graceMs: parseDuration(grace, 'grace') }
+}
+
+function checkChoice(name: string, value: string, choices: readonly string[]): void {
+  if (!choices.includes(value)) throw new TypeError(`${name} must be ${choices.join(', ')}; got '${String(value)}'`)
+}

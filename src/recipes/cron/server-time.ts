@@ -1,0 +1,42 @@
+/**
+ * What time it is on the server of the store. Schedules go by it, so that the clocks of hosts do not matter: one may be
+ * a minute or an hour off, or be set while jobs run.
+ *
+ * Each answer of the store says what time it was there. From then on this process counts by its monotonic clock. Where
+ * the server does not tell, the wall clock of this host is all there is.
+ */
+import { type Clock, wallClockMs } from '../../core/clock.ts'
+import type { ServerTimeMs } from '../../core/store.ts'
+
+export class ServerTime {
+  readonly #clock: Clock
+  /** What the server's wall clock is ahead of our monotonic one; undefined until it was told. */
+  #aheadMs: number | undefined
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Milliseconds since 1970. */
+  now(): number {
+    return this.#aheadMs === undefined ? wallClockMs() : this.#clock.now() + this.#aheadMs
+  }
+
+  /** How far the wall clock of this host is ahead of the server's; 0 where the server does not tell its time. */
+  get hostAheadMs(): number {
+    return wallClockMs() - this.now()
+  }
+
+  /**
+   * The answer to what was sent at `sentAt`, by our clock, is here. The server's time is now at least what it says, and
+   * at most as much later as the call took. What we believe is moved no further than into these bounds: a slow call
+   * says less than a quick one before it.
+   */
+  heard(serverTimeMs: ServerTimeMs, sentAt: number): void {
+    if (serverTimeMs === null) return
+    const now = this.#clock.now()
+    const [least, most] = [serverTimeMs, serverTimeMs + (now - sentAt)]
+    const believed = this.#aheadMs === undefined ? (least + most) / 2 : now + this.#aheadMs
+    this.#aheadMs = Math.min(Math.max(believed, least), most) - now
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * `tick(locks, name, scheduledAt, work)`: run the work of one tick once in the whole fleet, whatever scheduler has told
+ * that the time has come. Every host calls it with the same instant.
+ */
+import { type Duration, parseDuration } from '../../core/duration.ts'
+import { joinSignals, onAbort } from '../../core/on-abort.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import type { Locks } from '../../locks.ts'
+import { RecordStore } from '../../store/record-store.ts'
+import { Job, type RunWork } from './job.ts'
+import { type JobRecord, keyOf } from './job-record.ts'
+import { policyOf, TICK_OPTIONS, type TickOptions } from './options.ts'
+import { singleTick } from './schedule.ts'
+
+/** Options of one tick. */
+export interface OneTickOptions extends TickOptions {
+  /**
+   * How far the clock of this host may be ahead of the server's: 2 minutes unless given. A tick that is not there yet
+   * by the server's time is waited for, if it comes within this time, and refused if not.
+   */
+  readonly skew?: Duration
+  /** Ends the wait, and tells the work to stop. */
+  readonly signal?: AbortSignal
+  /** Locks on another engine, for the records. */
+  readonly store?: Locks
+}
+
+/**
+ * What became of a tick. `claimed`: another host has begun it, or a later one. `late`: the grace was over. `overlap`:
+ * the run before it was going on. `early`: it is further ahead of the server's time than `skew`; the clock of this host
+ * is wrong. `stopped`: `signal` aborted before the work began.
+ */
+export type TickResult<Result> =
+  | { readonly ran: true; readonly value: Result }
+  | { readonly ran: false; readonly why: 'claimed' | 'late' | 'overlap' | 'early' | 'stopped' }
+
+const ONE_TICK_OPTIONS: OptionNames<OneTickOptions> = { ...TICK_OPTIONS, skew: true, signal: true, store: true }
+const DEFAULT_SKEW: Duration = '2m'
+
+/** Rejects with what the work threw, with `LeaseLostError`, or with what the engine says. */
+export async function tick<Result>(
+  locks: Locks,
+  name: string,
+  scheduledAt: Date | number,
+  work: RunWork<Result>,
+): Promise<TickResult<Result>>
+export async function tick<Result>(
+  locks: Locks,
+  name: string,
+  scheduledAt: Date | number,
+  options: OneTickOptions,
+  work: RunWork<Result>,
+): Promise<TickResult<Result>>
+export async function tick<Result>(
+  locks: Locks,
+  name: string,
+  scheduledAt: Date | number,
+  first: OneTickOptions | RunWork<Result>,
+  second?: RunWork<Result>,
+): Promise<TickResult<Result>> {
+  const options = second === undefined ? {} : (first as OneTickOptions)
+  const work = (second ?? first) as RunWork<Result>
+  if (typeof work !== 'function')
+    throw new TypeError(`tick takes the work as a function, and options before it; got ${typeof work}`)
+  checkOptions('tick()', options, ONE_TICK_OPTIONS)
+  const at = instantOf(scheduledAt)
+  const skewMs = parseDuration(options.skew ?? DEFAULT_SKEW, 'skew')
+  const stop = joinSignals([options.signal])
+  try {
+    const spec = {
+      name,
+      schedule: singleTick(at),
+      policy: policyOf(locks, 'skip', options),
+      lock: locks.mutex(keyOf(name), options.ttl === undefined ? {} : { ttl: options.ttl }),
+      work,
+    }
+    const job = new Job(locks, new RecordStore<JobRecord>('tick', locks, options), spec, stop.signal)
+    return await runTick(locks, job, at, skewMs, stop.signal)
+  } finally {
+    stop.stop()
+  }
+}
+
+async function runTick<Result>(
+  locks: Locks,
+  job: Job<Result>,
+  at: number,
+  skewMs: number,
+  stop: AbortSignal,
+): Promise<TickResult<Result>> {
+  let found = await job.look()
+  if (at - job.time.now() > skewMs) return { ran: false, why: 'early' }
+  // The clock of this host is ahead: the tick is claimed when it is there by the server's.
+  while (at > job.time.now() && !stop.aborted) {
+    await pause(locks, at - job.time.now(), stop)
+    found = await job.look()
+  }
+  const turn = await job.turn(found, stop, () => {})
+  if (turn.ran) return turn
+  if (stop.aborted) return { ran: false, why: 'stopped' }
+  const { mark } = await job.look()
+  if (Number(mark) >= at) return { ran: false, why: 'claimed' }
+  return { ran: false, why: job.time.now() - at > job.spec.policy.graceMs ? 'late' : 'overlap' }
+}
+
+function pause(locks: Locks, ms: number, stop: AbortSignal): Promise<void> {
+  const { clock } = locks.keeper
+  const alive = clock.stayAlive()
+  return new Promise((resolve) => {
+    const done = (): void => {
+      timer.cancel()
+      alive.cancel()
+      forget()
+      resolve()
+    }
+    const timer = clock.timer(ms, done)
+    const forget = onAbort(stop, done)
+  })
+}
+
+function instantOf(scheduledAt: Date | number): number {
+  const at = scheduledAt instanceof Date ? scheduledAt.getTime() : scheduledAt
+  if (typeof at === 'number' && Number.isInteger(at) && at > 0) return at
+  throw new TypeError(`scheduledAt must be a date, or whole milliseconds since 1970; got ${String(scheduledAt)}`)
+}
