@@ -2,8 +2,8 @@
  * What a host does about a job, from what is stored and what time it is: the pure rule. It has no I/O and no clock.
  *
  * It is asked before the host stands in the line of the job, and again when the host holds it. A run that has no ending
- * may go on, or its process may have died: which of them it is, the line knows. A host that is let in while the last run
- * has no ending knows that it died.
+ * may go on, or its process may have died: the line knows which. A host that is let in while the last run has no ending
+ * knows that it died.
  */
 import type { JobRecord, StoredRun } from './job-record.ts'
 import type { Schedule } from './schedule.ts'

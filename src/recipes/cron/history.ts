@@ -74,7 +74,6 @@ async function pastRun(locks: Locks, name: string, run: StoredRun): Promise<Past
 async function isHeld(locks: Locks, name: string, { token, holder }: StoredRun): Promise<boolean> {
   const { entries } = await locks.inspect(keyOf(name))
   return entries.some(
-    (entry) =>
-      entry.state === 'held' && (token === null ? entry.holder === holder : String(entry.token) === token),
+    (entry) => entry.state === 'held' && (token === null ? entry.holder === holder : String(entry.token) === token),
   )
 }

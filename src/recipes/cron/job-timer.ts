@@ -1,5 +1,5 @@
 /**
- * A job of this host in time: a timer for the next tick, by the server's time, and then a turn (job.ts).
+ * A job of this host in time: a timer for the next tick, by the server's time, and then a turn (cron-job.ts).
  *
  * There is at most one turn that looks or stands in line, and beside it there may be one that works: the next tick can
  * come meanwhile. A turn that fails because the server cannot be reached is tried again. What was missed until then is
@@ -9,7 +9,7 @@ import type { Timer } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
 import { withoutContext } from '../../core/no-context.ts'
-import type { Job } from './job.ts'
+import type { CronJob } from './cron-job.ts'
 
 /** Hosts look at a tick one after the other, so that most of them find it claimed already. */
 const SPREAD_MS = 50
@@ -19,7 +19,7 @@ const FIRST_RETRY_MS = 250
 const LONGEST_RETRY_MS = 10_000
 
 export class JobTimer {
-  readonly job: Job<unknown>
+  readonly job: CronJob<unknown>
   readonly #keeper: Keeper
   readonly #ending: AbortSignal
   readonly #tell: (error: unknown) => void
@@ -34,7 +34,7 @@ export class JobTimer {
   #introduced = false
 
   /** `ending` aborts when nothing new is to begin. `tell` hears what went wrong. */
-  constructor(job: Job<unknown>, keeper: Keeper, ending: AbortSignal, tell: (error: unknown) => void) {
+  constructor(job: CronJob<unknown>, keeper: Keeper, ending: AbortSignal, tell: (error: unknown) => void) {
     this.job = job
     this.#keeper = keeper
     this.#ending = ending

@@ -11,8 +11,8 @@ import { showAs } from '../../core/show.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
+import { CronJob, type RunWork } from './cron-job.ts'
 import { type JobSummary, listJobs, type PastRun, pastRuns } from './history.ts'
-import { Job, type RunWork } from './job.ts'
 import { type JobRecord, keyOf } from './job-record.ts'
 import { JobTimer } from './job-timer.ts'
 import { type JobOptions, jobPolicyOf } from './options.ts'
@@ -96,9 +96,13 @@ class CronJobs implements Jobs {
     const { zone, ttl, onError = this.#onError } = options
     const lock = this.#locks.mutex(keyOf(name), ttl === undefined ? {} : { ttl })
     const spec = { name, schedule: scheduleOf(name, schedule, zone), policy, lock, work }
-    const job = new Job(this.#locks, this.#records, spec, this.#stopWork.signal)
+    const job = new CronJob(this.#locks, this.#records, spec, this.#stopWork.signal)
     const { keeper } = this.#locks
-    const timer = new JobTimer(job, keeper, this.#ending.signal, (error) => onError(error, name))
+    const tell = (error: unknown): void => {
+      // What hears of errors may throw, or reject, itself.
+      void (async () => onError(error, name))().catch((thrown: unknown) => warn(thrown, name))
+    }
+    const timer = new JobTimer(job, keeper, this.#ending.signal, tell)
     this.#jobs.set(name, timer)
     this.#alive ??= keeper.clock.stayAlive()
     timer.start()

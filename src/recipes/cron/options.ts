@@ -6,7 +6,7 @@ import type { Locks } from '../../locks.ts'
 import type { JobPolicy, Missed, Overlap } from './decision.ts'
 
 /** Options that `add` and `tick` have in common. */
-export interface TickOptions {
+export interface RunOptions {
   /**
    * How late a tick may begin. 1 minute unless given; a day where missed ticks are to be run (`missed: 'last'` or
    * `'all'`).
@@ -27,7 +27,7 @@ export interface TickOptions {
 }
 
 /** Options of one job. */
-export interface JobOptions extends TickOptions {
+export interface JobOptions extends RunOptions {
   /** The time zone of a cron pattern: `Europe/Berlin`. UTC unless given, whatever the host is set to. */
   readonly zone?: string
   /**
@@ -40,8 +40,8 @@ export interface JobOptions extends TickOptions {
   readonly onError?: (error: unknown, name: string) => void
 }
 
-export const TICK_OPTIONS: OptionNames<TickOptions> = { grace: true, overlap: true, takeover: true, ttl: true }
-const JOB_OPTIONS: OptionNames<JobOptions> = { ...TICK_OPTIONS, zone: true, missed: true, onError: true }
+export const RUN_OPTIONS: OptionNames<RunOptions> = { grace: true, overlap: true, takeover: true, ttl: true }
+const JOB_OPTIONS: OptionNames<JobOptions> = { ...RUN_OPTIONS, zone: true, missed: true, onError: true }
 
 const MISSED: readonly Missed[] = ['skip', 'last', 'all']
 const OVERLAP: readonly Overlap[] = ['skip', 'queue', 'replace']
@@ -49,7 +49,7 @@ const DEFAULT_GRACE: Duration = '1m'
 const DEFAULT_GRACE_OF_MISSED: Duration = '24h'
 const MOST_TAKEOVERS = 1000
 
-/** Throws a `TypeError` or a `RangeError` for what cannot be meant, and `UnsupportedError` for what `locks` cannot do. */
+/** Throws a `TypeError` or a `RangeError` for what cannot be meant, `UnsupportedError` for what `locks` cannot do. */
 export function jobPolicyOf(locks: Locks, options: JobOptions): JobPolicy {
   checkOptions('add()', options, JOB_OPTIONS)
   const { missed = 'skip' } = options
@@ -57,7 +57,7 @@ export function jobPolicyOf(locks: Locks, options: JobOptions): JobPolicy {
   return policyOf(locks, missed, options)
 }
 
-export function policyOf(locks: Locks, missed: Missed, options: TickOptions): JobPolicy {
+export function policyOf(locks: Locks, missed: Missed, options: RunOptions): JobPolicy {
   const { overlap = 'skip', takeover = 0 } = options
   const { grace = missed === 'skip' ? DEFAULT_GRACE : DEFAULT_GRACE_OF_MISSED } = options
   checkChoice('overlap', overlap, OVERLAP)

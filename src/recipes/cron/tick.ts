@@ -7,13 +7,13 @@ import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
-import { Job, type RunWork } from './job.ts'
+import { CronJob, type RunWork } from './cron-job.ts'
 import { type JobRecord, keyOf } from './job-record.ts'
-import { policyOf, TICK_OPTIONS, type TickOptions } from './options.ts'
+import { policyOf, RUN_OPTIONS, type RunOptions } from './options.ts'
 import { singleTick } from './schedule.ts'
 
 /** Options of one tick. */
-export interface OneTickOptions extends TickOptions {
+export interface TickOptions extends RunOptions {
   /**
    * How far the clock of this host may be ahead of the server's: 2 minutes unless given. A tick that is not there yet
    * by the server's time is waited for, if it comes within this time, and refused if not.
@@ -34,7 +34,7 @@ export type TickResult<Result> =
   | { readonly ran: true; readonly value: Result }
   | { readonly ran: false; readonly why: 'claimed' | 'late' | 'overlap' | 'early' | 'stopped' }
 
-const ONE_TICK_OPTIONS: OptionNames<OneTickOptions> = { ...TICK_OPTIONS, skew: true, signal: true, store: true }
+const TICK_OPTIONS: OptionNames<TickOptions> = { ...RUN_OPTIONS, skew: true, signal: true, store: true }
 const DEFAULT_SKEW: Duration = '2m'
 
 /** Rejects with what the work threw, with `LeaseLostError`, or with what the engine says. */
@@ -48,21 +48,21 @@ export async function tick<Result>(
   locks: Locks,
   name: string,
   scheduledAt: Date | number,
-  options: OneTickOptions,
+  options: TickOptions,
   work: RunWork<Result>,
 ): Promise<TickResult<Result>>
 export async function tick<Result>(
   locks: Locks,
   name: string,
   scheduledAt: Date | number,
-  first: OneTickOptions | RunWork<Result>,
+  first: TickOptions | RunWork<Result>,
   second?: RunWork<Result>,
 ): Promise<TickResult<Result>> {
-  const options = second === undefined ? {} : (first as OneTickOptions)
+  const options = second === undefined ? {} : (first as TickOptions)
   const work = (second ?? first) as RunWork<Result>
   if (typeof work !== 'function')
     throw new TypeError(`tick takes the work as a function, and options before it; got ${typeof work}`)
-  checkOptions('tick()', options, ONE_TICK_OPTIONS)
+  checkOptions('tick()', options, TICK_OPTIONS)
   const at = instantOf(scheduledAt)
   const skewMs = parseDuration(options.skew ?? DEFAULT_SKEW, 'skew')
   const stop = joinSignals([options.signal])
@@ -74,7 +74,7 @@ export async function tick<Result>(
       lock: locks.mutex(keyOf(name), options.ttl === undefined ? {} : { ttl: options.ttl }),
       work,
     }
-    const job = new Job(locks, new RecordStore<JobRecord>('tick', locks, options), spec, stop.signal)
+    const job = new CronJob(locks, new RecordStore<JobRecord>('tick', locks, options), spec, stop.signal)
     return await runTick(locks, job, at, skewMs, stop.signal)
   } finally {
     stop.stop()
@@ -83,7 +83,7 @@ export async function tick<Result>(
 
 async function runTick<Result>(
   locks: Locks,
-  job: Job<Result>,
+  job: CronJob<Result>,
   at: number,
   skewMs: number,
   stop: AbortSignal,

@@ -63,7 +63,7 @@ const NOT_RUN: Turn<never> = { ran: false }
 /** Why a host has left the line: there is nothing to stand for. */
 const NOTHING_LEFT = Symbol('nothing left to stand for')
 
-export class Job<Result> {
+export class CronJob<Result> {
   readonly spec: JobSpec<Result>
   readonly time: ServerTime
   readonly #locks: Locks
@@ -112,13 +112,15 @@ export class Job<Result> {
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
     const stopLooking = this.#lookAgain(nothingLeft)
+    let held = false
     try {
       return await this.spec.lock.using({ signal: wait.signal }, (lease) => {
+        held = true
         stopLooking()
         return this.#claimAndRun(lease, found, begun)
       })
     } catch (error) {
-      if (wait.signal.aborted && error === wait.signal.reason) return NOT_RUN
+      if (!held && wait.signal.aborted && error === wait.signal.reason) return NOT_RUN
       throw error
     } finally {
       stopLooking()
