@@ -3,6 +3,7 @@
 const OF_ASKING = 'an option of acquire() and using()'
 const OF_LOCKS = 'an option of createLocks() and connect()'
 const OF_ONCE = 'an option of once()'
+const OF_JOB = 'an option of add(), of the jobs of cron()'
 const OF_ENGINE = 'an option of the engine: createLocks(redis({ client, ... })), or a part of its URL'
 
 /** Options of Holdfast, by name: where they belong. */
@@ -20,6 +21,10 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   resignOn: 'an option of lead()',
   grace: 'an option of drain(), and of signals, as in connect(url, { signals: { grace } })',
   every: 'an option of watch() and sample()',
+  zone: OF_JOB,
+  missed: OF_JOB,
+  overlap: OF_JOB,
+  takeover: OF_JOB,
   keys: 'an option of sample()',
   prefixes: 'an option of sample()',
   keep: OF_ONCE,

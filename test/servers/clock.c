@@ -1,6 +1,7 @@
 /*
  * A wall clock that a test sets: loaded into a server with LD_PRELOAD, it answers with the time that stands in the file named by HOLDFAST_CLOCK, in
  * nanoseconds since 1970. It stands still until the file is changed. The monotonic clock, by which a server paces its own work, is left alone.
+ * With HOLDFAST_CLOCK_AHEAD instead, in milliseconds, it goes on, and is ahead of the real one by as much: the clock of a host that is wrong.
  *
  * A thread that waits until some time by the wall clock waits as long as it meant to: the kernel does not know of ours, by which that time may be months away. MariaDB waits so to
  * write pages, and would sometimes never do.
@@ -17,9 +18,11 @@
 #include <unistd.h>
 
 static volatile int64_t *wall;
+static int64_t ahead;
 
 __attribute__((constructor)) static void open_clock(void) {
-  const char *path = getenv("HOLDFAST_CLOCK");
+  const char *path = getenv("HOLDFAST_CLOCK"), *milliseconds = getenv("HOLDFAST_CLOCK_AHEAD");
+  if (milliseconds != NULL) ahead = atoll(milliseconds) * 1000000;
   int file = path == NULL ? -1 : open(path, O_RDONLY);
   if (file < 0) return;
   void *memory = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
@@ -28,8 +31,14 @@ __attribute__((constructor)) static void open_clock(void) {
 }
 
 int clock_gettime(clockid_t id, struct timespec *now) {
-  if (wall == NULL || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE)) return (int)syscall(SYS_clock_gettime, id, now);
-  int64_t nanoseconds = *wall;
+  if ((wall == NULL && ahead == 0) || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE)) return (int)syscall(SYS_clock_gettime, id, now);
+  int64_t nanoseconds;
+  if (wall == NULL) {
+    if (syscall(SYS_clock_gettime, id, now) != 0) return -1;
+    nanoseconds = now->tv_sec * 1000000000 + now->tv_nsec + ahead;
+  } else {
+    nanoseconds = *wall;
+  }
   now->tv_sec = nanoseconds / 1000000000;
   now->tv_nsec = nanoseconds % 1000000000;
   return 0;
@@ -56,7 +65,7 @@ time_t time(time_t *now) {
 
 int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
   if (until->tv_sec < AGE) return pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, until);
-  if (wall == NULL) return pthread_cond_clockwait(condition, mutex, CLOCK_REALTIME, until);
+  if (wall == NULL && ahead == 0) return pthread_cond_clockwait(condition, mutex, CLOCK_REALTIME, until);
   struct timespec now, ours;
   clock_gettime(CLOCK_REALTIME, &ours);
   clock_gettime(CLOCK_MONOTONIC, &now);

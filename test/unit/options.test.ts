@@ -22,6 +22,7 @@ import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
 import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
+import { cron, OncePerTick, tick } from '../../src/recipes/cron/index.ts'
 import { inMemory } from './world.ts'
 
 const bothOf = (locks: Locks): ReturnType<Locks['all']> => locks.all([locks.mutex('a'), locks.mutex('b')])
@@ -173,6 +174,11 @@ describe('the page of all options', () => {
     ['The others', () => locks.sample(unknown)],
     ['The others', () => locks.election('k').lead(unknown, () => undefined)],
     ['The others', async () => (await locks.mutex('k').acquire()).release(unknown)],
+    ['jobs.add(', () => cron(locks).add('job', { every: '1h' }, unknown, () => undefined)],
+    ['The others', () => cron(locks, unknown)],
+    ['The others', () => cron(locks).drain(unknown)],
+    ['The others', () => tick(locks, 'job', 1, unknown, () => undefined)],
+    ['The others', () => OncePerTick(unknown as never)],
   ]
 
   test.each(calls)('has each one in the section %s', async (heading, call) => {

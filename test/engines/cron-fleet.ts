@@ -1,0 +1,84 @@
+/** A fleet of hosts with jobs: real processes, with clocks that are wrong, killed and started again at random. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { dirname } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { builtModule } from '../built.ts'
+import type { WrongClocks } from '../servers/clock.ts'
+
+/** By how much the clocks of the eight hosts are ahead. */
+const AHEAD_MS = [0, 1_500, 4_000, 60_000, -2_000, -7_000, -60_000, 3_600_000]
+const SHORTEST_LIFE_MS = 500
+const LONGEST_LIFE_MS = 2_500
+
+/** What a host has told. */
+export interface Told {
+  readonly step: 'begin' | 'end' | 'error' | 'ready'
+  readonly job: string
+  readonly tick: number
+  readonly attempt: number
+  /** The real time. */
+  readonly at: number
+  readonly error?: string
+}
+
+export class CronFleet implements AsyncDisposable {
+  readonly told: Told[] = []
+  readonly #hosts: ChildProcess[] = []
+  readonly #start: (index: number) => ChildProcess
+  #over = false
+
+  constructor(how: 'holdfast' | 'set-nx', url: string, clocks: WrongClocks) {
+    const modules = dirname(builtModule('src/index.ts'))
+    this.#start = (index) => {
+      const env = { ...process.env, ...clocks.env(AHEAD_MS[index] as number) }
+      const child = spawn(process.execPath, ['test/engines/cron.child.mjs', how, modules, url], {
+        env,
+        stdio: ['ignore', 'pipe', 'inherit'],
+      })
+      createInterface({ input: child.stdout }).on('line', (line) => this.told.push(JSON.parse(line) as Told))
+      return child
+    }
+  }
+
+  /** Resolves when all hosts are there. */
+  async start(): Promise<void> {
+    for (const index of AHEAD_MS.keys()) this.#hosts.push(this.#start(index))
+    while (this.told.filter(({ step }) => step === 'ready').length < AHEAD_MS.length) {
+      if (this.#hosts.some(({ exitCode }) => exitCode !== null)) throw new Error('a host has ended')
+      await sleep(50)
+    }
+  }
+
+  /** Kill a host, start it again, and so on, for so long. Answers how many were killed. */
+  async killFor(ms: number): Promise<number> {
+    const until = performance.now() + ms
+    let killed = 0
+    while (performance.now() < until && !this.#over) {
+      await sleep(SHORTEST_LIFE_MS + Math.random() * (LONGEST_LIFE_MS - SHORTEST_LIFE_MS))
+      const index = Math.floor(Math.random() * this.#hosts.length)
+      await end(this.#hosts[index] as ChildProcess)
+      this.#hosts[index] = this.#start(index)
+      killed += 1
+    }
+    return killed
+  }
+
+  /** The ticks of a job that were begun, each as often as it was. */
+  begun(job: string): readonly Told[] {
+    return this.told.filter((told) => told.step === 'begin' && told.job === job)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over = true
+    await Promise.all(this.#hosts.map(end))
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const gone = once(child, 'exit')
+  child.kill('SIGKILL')
+  await gone
+}
