@@ -11,10 +11,11 @@
  */
 import type { Engine, News } from '../src/core/engine.ts'
 import { EngineError } from '../src/core/errors.ts'
+import type { Store } from '../src/core/store.ts'
 import { delegate } from './delegate.ts'
 
-/** The calls that can be made to fail. */
-export type FaultyVerb = 'enter' | 'renew' | 'leave'
+/** The calls that can be made to fail. `get` and `put` are those of the store. */
+export type FaultyVerb = 'enter' | 'renew' | 'leave' | 'get' | 'put'
 
 /**
  * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that
@@ -68,7 +69,7 @@ interface FaultPlan {
 
 /** An engine around another one, to make its calls fail on purpose. */
 export function faulty(engine: Engine): FaultyEngine {
-  const plans: Record<FaultyVerb, FaultPlan[]> = { enter: [], renew: [], leave: [] }
+  const plans: Record<FaultyVerb, FaultPlan[]> = { enter: [], renew: [], leave: [], get: [], put: [] }
   const hanging = new Set<() => void>()
   let isCut = false
   let listener: ((news: News) => void) | undefined
@@ -131,6 +132,19 @@ export function faulty(engine: Engine): FaultyEngine {
     evict: (key, token, how) => pass('evict', () => engine.evict(key, token, how)),
     inspect: (key) => pass('inspect', () => engine.inspect(key)),
   })
+  const { store } = engine
+  if (store !== undefined) {
+    const { putIn } = store
+    const faultyStore: Store = {
+      traits: store.traits,
+      get: (keys, signal) => call('get', (late) => store.get(keys, late ? undefined : signal)),
+      put: (changes, signal) => call('put', (late) => store.put(changes, late ? undefined : signal)),
+      list: (prefix, onProgress) => store.list(prefix, onProgress),
+      // It goes by the connection of the user.
+      ...(putIn === undefined ? {} : { putIn: (transaction, change) => putIn.call(store, transaction, change) }),
+    }
+    Object.assign(wrapper, { store: faultyStore })
+  }
   if (engine.subscribe !== undefined) {
     wrapper.subscribe = (heard) => {
       listener = heard

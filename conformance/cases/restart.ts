@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict'
 import type { Case, Group } from '../case.ts'
-import { fencing, type Need, restart } from '../needs.ts'
+import { fencing, type Need, restart, storing } from '../needs.ts'
+import { isStored, putOne, putting, read, removing, toText } from '../records.ts'
 import { later } from '../scene.ts'
 import { freshToken } from './tokens.ts'
 
@@ -55,4 +56,24 @@ const cases: readonly Case[] = (['cleanly', 'killed'] as const).flatMap((how) =>
   },
 ])
 
-export const restarts: Group = { property: 'restart of the server', cases }
+const recordCases: readonly Case[] = (['cleanly', 'killed'] as const).map((how) => ({
+  name: `records survive a restart of the server (${how}), and versions go on`,
+  needs: [restart, keepsLines, storing],
+  limitMs: 40_000,
+  async run(scene) {
+    const [, store] = await scene.engineAndStore()
+    const [key, gone] = [scene.recordKey('kept'), scene.recordKey('gone')]
+    const mark = 7n
+    const { version } = isStored(await putOne(store, putting(key, 'kept', {}, { mark, ttlMs: scene.longTtlMs })))
+    const before = isStored(await putOne(store, removing(gone)))
+    await scene.world.restart?.(how)
+    const found = await scene.eventually('the server answers', () => read(store, key).catch(() => undefined))
+    assert.deepEqual([toText(found), found.version, found.mark], ['kept', version, mark])
+    for (const [record, last] of [[key, version] as const, [gone, before.version] as const]) {
+      const put = isStored(await putOne(store, putting(record, 'new')))
+      assert(put.version > last, `version ${put.version} after ${last}`)
+    }
+  },
+}))
+
+export const restarts: Group = { property: 'restart of the server', cases: [...cases, ...recordCases] }

@@ -3,10 +3,21 @@
  * is checked in the step of the change. A check before that step would let a holder write that was replaced in between.
  */
 import assert from 'node:assert/strict'
+import type { Locks } from '../../src/locks.ts'
+import { RecordStore } from '../../src/store/record-store.ts'
 import type { Case, Group } from '../case.ts'
 import { ownTtl, storeHolding, storing } from '../needs.ts'
 import { isRefused, isStored, putOne, putting, read, removing, textOf } from '../records.ts'
+import { later } from '../scene.ts'
 import { isHeld, isWaiting, statesOf, tokenOf } from '../standings.ts'
+
+/** Whether the call whose answer is lost was applied. */
+const LOST = [
+  { fault: 'lose reply', fate: 'applied' },
+  { fault: 'lose request', fate: 'not applied' },
+] as const
+
+const recordsOf = (locks: Locks): RecordStore<string> => new RecordStore('case', locks, {})
 
 const cases: readonly Case[] = [
   {
@@ -98,6 +109,43 @@ const cases: readonly Case[] = [
       }
     },
   },
+  {
+    name: 'holding: a change that was held up on its way until another holds is refused',
+    async run(scene) {
+      const [client, other] = [await scene.faulty(), await scene.locks()]
+      const key = scene.recordKey()
+      const [records, others] = [recordsOf(client.locks), recordsOf(other)]
+      const first = await client.locks.mutex(key).acquire()
+      const heldUp = client.engine.next('put', 'hold request')
+      const late = later(records.put(key, 'first', { holding: first }))
+      await heldUp.reached
+      await first.release()
+      const second = await other.mutex(key).acquire()
+      assert.equal((await others.put(key, 'second', { holding: second })).state, 'stored')
+      heldUp.release()
+      const refused = await late
+      assert.deepEqual([refused.state, refused.state === 'refused' && refused.by], ['refused', 'holding'])
+      assert.equal((await others.get(key)).value, 'second')
+    },
+  },
+  ...LOST.map(
+    ({ fault, fate }): Case => ({
+      name: `a change whose reply was lost (${fate}) is asked again, and its caller is told that it was made`,
+      async run(scene) {
+        const [client, other] = [await scene.faulty(), await scene.locks()]
+        const key = scene.recordKey()
+        const records = recordsOf(client.locks)
+        const lease = await client.locks.mutex(key).acquire()
+        const lost = client.engine.next('put', fault)
+        const put = await records.put(key, 'mine', { holding: lease, absent: true })
+        await lost.reached
+        const { value, version } = await recordsOf(other).get(key)
+        assert.equal(value, 'mine')
+        assert.deepEqual([put.state, put.state === 'stored' && put.version], ['stored', version])
+        assert.equal((await records.put(key, 'more', { holding: lease, version })).state, 'stored')
+      },
+    }),
+  ),
   {
     name: 'holding and version: all conditions count, and the first that is not met is named',
     async run(scene) {

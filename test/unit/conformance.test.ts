@@ -38,6 +38,8 @@ const ABOUT_THE_CORE: readonly string[] = [
   'a signal that is aborted already: nothing is asked, and the reason is the caller\u2019s own',
   'an enter whose reply was lost (not applied) and that is given up is cleaned up',
   'a renewal whose reply was lost is tried again, and the lease goes on',
+  'a change whose reply was lost (applied) is asked again, and its caller is told that it was made',
+  'a change whose reply was lost (not applied) is asked again, and its caller is told that it was made',
   'a client that is cut off is told of its loss by the signal, and by signals made from it, without looking',
   'after a stall the very first look tells the truth: held, remaining time, signal, assertion',
   'work that stalled for longer than its ttl is told so, even if it succeeded',

@@ -63,6 +63,7 @@ export const recordDefects: readonly Defect[] = [
       HOLDS,
       RACES,
       TRACE,
+      'holding: a change that was held up on its way until another holds is refused',
       'holding: readers that hold together can all put, and the writer behind them cannot',
       'holding: a holder whose ttl is over cannot put, though no other has come',
       'holding: an evicted holder cannot put once the line is free',
