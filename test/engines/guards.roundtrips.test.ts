@@ -2,8 +2,6 @@
  * What a guard costs in round trips: none where the server can do both at once, and one where it cannot. Counted on the
  * wire.
  */
-import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Redis } from 'ioredis'
 import { createConnection } from 'mysql2/promise'
 import { Client } from 'pg'
@@ -12,78 +10,12 @@ import { expect, test } from 'vitest'
 import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
 import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
+import { CountedWire } from '../servers/counted-wire.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 import { leaseLike } from './guards.rule.ts'
-
-/** Replies come so late that whatever a client sends without waiting for them is sent before. */
-const REPLY_DELAY_MS = 10
-const TRIES = 4
-
-/** A way to a server on which it is counted how often the client had to hear something before it went on. */
-class CountedWire implements AsyncDisposable {
-  readonly #target: URL
-  readonly #server = createServer((client) => this.#carry(client))
-  readonly #clients = new Set<Socket>()
-  #turns = 0
-
-  static async to(url: string): Promise<CountedWire> {
-    const wire = new CountedWire(new URL(url))
-    wire.#server.listen(0, '127.0.0.1')
-    await once(wire.#server, 'listening')
-    return wire
-  }
-
-  private constructor(target: URL) {
-    this.#target = target
-  }
-
-  get url(): string {
-    const url = new URL(this.#target)
-    url.host = `127.0.0.1:${(this.#server.address() as AddressInfo).port}`
-    return url.href
-  }
-
-  #carry(client: Socket): void {
-    this.#clients.add(client)
-    const target = connect(Number(this.#target.port), this.#target.hostname)
-    let heard = true
-    client.on('data', (bytes) => {
-      if (heard) this.#turns += 1
-      heard = false
-      target.write(bytes)
-    })
-    target.on('data', (bytes) => {
-      setTimeout(() => {
-        heard = true
-        client.write(bytes)
-      }, REPLY_DELAY_MS)
-    })
-    for (const [one, other] of [[client, target] as const, [target, client] as const]) {
-      one.on('error', () => other.destroy())
-      one.on('close', () => other.destroy())
-    }
-  }
-
-  /** The fewest of some tries: the first one prepares statements, and a busy machine may come in between. */
-  async roundTrips(work: () => Promise<unknown>): Promise<number> {
-    let fewest = Number.POSITIVE_INFINITY
-    for (let tries = 0; tries < TRIES; tries += 1) {
-      const before = this.#turns
-      await work()
-      fewest = Math.min(fewest, this.#turns - before)
-    }
-    return fewest
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.close()
-    for (const client of this.#clients) client.destroy()
-    await once(this.#server, 'close')
-  }
-}
 
 const lease = leaseLike(17n, 'account')
 

@@ -56,8 +56,8 @@ export class OnceAttempt implements Attempt {
   readonly #spec: AttemptSpec
   #record: StartedRecord
   #version: bigint
-  /** Changes are made one after the other: each names the version of the one before. */
-  #changes: Promise<unknown> = Promise.resolve()
+  /** Changes are made one after the other: each names the version of the one before. Undefined: none is under way. */
+  #changes: Promise<unknown> | undefined
   readonly #steps = new Map<string, Promise<unknown>>()
   readonly #finals = new Set<unknown>()
   #committed = false
@@ -213,9 +213,17 @@ export class OnceAttempt implements Attempt {
     return records.put(lease.key, record, { holding: lease, absent: true, ttlMs: keepMs })
   }
 
-  async #inTurn<Value>(change: () => Promise<Value>): Promise<Value> {
-    const changed = this.#changes.then(change)
-    this.#changes = changed.catch(() => {})
+  /** At once if no other change is under way: SQLite has transactions in which nothing can be waited for. */
+  #inTurn<Value>(change: () => Promise<Value>): Promise<Value> {
+    const changed = this.#changes === undefined ? change() : this.#changes.then(change)
+    const ended = changed.then(
+      () => {},
+      () => {},
+    )
+    this.#changes = ended
+    void ended.then(() => {
+      if (this.#changes === ended) this.#changes = undefined
+    })
     return changed
   }
 

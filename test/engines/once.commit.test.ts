@@ -1,0 +1,153 @@
+/** `attempt.commit`: the result of `once` inside the user's own transaction, with each driver. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import postgres from 'postgres'
+import { describe, expect, test } from 'vitest'
+import { loadDriver } from '../../src/clients/sqlite/driver.ts'
+import { connect } from '../../src/connect.ts'
+import { LeaseLostError } from '../../src/core/errors.ts'
+import type { Locks } from '../../src/locks.ts'
+import { type Attempt, once } from '../../src/recipes/once/index.ts'
+import { findPostgres, PostgresServer } from '../servers/postgres.ts'
+import { describeServer } from '../servers/suite.ts'
+
+/** A database of the user, by one driver. */
+interface Books {
+  /** Insert a row and `commit` the result of the attempt, in one transaction; then call `before` and end it. */
+  book(attempt: Attempt, before: () => Promise<void> | void): Promise<string>
+  count(): Promise<number>
+}
+
+const CREATE = 'create table if not exists books (name varchar(200) not null)'
+
+/** The properties, with any driver. */
+async function checkCommit(locks: Locks, books: Books): Promise<void> {
+  const pay = once(locks, { wait: '20s' })
+  const booked = await pay.run('done', (attempt) => books.book(attempt, () => {}))
+  expect(booked).toMatchObject({ value: 'booked', replayed: false })
+  expect(await pay.run('done', () => 'again')).toMatchObject({ value: 'booked', replayed: true })
+  expect(await books.count()).toBe(1)
+
+  // Rolled back: neither the row nor the record is there.
+  const failing = pay.run('failed', (attempt) =>
+    books.book(attempt, () => {
+      throw new Error('no more')
+    }),
+  )
+  await expect(failing).rejects.toThrow('no more')
+  expect(await books.count()).toBe(1)
+  const again = await pay.run('failed', (attempt) => books.book(attempt, () => {}))
+  expect(again).toMatchObject({ value: 'booked', replayed: false, attempt: { number: 2 } })
+  expect(await books.count()).toBe(2)
+
+  // The work throws after the transaction: what is stored is what happened.
+  const late = await pay.run<string>('thrown', async (attempt) => {
+    await books.book(attempt, () => {})
+    throw new Error('the connection broke')
+  })
+  expect(late).toMatchObject({ value: 'booked', replayed: false })
+  expect(await books.count()).toBe(3)
+
+  // The work returns, and the transaction was rolled back.
+  const forgotten = pay.run('forgotten', async (attempt) => {
+    await books.book(attempt, () => Promise.reject(new Error('roll back'))).catch(() => {})
+    return 'pretended'
+  })
+  await expect(forgotten).rejects.toThrow(/was not committed when the work for 'forgotten' ended/)
+  expect(await pay.run('forgotten', () => 'again')).toMatchObject({ value: 'again', attempt: { number: 2 } })
+
+  // Evicted, so that another execution can begin: refused, and nothing of it is left.
+  const evicted = pay.run('evicted', async (attempt) => {
+    await locks.evict('once::evicted', attempt.token as bigint, 'now')
+    return books.book(attempt, () => {})
+  })
+  await expect(evicted).rejects.toThrow(LeaseLostError)
+  expect(await books.count()).toBe(3)
+  await expect(pay.run('wrong', (attempt) => attempt.commit('no transaction', 1))).rejects.toThrow(TypeError)
+}
+
+describe('commit on SQLite', () => {
+  test('stores the result and the row together, or neither', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
+    const file = join(folder, 'books.db')
+    await using locks = await connect(`sqlite:${file}`)
+    const database = (await loadDriver()).open(file)
+    try {
+      database.exec(`pragma busy_timeout = 10000; ${CREATE}`)
+      await checkCommit(locks, {
+        async book(attempt, before) {
+          database.exec('begin immediate')
+          try {
+            database.prepare('insert into books values (?)').run(attempt.key)
+            const value = await attempt.commit(database, 'booked')
+            await before()
+            database.exec('commit')
+            return value
+          } catch (error) {
+            database.exec('rollback')
+            throw error
+          }
+        },
+        count: async () => database.prepare('select * from books').all().length,
+      })
+    } finally {
+      database.close()
+      rmSync(folder, { recursive: true, force: true })
+    }
+  })
+})
+
+await describeServer('commit on PostgreSQL', findPostgres, (source) => {
+  test('stores the result and the row together, or neither: pg', async () => {
+    await using server = await PostgresServer.start(source)
+    const url = await server.database()
+    await using locks = await connect(url as `postgres://${string}`)
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    try {
+      await client.query(CREATE)
+      await checkCommit(locks, {
+        async book(attempt, before) {
+          await client.query('begin')
+          try {
+            await client.query('insert into books values ($1)', [attempt.key])
+            const value = await attempt.commit(client, 'booked')
+            await before()
+            await client.query('commit')
+            return value
+          } catch (error) {
+            await client.query('rollback')
+            throw error
+          }
+        },
+        count: async () => (await client.query('select * from books')).rows.length,
+      })
+    } finally {
+      await client.end()
+    }
+  })
+
+  test('stores the result and the row together, or neither: postgres.js', async () => {
+    await using server = await PostgresServer.start(source)
+    const url = await server.database()
+    await using locks = await connect(url as `postgres://${string}`)
+    const sql = postgres(url, { max: 2 })
+    try {
+      await sql.unsafe(CREATE)
+      await checkCommit(locks, {
+        book: (attempt, before) =>
+          sql.begin(async (tx) => {
+            await tx`insert into books values (${attempt.key})`
+            const value = await attempt.commit(tx, 'booked')
+            await before()
+            return value
+          }) as Promise<string>,
+        count: async () => (await sql`select * from books`).length,
+      })
+    } finally {
+      await sql.end()
+    }
+  })
+})
