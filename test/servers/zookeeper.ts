@@ -1,6 +1,6 @@
 /**
- * ZooKeeper for tests and benchmarks: one server of our own, three of them, or the one HOLDFAST_TEST_ZOOKEEPER_URL
- * names.
+ * ZooKeeper for tests and benchmarks: one server of our own, or the one HOLDFAST_TEST_ZOOKEEPER_URL names. Three of
+ * them are in zookeeper-ensemble.ts.
  *
  * It needs a Java and the jars of Debian's package, which is used where it is installed, and else unpacked into our
  * cache. A server that another user runs is never killed, paused or restarted: its `process` is undefined. Suites that
@@ -10,12 +10,10 @@ import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rename, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fetchPackages } from './apt.ts'
 import { oneAtATime } from './one-at-a-time.ts'
 import { freePort } from './ports.ts'
 import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
-import { FaultProxy } from './proxy.ts'
 import { ServerProcess } from './servers.ts'
 import { cacheFolder, serverUser } from './user.ts'
 
@@ -31,6 +29,8 @@ const JARS = ['usr', 'share', 'java']
 const NEEDED = [
   ...['zookeeper', 'zookeeper-jute', 'slf4j-api', 'metrics-core', 'snappy-java', 'commons-io', 'commons-cli'],
   ...['netty-buffer', 'netty-codec', 'netty-common', 'netty-handler', 'netty-resolver', 'netty-transport'],
+  // For TLS.
+  ...['netty-transport-native-epoll', 'netty-transport-native-unix-common'],
 ]
 
 /** A Java, and where the jars are. */
@@ -214,122 +214,4 @@ async function askServer({ host, port }: { host: string; port: number }, word: s
     socket.on('close', () => resolve(answer))
     socket.write(word)
   })
-}
-
-const MEMBERS = 3
-const PATIENCE_MS = 60_000
-
-/** The way from one server to the port at which another one leads. */
-interface Gate {
-  readonly from: number
-  readonly to: number
-  readonly proxy: FaultProxy
-}
-
-/**
- * Three servers. A follower can be cut off from its leader, while clients still reach it: what passes between them goes
- * through a proxy. (What servers say in an election does not. So a leader that is cut off would be elected again.)
- */
-export class ZooKeeperEnsemble implements AsyncDisposable {
-  readonly servers: readonly ZooKeeperServer[]
-  readonly #gates: readonly Gate[]
-
-  static async start(program: ZooKeeperProgram, options: ZooKeeperServerOptions = {}): Promise<ZooKeeperEnsemble> {
-    const numbers = Array.from({ length: MEMBERS }, (_, index) => index + 1)
-    const ports = new Map<number, { readonly leading: number; readonly electing: number }>()
-    for (const number of numbers) ports.set(number, { leading: await freePort(), electing: await freePort() })
-    const gates: Gate[] = []
-    for (const from of numbers) {
-      for (const to of numbers.filter((one) => one !== from))
-        gates.push({ from, to, proxy: await FaultProxy.start({ port: ports.get(to)?.leading as number }) })
-    }
-    const addressFor = (from: number, to: number): string => {
-      const { leading, electing } = ports.get(to) as { leading: number; electing: number }
-      const gate = gates.find((one) => one.from === from && one.to === to)
-      return `server.${to}=127.0.0.1:${gate?.proxy.port ?? leading}:${electing}`
-    }
-    const started = await Promise.allSettled(
-      // None of them serves before most of them do.
-      numbers.map((number) => {
-        const servers = numbers.map((to) => addressFor(number, to))
-        return ZooKeeperServer.member(program, { number, servers }, options)
-      }),
-    )
-    const servers = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-    const failed = started.find((one) => one.status === 'rejected')
-    const ensemble = new ZooKeeperEnsemble(servers, gates)
-    if (failed === undefined) return ensemble
-    await ensemble[Symbol.asyncDispose]()
-    throw failed.reason
-  }
-
-  private constructor(servers: readonly ZooKeeperServer[], gates: readonly Gate[]) {
-    this.servers = servers
-    this.#gates = gates
-  }
-
-  get url(): string {
-    return `zookeeper://${this.servers.map(({ host, port }) => `${host}:${port}`).join(',')}`
-  }
-
-  /** The server that leads, of these. */
-  async leader(among: readonly ZooKeeperServer[] = this.servers): Promise<ZooKeeperServer> {
-    const giveUpAt = performance.now() + PATIENCE_MS
-    for (;;) {
-      for (const server of among) {
-        const said = await server.ask('srvr').catch(() => '')
-        if (said.includes('Mode: leader')) return server
-      }
-      if (performance.now() > giveUpAt) throw new Error('no server leads')
-      await sleep(20)
-    }
-  }
-
-  /** Resolves when one of them leads and all others follow: until then, connections of clients may still be cut. */
-  async settled(): Promise<void> {
-    const giveUpAt = performance.now() + PATIENCE_MS
-    for (;;) {
-      const said = await Promise.all(this.servers.map((server) => server.ask('srvr').catch(() => '')))
-      const [leaders, followers] = ['leader', 'follower'].map((mode) =>
-        said.filter((one) => one.includes(`Mode: ${mode}`)),
-      )
-      if (leaders?.length === 1 && followers?.length === this.servers.length - 1) return
-      if (performance.now() > giveUpAt) throw new Error('the servers do not agree on a leader')
-      await sleep(20)
-    }
-  }
-
-  /** Nothing passes between this follower and the others, and none of them is told. Clients still reach it. */
-  cutOff(server: ZooKeeperServer): void {
-    for (const { proxy } of this.#gatesOf(server)) proxy.blackHole()
-  }
-
-  async heal(): Promise<void> {
-    for (const { proxy } of this.#gates) {
-      proxy.reset()
-      await proxy.heal()
-    }
-  }
-
-  /** One after the other, each back before the next goes. */
-  async rollingRestart(how: 'cleanly' | 'killed'): Promise<void> {
-    for (const { process } of this.servers) {
-      await (how === 'killed' ? process?.kill() : process?.stop())
-      await process?.start()
-      await this.settled()
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const { process } of this.servers) process?.resume()
-    await Promise.all([
-      ...this.servers.map((server) => server[Symbol.asyncDispose]()),
-      ...this.#gates.map(({ proxy }) => proxy[Symbol.asyncDispose]()),
-    ])
-  }
-
-  #gatesOf(server: ZooKeeperServer): readonly Gate[] {
-    const number = this.servers.indexOf(server) + 1
-    return this.#gates.filter(({ from, to }) => from === number || to === number)
-  }
 }

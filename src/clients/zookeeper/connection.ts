@@ -4,9 +4,9 @@
  * A server that says nothing any more is left (silence-watch.ts). A connection never keeps the process alive: the
  * session does, while a call is open.
  */
-import { connect as connectTcp, type Socket } from 'node:net'
-import { connect as connectTls } from 'node:tls'
+import type { Socket } from 'node:net'
 import type { Clock, Timer } from '../../core/clock.ts'
+import { openSocket, type ZooKeeperEndpoint, type ZooKeeperTls } from './endpoint.ts'
 import { answeredError, connectionLost, ZOOKEEPER_CODE, ZooKeeperError } from './errors.ts'
 import { JuteError, JuteFrames, JuteReader, type JuteWriter } from './jute.ts'
 import {
@@ -25,20 +25,6 @@ import {
   SPECIAL_XID,
 } from './messages.ts'
 import { SilenceWatch } from './silence-watch.ts'
-
-/** Certificates for TLS: what is trusted beside what the system trusts, and our own. */
-export interface ZooKeeperTls {
-  readonly ca?: string | Buffer
-  /** A certificate of our own, and its key. */
-  readonly cert?: string | Buffer
-  readonly key?: string | Buffer
-}
-
-/** Where a server of the ensemble listens for clients. */
-export interface ZooKeeperEndpoint {
-  readonly host: string
-  readonly port: number
-}
 
 export interface ZooKeeperConnectionOptions {
   readonly endpoint: ZooKeeperEndpoint
@@ -102,7 +88,6 @@ export class ZooKeeperConnection {
     this.#options = options
     this.#clock = options.clock
     this.endpoint = options.endpoint
-    const { host, port } = options.endpoint
     this.closed = new Promise((resolve) => {
       this.#end = resolve
     })
@@ -112,12 +97,8 @@ export class ZooKeeperConnection {
     })
     // A caller that does not wait for it learns of the failure from its call.
     this.ready.catch(() => {})
-    this.#socket =
-      options.tls === undefined
-        ? connectTcp({ host, port, noDelay: true })
-        : connectTls({ host, port, servername: host, ...options.tls })
+    this.#socket = openSocket(options.endpoint, options.tls)
     this.#socket.unref()
-    this.#socket.setNoDelay(true)
     const frames = new JuteFrames((message) => this.#hear(new JuteReader(message)))
     this.#socket.on('data', (piece: Buffer) => this.#take(frames, piece))
     this.#socket.on('error', (error) => this.#fail(error.message, error))
@@ -288,9 +269,9 @@ export class ZooKeeperConnection {
   }
 }
 
-/** Node's codes for a certificate that one side does not accept. */
+/** Node's codes for a certificate that we do not accept, or that the server does not (`EPROTO`). */
 function isUntrusted(error: Error | undefined): boolean {
-  return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_)/.test(
+  return /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERR_SSL_|EPROTO)/.test(
     String((error as NodeJS.ErrnoException | undefined)?.code),
   )
 }

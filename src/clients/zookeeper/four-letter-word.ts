@@ -1,21 +1,19 @@
 /** Words of four letters, such as `srvr`: a server answers them in plain text, to any client, and hangs up. */
-import { connect as connectTcp } from 'node:net'
-import { connect as connectTls } from 'node:tls'
 import type { Clock } from '../../core/clock.ts'
-import type { ZooKeeperEndpoint, ZooKeeperTls } from './connection.ts'
+import { openSocket, type ZooKeeperEndpoint, type ZooKeeperTls } from './endpoint.ts'
 
 const LIMIT_MS = 2_000
 const LONGEST_ANSWER = 2 ** 20
 
 /** Undefined: the server does not answer, or may not. */
 export function askWord(
-  { host, port }: ZooKeeperEndpoint,
+  endpoint: ZooKeeperEndpoint,
   tls: ZooKeeperTls | undefined,
   clock: Clock,
   word: string,
 ): Promise<string | undefined> {
   return new Promise((resolve) => {
-    const socket = tls === undefined ? connectTcp({ host, port }) : connectTls({ host, port, servername: host, ...tls })
+    const socket = openSocket(endpoint, tls)
     let answer = ''
     const end = (): void => {
       limit.cancel()

@@ -7,7 +7,8 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
-import { type RequestPlan, ZooKeeperConnection, type ZooKeeperEndpoint, type ZooKeeperTls } from './connection.ts'
+import { type RequestPlan, ZooKeeperConnection } from './connection.ts'
+import type { ZooKeeperEndpoint, ZooKeeperTls } from './endpoint.ts'
 import { answeredError, connectionLost, hasCode, sessionExpired, ZooKeeperError } from './errors.ts'
 import type { NodeEvent } from './messages.ts'
 import { SessionLife } from './session-life.ts'

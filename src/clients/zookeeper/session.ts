@@ -10,7 +10,7 @@
  * does not accept our credentials. Then every call is rejected, and a new session has to be begun.
  */
 import type { Clock } from '../../core/clock.ts'
-import type { ZooKeeperEndpoint } from './connection.ts'
+import type { ZooKeeperEndpoint } from './endpoint.ts'
 import { answeredError, hasCode, wasRefused, type ZooKeeperError } from './errors.ts'
 import { JuteError } from './jute.ts'
 import {

@@ -8,7 +8,7 @@
  * credentials of the scheme `digest`.
  */
 import { flagIn, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
-import type { ZooKeeperEndpoint } from './connection.ts'
+import type { ZooKeeperEndpoint } from './endpoint.ts'
 import type { ZooKeeperAuth } from './session-connection.ts'
 
 export interface ZooKeeperUrl {

@@ -6,13 +6,13 @@
  * it holds), engine.ts.
  */
 import { readFileSync } from 'node:fs'
-import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/connection.ts'
+import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
 import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { ZooKeeperEngine } from './engine.ts'
 
-export type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/connection.ts'
+export type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
 export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
 
