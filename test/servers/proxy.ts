@@ -14,6 +14,7 @@
  */
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from './ports.ts'
 
 export type Way = 'requests' | 'replies'
@@ -39,12 +40,23 @@ class Flow {
   #timer: NodeJS.Timeout | undefined
   #forgotten = false
 
-  constructor(way: Way, conditions: Conditions, from: Socket, to: Socket, cut: () => void) {
+  constructor(
+    way: Way,
+    conditions: Conditions,
+    from: Socket,
+    to: Socket,
+    cut: () => void,
+    greeting = (bytes: Buffer): Buffer => bytes,
+  ) {
     this.#way = way
     this.#conditions = conditions
     this.#to = to
     this.#cut = cut
-    from.on('data', (bytes) => this.#take(bytes))
+    let greeted = false
+    from.on('data', (bytes) => {
+      this.#take(greeted ? bytes : greeting(bytes))
+      greeted = true
+    })
     from.on('end', () => this.#take('end'))
     from.on('error', () => this.#take('reset'))
   }
@@ -99,6 +111,13 @@ interface Connection {
 export interface Target {
   readonly port: number
   readonly host?: string
+  /** What the first piece of data that a client sends is to be for the server: it may name an address to answer to. */
+  greeting?(bytes: Buffer): Buffer
+  /**
+   * How long a connection waits for a server that does not listen yet. A proxy is connected to before its server is; a
+   * client that would try again, if it were refused, takes a cut for more than that.
+   */
+  readonly patienceMs?: number
 }
 
 export class FaultProxy implements AsyncDisposable {
@@ -186,24 +205,54 @@ export class FaultProxy implements AsyncDisposable {
   }
 
   async #listen(): Promise<void> {
-    const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => this.#join(client))
+    const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => void this.#accept(client))
     listener.listen(this.port, '127.0.0.1')
     await once(listener, 'listening')
     this.#listener = listener
   }
 
-  #join(client: Socket): void {
-    const server = connect({
-      port: this.#target.port,
-      host: this.#target.host ?? '127.0.0.1',
-      allowHalfOpen: true,
-      noDelay: true,
-    })
+  async #accept(client: Socket): Promise<void> {
+    const { patienceMs = 0 } = this.#target
+    if (patienceMs === 0) {
+      this.#join(client, this.#connect())
+      return
+    }
+    const giveUpAt = performance.now() + patienceMs
+    const ignore = (): void => undefined
+    client.on('error', ignore)
+    let server = await this.#connected()
+    while (server === undefined && !client.destroyed && performance.now() < giveUpAt) {
+      await sleep(20)
+      server = await this.#connected()
+    }
+    client.off('error', ignore)
+    if (client.destroyed) server?.destroy()
+    else if (server === undefined) cut(client)
+    else this.#join(client, server)
+  }
+
+  /** Undefined: it does not listen. */
+  async #connected(): Promise<Socket | undefined> {
+    const server = this.#connect()
+    try {
+      await once(server, 'connect')
+      return server
+    } catch {
+      return undefined
+    }
+  }
+
+  #connect(): Socket {
+    const { port, host = '127.0.0.1' } = this.#target
+    return connect({ port, host, allowHalfOpen: true, noDelay: true })
+  }
+
+  #join(client: Socket, server: Socket): void {
     const cut = (): void => this.#cut(connection)
     const connection: Connection = {
       client,
       server,
-      requests: new Flow('requests', this.#conditions, client, server, cut),
+      requests: new Flow('requests', this.#conditions, client, server, cut, this.#target.greeting),
       replies: new Flow('replies', this.#conditions, server, client, cut),
     }
     this.#connections.add(connection)
