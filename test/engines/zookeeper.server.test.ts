@@ -1,6 +1,7 @@
 /** What ZooKeeper and this engine do with each other, beyond what every engine has to do. */
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
+import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { News } from '../../src/core/engine.ts'
 import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
@@ -32,9 +33,9 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     return { engine, heard }
   }
 
-  function direct(): ZooKeeperSession {
+  function direct(servers: Partial<ZooKeeperServers> = {}): ZooKeeperSession {
     const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '' },
+      servers: { hosts: [server], chroot: '', ...servers },
       clock: systemClock,
       timeoutMs: 10_000,
     })
@@ -263,5 +264,27 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     })
     expect(found.get('ensemble')).toMatchObject({ status: 'warn', finding: 'standalone' })
     expect(found.get('session limits')).toMatchObject({ status: 'ok', finding: '1000 ms to 1200000 ms, tick 500 ms' })
+    expect(found.get('snapshots')).toMatchObject({ status: 'ok', finding: expect.stringContaining('GiB of snapshots') })
+    expect(found.get('access')).toMatchObject({ status: 'ok', finding: expect.stringContaining('no user is given') })
+  })
+
+  test.each([
+    { settings: [], status: 'ok', words: 'rights are checked' },
+    { settings: ['skipACL=yes', '4lw.commands.whitelist=srvr'], status: 'warn', words: 'skipACL' },
+  ])('doctor finds out whether rights are checked: $status, with $settings', async ({ settings, status, words }) => {
+    await using other = await ZooKeeperServer.start(source, { settings })
+    const { engine } = await open(`zookeeper://ann:secret@127.0.0.1:${other.port}`)
+    const access = async (): Promise<unknown> => (await engine.diagnose()).find(({ name }) => name === 'access')
+    expect(await access()).toMatchObject({ status: 'ok', finding: expect.stringContaining('does not exist') })
+    await engine.enter([claimOf('makes the path')])
+    expect(await access()).toMatchObject({ status, finding: expect.stringContaining(words) })
+    const ann = direct({ hosts: [other], auth: { scheme: 'digest', credentials: 'ann:secret' } })
+    expect(await ann.getChildren('/holdfast')).toEqual(['makes the path'])
+    if (settings.length > 0)
+      expect(await engine.diagnose()).toContainEqual({
+        name: 'snapshots',
+        status: 'ok',
+        finding: 'how much servers have stored is not told (`conf`)',
+      })
   })
 })

@@ -7,6 +7,7 @@ import { UNLIMITED } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import { heldCount } from '../../src/core/line.ts'
 import { blockersOf, readEntryData, toLineView, writeData } from '../../src/engines/zookeeper/codec.ts'
+import { snapshotFinding } from '../../src/engines/zookeeper/diagnose.ts'
 import { isBeyondNumbers, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 
 const names = new ZooKeeperNames('/holdfast')
@@ -193,6 +194,15 @@ describe('how long a session surely lives', () => {
     life.written(4_900)
     expect(life.leftMs(5_000)).toBe(3_100)
   })
+})
+
+test.each([
+  [[undefined], 'ok', 'not told'],
+  [['dataDir=/d\ndataDirSize=457\ndataLogDir=/d\ndataLogSize=457\n', undefined], 'ok', '0.0 GiB'],
+  [['dataDir=/d\ndataDirSize=3221225472\ndataLogDir=/d\ndataLogSize=3221225472\n'], 'ok', '3.0 GiB'],
+  [['dataDir=/d\ndataDirSize=3221225472\ndataLogDir=/l\ndataLogSize=3221225472\n'], 'warn', '6.0 GiB'],
+])('of what servers have stored, %j is %s', (settings, status, words) => {
+  expect(snapshotFinding(settings)).toMatchObject({ status, finding: expect.stringContaining(words) })
 })
 
 describe('a URL', () => {

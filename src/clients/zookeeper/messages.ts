@@ -46,8 +46,8 @@ export interface NodeData {
   readonly stat: NodeStat
 }
 
-/** Who may do what with a node. */
-export type NodeAcl = 'open' | 'creator'
+/** Who may do what with a node. `nobody`: no client, also not the one that creates it. */
+export type NodeAcl = 'open' | 'creator' | 'nobody'
 
 export type NodeMode = 'persistent' | 'ephemeral' | 'ephemeral-sequential' | 'container'
 
@@ -108,6 +108,12 @@ const FLAGS: Readonly<Record<NodeMode, number>> = {
   container: 4,
 }
 const ALL_PERMISSIONS = 31
+const ACLS: Readonly<Record<NodeAcl, readonly [scheme: string, id: string]>> = {
+  open: ['world', 'anyone'],
+  creator: ['auth', ''],
+  // No password has this digest.
+  nobody: ['digest', 'nobody:none'],
+}
 
 // ---- what is sent ----
 
@@ -151,8 +157,8 @@ export function setWatchesMessage(
 
 export function writeCreate(writer: JuteWriter, { path, data, mode, acl }: CreateRequest): void {
   writer.text(path).bytes(data).int(1).int(ALL_PERMISSIONS)
-  if (acl === 'open') writer.text('world').text('anyone')
-  else writer.text('auth').text('')
+  const [scheme, id] = ACLS[acl]
+  writer.text(scheme).text(id)
   writer.int(FLAGS[mode])
 }
 

@@ -2,20 +2,30 @@
  * What about an ensemble could break the promises of locks on it. Servers are asked by words of four letters, of which
  * all but `srvr` are forbidden unless the configuration allows them.
  */
+import { randomUUID } from 'node:crypto'
+import { hasCode } from '../../clients/zookeeper/errors.ts'
 import { askWord } from '../../clients/zookeeper/four-letter-word.ts'
 import type { Finding } from '../../core/engine.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 
 const OLDEST: readonly [number, number] = [3, 5]
 
-export async function diagnose(
-  { servers, clock }: ZooKeeperContext,
-  session: ClassSession,
-): Promise<readonly Finding[]> {
+export async function diagnose(context: ZooKeeperContext, session: ClassSession): Promise<readonly Finding[]> {
+  const { servers, clock } = context
   await session.zk.confirm()
-  const said = await Promise.all(servers.hosts.map((host) => askWord(host, servers.tls, clock, 'srvr')))
-  const settings = await askWord(servers.hosts[0] as (typeof servers.hosts)[number], servers.tls, clock, 'conf')
-  return [versionFinding(said), ensembleFinding(said), sessionFinding(settings, session.zk.timeoutMs)]
+  const askAll = (word: string): Promise<readonly (string | undefined)[]> =>
+    Promise.all(servers.hosts.map((host) => askWord(host, servers.tls, clock, word)))
+  const [said, settings] = [await askAll('srvr'), await askAll('conf')]
+  return [
+    versionFinding(said),
+    ensembleFinding(said),
+    sessionFinding(
+      settings.find((one) => one !== undefined),
+      session.zk.timeoutMs,
+    ),
+    snapshotFinding(settings),
+    await accessFinding(context, session),
+  ]
 }
 
 export function versionFinding(said: readonly (string | undefined)[]): Finding {
@@ -65,4 +75,50 @@ export function sessionFinding(settings: string | undefined, grantedMs: number):
   if (shortest >= 2 * tickMs) return { name, status: 'ok', finding }
   const todo = 'a session shorter than two ticks can end before its holder knows; raise minSessionTimeout'
   return { name, status: 'warn', finding, todo }
+}
+
+const GIB = 2 ** 30
+/** Of locks alone, a server has far less. */
+const MANY_BYTES = 5 * GIB
+
+/** `settings`: what the word `conf` answers, for each server. No word tells whether old files are purged. */
+export function snapshotFinding(settings: readonly (string | undefined)[]): Finding {
+  const name = 'snapshots'
+  const sizes = settings.flatMap((text) => {
+    const setting = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(text ?? '')?.[1] ?? ''
+    const [data, log] = [Number(setting('dataDirSize')), Number(setting('dataLogSize'))]
+    if (text === undefined || setting('dataDirSize') === '') return []
+    return [setting('dataDir') === setting('dataLogDir') ? data : data + log]
+  })
+  if (sizes.length === 0) return { name, status: 'ok', finding: 'how much servers have stored is not told (`conf`)' }
+  const largest = Math.max(...sizes)
+  const finding = `${(largest / GIB).toFixed(1)} GiB of snapshots and logs; whether old ones are purged is not told`
+  if (largest < MANY_BYTES) return { name, status: 'ok', finding }
+  const todo = 'a full disk ends all locks, and a server deletes nothing unless told: set autopurge.purgeInterval'
+  return { name, status: 'warn', finding, todo }
+}
+
+/**
+ * No word tells whether the servers check rights. So it is tried: a node that no client may touch is created, written
+ * and deleted in one step, which is refused as a whole where rights are checked. Nothing is left of it either way.
+ */
+async function accessFinding({ servers, names }: ZooKeeperContext, { zk }: ClassSession): Promise<Finding> {
+  const name = 'access'
+  if (servers.auth === undefined)
+    return { name, status: 'ok', finding: 'no user is given: every client may touch locks' }
+  const path = `${names.base}/doctor-${randomUUID()}`
+  const data = Buffer.alloc(0)
+  try {
+    await zk.multi([
+      { create: { path, data, mode: 'ephemeral', acl: 'nobody' } },
+      { setData: { path, data, version: -1 } },
+      { delete: { path, version: -1 } },
+    ])
+  } catch (error) {
+    if (hasCode(error, 'noAuth')) return { name, status: 'ok', finding: 'rights are checked' }
+    if (!hasCode(error, 'noNode')) throw error
+    return { name, status: 'ok', finding: `not known before there is a first lock: '${names.base}' does not exist` }
+  }
+  const finding = 'rights are not checked (skipACL), or not for this user'
+  return { name, status: 'warn', finding, todo: 'remove skipACL from the servers, and use no super user for locks' }
 }
