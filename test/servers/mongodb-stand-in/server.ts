@@ -17,7 +17,7 @@ import { HELLO } from './hello.ts'
 import { type Cursor, READS } from './reads.ts'
 import { Session, sessionKey, Transactions } from './sessions.ts'
 import type { Document } from './values.ts'
-import { answerTo, type Request, takeRequests } from './wire.ts'
+import { bytesOfAnswer, type Request, takeRequests } from './wire.ts'
 import { WRITES } from './writes.ts'
 
 const COMMANDS: Readonly<Record<string, Command>> = { ...HELLO, ...READS, ...WRITES, ...ADMIN }
@@ -197,13 +197,20 @@ export class StandInServer {
   }
 
   async #reply(socket: Socket, connection: number, request: Request): Promise<void> {
-    const answer = await this.answer(request.command, connection).catch((error: unknown) => {
-      if (!(error instanceof ConnectionClosed)) throw error
-      socket.destroy()
-    })
-    if (answer === undefined || !request.wantsAnswer || socket.destroyed) return
-    this.#answers += 1
-    socket.write(answerTo(request, this.#answers, answer))
+    const streams = request.takesMany && 'maxAwaitTimeMS' in request.command
+    let { id: to, command } = request
+    do {
+      const document = await this.answer(command, connection).catch((error: unknown) => {
+        if (!(error instanceof ConnectionClosed)) throw error
+        socket.destroy()
+      })
+      if (document === undefined || !request.wantsAnswer || socket.destroyed) return
+      this.#answers += 1
+      const id = this.#answers
+      socket.write(bytesOfAnswer(request, { id, to, document, moreToCome: streams }))
+      to = id
+      command = { ...command, topologyVersion: document.topologyVersion }
+    } while (streams && !socket.destroyed && this.#listener.listening)
   }
 
   /** The whole answer to a command, errors included. */

@@ -59,6 +59,16 @@ describe.each([
     expect(await lines.findOne({ n: { $gte: 2 } })).toEqual({ _id: 'a', n: 2 })
   })
 
+  test('keeps an eye on it without a failure', async () => {
+    const client = new Client((await start()).url, { heartbeatFrequencyMS: 500 })
+    opened.push({ [Symbol.asyncDispose]: () => client.close() })
+    const [succeeded, failed] = [vi.fn(), vi.fn()]
+    client.on('serverHeartbeatSucceeded', succeeded).on('serverHeartbeatFailed', failed)
+    await client.connect()
+    await vi.waitFor(() => expect(succeeded.mock.calls.length).toBeGreaterThan(4), 20_000)
+    expect(failed).not.toHaveBeenCalled()
+  })
+
   test('is a client of a stand-alone server, too', async () => {
     const lines = linesOf(open((await start(false)).url, Client))
     await lines.bulkWrite([{ updateOne: { filter: { _id: 'a' }, update: [{ $set: { n: 1 } }], upsert: true } }])

@@ -2,7 +2,8 @@
  * The wire protocol: OP_MSG with its sections, and OP_QUERY, in which a driver sends its first hello.
  *
  * The bits of OP_MSG: a checksum at the end is read over, never written; `moreToCome` from a client means that it
- * expects no answer. Compression is not offered.
+ * expects no answer. A monitor of a driver allows many answers to its hello, and takes it for a failure if they end.
+ * Compression is not offered.
  */
 import { bytesOf, read } from './bytes.ts'
 import type { Document } from './values.ts'
@@ -13,6 +14,7 @@ const OP_QUERY = 2004
 const OP_MSG = 2013
 const CHECKSUM_PRESENT = 1
 const MORE_TO_COME = 2
+const EXHAUST_ALLOWED = 1 << 16
 const LONGEST_MESSAGE_BYTES = 48_000_000
 
 export interface Request {
@@ -21,6 +23,8 @@ export interface Request {
   /** With its document sequences as fields, and `$db`. */
   readonly command: Document
   readonly wantsAnswer: boolean
+  /** The client takes any number of answers. */
+  readonly takesMany: boolean
 }
 
 /** The messages that are complete, and the bytes that are left. */
@@ -54,7 +58,8 @@ function requestOf(message: Buffer): Request {
     else Object.assign(command, sequenceOf(section))
     offset += 1 + size
   }
-  return { id, op: 'OP_MSG', command, wantsAnswer: (flags & MORE_TO_COME) === 0 }
+  const wantsAnswer = (flags & MORE_TO_COME) === 0
+  return { id, op: 'OP_MSG', command, wantsAnswer, takesMany: (flags & EXHAUST_ALLOWED) !== 0 }
 }
 
 /** A section of kind 1: a name and documents, as if the command had them in an array of that name. */
@@ -76,21 +81,29 @@ function queryOf(message: Buffer, id: number): Request {
   const [db] = message.toString('utf8', HEADER_BYTES + 4, nameEnd).split('.')
   const start = nameEnd + 1 + 8
   const command = read(message.subarray(start, start + message.readInt32LE(start)))
-  return { id, op: 'OP_QUERY', command: { ...command, $db: db }, wantsAnswer: true }
+  return { id, op: 'OP_QUERY', command: { ...command, $db: db }, wantsAnswer: true, takesMany: false }
 }
 
-export function answerTo(request: Request, id: number, document: Document): Buffer {
+export interface Answer {
+  readonly id: number
+  /** What it answers: the request, or the answer before it. */
+  readonly to: number
+  readonly document: Document
+  readonly moreToCome?: boolean
+}
+
+export function bytesOfAnswer(request: Request, { id, to, document, moreToCome = false }: Answer): Buffer {
   const body = bytesOf(document)
   const isQuery = request.op === 'OP_QUERY'
   const before = Buffer.alloc(HEADER_BYTES + (isQuery ? 20 : 5))
   before.writeInt32LE(before.length + body.length, 0)
   before.writeInt32LE(id, 4)
-  before.writeInt32LE(request.id, 8)
+  before.writeInt32LE(to, 8)
   before.writeInt32LE(isQuery ? OP_REPLY : OP_MSG, 12)
   // Of an OP_REPLY: the flag for a server that can wait for data, no cursor, from 0, one document.
   if (isQuery) {
     before.writeInt32LE(8, 16)
     before.writeInt32LE(1, 32)
-  }
+  } else if (moreToCome) before.writeUInt32LE(MORE_TO_COME, HEADER_BYTES)
   return Buffer.concat([before, body])
 }
