@@ -19,7 +19,7 @@ export const ENGINES = {
     parts: ['open_next_line', 'take_free_line'],
   },
   mysql: {
-    files: ['tables', 'call', 'line', 'renew_all', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy'],
+    files: ['tables', 'call', 'line', 'renew_all', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy', 'records'],
     parts: ['declare_line', 'declare_rollback', 'news_name', 'open_line', 'settle_line', 'finish', 'user_code'],
   },
 }

@@ -75,6 +75,16 @@ export function packKeys(keys: readonly string[]): string {
   return `'${keys.map((key) => literal(hex(key))).join(',')}'`
 }
 
+/** Before which all keys with this prefix are, as an argument. */
+export function endOf(prefix: string): string {
+  const bytes = Buffer.from(prefix)
+  const last = bytes.length - 1
+  // Well-formed text has no byte 0xff that could not be raised.
+  if (last < 0) return 'NULL'
+  bytes[last] = (bytes[last] as number) + 1
+  return `x'${bytes.toString('hex')}'`
+}
+
 /** In the order of their keys' bytes. */
 export function inOrder<Item extends { readonly key: string }>(items: readonly Item[]): readonly Item[] {
   return sorted(items).map(({ item }) => item)

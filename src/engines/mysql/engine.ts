@@ -8,12 +8,14 @@
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { type LeftAs, RowCleanup } from '../shared/row-cleanup.ts'
 import {
   areAlike,
   departureOf,
+  endOf,
   hex,
   keysOf,
   LEFT_EMPTY,
@@ -30,6 +32,7 @@ import { MysqlListener } from './listen.ts'
 import type { MysqlNames } from './names.ts'
 import { type CallWay, callParts, splitBatch } from './plain-statements.ts'
 import { MysqlCaller, type MysqlCallOptions, ProcedureCalls } from './procedure-calls.ts'
+import { MysqlStore } from './store.ts'
 
 /**
  * A key that this process left this long ago is not about to be used again. Of such lines, the server removes those
@@ -78,6 +81,8 @@ const FINISH_MS = 1000
 export class MysqlEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
+  readonly #records: MysqlStore
   readonly #wire: MysqlWire
   readonly #clock: Clock
   readonly #names: MysqlNames
@@ -117,6 +122,8 @@ export class MysqlEngine implements Engine {
       (key, id) => this.#listener?.({ key, id }),
     )
     this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
+    this.#records = new MysqlStore(this.#caller, names, clock)
+    this.store = this.#records
   }
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
@@ -224,7 +231,7 @@ export class MysqlEngine implements Engine {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([this.#cleanup.finish(), this.#unsubscribe()])
+    await Promise.all([this.#cleanup.finish(), this.#records.finish(), this.#unsubscribe()])
     // A connection that is just being made to a server that stands still is waited for by the client, for seconds.
     await fallbackAfter(this.#clock, FINISH_MS, this.#wire.close(), undefined)
   }
@@ -317,14 +324,4 @@ export class MysqlEngine implements Engine {
 function wayIn(left: LeftAs | undefined): CallWay {
   if (left === undefined) return 'make'
   return left === 'free' ? 'take' : 'call'
-}
-
-/** Before which all keys with this prefix are, as an argument. */
-function endOf(prefix: string): string {
-  const bytes = Buffer.from(prefix)
-  const last = bytes.length - 1
-  // Well-formed text has no byte 0xff that could not be raised.
-  if (last < 0) return 'NULL'
-  bytes[last] = (bytes[last] as number) + 1
-  return `x'${bytes.toString('hex')}'`
 }

@@ -93,6 +93,11 @@ export function lineLocked(key: string): EngineError {
   return new EngineError(ENGINE, `the line of '${key}' is locked: ${ROW_LOCKED}`, { outcome: 'not-applied' })
 }
 
+/** What became of a change whose record, or its line, another transaction has locked. */
+export function recordLocked(key: string): EngineError {
+  return new EngineError(ENGINE, `the record of '${key}' is locked: ${ROW_LOCKED}`, { outcome: 'not-applied' })
+}
+
 /**
  * The answer to `call` is none that our procedures give. Whatever gave it (a proxy, another procedure under our name),
  * what it did is not known.

@@ -6,6 +6,7 @@
  *
  *     sql/tables.sql                                 what is stored
  *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
+ *     sql/records.sql, store.ts, record-codec.ts     records beside the lines
  *     engine.ts                                      the verbs
  *     plain-statements.ts                            what is done without a procedure
  *     procedure-calls.ts, codec.ts                   how a call is written, sent and read

@@ -25,7 +25,7 @@ const TURN_S = 30
 export function migration(names: MysqlNames): string {
   const { database = 'your_database', name } = names
   const text = renamed(sources.join('\n'), names).replaceAll('CREATE PROCEDURE', 'CREATE PROCEDURE IF NOT EXISTS')
-  const grants = ['meta', 'line', 'entry'].map(
+  const grants = ['meta', 'line', 'entry', 'record'].map(
     (table) => `GRANT SELECT, INSERT, UPDATE, DELETE ON ${database}.${name}_${table} TO your_user;`,
   )
   return `-- Tables and procedures of Holdfast. Run it in the database that the application uses, as a user who may

@@ -2,7 +2,8 @@
  * What our tables and procedures are called, and where they are.
  *
  * Procedures that differ have different names, which end in a hash of their text: processes with older and newer
- * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do.
+ * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do. Those of records
+ * have a version of their own: a change of them does not lock out a user of locks who may not create procedures.
  */
 import { createHash } from 'node:crypto'
 import { sources } from './sources.ts'
@@ -33,24 +34,30 @@ export function checkNames({ database, name }: MysqlNames): MysqlNames {
 
 /** The statements of sql/, each without what is only for people: first the tables, then the procedures. */
 const [tables = '', ...procedures] = sources.map(stripped)
+const recordProcedures = statementsIn(procedures.pop() ?? '')
+const lineProcedures = statementsIn(procedures.join('\n'))
 export const TABLES: readonly string[] = statementsIn(tables)
-export const PROCEDURES: readonly string[] = statementsIn(procedures.join('\n'))
+export const PROCEDURES: readonly string[] = [...lineProcedures, ...recordProcedures]
+
+const LINE_VERSION = versionOf(lineProcedures)
+const RECORD_VERSION = versionOf(recordProcedures)
+const RECORD_NAMES = new Set(recordProcedures.map((sql) => /`holdfast_(\w+)`/.exec(sql)?.[1]))
+const TABLE_NAMES = new Set(['meta', 'line', 'entry', 'record'])
 
 /**
  * Another text has another name. How it is wrapped does not count: users without CREATE ROUTINE would be locked out.
  */
-const VERSION = createHash('sha1')
-  .update(PROCEDURES.join('\n').replaceAll(/\s+/g, ' '))
-  .digest('hex')
-  .slice(0, HASH_DIGITS)
-const TABLE_NAMES = new Set(['meta', 'line', 'entry'])
+function versionOf(statements: readonly string[]): string {
+  const text = statements.join('\n').replaceAll(/\s+/g, ' ')
+  return createHash('sha1').update(text).digest('hex').slice(0, HASH_DIGITS)
+}
 
 /** SQL as in sql/, where everything of ours is `` `holdfast_...` ``, under the names that were chosen. */
 export function renamed(sql: string, { database, name }: MysqlNames): string {
   const place = database === undefined ? '' : `\`${database.replaceAll('`', '``')}\`.`
   return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
-    const version = TABLE_NAMES.has(what) ? '' : `_${VERSION}`
-    return `${place}\`${name}_${what}${version}\``
+    const version = RECORD_NAMES.has(what) ? RECORD_VERSION : LINE_VERSION
+    return `${place}\`${name}_${what}${TABLE_NAMES.has(what) ? '' : `_${version}`}\``
   })
 }
 

@@ -179,6 +179,11 @@ export type MysqlProcedure =
   | 'tidy'
   | 'due_lines'
   | 'wake_engines'
+  | 'get'
+  | 'put'
+  | 'facts'
+  | 'records'
+  | 'forget'
 
 export interface MysqlCallOptions {
   readonly signal?: AbortSignal | undefined

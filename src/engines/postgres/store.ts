@@ -20,7 +20,7 @@ import {
   refuseOutsideTransaction,
 } from '../../transactions/postgres/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
-import { RecordSweep, SWEPT_AT_ONCE } from '../shared/record-sweep.ts'
+import { RecordSweep } from '../shared/record-sweep.ts'
 import { arrayOf, texts } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { callOf, type PostgresFunction } from './function-calls.ts'
@@ -41,7 +41,9 @@ const traits: StoreTraits = {
 /** How long a call waits for a record that another transaction has locked; then it fails, and can be repeated. */
 const RECORD_WAIT_MS = 250
 const PAGE = 500
-/** How long clearing away may take. */
+/** How many expired records one call removes. */
+const SWEPT_AT_ONCE = 1000
+/** How long that may take. */
 const SWEEP_MS = 500
 
 const OPEN_ONE = "Send 'BEGIN' on this client first, or use the sql that sql.begin() gives to its function."
@@ -70,7 +72,9 @@ export class PostgresStore implements Store {
     const types = 'text text bigint bigint text boolean bigint bigint boolean boolean bigint'
     this.#putIn = callOf('put_in', types.split(' '), names)
     this.#table = renamed('public.holdfast_record', names)
-    this.#sweep = new RecordSweep(clock, async () => Number(await call('forget', [String(SWEPT_AT_ONCE)], SWEEP_MS)))
+    this.#sweep = new RecordSweep(clock, SWEPT_AT_ONCE, async () =>
+      Number(await call('forget', [String(SWEPT_AT_ONCE)], SWEEP_MS)),
+    )
   }
 
   async get(keys: readonly string[]): Promise<readonly Got[]> {

@@ -5,23 +5,22 @@
 import type { Clock } from '../../core/clock.ts'
 
 const EVERY_MS = 60_000
-/** There was more than one sweep removes: the next one comes sooner. */
+/** There may be more than a portion: the next sweep comes sooner. */
 const SOON_MS = 1000
-
-/** How many records one sweep removes at most. */
-export const SWEPT_AT_ONCE = 1000
 
 export class RecordSweep {
   readonly #clock: Clock
+  readonly #portion: number
   readonly #remove: () => Promise<number>
   #dueAt: number
   /** Records were put since the last sweep. */
   #hasPut = false
   #working: Promise<void> | undefined
 
-  /** `remove` one portion, and answer how many those were. */
-  constructor(clock: Clock, remove: () => Promise<number>) {
+  /** `remove` what has expired, at most a `portion` of it, and answer how many records that were. */
+  constructor(clock: Clock, portion: number, remove: () => Promise<number>) {
     this.#clock = clock
+    this.#portion = portion
     this.#remove = remove
     this.#dueAt = clock.now() + EVERY_MS
   }
@@ -44,7 +43,7 @@ export class RecordSweep {
     this.#working = this.#remove()
       .catch(() => 0)
       .then((removed) => {
-        this.#dueAt = this.#clock.now() + (removed < SWEPT_AT_ONCE ? EVERY_MS : SOON_MS)
+        this.#dueAt = this.#clock.now() + (removed < this.#portion ? EVERY_MS : SOON_MS)
         this.#working = undefined
       })
     return this.#working

@@ -49,6 +49,19 @@ export async function doneBy(client: MysqlTransactionClient, { text, values }: S
   return read(header)
 }
 
+/**
+ * The rows of the first result set of a procedure, and whether a transaction is open after it. `sql` has its values in
+ * it.
+ */
+export async function calledBy(
+  client: MysqlTransactionClient,
+  sql: string,
+): Promise<{ readonly rows: readonly object[]; readonly inTransaction: boolean }> {
+  const [sets] = (await client.query(sql)) as [readonly unknown[], unknown]
+  const rows = sets[0]
+  return { rows: Array.isArray(rows) ? rows : [], inTransaction: read(sets.at(-1)).inTransaction }
+}
+
 /** Of SERVER_STATUS_flags_enum. Without autocommit, whatever is asked begins a transaction. */
 const IN_TRANSACTION = 1
 const AUTOCOMMIT = 2

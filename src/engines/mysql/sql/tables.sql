@@ -79,3 +79,16 @@ CREATE TABLE IF NOT EXISTS `holdfast_entry` (
   KEY news (client, news_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
+
+-- Records beside the lines: see records.sql.
+CREATE TABLE IF NOT EXISTS `holdfast_record` (
+  k VARBINARY(512) NOT NULL PRIMARY KEY,
+  value MEDIUMBLOB, -- null for a removal that is remembered
+  -- That of the last change; 0 in a row that was made only to be locked, and that no other call sees.
+  version BIGINT NOT NULL,
+  mark BIGINT NOT NULL,
+  -- Null: it stays until it is removed. What has expired is nothing; the row has its version until it is swept.
+  expires_at BIGINT,
+  KEY expiry (expires_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//

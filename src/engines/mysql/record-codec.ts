@@ -1,0 +1,101 @@
+/** Changes as the procedures of sql/records.sql want them, and what those answer in the words of the contract. */
+import type { Change, Got, Put, Stored, StoredSummary, When } from '../../core/store.ts'
+import { hex, unhex } from './codec.ts'
+import { recordLocked, unexpectedAnswer } from './errors.ts'
+
+/** What it is, value in hexadecimal digits, version, mark, microseconds that it lives, and what time it is. */
+export type RecordRow = readonly unknown[]
+
+/** So long a ttl is as good as none: 100 years, which microseconds can tell. */
+const LONGEST_TTL_MS = 100 * 31_557_600_000
+
+/** The arguments of `get`. */
+export function packRecordKeys(keys: readonly string[]): string {
+  return `'${keys.map((key) => `${hex(key)};`).join('')}'`
+}
+
+/** The arguments of `put`, but for the last. */
+export function packChanges(changes: readonly Change[]): string[] {
+  const asking = changes.filter(({ when }) => when.holding !== undefined)
+  const batch = changes.map(({ key, value, ttlMs, mark, when }) => {
+    const { holding, absent, version, markBelow } = when
+    const length = value === null ? null : 2 * value.length
+    const given = [holding, length, ttlUs(ttlMs), mark, absent === undefined ? null : 1, version, markBelow]
+    return `${[hex(key), ...given.map((one) => one ?? '-')].join(' ')};`
+  })
+  const values = changes.map(({ value }) => (value === null ? '' : hexBytes(value)))
+  return [lockOrder(changes), lockOrder(asking), `'${batch.join('')}'`, `'${values.join('')}'`]
+}
+
+/** The arguments of `put_in`. */
+export function packChange({ key, value, ttlMs, mark, when }: Change, holds: boolean, isEmpty: boolean): string[] {
+  const { absent, version, markBelow } = when
+  const given = [ttlUs(ttlMs), mark, holds, isEmpty, absent, version, markBelow]
+  return [
+    `x'${hex(key)}'`,
+    value === null ? 'NULL' : `x'${hexBytes(value)}'`,
+    ...given.map((one) => (one === undefined || one === null ? 'NULL' : String(one).toUpperCase())),
+  ]
+}
+
+/** The keys once each, in the order of their bytes. */
+function lockOrder(changes: readonly Change[]): string {
+  const keys = new Set(changes.map(({ key }) => hex(key)))
+  return `'${[...keys]
+    .sort()
+    .map((key) => `${key};`)
+    .join('')}'`
+}
+
+function ttlUs(ttlMs: number | null): string | null {
+  return ttlMs === null ? null : `${Math.min(ttlMs, LONGEST_TTL_MS)}000`
+}
+
+function hexBytes(value: Uint8Array): string {
+  return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('hex')
+}
+
+export function gotOf(key: string, row: RecordRow): Got {
+  return { state: 'read', stored: storedOf(key, row), serverTimeMs: timeOf(row) }
+}
+
+export function putOf(key: string, row: RecordRow): Put {
+  const [state, , version, mark] = row
+  if (state === 'locked') return { state: 'failed', error: recordLocked(key) }
+  if (state === 'stored')
+    return { state, version: BigInt(String(version)), mark: BigInt(String(mark)), serverTimeMs: timeOf(row) }
+  return { state: 'refused', by: state as keyof When, stored: storedOf(key, row), serverTimeMs: timeOf(row) }
+}
+
+function storedOf(key: string, [, value, version, mark, livesForUs]: RecordRow): Stored {
+  return {
+    key,
+    value: value === null ? null : Buffer.from(String(value), 'hex'),
+    version: BigInt(String(version)),
+    mark: BigInt(String(mark)),
+    livesForMs: livesForUs === null ? null : Number(livesForUs) / 1000,
+  }
+}
+
+function timeOf(row: RecordRow): number {
+  return Number(row[5]) / 1000
+}
+
+/** Undefined for what has expired, and for removals. */
+export function summaryOf([key, bytes, version, mark, livesForUs]: RecordRow): StoredSummary | undefined {
+  if (bytes === null) return undefined
+  return {
+    key: unhex(key),
+    bytes: Number(bytes),
+    version: BigInt(String(version)),
+    mark: BigInt(String(mark)),
+    livesForMs: livesForUs === null ? null : Number(livesForUs) / 1000,
+  }
+}
+
+/** One row for each of `count` items: the only one of its result set. */
+export function rowsOf(call: string, sets: readonly (readonly RecordRow[])[], count: number): readonly RecordRow[] {
+  const rows = sets.map(([row]) => row).filter((row) => row !== undefined)
+  if (rows.length === count) return rows
+  throw unexpectedAnswer(call, `the answer of the server has ${rows.length} rows instead of ${count}`)
+}
