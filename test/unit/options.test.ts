@@ -23,6 +23,7 @@ import { guard as redisGuard } from '../../src/guards/redis.ts'
 import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import { cron, OncePerTick, tick } from '../../src/recipes/cron/index.ts'
+import { idempotency } from '../../src/recipes/http/index.ts'
 import { once } from '../../src/recipes/once/index.ts'
 import { inMemory } from './world.ts'
 
@@ -172,6 +173,7 @@ describe('the page of all options', () => {
     ['acquire(', () => locks.mutex('k').using(unknown, () => undefined)],
     ['once(', () => once(locks, unknown)],
     ['once(', () => once(locks).run('k', unknown, () => undefined)],
+    ['idempotency(', () => idempotency(locks, unknown)],
     ['The others', () => locks.drain(unknown)],
     ['The others', () => locks.watch('k', unknown)],
     ['The others', () => locks.sample(unknown)],

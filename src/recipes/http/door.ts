@@ -1,0 +1,148 @@
+/**
+ * The door: which requests have a key, and what becomes of each. The handler of a framework is the work of `once`. Its
+ * response is held back until it is stored: what a client has been told is what its retries are told.
+ */
+import type { OptionNames } from '../../core/options.ts'
+import type { Locks } from '../../locks.ts'
+import type { Attempt } from '../once/attempt.ts'
+import { OnceRunner } from '../once/once.ts'
+import { ONCE_OPTIONS, type Once, type OnceOptions } from '../once/options.ts'
+import {
+  answerOf,
+  KEY_HEADER,
+  keyMissing,
+  keyOf,
+  type MadeResponse,
+  problemOf,
+  type StoredResponse,
+  storedResponse,
+} from './exchange.ts'
+
+/** A request, alike in every framework. */
+export interface IdempotentRequest {
+  readonly method: string
+  /** Path and query; of Hono, the whole URL. */
+  readonly url: string
+  header(name: string): string | undefined
+  /**
+   * What the framework has read of the body: parsed, as text or as bytes. Undefined where nothing was read: with
+   * `node:http`, and in Express before a body parser.
+   */
+  readonly body: unknown
+  /** The request of the framework itself; of Hono, its context. */
+  readonly raw: unknown
+}
+
+/** Options of `idempotency()`: those of `once()`, and these. */
+export interface IdempotencyOptions extends OnceOptions {
+  /** Whose request it is: the tenant, or the user. The keys of two scopes never meet. */
+  scope(request: IdempotentRequest): string
+  /** Whether a request needs a key: false unless given. Without one it is refused (400) then. */
+  readonly required?: boolean
+  /** Which methods are looked at: POST and PATCH unless given. The others are idempotent by themselves. */
+  readonly methods?: readonly string[]
+  /** What makes the request what it is: method, URL and body unless given. */
+  fingerprint?(request: IdempotentRequest): unknown
+  /** Which headers of the response are stored, besides its status and body. Never `set-cookie` unless you name it. */
+  readonly headers?: readonly string[]
+  /** How large a body is stored, in bytes: 32,768 unless given, 45,000 at most. */
+  readonly maxBody?: number
+}
+
+/** What a framework is told to do with a request. */
+export type Verdict =
+  /** It has no key: handle it. */
+  | { readonly state: 'pass' }
+  /** Answer this. */
+  | { readonly state: 'answer'; readonly response: StoredResponse; readonly replayed: boolean }
+  /** It was handled: let the response of the handler go. */
+  | { readonly state: 'handled' }
+
+/** Let the handler of the framework run, and answer what it has made. */
+export type Handle = () => Promise<MadeResponse>
+
+export const IDEMPOTENCY_OPTIONS: OptionNames<IdempotencyOptions> = {
+  ...ONCE_OPTIONS,
+  scope: true,
+  required: true,
+  methods: true,
+  fingerprint: true,
+  headers: true,
+  maxBody: true,
+}
+
+const DEFAULT_METHODS = ['POST', 'PATCH']
+const DEFAULT_HEADERS = ['content-type', 'content-encoding', 'content-language', 'etag', 'link', 'location']
+const DEFAULT_BODY = 32_768
+/** In base64, and with all that belongs to it, it has to fit into a record. */
+const LARGEST_BODY = 45_000
+
+/** The response was told to the client, and the request is to be handled again. */
+class NotKept {}
+
+export class IdempotencyDoor {
+  readonly attempts: WeakMap<object, Attempt> = new WeakMap()
+  readonly maxBody: number
+  readonly #once: Once
+  readonly #options: IdempotencyOptions
+  readonly #methods: ReadonlySet<string>
+  readonly #headers: ReadonlySet<string>
+  readonly #keepErrors: boolean
+
+  constructor(locks: Locks, options: IdempotencyOptions) {
+    const { scope, required: _, methods, fingerprint, headers, maxBody, ...rest } = options
+    if (typeof scope !== 'function')
+      throw new TypeError(`scope must be a function that says whose request it is; got ${typeof scope}`)
+    if (fingerprint !== undefined && typeof fingerprint !== 'function')
+      throw new TypeError(`fingerprint must be a function of the request; got ${typeof fingerprint}`)
+    this.maxBody = maxBody ?? DEFAULT_BODY
+    if (!Number.isSafeInteger(this.maxBody) || this.maxBody < 0 || this.maxBody > LARGEST_BODY)
+      throw new RangeError(`maxBody must be a whole number from 0 to ${LARGEST_BODY}; got ${this.maxBody}`)
+    this.#once = new OnceRunner(locks, { name: 'http', ...rest })
+    this.#options = options
+    this.#methods = new Set((methods ?? DEFAULT_METHODS).map((method) => method.toUpperCase()))
+    this.#headers = new Set((headers ?? DEFAULT_HEADERS).map((name) => name.toLowerCase()))
+    this.#keepErrors = rest.failures === 'keep'
+  }
+
+  /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */
+  async judge(request: IdempotentRequest, handle: Handle): Promise<Verdict> {
+    const { method, raw } = request
+    const key = this.#methods.has(method.toUpperCase()) ? keyOf(request.header(KEY_HEADER.toLowerCase())) : undefined
+    if (key === undefined) {
+      const refused = this.#options.required === true && this.#methods.has(method.toUpperCase())
+      return refused ? { state: 'answer', response: answerOf(keyMissing()), replayed: false } : { state: 'pass' }
+    }
+    if (typeof key === 'object') return { state: 'answer', response: answerOf(key), replayed: false }
+    let made: MadeResponse | undefined
+    const work = async (attempt: Attempt): Promise<StoredResponse> => {
+      this.attempts.set(raw as object, attempt)
+      made = await handle()
+      const { status, body } = made
+      if (body === undefined)
+        throw attempt.final(
+          new RangeError(`its response, with status ${status}, was larger than ${this.maxBody} bytes`),
+        )
+      if (status >= 500 && !this.#keepErrors) throw new NotKept()
+      return storedResponse(made, body, this.#headers)
+    }
+    try {
+      const run = { scope: this.#options.scope(request), fingerprint: this.#fingerprint(request) }
+      const { value, replayed } = await this.#once.run(key, run, work)
+      return replayed ? { state: 'answer', response: value, replayed: true } : { state: 'handled' }
+    } catch (error) {
+      // What the handler has made is the truth, also where it could not be stored, unless another one takes its place.
+      const about = problemOf(error)
+      if (made !== undefined && (about === undefined || about.status === 503)) return { state: 'handled' }
+      if (about === undefined) throw error
+      return { state: 'answer', response: answerOf(about), replayed: false }
+    }
+  }
+
+  #fingerprint(request: IdempotentRequest): unknown {
+    const { fingerprint } = this.#options
+    if (fingerprint !== undefined) return fingerprint(request)
+    const { method, url, body } = request
+    return [method, url, body instanceof Uint8Array ? Buffer.from(body).toString('base64') : body]
+  }
+}

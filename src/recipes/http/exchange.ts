@@ -1,0 +1,139 @@
+/**
+ * One request with an `Idempotency-Key`, whatever framework it came through: what its key is, what is stored of its
+ * response, and what is answered to those that get none of their own (draft-ietf-httpapi-idempotency-key-header).
+ */
+import {
+  EngineError,
+  InProgressError,
+  KeyReusedError,
+  LeaseLostError,
+  LineFullError,
+  ReplayedFailureError,
+  UnknownOutcomeError,
+} from '../../core/errors.ts'
+
+export const KEY_HEADER = 'Idempotency-Key'
+/** Says that a response is the stored one of an earlier request. */
+export const REPLAYED_HEADER = 'Idempotent-Replayed'
+export const PROBLEM_TYPE = 'application/problem+json'
+
+const LONGEST_KEY = 255
+/** A string of structured fields (RFC 9651), as the draft has it. */
+const QUOTED = /^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])+)"$/
+/** What many clients send instead. */
+const BARE = /^[\x21-\x7e]+$/
+
+/** A problem document (RFC 9457). */
+export interface IdempotencyProblem {
+  readonly type: string
+  readonly title: string
+  readonly status: number
+  readonly detail: string
+  /** Whole seconds, for the header `Retry-After`; undefined: asking again does not help. */
+  readonly retryAfter?: number
+}
+
+/** What is stored of a response. */
+export interface StoredResponse {
+  readonly status: number
+  readonly headers: readonly (readonly [name: string, value: string])[]
+  readonly body: string
+  /** What `body` is: text, or bytes in base64. */
+  readonly as: 'text' | 'base64'
+}
+
+/** A response, as a framework has made it. `body` undefined: it was too large, and is on its way to its client. */
+export interface MadeResponse {
+  readonly status: number
+  readonly headers: readonly (readonly [name: string, value: string])[]
+  readonly body: Uint8Array | undefined
+}
+
+/** The key in the header, or what is wrong with it. Undefined: there is none. */
+export function keyOf(header: string | undefined): string | IdempotencyProblem | undefined {
+  if (header === undefined) return undefined
+  const text = header.trim()
+  const key = QUOTED.exec(text)?.[1]?.replaceAll(/\\(["\\])/g, '$1') ?? (BARE.test(text) ? text : undefined)
+  if (key !== undefined && key.length <= LONGEST_KEY && !text.startsWith('"') === (key === text)) return key
+  return problem('key-malformed', 400, `${KEY_HEADER} must be a string of 1 to ${LONGEST_KEY} visible characters`)
+}
+
+export function keyMissing(): IdempotencyProblem {
+  return problem(
+    'key-required',
+    400,
+    `this request needs the header ${KEY_HEADER}: a value of your choice, new for each request, and the same for its retries`,
+  )
+}
+
+/** What is answered for an error of `once`; undefined for any other. */
+export function problemOf(error: unknown): IdempotencyProblem | undefined {
+  if (error instanceof KeyReusedError)
+    return problem('key-reused', 422, `this ${KEY_HEADER} was used before, for another request`)
+  if (error instanceof InProgressError)
+    return problem(
+      'in-progress',
+      409,
+      `the request with this ${KEY_HEADER} is in progress`,
+      seconds(error.retryAfterMs),
+    )
+  if (error instanceof LeaseLostError)
+    return problem('in-progress', 409, `the request with this ${KEY_HEADER} was taken over by another server`, 1)
+  if (error instanceof UnknownOutcomeError)
+    return problem(
+      'unknown-outcome',
+      409,
+      `the request with this ${KEY_HEADER} was interrupted, and what it did is not known`,
+    )
+  if (error instanceof ReplayedFailureError)
+    return problem('not-kept', 409, `the request with this ${KEY_HEADER} was done before; ${error.failure.message}`)
+  if (error instanceof LineFullError || (error instanceof EngineError && error.transient))
+    return problem('unavailable', 503, `what is known of this ${KEY_HEADER} cannot be looked up now`, 1)
+  return undefined
+}
+
+const TITLES = {
+  'key-malformed': 'the idempotency key is malformed',
+  'key-required': 'an idempotency key is required',
+  'key-reused': 'the idempotency key was used for another request',
+  'in-progress': 'the request is in progress',
+  'unknown-outcome': 'what became of the request is not known',
+  'not-kept': 'the response to the request was not kept',
+  unavailable: 'try again later',
+} as const
+
+function problem(type: keyof typeof TITLES, status: number, detail: string, retryAfter?: number): IdempotencyProblem {
+  const about = { type: `urn:holdfast:idempotency:${type}`, title: TITLES[type], status, detail }
+  return retryAfter === undefined ? about : { ...about, retryAfter }
+}
+
+/** Rounded up: a client that comes too early would be refused again. */
+function seconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1000))
+}
+
+/** The response to a problem. */
+export function answerOf(about: IdempotencyProblem): StoredResponse {
+  const { retryAfter, ...document } = about
+  const headers: [string, string][] = [['content-type', PROBLEM_TYPE]]
+  if (retryAfter !== undefined) headers.push(['retry-after', String(retryAfter)])
+  return { status: about.status, headers, body: JSON.stringify(document), as: 'text' }
+}
+
+/** What is stored of a response: its status, its body, and the headers that are wanted. */
+export function storedResponse(made: MadeResponse, body: Uint8Array, wanted: ReadonlySet<string>): StoredResponse {
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
+  const text = bytes.toString('utf8')
+  const isText = Buffer.from(text, 'utf8').equals(bytes)
+  const headers = made.headers.filter(([name]) => wanted.has(name.toLowerCase()))
+  return {
+    status: made.status,
+    headers,
+    body: isText ? text : bytes.toString('base64'),
+    as: isText ? 'text' : 'base64',
+  }
+}
+
+export function bytesOf({ body, as }: StoredResponse): Buffer {
+  return Buffer.from(body, as === 'text' ? 'utf8' : 'base64')
+}

@@ -1,0 +1,122 @@
+/**
+ * For Fastify: a plugin of two hooks. `preHandler` lets the handler run as the work of `once`; `onSend` hears what it
+ * has made, and waits until that is stored.
+ */
+import { Readable } from 'node:stream'
+import { readUpTo } from './body.ts'
+import type { IdempotencyDoor, Verdict } from './door.ts'
+import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
+
+/** What Fastify has of a request. */
+export interface IdempotentFastifyRequest {
+  readonly method: string
+  readonly url: string
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>
+  readonly body?: unknown
+}
+
+/** What Fastify has of a reply. */
+export interface IdempotentFastifyReply {
+  readonly statusCode: number
+  code(status: number): unknown
+  header(name: string, value: string): unknown
+  removeHeader(name: string): unknown
+  getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>
+  send(body: unknown): unknown
+}
+
+/** What Fastify has of an application, as far as it is used here. */
+export interface IdempotentFastify {
+  addHook(
+    name: 'preHandler',
+    hook: (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply) => Promise<unknown>,
+  ): unknown
+  addHook(
+    name: 'onSend',
+    hook: (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply, payload: unknown) => Promise<unknown>,
+  ): unknown
+}
+
+/** A plugin of Fastify, for the application that it is registered with. */
+export type FastifyPlugin = (app: IdempotentFastify) => Promise<void>
+
+/** A request whose handler runs. */
+interface Handling {
+  made(response: MadeResponse): void
+  readonly verdict: Promise<Verdict>
+}
+
+export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
+  const handlings = new WeakMap<object, Handling>()
+
+  const preHandler = async (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<unknown> => {
+    const verdict = await new Promise<Verdict | 'begun'>((resolve, reject) => {
+      const judged: Promise<Verdict> = door.judge(describe(request), () => {
+        const response = new Promise<MadeResponse>((made) => handlings.set(request, { made, verdict: judged }))
+        // The hook ends, and the handler runs.
+        resolve('begun')
+        return response
+      })
+      judged.then(resolve, reject)
+    })
+    if (verdict === 'begun' || verdict.state !== 'answer') return undefined
+    return reply.send(apply(reply, verdict.response, verdict.replayed))
+  }
+
+  const onSend = async (
+    request: IdempotentFastifyRequest,
+    reply: IdempotentFastifyReply,
+    payload: unknown,
+  ): Promise<unknown> => {
+    const handling = handlings.get(request)
+    if (handling === undefined) return payload
+    handlings.delete(request)
+    const { body, payload: replaced } = await bodyOf(payload, door.maxBody)
+    handling.made({ status: reply.statusCode, headers: headersOf(reply), body })
+    // What cannot be told to a client is told to the log of the application, by this hook.
+    const verdict = await handling.verdict
+    return verdict.state === 'answer' ? apply(reply, verdict.response, verdict.replayed) : replaced
+  }
+
+  const plugin: FastifyPlugin = async (app) => {
+    app.addHook('preHandler', preHandler)
+    app.addHook('onSend', onSend)
+  }
+  // As `fastify-plugin` does: the hooks are for the application itself, not for an inner one.
+  return Object.assign(plugin, { [Symbol.for('skip-override')]: true })
+}
+
+function describe(request: IdempotentFastifyRequest) {
+  const { method, url, headers, body } = request
+  const header = (name: string): string | undefined => {
+    const value = headers[name.toLowerCase()]
+    return Array.isArray(value) ? value.join(', ') : value
+  }
+  return { method, url, header, body, raw: request }
+}
+
+function apply(reply: IdempotentFastifyReply, stored: StoredResponse, replayed: boolean): Buffer {
+  for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name)
+  reply.code(stored.status)
+  for (const [name, value] of stored.headers) reply.header(name, value)
+  if (replayed) reply.header(REPLAYED_HEADER, 'true')
+  return bytesOf(stored)
+}
+
+function headersOf(reply: IdempotentFastifyReply): MadeResponse['headers'] {
+  return Object.entries(reply.getHeaders()).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, Array.isArray(value) ? value.join(', ') : String(value)] as const],
+  )
+}
+
+/** What to store of a payload, and what to send instead of it. */
+async function bodyOf(payload: unknown, most: number): Promise<{ body: Buffer | undefined; payload: unknown }> {
+  if (payload === undefined || payload === null) return { body: Buffer.alloc(0), payload }
+  if (typeof payload === 'string' || payload instanceof Uint8Array) {
+    const bytes = Buffer.from(payload as string)
+    return { body: bytes.length <= most ? bytes : undefined, payload }
+  }
+  const read = await readUpTo(payload as AsyncIterable<unknown>, most)
+  if (read.state === 'whole') return { body: read.bytes, payload: read.bytes }
+  return { body: undefined, payload: Readable.from(read.chunks()) }
+}
