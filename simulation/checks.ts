@@ -2,6 +2,7 @@
  * The checks that every run has to pass. Each is a small function of the history that yields a sentence for whatever is
  * wrong; none of them knows the core.
  */
+import { drain } from './checks/drain.ts'
 import { expiry } from './checks/expiry.ts'
 import { liveness } from './checks/liveness.ts'
 import { maxHold } from './checks/max-hold.ts'
@@ -28,6 +29,7 @@ export const CHECKS: Readonly<Record<string, Check>> = {
   ...liveness,
   ...expiry,
   ...maxHold,
+  ...drain,
   ...needlessness,
 }
 

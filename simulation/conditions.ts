@@ -53,6 +53,8 @@ export interface Conditions {
   readonly overstate: number
   /** Whether some leases may be held for a limited time only. */
   readonly maxHolds: boolean
+  /** How often a process that ends drains its locks, instead of closing them at once. */
+  readonly drains: number
   readonly batchLimit: number
   /** From how many items on half a batch goes out by itself; undefined: batches are not halved. */
   readonly splitFrom: number | undefined
@@ -139,6 +141,7 @@ export function drawConditions(random: Random, given: Partial<Conditions>): Cond
     resumeOrders: ['timers', 'messages', 'program'],
     splitFrom: random.happens(crowded ? 0.7 : 0.3) ? random.pick([1, 2]) : undefined,
     maxHolds: random.happens(0.2),
+    drains: 0.3,
     ...given,
   }
 }

@@ -10,6 +10,8 @@ export class Coverage {
   evictionLosses = 0
   closeLosses = 0
   maxHoldLosses = 0
+  /** Processes that drained their locks while something was held. */
+  drains = 0
   /** Enters that the core gave up on, or was told may or may not have been applied. */
   unknownEnters = 0
   /** Answers to calls that the core had given up on. */

@@ -75,6 +75,7 @@ export const CALL_DEFECTS: readonly Defect[] = [
     find: 'if (this.#timerAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return',
     replace: 'if (this.#timerAt <= Math.max(at, now)) return',
     why: 'no timer runs while the machine sleeps: what is renewed after it would be renewed too late',
+    conditions: { timedFaults: ['suspension', 'suspension', 'suspension', 'suspension'] },
   },
   {
     name: 'a time-out that has slept is waited for',

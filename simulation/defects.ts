@@ -6,6 +6,7 @@
 import type { Conditions } from './conditions.ts'
 import type { Defect } from './defect.ts'
 import { CALL_DEFECTS } from './defects-of-calls.ts'
+import { LIMIT_DEFECTS } from './defects-of-limits.ts'
 
 /** Nothing goes wrong. */
 const FAIR: Partial<Conditions> = {
@@ -236,30 +237,6 @@ const core: readonly Defect[] = [
     },
   },
   {
-    name: 'maxHold is not looked at',
-    file: 'src/core/keeper.ts',
-    find: "else if (now >= entry.endsAt) this.#lose(entry, 'maxHold')",
-    replace: '',
-    why: 'work that hangs holds the lock, and renews it, for ever',
-    conditions: { maxHolds: true },
-  },
-  {
-    name: 'no timer at the end of maxHold',
-    file: 'src/core/entry.ts',
-    find: 'if (this.endsAt > at) return at',
-    replace: 'if (this.endsAt > 0) return at',
-    why: 'work that only listens to the signal is told at some later beat',
-    conditions: { maxHolds: true },
-  },
-  {
-    name: 'given away at the end of maxHold',
-    file: 'src/core/keeper.ts',
-    find: "if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)",
-    replace: "if (why === 'maxHold') void this.leave(entry)",
-    why: 'the next one is let in while the work of the first, which has just been told to stop, is still going on',
-    conditions: { maxHolds: true },
-  },
-  {
     name: 'a part of all not given back',
     file: 'src/primitives/all.ts',
     find: '      void giveBack(parts)\n',
@@ -335,4 +312,4 @@ const guards: readonly Defect[] = [
   },
 ]
 
-export const DEFECTS: readonly Defect[] = [...core, ...CALL_DEFECTS, ...engine, ...guards]
+export const DEFECTS: readonly Defect[] = [...core, ...CALL_DEFECTS, ...LIMIT_DEFECTS, ...engine, ...guards]

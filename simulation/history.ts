@@ -134,6 +134,14 @@ export interface Gap {
   readonly waiting: readonly string[]
 }
 
+/** A process began to drain its locks. */
+export interface Drain {
+  readonly process: number
+  readonly at: number
+  /** How long its holders have to end. */
+  readonly graceMs: number
+}
+
 export type FaultKind =
   | 'refused call'
   | 'lost request'
@@ -227,6 +235,7 @@ export class History {
   readonly holdings: Holding[] = []
   readonly calls: Call[] = []
   readonly gaps: Gap[] = []
+  readonly drains: Drain[] = []
   readonly replacements: Replacement[] = []
   readonly unconfirmedGrants: UnconfirmedGrant[] = []
   readonly faults: Fault[] = []

@@ -34,6 +34,8 @@ export class SimulatedProcess extends Actor {
   readonly locks: Locks
   /** It is closing its locks, and asks for nothing more. */
   ending = false
+  /** It drains its locks before that: its workers go on asking, and are refused. */
+  draining = false
   /** Its locks are closed. */
   closed = false
   /** How many workers of it still have something to do. */

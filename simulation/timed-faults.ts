@@ -5,8 +5,10 @@
  */
 import type { ResumeOrder } from './actor.ts'
 import type { TimedFault } from './conditions.ts'
+import type { History } from './history.ts'
 import { startObserver } from './observer.ts'
 import { SimulatedProcess } from './process.ts'
+import { Random } from './random.ts'
 import { startWorkers } from './worker.ts'
 import type { World } from './world.ts'
 
@@ -25,6 +27,9 @@ export function startProcess(world: World): void {
   startWorkers(world, process)
   if (world.conditions.observers && !world.calm) startObserver(world, process)
 }
+
+/** No run has as many. */
+const MOST_PROCESSES = 1000
 
 /** How far the server's clock is set, at most. */
 export const GREATEST_JUMP_TTLS = 2
@@ -107,22 +112,43 @@ function evictSomeEntry(world: World, key: string, how: 'expire' | 'now'): void 
 
 /** Ask a process to end well: everything given back, nothing left running. */
 export function closeProcess(world: World, process: SimulatedProcess, then: () => void): void {
+  const { history } = world
   process.ending = true
+  // A chance of its own, so that the rest of a seed is drawn as it would be without it.
+  const chance = new Random(world.seed * MOST_PROCESSES + process.number)
+  const graceMs = chance.happens(world.conditions.drains) ? chance.between(0, world.conditions.ttlMs) : undefined
+  process.draining = graceMs !== undefined
   process.schedule(0, 'work', () => {
     const startedAt = world.now
     world.fault('close', process.number)
-    void process.locks.close().then(() => {
+    if (graceMs !== undefined) {
+      history.drains.push({ process: process.number, at: startedAt, graceMs })
+      if (history.holdings.some((holding) => holding.process === process.number && holding.endedAt === undefined))
+        world.coverage.drains += 1
+    }
+    const closed = graceMs === undefined ? process.locks.close() : process.locks.drain({ grace: graceMs })
+    void closed.then(() => {
       if (world.logging) world.log(process.name, 'is closed')
+      process.draining = false
+      const from = graceMs === undefined ? startedAt : idleSince(history, process.number, startedAt, graceMs)
       // No longer than the core's own deadline for a call, and what four timers may be late.
       const boundMs = 1.01 * world.conditions.callTimeoutMs + 4
-      if (world.now - startedAt > boundMs && !world.history.stopped(process.number, startedAt, world.now)) {
-        world.mishap('slow close', `${process.name} took ${(world.now - startedAt).toFixed(1)} ms to close`)
+      if (world.now - from > boundMs && !history.stopped(process.number, startedAt, world.now)) {
+        world.mishap('slow close', `${process.name} took ${(world.now - from).toFixed(1)} ms to close`)
       }
       process.closed = true
       world.workerDone(process)
       then()
     })
   })
+}
+
+/** From when on a drain has nothing to wait for: nothing is held any more, or the grace is over. */
+function idleSince({ holdings }: History, process: number, at: number, graceMs: number): number {
+  let since = at
+  for (const holding of holdings)
+    if (holding.process === process) since = Math.max(since, holding.endedAt ?? Number.POSITIVE_INFINITY)
+  return Math.min(since, at + 1.01 * graceMs)
 }
 
 function restartServer(world: World, memory: 'kept' | 'lost'): void {

@@ -49,7 +49,7 @@ class Worker {
   }
 
   get #over(): boolean {
-    return this.#world.calm || this.#process.ending
+    return this.#world.calm || (this.#process.ending && !this.#process.draining)
   }
 
   #operate(): Promise<void> {

@@ -1,0 +1,61 @@
+/** Deliberate defects of the ends that a user sets: of a hold, by `maxHold`, and of a process, by a drain. */
+import type { Defect } from './defect.ts'
+
+export const LIMIT_DEFECTS: readonly Defect[] = [
+  {
+    name: 'maxHold is not looked at',
+    file: 'src/core/keeper.ts',
+    find: "else if (now >= entry.endsAt) this.#lose(entry, 'maxHold')",
+    replace: '',
+    why: 'work that hangs holds the lock, and renews it, for ever',
+    conditions: { maxHolds: true },
+  },
+  {
+    name: 'no timer at the end of maxHold',
+    file: 'src/core/entry.ts',
+    find: 'if (this.endsAt > at) return at',
+    replace: 'if (this.endsAt > 0) return at',
+    why: 'work that only listens to the signal is told at some later beat',
+    conditions: { maxHolds: true },
+  },
+  {
+    name: 'given away at the end of maxHold',
+    file: 'src/core/keeper.ts',
+    find: "if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)",
+    replace: "if (why === 'maxHold') void this.leave(entry)",
+    why: 'the next one is let in while the work of the first, which has just been told to stop, is still going on',
+    conditions: { maxHolds: true },
+  },
+  {
+    name: 'a drain lets waiters be granted',
+    file: 'src/core/keeper.ts',
+    find: "        if (entry.phase !== 'held' && !entry.over) this.#refuse(entry, this.#draining.error())",
+    replace: '        void entry',
+    why: 'a process that is to end begins new work, and dies in the middle of it',
+    conditions: { drains: 1 },
+  },
+  {
+    name: 'a drain lets what is asked meanwhile be granted',
+    file: 'src/core/keeper.ts',
+    find: 'if (this.#closing.begun || this.#draining.begun)',
+    replace: 'if (this.#closing.begun)',
+    why: 'a process that is to end begins new work, and dies in the middle of it',
+    conditions: { drains: 1 },
+  },
+  {
+    name: 'a drain leaves holders no time',
+    file: 'src/core/keeper.ts',
+    find: 'await fallbackAfter(this.clock, leftMs(), idle, undefined, this.closing)',
+    replace: 'await fallbackAfter(this.clock, leftMs() / 2, idle, undefined, this.closing)',
+    why: 'half of a payment is done, and the other half would have had its time',
+    conditions: { drains: 1 },
+  },
+  {
+    name: 'a drain waits though nothing is held',
+    file: 'src/core/keeper.ts',
+    find: 'if (this.#entries.size === 0) this.#onIdle?.()',
+    replace: '',
+    why: 'every end of a process takes all of the grace, and its supervisor kills it',
+    conditions: { drains: 1 },
+  },
+]
