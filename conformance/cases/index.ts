@@ -13,6 +13,7 @@ import { eviction } from './eviction.ts'
 import { expiry } from './expiry.ts'
 import { keys } from './keys.ts'
 import { leftovers } from './leftovers.ts'
+import { limits } from './limits.ts'
 import { looking } from './looking.ts'
 import { loss } from './loss.ts'
 import { mutexGroups } from './mutex.ts'
@@ -49,6 +50,7 @@ export const groups: readonly Group[] = [
   together,
   election,
   closing,
+  limits,
   order,
   counts,
   stalls,

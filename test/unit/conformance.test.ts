@@ -47,6 +47,7 @@ const ABOUT_THE_CORE: readonly string[] = [
   'what a listener asks for, when it hears of the closing, is refused: the next client holds alone',
   'closing refuses those who wait, and ends those who watch and observe',
   'after the closing whatever is asked for is refused, in words that say so',
+  'past its maxHold, work that never ends keeps the next one out for a ttl, and no longer',
 ]
 
 /** What needs several processes or a server that restarts: more than an engine in this one can break. */

@@ -42,6 +42,8 @@ export const expiryDefects: readonly Defect[] = [
       'a waiter that dies in line does not hold up those behind it for longer than its ttl',
       'a leader that dies is followed by the next in line',
       'an observer sees that a dead leader leads no more, though no process says so',
+      'a maxHold ends while the server cannot be reached, too, and the next one holds when the ttl is over',
+      'a drain ends while the server cannot be reached, too, and the next one holds when the ttl is over',
       'a writer that expires between readers lets the readers behind it in',
       'what has expired is not seen any more, also when no call has changed the line since',
       'an expiry wakes the next one, or lets it find out by itself',
