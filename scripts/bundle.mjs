@@ -6,14 +6,16 @@
  *
  * CommonJS, because its loader is a part of Node's own start, and that of modules takes as long again.
  */
+import { readdirSync } from 'node:fs'
 import { rolldown } from 'rolldown'
+
+// The longest name first: that of postgres-advisory begins with that of another one.
+const engines = readdirSync('dist/src/engines').filter((name) => name !== 'shared')
+const engine = engines.toSorted((a, b) => b.length - a.length).join('|')
 
 /** By path below dist/src: what is loaded together is in one file. */
 const FILES = [
-  [
-    /^(?:engines|clients|guards|transactions)\/(etcd|memory|mysql|postgres-advisory|postgres|redis|redlock|sqlite)\b/,
-    1,
-  ],
+  [new RegExp(`^(?:engines|clients|guards|transactions)/(${engine})\\b`), 1],
   // What the start itself needs of the core stays with it.
   [/^core\/(?:did-you-mean|duration|keys)\b/, 'start'],
   [/^(?:core|primitives|engines|clients|guards|transactions|locks|connect)\b/, 'core'],

@@ -6,7 +6,6 @@
  * over without our noticing. So, when wall time and monotonic time have come apart, the boot clock (which counts sleep,
  * and which cannot be set) is asked, and the larger of the two counts.
  */
-import { randomFillSync } from 'node:crypto'
 import { uptime } from 'node:os'
 
 /** Something that will happen, unless it is cancelled. */
@@ -146,7 +145,8 @@ export const systemChance: Chance = {
   fraction: () => Math.random(),
   id() {
     if (used === pool.length) {
-      randomFillSync(pool)
+      // Loaded when the first id is made: a command that only looks makes none, and is started again and again.
+      process.getBuiltinModule('node:crypto').randomFillSync(pool)
       used = 0
     }
     const id = pool.toString('hex', used, used + ID_BYTES)

@@ -8,6 +8,7 @@ import {
   lchownSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   realpathSync,
   rmSync,
   symlinkSync,
@@ -185,6 +186,12 @@ test('the start loads neither an engine nor the core', () => {
   const [version, loaded = ''] = execFileSync(process.execPath, ['-e', script], { encoding: 'utf8' }).split('\n')
   expect(version).toMatch(/^\d+\.\d+\.\d+/)
   expect(loaded.split(',').toSorted()).toEqual(['holdfast.cjs', 'output.cjs', 'start.cjs'])
+})
+
+test('each engine has a file of its own, so that a command loads only the one that it needs', () => {
+  const engines = readdirSync('src/engines').filter((name) => name !== 'shared')
+  const files = readdirSync(dirname(realpathSync(command)))
+  expect(files).toEqual(expect.arrayContaining(engines.map((name) => `${name}.cjs`)))
 })
 
 await describeServer('a command under a lock on Redis', findRedis, (source) => {
