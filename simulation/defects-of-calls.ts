@@ -58,8 +58,8 @@ export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'keys of a slow call do not wait',
     file: 'src/core/batch.ts',
-    find: 'if (full || stuck?.has(item.key) ||',
-    replace: 'if (full || (stuck?.size ?? 0) < 0 ||',
+    find: 'if (overAt === undefined) return false\n',
+    replace: 'if (overAt !== -1) return false\n',
     why: 'what is asked later may arrive first, and a stuck key takes all the calls there are',
   },
   {

@@ -28,7 +28,8 @@ function* nothingOvertakesAnEnter(history: History): Iterable<string> {
 
 /**
  * While a call is on its way, no other one of its verb goes out for the same key: it could arrive first, and change the
- * order. What is to stand without its process is renewed by itself.
+ * order. What is to stand without its process is renewed by itself, and so is a lease with a shorter ttl than all that
+ * is renewed by the call on its way.
  */
 function* oneCallForEachKey(history: History): Iterable<string> {
   const last = new Map<string, Call>()
@@ -38,11 +39,18 @@ function* oneCallForEachKey(history: History): Iterable<string> {
     for (const key of new Set(items.map((item) => item.key))) {
       const way = `${process} ${verb} ${key}`
       const before = last.get(way)
-      if (before !== undefined && earliestEnd(history, before) > sentAt)
+      if (before !== undefined && earliestEnd(history, before) > sentAt && !isShorter(call, key, before))
         yield `p${process}: ${verb} for '${key}' was sent at ${sentAt.toFixed(3)}, while that of ${before.sentAt.toFixed(3)} was on its way`
       last.set(way, call)
     }
   }
+}
+
+/** Whether all that `call` renews for `key` lives shorter than anything in the call before it. */
+function isShorter({ verb, items }: Call, key: string, before: Call): boolean {
+  if (verb !== 'renew') return false
+  const ttls = (some: Call['items']): number[] => some.map(({ ttlMs = 0 }) => ttlMs)
+  return Math.max(...ttls(items.filter((item) => item.key === key))) < Math.min(...ttls(before.items))
 }
 
 /** Once a leave is sent, the entry is neither renewed nor entered again. */

@@ -9,7 +9,8 @@
  * deadline is still delivered: it is true, only late.
  *
  * A call that has become slow (a stuck row, a frozen server) stops blocking the others, but its own keys wait for it,
- * so that a stuck key costs one call and not all of them, and so that the order of claims on one key is kept.
+ * so that a stuck key costs one call and not all of them, and so that the order of claims on one key is kept. Only a
+ * renewal that has less time than that call goes ahead: renewals have no order, and its lease would be lost.
  */
 
 import type { Clock, Timer } from './clock.ts'
@@ -38,6 +39,8 @@ export interface BatchSpec<Item extends { readonly key: string }, Answer> {
   /** Whether a call can do anything with a signal. Making one is the dearest part of a call that costs nothing else. */
   takesSignal(): boolean
   timeoutMs(items: readonly Item[]): number
+  /** How long an item may wait for an earlier call of its key; without it: until that is over. */
+  readonly mayWaitMs?: (item: Item) => number
   /** About to be sent. False: no longer wanted, drop it. */
   sending(item: Item, sent: Sent): boolean
   answered(item: Item, answer: Answer, sent: Sent, now: number): void
@@ -163,8 +166,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #take(sent: Sent, share: number): readonly Item[] {
     const { batchLimit, itemsPerKey } = this.#spec
     const counts = itemsPerKey === undefined ? undefined : new Map<string, number>()
-    const stuck = this.#calls.length === 0 ? undefined : new Set<string>()
-    for (const call of this.#calls) for (const item of call.items) stuck?.add(item.key)
+    const stuck = this.#stuckKeys()
     const taken: Item[] = []
     const left: Item[] = []
     // If this call is cut short, other items of its keys go along: behind it, they would have to wait for its answer.
@@ -172,7 +174,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (const item of this.#queue) {
       const full = taken.length >= batchLimit || (taken.length >= share && keys?.has(item.key) !== true)
       const count = counts?.get(item.key) ?? 0
-      if (full || stuck?.has(item.key) || (itemsPerKey !== undefined && count >= itemsPerKey)) {
+      if (full || this.#mustWait(item, stuck, sent.at) || (itemsPerKey !== undefined && count >= itemsPerKey)) {
         left.push(item)
       } else if (this.#spec.sending(item, sent)) {
         taken.push(item)
@@ -182,6 +184,22 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     }
     this.#queue = left
     return taken
+  }
+
+  /** The keys of calls that are on their way, and when those have had their time: of two, the later one. */
+  #stuckKeys(): ReadonlyMap<string, number> | undefined {
+    if (this.#calls.length === 0) return undefined
+    const stuck = new Map<string, number>()
+    for (const { items, sent, timeoutMs } of this.#calls)
+      for (const { key } of items) stuck.set(key, sent.at + timeoutMs)
+    return stuck
+  }
+
+  #mustWait(item: Item, stuck: ReadonlyMap<string, number> | undefined, now: number): boolean {
+    const overAt = stuck?.get(item.key)
+    if (overAt === undefined) return false
+    const { mayWaitMs } = this.#spec
+    return mayWaitMs === undefined || overAt <= now + mayWaitMs(item)
   }
 
   #send(items: readonly Item[], sent: Sent): void {

@@ -117,6 +117,7 @@ function renewSpec(options: EntryRequestsOptions, listener: RequestListener): Ba
     call: renew,
     takesSignal: () => renewTakesSignal,
     timeoutMs: (entries) => Math.min(callTimeoutMs, renewalTimeoutMs(entries, clock.now())),
+    mayWaitMs: ({ ttlMs }) => ttlMs / 3,
   }
 }
 

@@ -317,3 +317,17 @@ describe('jeopardy', () => {
     expect(events.names).toEqual(['jeopardy', 'jeopardy'])
   })
 })
+
+test('a short lease is renewed while the renewal of a long one of the same key is not answered', async () => {
+  const { engine, clock, locks } = scripted()
+  watched(locks.semaphore('a', 2).acquire())
+  await (await engine.next('enter')).answer(held(1n))
+  await clock.advance(BEAT)
+  await engine.next('renew')
+  const short = watched(locks.semaphore('a', 2, { ttl: '3s' }).acquire())
+  await (await engine.next('enter')).answer(held(2n, 3000))
+  await clock.advance(1000)
+  await (await engine.next('renew')).answer(held(2n, 3000))
+  await clock.advance(2500)
+  expect(short.value.held).toBe(true)
+})
