@@ -1,4 +1,4 @@
-/** A fleet of hosts with jobs: real processes, with clocks that are wrong, killed and started again at random. */
+/** A fleet of hosts with jobs: real processes, with clocks that are wrong, killed and stopped at random. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { dirname } from 'node:path'
@@ -11,6 +11,12 @@ import type { WrongClocks } from '../servers/clock.ts'
 const AHEAD_MS = [0, 1_500, 4_000, 60_000, -2_000, -7_000, -60_000, 3_600_000]
 const SHORTEST_LIFE_MS = 500
 const LONGEST_LIFE_MS = 2_500
+const STOPPED_SHARE = 0.3
+/** How often to look for a host that works once more, before any other will do. */
+const WORKING_SHARE = 0.99
+const WORK_WITHIN_MS = 1_000
+/** The ttl is two seconds. */
+const STOPPED_MS = 3_500
 
 /** What a host has told. */
 export interface Told {
@@ -27,6 +33,8 @@ export class CronFleet implements AsyncDisposable {
   readonly told: Told[] = []
   readonly #hosts: ChildProcess[] = []
   readonly #start: (index: number) => ChildProcess
+  /** The host that has begun to work last, and works. */
+  #working: number | undefined
   #over = false
 
   constructor(how: 'holdfast' | 'set-nx', url: string, clocks: WrongClocks) {
@@ -37,7 +45,12 @@ export class CronFleet implements AsyncDisposable {
         env,
         stdio: ['ignore', 'pipe', 'inherit'],
       })
-      createInterface({ input: child.stdout }).on('line', (line) => this.told.push(JSON.parse(line) as Told))
+      createInterface({ input: child.stdout }).on('line', (line) => {
+        const told = JSON.parse(line) as Told
+        this.told.push(told)
+        if (told.step === 'begin') this.#working = index
+        else if (this.#working === index) this.#working = undefined
+      })
       return child
     }
   }
@@ -51,18 +64,33 @@ export class CronFleet implements AsyncDisposable {
     }
   }
 
-  /** Kill a host, start it again, and so on, for so long. Answers how many were killed. */
-  async killFor(ms: number): Promise<number> {
+  /**
+   * For so long, one host after the other is killed and started again, or stopped for longer than its ttl. Answers how
+   * many were.
+   */
+  async harmFor(ms: number): Promise<{ killed: number; stopped: number }> {
     const until = performance.now() + ms
-    let killed = 0
+    const harmed = { killed: 0, stopped: 0 }
     while (performance.now() < until && !this.#over) {
       await sleep(SHORTEST_LIFE_MS + Math.random() * (LONGEST_LIFE_MS - SHORTEST_LIFE_MS))
-      const index = Math.floor(Math.random() * this.#hosts.length)
-      await end(this.#hosts[index] as ChildProcess)
-      this.#hosts[index] = this.#start(index)
-      killed += 1
+      const index = await this.#victim()
+      if (Math.random() < STOPPED_SHARE) {
+        void stopAndGoOn(this.#hosts[index] as ChildProcess)
+        harmed.stopped += 1
+      } else {
+        await end(this.#hosts[index] as ChildProcess)
+        this.#hosts[index] = this.#start(index)
+        harmed.killed += 1
+      }
     }
-    return killed
+    return harmed
+  }
+
+  /** A host that works, mostly. */
+  async #victim(): Promise<number> {
+    const until = performance.now() + WORK_WITHIN_MS
+    while (Math.random() < WORKING_SHARE && this.#working === undefined && performance.now() < until) await sleep(5)
+    return this.#working ?? Math.floor(Math.random() * this.#hosts.length)
   }
 
   /** The ticks of a job that were begun, each as often as it was. */
@@ -74,6 +102,12 @@ export class CronFleet implements AsyncDisposable {
     this.#over = true
     await Promise.all(this.#hosts.map(end))
   }
+}
+
+async function stopAndGoOn(child: ChildProcess): Promise<void> {
+  child.kill('SIGSTOP')
+  await sleep(STOPPED_MS)
+  child.kill('SIGCONT')
 }
 
 async function end(child: ChildProcess): Promise<void> {

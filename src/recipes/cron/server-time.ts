@@ -22,21 +22,16 @@ export class ServerTime {
     return this.#aheadMs === undefined ? wallClockMs() : this.#clock.now() + this.#aheadMs
   }
 
-  /** How far the wall clock of this host is ahead of the server's; 0 where the server does not tell its time. */
-  get hostAheadMs(): number {
-    return wallClockMs() - this.now()
-  }
-
   /**
    * The answer to what was sent at `sentAt`, by our clock, is here. The server's time is now at least what it says, and
-   * at most as much later as the call took. What we believe is moved no further than into these bounds: a slow call
-   * says less than a quick one before it.
+   * at most as much later as the call took. What we believe is moved no further than into these bounds, and begins at
+   * the lower one: so it is never ahead of the server, and quick calls bring it near.
    */
   heard(serverTimeMs: ServerTimeMs, sentAt: number): void {
     if (serverTimeMs === null) return
     const now = this.#clock.now()
     const [least, most] = [serverTimeMs, serverTimeMs + (now - sentAt)]
-    const believed = this.#aheadMs === undefined ? (least + most) / 2 : now + this.#aheadMs
+    const believed = this.#aheadMs === undefined ? least : now + this.#aheadMs
     this.#aheadMs = Math.min(Math.max(believed, least), most) - now
   }
 }
