@@ -1,7 +1,7 @@
 /**
  * Eight hosts, whose clocks are off by up to a minute, and one by an hour, run jobs of every second, while one after
- * the other is killed or stopped. No tick is begun twice, and none is left out; where a run may be taken over, each is completed.
- * What people write by hand runs ticks twice. HOLDFAST_ROUNDS makes it longer: 40 are ten minutes.
+ * the other is killed or stopped. No tick is begun twice, and none is left out; where a run may be taken over, each is
+ * completed. What people write by hand runs ticks twice. HOLDFAST_ROUNDS makes it longer: 40 are ten minutes.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

@@ -1,6 +1,9 @@
 /** Jobs of a fleet: who runs which tick, and what becomes of runs that are not ended. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { LeaseLostError } from '../../src/core/errors.ts'
+import type { Lease } from '../../src/core/lease.ts'
+import { VALUE_LIMIT_BYTES } from '../../src/core/store.ts'
+import { type JobRecord, withBeginning, withEnding } from '../../src/recipes/cron/job-record.ts'
 import { type CronHost, CronWorld, clockTime, described, historyOf } from './cron-world.ts'
 import { type Gate, gate } from './world.ts'
 
@@ -281,4 +284,18 @@ test('jobs are listed with their last run', async () => {
     { name: 'nightly', schedule: '0 3 * * * (Europe/Berlin)', last: undefined },
     { name: 'poll', schedule: 'every 30s', last: { outcome: 'done' } },
   ])
+})
+
+test('a record fits into the store, whatever holders are called and errors say', () => {
+  const holder = '\x01'.repeat(512)
+  const lease = { token: 2n ** 63n } as Lease
+  let record: JobRecord | undefined
+  for (let tick = 0; tick < 100; tick += 1) {
+    const run = { id: 'f'.repeat(32), tick: 1e13 + tick, attempt: 1000, missed: 100, holder, startedAt: 1e13, lease }
+    ;({ record } = withBeginning(record, 's'.repeat(100), run, 'lost'))
+    const ending = { endedAt: 1e13, outcome: 'failed' as const, error: new Error('\x01'.repeat(1000)) }
+    record = withEnding(record, run.id, ending)
+  }
+  expect(record?.runs).toHaveLength(20)
+  expect(Buffer.byteLength(JSON.stringify(record))).toBeLessThan(VALUE_LIMIT_BYTES)
 })

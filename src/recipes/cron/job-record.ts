@@ -6,9 +6,9 @@ import type { Lease } from '../../core/lease.ts'
 
 /** The line and the record of a job have this before its name. */
 const KEY_PREFIX = 'cron:'
-/** How many runs are remembered, so that a record fits into every store. */
-const RUNS_KEPT = 30
-const ERROR_LENGTH = 200
+/** How many runs are remembered, and how long texts in them may be, so that a record fits into every store. */
+const RUNS_KEPT = 20
+const TEXT_LENGTH = 200
 
 /**
  * How a run ended. `done`: the work has settled. `failed`: it threw. `stopped`: it threw after it was told to stop,
@@ -59,7 +59,8 @@ export function withBeginning(
   { lease, ...run }: RunBeginning,
   instead: 'lost' | 'replaced',
 ): { record: JobRecord; run: StoredRun } {
-  const begun: StoredRun = { ...run, token: lease.token === null ? null : String(lease.token) }
+  const token = lease.token === null ? null : String(lease.token)
+  const begun: StoredRun = { ...run, holder: shortened(run.holder), token }
   const [last, ...earlier] = record?.runs ?? []
   const ended =
     last === undefined || last.outcome !== undefined ? last : { ...last, endedAt: run.startedAt, outcome: instead }
@@ -76,11 +77,10 @@ export function withEnding(
   const [last, ...earlier] = record?.runs ?? []
   if (record === undefined || last?.id !== id || last.outcome !== undefined) return undefined
   const { endedAt, outcome, error } = ending
-  const told = error === undefined ? {} : { error: shortened(error) }
+  const told = error === undefined ? {} : { error: shortened(error instanceof Error ? error.message : String(error)) }
   return { ...record, runs: [{ ...last, endedAt, outcome, ...told }, ...earlier] }
 }
 
-function shortened(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error)
-  return (text.length <= ERROR_LENGTH ? text : `${text.slice(0, ERROR_LENGTH - 1)}…`).toWellFormed()
+function shortened(text: string): string {
+  return (text.length <= TEXT_LENGTH ? text : `${text.slice(0, TEXT_LENGTH - 1)}…`).toWellFormed()
 }
