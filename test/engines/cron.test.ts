@@ -127,6 +127,10 @@ await describeServer('jobs on redis', findRedis, (source) => {
   })
   afterAll(() => server[Symbol.asyncDispose]())
 
+  test('each tick is run once, whatever clocks say, though hosts die', { timeout: LIMIT_MS }, async (context) => {
+    await expectEachTickOnce(server.url, present(clocks, context))
+  })
+
   describe('what people write by hand', () => {
     test('SET NX for each tick runs ticks twice', { timeout: LIMIT_MS }, async (context) => {
       await using fleet = new CronFleet('set-nx', server.url, present(clocks, context))
