@@ -13,6 +13,9 @@
  * and the very bytes that were sent are stored, the first try has been applied. So two writers that may not be taken
  * for each other have to store something different: an id of the attempt, for example. Any other change is not asked
  * again, and rejects with an `EngineError` whose `outcome` is `unknown`.
+ *
+ * A try that was given up can still arrive. With `absent` alone it is made then if the record was removed meanwhile. A
+ * recipe that removes records gives `version` and `holding` as well: both refuse it.
  */
 import { EngineError, UnsupportedError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
