@@ -65,10 +65,10 @@ export function etcdWorld({ url, servers, restart, asEntries = false }: Place): 
   }
 }
 
-/** Every key. */
+/** Every key but those of records, which stay until they are removed or expire. */
 async function stored(servers: readonly EtcdServer[]): Promise<readonly string[]> {
   const client = new EtcdClient({ endpoints: servers })
   const { kvs } = await client.range({ key: 'holdfast/', end: 'holdfast0', keysOnly: true })
   client.close()
-  return kvs.map(({ key }) => key)
+  return kvs.map(({ key }) => key).filter((key) => !key.startsWith('holdfast/record/'))
 }

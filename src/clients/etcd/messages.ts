@@ -49,7 +49,7 @@ export interface PutRequest {
   readonly key: string
   readonly lease: bigint
   /** Without it, the key keeps its value, and has to exist. */
-  readonly value?: string
+  readonly value?: string | Buffer
 }
 
 export interface DeleteRequest extends KeyRange {
@@ -143,7 +143,9 @@ export function writeRange(
 }
 
 function writePut(writer: ProtoWriter, { key, value, lease }: PutRequest): void {
-  writer.bytes(1, key).text(2, value).number(3, lease)
+  writer.bytes(1, key)
+  if (value !== undefined && value.length > 0) writer.bytes(2, value)
+  writer.number(3, lease)
   writer.flag(5, value === undefined)
 }
 

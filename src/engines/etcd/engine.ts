@@ -9,6 +9,7 @@ import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
+import type { Store } from '../../core/store.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { EnterCalls } from './enter.ts'
@@ -20,6 +21,7 @@ import { EvictionWatcher, LineWatcher, observeLine } from './listen.ts'
 import { EtcdNames } from './names.ts'
 import { EtcdOwnEntries } from './own-entries.ts'
 import { placeOf, RenewCalls } from './renew.ts'
+import { EtcdStore } from './store.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -64,6 +66,7 @@ const LEAVES_AT_ONCE = 120
 export class EtcdEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
   readonly #client: EtcdClient
   readonly #clock: Clock
   readonly #names: EtcdNames
@@ -109,6 +112,7 @@ export class EtcdEngine implements Engine {
     }
     this.#markers = new EntryMarkers(context)
     this.#renewCalls = new RenewCalls(context, this.#markers)
+    this.store = new EtcdStore(context)
     this.#enterCalls = new EnterCalls(context, (claims) => this.#renewCalls.renew(claims.map(placeOf), {}))
   }
 

@@ -6,7 +6,18 @@ import { EngineError } from '../../core/errors.ts'
 export const ENGINE = 'etcd'
 
 /** What the core called, for messages of errors. */
-export type EtcdCall = 'enter' | 'renew' | 'leave' | 'evict' | 'inspect' | 'list' | 'subscribe' | 'watch' | 'diagnose'
+export type EtcdCall =
+  | 'enter'
+  | 'renew'
+  | 'leave'
+  | 'evict'
+  | 'inspect'
+  | 'list'
+  | 'subscribe'
+  | 'watch'
+  | 'diagnose'
+  | 'get'
+  | 'put'
 
 /** `sent: false`: the call failed before its own request was sent. */
 export function asEngineError(
@@ -39,4 +50,11 @@ export function unreadable(key: string, why: string): EngineError {
 /** Other clients, or a change of leaders, got in between again and again. A later try can succeed. */
 export function unsettled(call: EtcdCall, why: string): EngineError {
   return new EngineError(ENGINE, `${call}: ${why}`, { outcome: 'unknown' })
+}
+
+/** Other clients have changed the record in between again and again. It was compared each time, and not changed. */
+export function unsettledPut(key: string): EngineError {
+  return new EngineError(ENGINE, `put: other clients change the record of '${key}' all the time`, {
+    outcome: 'not-applied',
+  })
 }

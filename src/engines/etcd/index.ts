@@ -3,7 +3,8 @@
  *
  * Read in this order: names.ts and codec.ts (what is stored), enter.ts, renew.ts and entry-markers.ts (what is
  * decided), leases.ts (what keeps entries alive, and when that is believed), own-entries.ts (what this engine
- * object knows of its own), listen.ts (how a waiter hears that it holds), engine.ts.
+ * object knows of its own), listen.ts (how a waiter hears that it holds), store.ts, record-codec.ts and
+ * record-leases.ts (records beside the lines), engine.ts.
  */
 import { readFileSync } from 'node:fs'
 import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'

@@ -4,6 +4,7 @@
  *     holdfast/line/<key>/<name> an entry; it lives as long as its lease
  *     holdfast/seal/<key>/<id>   the marker of an entry that its own process no longer decides about: it was
  *                                evicted, or it is to outlive its process (entry-markers.ts)
+ *     holdfast/record/<key>      a record (store.ts)
  *
  * The name of an entry is its id. An entry that entered an empty line has the id of its engine object as its name. To
  * read a range, etcd goes through all keys that the range has had since the last compaction, deleted ones included. So
@@ -23,10 +24,12 @@ const decoded = (text: string): string => text.replaceAll('%2F', '/').replaceAll
 export class EtcdNames {
   readonly #lines: string
   readonly #markers: string
+  readonly #records: string
 
   constructor(prefix: string) {
     this.#lines = `${prefix}line/`
     this.#markers = `${prefix}seal/`
+    this.#records = `${prefix}record/`
   }
 
   entry(key: string, name: string): string {
@@ -35,6 +38,20 @@ export class EtcdNames {
 
   marker(key: string, id: string): string {
     return `${this.#markers}${encoded(key)}/${id}`
+  }
+
+  record(key: string): string {
+    return this.#records + encoded(key)
+  }
+
+  /** Every record whose key begins so, and what comes after them. */
+  records(prefix: string): Required<KeyRange> {
+    return { key: this.record(prefix), end: this.#records.slice(0, -1) + AFTER_SLASH }
+  }
+
+  /** From the key of a record in etcd to that of its line. */
+  parseRecord(record: string): string {
+    return decoded(record.slice(this.#records.length))
   }
 
   /** Every entry of one line. */
