@@ -9,13 +9,15 @@ import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
+import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, ENGINE, noSession } from './errors.ts'
 import { OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
-import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionEvents } from './session.ts'
+import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionClient, type SessionEvents } from './session.ts'
 import { ATTEMPT, EVICT, EVICTION, FREED, INSPECT, LIST, OWN_EVICTED, RELEASE } from './sql.ts'
+import { PostgresAdvisoryStore } from './store.ts'
 
 const traits: Traits = {
   order: 'none',
@@ -43,6 +45,8 @@ export type OpenSession = (events: SessionEvents) => Promise<Session>
 export class PostgresAdvisoryEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
+  readonly #records: PostgresAdvisoryStore
   readonly #open: OpenSession
   readonly #clock: Clock
   readonly #chance: Chance
@@ -56,7 +60,9 @@ export class PostgresAdvisoryEngine implements Engine {
   #closed = false
 
   /** @internal */
-  constructor(open: OpenSession, clock: Clock, chance: Chance) {
+  constructor(open: OpenSession, clock: Clock, chance: Chance, connect: () => Promise<SessionClient>) {
+    this.#records = new PostgresAdvisoryStore(connect, clock)
+    this.store = this.#records
     this.#open = open
     this.#clock = clock
     this.#chance = chance
@@ -150,6 +156,7 @@ export class PostgresAdvisoryEngine implements Engine {
     this.#closed = true
     this.#listener = undefined
     this.#poll?.cancel()
+    await fallbackAfter(this.#clock, CLOSE_LIMIT_MS, this.#records.close(), undefined)
     const rested = this.#turn.then(() => true)
     if (await fallbackAfter(this.#clock, CLOSE_LIMIT_MS, rested, false)) await this.#session?.close()
     // Beside a server that stands still a statement is under way for as long as a session may be silent.

@@ -9,6 +9,7 @@
  *     codec.ts                requests and replies
  *     session.ts              the connection
  *     engine.ts               the verbs
+ *     record-sql.ts, store.ts records beside the locks
  *     errors.ts, diagnose.ts  what an error means, and `holdfast doctor`
  */
 import { clientAt, loadPg } from '../../clients/postgres/connect.ts'
@@ -53,6 +54,7 @@ export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvi
     async (events) => await Session.begin(await options.connect(), clock, events, pooler === 'session'),
     clock,
     chance,
+    () => options.connect(),
   )
   return showEngine(engine)
 }

@@ -17,8 +17,8 @@
  * The format of the table; a change of it is another table. All of them are in one schema, whatever search_path a role
  * or a connection has: locks belong to the whole database, and so do their tokens.
  */
-const ENTRIES = 'public.holdfast_advisory1_entries'
-const TOKENS = 'public.holdfast_advisory1_tokens'
+export const ENTRIES = 'public.holdfast_advisory1_entries'
+export const TOKENS = 'public.holdfast_advisory1_tokens'
 const UNBROKEN = 'public.holdfast_advisory1_unbroken'
 export const CHANNEL = 'holdfast_advisory1'
 /** What is said there: a key follows the first. */
@@ -135,7 +135,8 @@ export const LIST: string = `
 SELECT e.key, count(e.token)::int AS held, (count(*) - count(e.token))::int AS waiting
 FROM ${ENTRIES} e WHERE starts_with(e.key, $1) AND EXISTS (${living('e')}) GROUP BY e.key`
 
-function living(row: string): string {
+/** There is one if the session of a row lives. */
+export function living(row: string): string {
   return `SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND l.classid = ((${row}.session >> 32) & 4294967295)::oid AND l.objid = (${row}.session & 4294967295)::oid`

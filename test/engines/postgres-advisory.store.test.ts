@@ -1,0 +1,62 @@
+/** Records beside session locks: their connection is not that of the locks, and neither fails with the other. */
+import { beforeAll, expect, test } from 'vitest'
+import { isStored, putOne, putting, read, textOf } from '../../conformance/records.ts'
+import type { Store } from '../../src/core/store.ts'
+import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
+import { createLocks } from '../../src/index.ts'
+import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { describeServer } from '../servers/suite.ts'
+
+await describeServer('records beside session locks', findPostgres, (source) => {
+  let server: PostgresServer
+  let database: string
+  let looker: PostgresConnection
+
+  beforeAll(async () => {
+    server = await PostgresServer.start(source)
+    database = await server.database()
+    looker = await server.connect(database)
+    return async () => {
+      await looker[Symbol.asyncDispose]()
+      await server.drop(database)
+      await server[Symbol.asyncDispose]()
+    }
+  })
+
+  test('a connection that the server ends, and a statement that fails, cost no lock', async () => {
+    const engine = await openPostgresAdvisory(database)
+    await using locks = createLocks(engine)
+    const { store } = engine as { store: Store }
+    const lease = await locks.mutex('held').acquire()
+    isStored(await putOne(store, putting('key', 'first')))
+    await looker.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND query LIKE '%advisory1_put%' AND pid <> pg_backend_pid()`,
+    )
+    // Whether the end of the connection is known by now is not said: the second call finds another one.
+    await store.get(['key']).catch(() => undefined)
+    expect(await textOf(store, 'key')).toBe('first')
+    await looker.query('ALTER TABLE holdfast_advisory1_records RENAME TO holdfast_advisory1_elsewhere')
+    await expect(putOne(store, putting('key', 'second'))).rejects.toMatchObject({ outcome: 'not-applied' })
+    await looker.query('ALTER TABLE holdfast_advisory1_elsewhere RENAME TO holdfast_advisory1_records')
+    isStored(await putOne(store, putting('key', 'third')))
+    expect(lease.held).toBe(true)
+    expect(await lease.release()).toBe(true)
+  })
+
+  test('rows of what has expired go when the engine is closed, and versions go on', async () => {
+    const engine = await openPostgresAdvisory(database)
+    const before = isStored(await putOne(engine.store as Store, putting('short', 'x', {}, { ttlMs: 1 })))
+    await expect.poll(() => textOf(engine.store as Store, 'short')).toBe(null)
+    await engine[Symbol.asyncDispose]()
+    expect(await looker.query(`SELECT key FROM holdfast_advisory1_records WHERE key = 'short'`)).toEqual([])
+    const next = await openPostgresAdvisory(database)
+    try {
+      const { version } = isStored(await putOne(next.store as Store, putting('short', 'y', { version: 0n })))
+      expect(version).toBeGreaterThan(before.version)
+      expect((await read(next.store as Store, 'short')).version).toBe(version)
+    } finally {
+      await next[Symbol.asyncDispose]()
+    }
+  })
+})
