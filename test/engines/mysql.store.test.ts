@@ -35,6 +35,7 @@ await describeServer('records in MariaDB', findOwnMariadb, (source) => {
         await end()
       }
     },
+    leave: `UPDATE holdfast_line SET due_at = 0 WHERE k = 'key'`,
     age: 'UPDATE holdfast_record SET expires_at = expires_at - 600000000',
     portion: 200,
   }

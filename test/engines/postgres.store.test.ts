@@ -27,6 +27,7 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
       await using connection = await server.connect(url)
       return await connection.query(statement)
     },
+    leave: `UPDATE holdfast_line SET id = NULL WHERE key = 'key'`,
     age: `UPDATE holdfast_record SET expires_at = expires_at - interval '10 min'`,
     portion: 1000,
   }

@@ -26,6 +26,8 @@ export interface SqlStoreServer {
   /** The statements that begin a transaction at that level. */
   begin(level: string): readonly string[]
   tell(url: string, statement: string): Promise<readonly Record<string, unknown>[]>
+  /** The statement by which the only entry of the line `key` leaves. */
+  readonly leave: string
   /** Make what has expired look as if that had been some minutes ago. */
   readonly age: string
   /** How many rows one sweep removes. */
@@ -178,6 +180,18 @@ export function sqlStoreCases(server: () => SqlStoreServer, tests: StoreTests): 
       const got = await Promise.all(['a', 'b', 'd', 'f'].map((key) => textOf(store, key)))
       expect(got).toEqual(['other', '2', '2', null])
     })
+  })
+
+  test('a release that is not committed yet is waited for: a holder cannot put behind the back of the next one', async () => {
+    const [engine, store] = [tests.engine(), tests.store()]
+    await engine.enter([claimOf(A)])
+    isStored(await putOne(store, putting('key', 'before', { holding: A })))
+    const leaving = await begin()
+    await leaving.query(server().leave)
+    const late = putting('key', 'late', { holding: A })
+    await expect(putOne(store, late)).rejects.toMatchObject({ outcome: 'not-applied', transient: true })
+    await leaving.query('COMMIT')
+    isRefused(await putOne(store, late), 'holding', 'before')
   })
 
   test('a record that a transaction has locked fails its own changes, and no others of the batch', async () => {
