@@ -13,6 +13,7 @@ type Opener = (url: string) => Promise<Engine>
 const redis: Opener = async (url) => (await import('./engines/redis/index.ts')).openRedis(url)
 const postgres: Opener = async (url) => (await import('./engines/postgres/index.ts')).openPostgres(url)
 const mysql: Opener = async (url) => (await import('./engines/mysql/index.ts')).openMysql(url)
+const mongodb: Opener = async (url) => (await import('./engines/mongodb/index.ts')).openMongodb(url)
 
 /** One row for each scheme; the same names as in the docs and in `src/engines/`. */
 const OPENERS: Readonly<Record<string, Opener>> = {
@@ -30,6 +31,8 @@ const OPENERS: Readonly<Record<string, Opener>> = {
   zookeeper: async (url) => (await import('./engines/zookeeper/index.ts')).openZooKeeper(url),
   mysql,
   mariadb: mysql,
+  mongodb,
+  'mongodb+srv': mongodb,
 }
 
 /**

@@ -16,6 +16,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'clients/mysql': ['core', 'clients/shared'],
   'clients/etcd': ['core', 'clients/shared'],
   'clients/zookeeper': ['core', 'clients/shared'],
+  'clients/mongodb': ['core', 'clients/shared'],
   'clients/sqlite': ['core', 'clients/shared'],
   transactions: ['core', 'clients/shared', 'clients/postgres', 'clients/mysql'],
   guards: [
@@ -37,6 +38,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'engines/mysql': ['core', 'clients/shared', 'clients/mysql', 'engines/shared', 'transactions'],
   'engines/etcd': ['core', 'clients/shared', 'clients/etcd', 'engines/shared'],
   'engines/zookeeper': ['core', 'clients/shared', 'clients/zookeeper', 'engines/shared'],
+  'engines/mongodb': ['core', 'clients/shared', 'clients/mongodb', 'engines/shared'],
   locks: ['core', 'primitives'],
   store: ['core', 'locks'],
   recipes: ['core', 'locks', 'store'],

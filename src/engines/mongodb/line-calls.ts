@@ -1,0 +1,149 @@
+/**
+ * Which calls a batch is made of. All items of one line go into one update. One line is one `findOneAndUpdate`, which
+ * answers with the document; so are a few lines, at once. Many lines are one `bulkWrite`, which answers with no
+ * document, and one read after it: two round trips instead of as many calls as there are lines.
+ */
+import type { DocumentChange, MongodbCollection } from '../../clients/mongodb/collection.ts'
+import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
+import type { Clock } from '../../core/clock.ts'
+import { EngineError } from '../../core/errors.ts'
+import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
+import { asEngineError } from './errors.ts'
+import { NOW } from './expressions.ts'
+import type { Pipeline } from './pipelines.ts'
+
+/** Up to so many lines, a call for each is sooner done than a write and a read. */
+const FEW_LINES = 3
+
+/** A change of one line. */
+export interface LineChange {
+  readonly key: string
+  readonly pipeline: Pipeline
+  /** Whether it makes a line that is not there. */
+  readonly upsert: boolean
+  /** What else has to be so, for it to be changed. */
+  readonly filter?: MongodbDocument
+}
+
+/** The line after the change, or undefined if there was none to change; or why it failed. */
+export type LineAnswer = LineDocument | undefined | EngineError
+
+/** The items of one line, in their order, and where in the batch they were. */
+export interface LineGroup<Item> {
+  readonly key: string
+  readonly items: Item[]
+  readonly indexes: number[]
+}
+
+export function groupByLine<Item extends { readonly key: string }>(items: readonly Item[]): LineGroup<Item>[] {
+  const groups = new Map<string, LineGroup<Item>>()
+  for (const [index, item] of items.entries()) {
+    const group = groups.get(item.key) ?? { key: item.key, items: [], indexes: [] }
+    groups.set(item.key, group)
+    group.items.push(item)
+    group.indexes.push(index)
+  }
+  return [...groups.values()]
+}
+
+/** The answers of all groups, in the order of the batch. */
+export function ungrouped<Item, Answer>(
+  groups: readonly LineGroup<Item>[],
+  answersOf: (group: LineGroup<Item>, index: number) => readonly Answer[],
+): Answer[] {
+  const answers: Answer[] = []
+  for (const [index, group] of groups.entries()) {
+    const some = answersOf(group, index)
+    for (const [place, target] of group.indexes.entries()) answers[target] = some[place] as Answer
+  }
+  return answers
+}
+
+export class LineCalls {
+  readonly #collection: MongodbCollection
+  readonly #clock: Clock
+
+  constructor(collection: MongodbCollection, clock: Clock) {
+    this.#collection = collection
+    this.#clock = clock
+  }
+
+  /** Rejects with an `EngineError` if nothing is known of all of them. */
+  async change(changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
+    const [only] = changes
+    if (only !== undefined && changes.length === 1) return [await this.changeOne(only, limitMs)]
+    if (changes.length > FEW_LINES) return await this.#changeMany(changes, limitMs)
+    return await Promise.all(changes.map((one) => this.changeOne(one, limitMs).catch(asEngineError)))
+  }
+
+  async changeOne(change: LineChange, limitMs: number): Promise<LineDocument | undefined> {
+    try {
+      const stored = await this.#collection.change(documentChange(change), ANSWERED_FIELDS, limitMs)
+      return stored === undefined ? undefined : readable(stored as unknown as LineDocument)
+    } catch (error) {
+      throw asEngineError(error)
+    }
+  }
+
+  /** Several leaves, each of one entry whose line no other entry of this process is in: whether each was there. */
+  async leaveMany(changes: readonly (LineChange & { readonly id: string })[], limitMs: number): Promise<boolean[]> {
+    try {
+      return await this.#collection.inSession(async (session) => {
+        const until = this.#clock.now() + limitMs
+        const { matched, failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
+        for (const error of failed.values()) throw error
+        if (matched === changes.length) return changes.map(() => true)
+        // Which of them were not there, the server does not say, but each line says which entry has left it last.
+        const stored = await this.#read(changes, until - this.#clock.now(), session)
+        return changes.map(({ id }, index) => stored[index]?.left.split('|').includes(id) ?? false)
+      })
+    } catch (error) {
+      throw asEngineError(error)
+    }
+  }
+
+  async #changeMany(changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
+    try {
+      // In one session: the read sees what was written, also if another server has become primary in between.
+      return await this.#collection.inSession(async (session) => {
+        const until = this.#clock.now() + limitMs
+        const { failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
+        const stored = await this.#read(changes, until - this.#clock.now(), session)
+        return changes.map((_, index) => {
+          const error = failed.get(index)
+          return error === undefined ? readOr(stored[index]) : asEngineError(error)
+        })
+      })
+    } catch (error) {
+      throw asEngineError(error)
+    }
+  }
+
+  async #read(
+    changes: readonly LineChange[],
+    limitMs: number,
+    session: Parameters<MongodbCollection['changeMany']>[2],
+  ): Promise<readonly (LineDocument | undefined)[]> {
+    const keys = changes.map(({ key }) => key)
+    const pipeline = [{ $match: { _id: { $in: keys } } }, { $project: { ...ANSWERED_FIELDS, at: NOW } }]
+    const found = (await this.#collection.read(pipeline, Math.max(1, limitMs), session)) as readonly LineDocument[]
+    const byKey = new Map(found.map((stored) => [stored._id, stored]))
+    return keys.map((key) => byKey.get(key))
+  }
+}
+
+function documentChange({ key, pipeline, upsert, filter }: LineChange): DocumentChange {
+  return { filter: { _id: key, ...filter }, pipeline, upsert }
+}
+
+function readOr(stored: LineDocument | undefined): LineAnswer {
+  try {
+    return stored === undefined ? undefined : readable(stored)
+  } catch (error) {
+    return asEngineError(error)
+  }
+}
+
+export function isFailed(answer: LineAnswer): answer is EngineError {
+  return answer instanceof EngineError
+}
