@@ -25,6 +25,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
     'clients/redis',
     'clients/postgres',
     'clients/mysql',
+    'clients/mongodb',
     'clients/sqlite',
     'transactions',
   ],

@@ -1,4 +1,4 @@
-/** From a URL to a client of our own: of the package mongodb, loaded when it is asked for, and told not to wait long. */
+/** From a URL to a client of our own: of the package mongodb, loaded when it is asked for, and told not to wait. */
 import { EngineError } from '../../core/errors.ts'
 import { redactUrl } from '../../core/redact.ts'
 import { loadClient } from '../shared/packages.ts'
@@ -15,6 +15,8 @@ const OUR_SETTINGS: Readonly<Record<string, string | number>> = {
   serverSelectionTimeoutMS: 3000,
   connectTimeoutMS: 3000,
   heartbeatFrequencyMS: 2000,
+  // How soon a server that could not be reached is tried again while a call waits for it.
+  minHeartbeatFrequencyMS: 100,
   waitQueueTimeoutMS: 3000,
   // Longer than any call, and than a change stream without events is silent.
   socketTimeoutMS: 15_000,

@@ -114,7 +114,7 @@ function messageOf(error: unknown): string {
   return text
 }
 
-/** The server repeats a command that it refuses, and with it keys and holders; the driver keeps all that it answered. */
+/** The server repeats a command that it refuses, with its keys and holders; the driver keeps all that it answered. */
 function withoutCommand(error: unknown): Error {
   if (!(error instanceof Error)) return new Error(String(error))
   const isVerbose = /to execute command/.test(error.message)

@@ -91,9 +91,13 @@ export function enterPipeline(claims: readonly Claim[], engine: string, bound: n
 /** Renew them. What is not in the line, or was evicted, stays as it is. */
 export function renewPipeline(places: readonly Place[]): Pipeline {
   const steps = places.map((place): Step => ({ e: touched('$$e', place) }))
+  const removeAt = removeAfter(places)
   // A holder that outlives its process may expire earlier than the first waiter was told.
-  const tellFirst = places.some(({ outlives }) => outlives === true)
-  return stages(steps, { removeAt: removeAfter(places), tellFirst })
+  if (places.some(({ outlives }) => outlives === true)) return stages(steps, { removeAt, tellFirst: true })
+  // Where nothing has expired, those who hold are those who held: nothing has to be settled.
+  const isSame = equal(sizeOf('$$e'), sizeOf(orElse('$entries', [])))
+  const asBefore = line({ token: '$$t', held: '$held', entries: '$$e', evicted: '$$v', news: '$$n', removeAt })
+  return stages(steps, { removeAt, unless: { condition: isSame, line: inSteps(steps, asBefore) } })
 }
 
 /** Take them out. Which of them were there is said by `left`. */
@@ -194,13 +198,17 @@ interface StageOptions {
 function stages(steps: readonly Step[], options: StageOptions): Pipeline {
   const parts: Step[][] = []
   for (let at = 0; at < steps.length; at += STEPS_PER_STAGE) parts.push(steps.slice(at, at + STEPS_PER_STAGE))
-  return parts.map((part, index) => stage(part, index === 0 ? '' : '$news', options))
+  // A short way is one for all steps together.
+  const { unless: _, ...long } = options
+  return parts.map((part, index) => stage(part, index === 0 ? '' : '$news', parts.length === 1 ? options : long))
 }
 
+const inSteps = (steps: readonly Step[], value: Expression): Expression =>
+  steps.toReversed().reduce<Expression>((later, step) => letIn(step, later), value)
+
 function stage(steps: readonly Step[], newsBefore: Expression, { unless, ...options }: StageOptions): Pipeline[number] {
-  let value = settled(options)
-  for (const step of steps.toReversed()) value = letIn(step, value)
-  if (unless !== undefined) value = either(unless.condition, unless.line, value)
+  const long = inSteps(steps, settled(options))
+  const value = unless === undefined ? long : either(unless.condition, unless.line, long)
   const opened = {
     e: living('$entries'),
     v: living('$evicted'),
@@ -226,16 +234,12 @@ function settled({ removeAt = '$remove_at', left, tellFirst = false }: StageOpti
   const firstHasGone = all(not(isNull('$$b')), not(isIn('$$b', '$$e.id')))
   const tells = all(tellFirst ? true : firstHasGone, above(sizeOf('$$e'), '$$i'))
   const news = concat('$$n', either('$$g', grantNews(front), ''), either(tells, lookNews(), ''))
-  const settledLine = line({
-    token: '$$t',
-    held: '$$i',
-    entries,
-    evicted: '$$v',
-    news,
-    removeAt,
-    ...(left === undefined ? {} : { left }),
-  })
-  return letIn({ i: heldCount('$$e'), b: before }, letIn({ g: isGranted }, settledLine))
+  const always = { token: '$$t', evicted: '$$v', removeAt, ...(left === undefined ? {} : { left }) }
+  const crowd = letIn(
+    { i: heldCount('$$e'), b: before },
+    letIn({ g: isGranted }, line({ ...always, held: '$$i', entries, news })),
+  )
+  return either(equal('$$e', []), line({ ...always, held: 0, entries: [], news: '$$n' }), crowd)
 }
 
 interface LineFields {

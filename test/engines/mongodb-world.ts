@@ -1,0 +1,80 @@
+/**
+ * The worlds of the conformance cases on MongoDB: clients by URL, processes of their own whose network goes through a
+ * proxy, and a look at what is stored.
+ */
+import { MongoClient } from 'mongodb'
+import type { ActorModule, World } from '../../conformance/index.ts'
+import { type MongodbEngine, openMongodb } from '../../src/engines/mongodb/index.ts'
+import { builtModule } from '../built.ts'
+import { FaultProxy } from '../servers/proxy.ts'
+
+const module = builtModule('src/engines/mongodb/index.ts')
+const HOUR_MS = 3_600_000
+
+/** A server, and how to reach it. */
+export interface MongodbPlace {
+  readonly host: string
+  readonly port: number
+  /** With the name of the set, where there is one. */
+  readonly url: string
+  restart?(how: 'cleanly' | 'killed'): Promise<void>
+}
+
+/** A client connects when it first asks something. Cases count time, and sockets: so it has. */
+async function connected(engine: MongodbEngine): Promise<MongodbEngine> {
+  await engine.inspect('warm up')
+  return engine
+}
+
+export function mongodbWorld(place: MongodbPlace): World {
+  const { url, restart } = place
+  const proxies: FaultProxy[] = []
+
+  const actor = async (): Promise<ActorModule> => {
+    const proxy = await FaultProxy.start(place)
+    proxies.push(proxy)
+    // Directly: a set names its members by their own addresses, and they would be used instead of the proxy.
+    const options = `mongodb://127.0.0.1:${proxy.port}/${new URL(url).pathname.slice(1)}?directConnection=true`
+    return {
+      module,
+      export: 'openMongodb',
+      options,
+      cut: () => proxy.blackHole(),
+      refuse: () => proxy.refuse(),
+      heal: () => proxy.heal(),
+    }
+  }
+
+  return {
+    engine: async () => await connected(await openMongodb(url)),
+    actor,
+    leftovers: () => stored(url),
+    lacks: {
+      ending: 'the driver of MongoDB keeps its process alive until its client is closed',
+      ...(restart === undefined ? { restart: 'what this server stores ends with it' } : {}),
+    },
+    ...(restart === undefined ? {} : { restart, restartKeepsLines: true }),
+    close: async () => {
+      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/**
+ * Every entry that lives, and every document that the server will not take away by itself. It takes a line away an hour
+ * after its last entry has expired, which no test waits for: see pipelines.ts.
+ */
+export async function stored(url: string): Promise<readonly string[]> {
+  const client = new MongoClient(url)
+  try {
+    const lines = client.db().collection<{ _id: string; entries: { id: string; expires_at: Date }[]; remove_at: Date }>('holdfast')
+    const found = await lines.find().toArray()
+    const now = Date.now()
+    return found.flatMap(({ _id, entries, remove_at }) => [
+      ...entries.filter(({ expires_at }) => expires_at.getTime() > now).map(({ id }) => `entry ${_id} ${id}`),
+      ...(remove_at.getTime() < now + 25 * HOUR_MS ? [] : [`line ${_id}`]),
+    ])
+  } finally {
+    await client.close()
+  }
+}
