@@ -67,7 +67,9 @@ export function mongodbWorld(place: MongodbPlace): World {
 export async function stored(url: string): Promise<readonly string[]> {
   const client = new MongoClient(url)
   try {
-    const lines = client.db().collection<{ _id: string; entries: { id: string; expires_at: Date }[]; remove_at: Date }>('holdfast')
+    const lines = client
+      .db()
+      .collection<{ _id: string; entries: { id: string; expires_at: Date }[]; remove_at: Date }>('holdfast')
     const found = await lines.find().toArray()
     const now = Date.now()
     return found.flatMap(({ _id, entries, remove_at }) => [

@@ -57,6 +57,8 @@ export interface MongodbEngineSetup {
 
 /** No answer is waited for longer, whatever the core says. */
 const ANSWER_MS = 10_000
+/** A connection may have to be made first. The core itself stops waiting when the shortest ttl is over. */
+const LEAST_ANSWER_MS = 2000
 /** How long each step of closing the engine may take. */
 const FINISH_MS = 1000
 /** How many lines of a listing are read at once. */
@@ -306,5 +308,5 @@ export class MongodbEngine implements Engine {
 function usefulMs(items: readonly Pick<Place, 'ttlMs' | 'outlives'>[]): number {
   let longest = 0
   for (const { ttlMs, outlives } of items) longest = Math.max(longest, outlives === true ? ANSWER_MS : ttlMs)
-  return Math.min(ANSWER_MS, longest)
+  return Math.min(ANSWER_MS, Math.max(LEAST_ANSWER_MS, longest))
 }

@@ -71,26 +71,20 @@ type Step = Variables
 /** Let them enter, in this order. `bound`: how many entries the line takes. */
 export function enterPipeline(claims: readonly Claim[], engine: string, bound: number = LINE_BOUND): Pipeline {
   const [first] = claims
-  const steps = claims.map((claim) => enterStep(claim, engine, bound))
+  const steps = runsOf(claims, ({ wait }) => wait).flatMap((run) => enterSteps(run, engine, bound))
   const removeAt = removeAfter(claims)
   if (first === undefined || claims.length > 1) return stages(steps, { removeAt })
   // Nearly always no other entry is there: then nothing has to be settled.
   const isFree = all(equal('$$e', []), equal('$$v', []))
   const token = nextToken()
-  const alone = line({
-    token,
-    held: 1,
-    entries: [newEntry(first, engine, token, NOW)],
-    evicted: [],
-    news: '',
-    removeAt,
-  })
+  const entries = [newEntry(first, engine, token, NOW)]
+  const alone = line({ token, held: 1, entries, evicted: [], news: '', removeAt })
   return stages(steps, { removeAt, unless: { condition: isFree, line: alone } })
 }
 
 /** Renew them. What is not in the line, or was evicted, stays as it is. */
 export function renewPipeline(places: readonly Place[]): Pipeline {
-  const steps = places.map((place): Step => ({ e: touched('$$e', place) }))
+  const steps = runsOf(places, ({ outlives }) => outlives !== true).map((run): Step => ({ e: touched('$$e', run) }))
   const removeAt = removeAfter(places)
   // A holder that outlives its process may expire earlier than the first waiter was told.
   if (places.some(({ outlives }) => outlives === true)) return stages(steps, { removeAt, tellFirst: true })
@@ -137,19 +131,45 @@ export function evictPipeline(token: bigint, how: 'expire' | 'now'): Pipeline {
 
 // ---- steps ----
 
-function enterStep(claim: Claim, engine: string, bound: number): Step {
-  const { id, weight, limit, wait } = claim
-  const token = nextToken()
-  const grown = joined('$$e', [newEntry(claim, engine, token, null)])
-  const holdsAtOnce = above(heldCount(joined('$$e', [{ weight, limit }])), sizeOf('$$e'))
-  const isAdmitted = all(
-    not(isIn(literal(id), '$$v.id')),
-    above(bound, sizeOf('$$e')),
-    // An entry never overtakes: it holds at once only where no other entry waits.
-    ...(wait ? [] : [holdsAtOnce]),
-  )
-  const isKnown = isIn(literal(id), '$$e.id')
-  return { e: either(isKnown, touched('$$e', claim), either(isAdmitted, grown, '$$e')), t: token }
+/** Items that can be dealt with together, in one step: not those that `together` rules out, and no entry twice. */
+function runsOf<Item extends { readonly id: string }>(
+  items: readonly Item[],
+  together: (item: Item) => boolean,
+): readonly (readonly Item[])[] {
+  const runs: Item[][] = []
+  let ids = new Set<string>()
+  let isOpen = false
+  for (const item of items) {
+    if (!isOpen || !together(item) || ids.has(item.id)) {
+      runs.push([])
+      ids = new Set()
+    }
+    runs.at(-1)?.push(item)
+    ids.add(item.id)
+    isOpen = together(item)
+  }
+  return runs
+}
+
+/** Claims that all want to wait, or one that does not. */
+function enterSteps(claims: readonly Claim[], engine: string, bound: number): readonly Step[] {
+  const ids = claims.map(({ id }) => literal(id))
+  const isKnown = above(sizeOf(filtered(ids, isIn('$$this', '$$e.id'))), 0)
+  const isNew = all(not(isIn('$$this.id', '$$e.id')), not(isIn('$$this.id', '$$v.id')))
+  const entries = claims.map((claim, index) => newEntry(claim, engine, { $add: ['$$k', index] }, null))
+  const room = { $max: [0, { $subtract: [bound, sizeOf('$$e')] }] }
+  const added = { $slice: [filtered(entries, isNew), holdsOrWaits(claims, room)] }
+  const renewed = either(isKnown, touched('$$e', claims), '$$e')
+  return [{ k: nextToken() }, { e: joined(renewed, added), t: { $add: ['$$k', claims.length] } }]
+}
+
+/** How many of the claims may come in. One that does not wait comes only if it holds at once: it never overtakes. */
+function holdsOrWaits(claims: readonly Claim[], room: Expression): Expression {
+  const [hasty] = claims.filter(({ wait }) => !wait)
+  if (hasty === undefined) return room
+  const { weight, limit } = hasty
+  const holds = above(heldCount(joined('$$e', [{ weight, limit }])), sizeOf('$$e'))
+  return either(holds, room, 0)
 }
 
 function newEntry(claim: Claim, engine: string, token: Expression, since: Expression): Expression {
@@ -173,14 +193,19 @@ function nextToken(): Expression {
   return { $max: [{ $add: ['$$t', 1] }, { $multiply: [{ $toLong: NOW }, 1000] }] }
 }
 
-function touched(entries: Expression, { id, ttlMs, outlives }: Omit<Place, 'key'>): Expression {
-  const until = afterMs(ttlMs)
+/** `places`: different entries, which all outlive their process, or none of them. */
+function touched(entries: Expression, places: readonly Omit<Place, 'key'>[]): Expression {
+  const ids = places.map(({ id }) => literal(id))
+  const ttls = places.map(({ ttlMs }) => ttlMs)
+  const ttl = ttls.every((ttlMs) => ttlMs === ttls[0]) ? (ttls[0] ?? 0) : elementAt(ttls, '$$p')
+  const until = afterMs(ttl)
   // A renewal from before that comes late does not cut short what is to outlive its process.
   const latest = either(equal('$$this.outlives', true), { $max: ['$$this.expires_at', until] }, until)
-  const changes =
-    outlives === true ? { expires_at: until, ttl_ms: ttlMs, outlives } : { expires_at: latest, ttl_ms: ttlMs }
-  const isMine = all(equal('$$this.id', literal(id)), not(equal('$$this.evicted', true)))
-  return mapped(entries, either(isMine, merged('$$this', changes), '$$this'))
+  const outlives = places.some((place) => place.outlives === true)
+  const changes = outlives ? { expires_at: until, ttl_ms: ttl, outlives } : { expires_at: latest, ttl_ms: ttl }
+  const isAsked = all({ $gte: ['$$p', 0] }, not(equal('$$this.evicted', true)))
+  const renewed = either(isAsked, merged('$$this', changes), '$$this')
+  return mapped(entries, letIn({ p: { $indexOfArray: [ids, '$$this.id'] } }, renewed))
 }
 
 // ---- settling ----

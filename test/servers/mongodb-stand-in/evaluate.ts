@@ -6,7 +6,7 @@
  */
 import { Aggregator } from 'mingo/aggregator'
 import { Context, evalExpr, ProcessingMode } from 'mingo/core'
-import type { Iterator as Documents } from 'mingo/lazy'
+import { type Iterator as Documents, Lazy } from 'mingo/lazy'
 import * as accumulators from 'mingo/operators/accumulator'
 import * as expressions from 'mingo/operators/expression'
 import * as stages from 'mingo/operators/pipeline'
@@ -17,6 +17,7 @@ import type { Options } from 'mingo/types'
 import { CommandError } from './errors.ts'
 import { EXPRESSIONS } from './operators.ts'
 import { valuesAt } from './paths.ts'
+import { sorted } from './sorting.ts'
 import { compare, type Document, equal, isNothing, isPlain, rankOf } from './values.ts'
 
 // mingo writes every filter into a message that it then does not need, and JSON has no bigint.
@@ -99,10 +100,15 @@ function setField(target: unknown, path: readonly string[], value: unknown, root
   return copy
 }
 
+/** mingo sorts texts by their UTF-16 units. */
+function sort(documents: Documents, spec: Document): Documents {
+  return documents.transform((all: unknown[]) => Lazy(sorted(all as Document[], spec)))
+}
+
 const context = Context.init({
   accumulator: accumulators as never,
   expression: { ...expressions, ...EXPRESSIONS } as never,
-  pipeline: { ...stages, $set: set, $addFields: set } as never,
+  pipeline: { ...stages, $set: set, $addFields: set, $sort: sort } as never,
   projection: projections as never,
   query: { ...queries, ...FILTERS } as never,
 })

@@ -7,6 +7,7 @@ import { CommandError } from './errors.ts'
 import { atOneInstant, filter, optionsFor, runPipeline } from './evaluate.ts'
 import { valuesAt } from './paths.ts'
 import type { View } from './sessions.ts'
+import { sorted } from './sorting.ts'
 import { compare, type Document, isPlain, keyOf } from './values.ts'
 
 const FIRST_BATCH = 101
@@ -39,22 +40,6 @@ export function matching(
   }
   const found = [...records.values()].map(({ document }) => document).filter(test)
   return isCondition ? found.sort((a, b) => compare(a._id, b._id)) : found
-}
-
-export function sorted(documents: readonly Document[], spec: Document | undefined): Document[] {
-  const keys = Object.entries(spec ?? {}).map(([path, direction]) => ({
-    names: path.split('.'),
-    sign: Number(direction),
-  }))
-  const least = (document: Document, names: readonly string[], sign: number): unknown =>
-    valuesAt(document, names).reduce((best, each) => (sign * compare(each, best) < 0 ? each : best))
-  return documents.toSorted((a, b) => {
-    for (const { names, sign } of keys) {
-      const by = sign * compare(least(a, names, sign), least(b, names, sign))
-      if (by !== 0) return by
-    }
-    return 0
-  })
 }
 
 export function projected(documents: readonly Document[], fields: Document | undefined): Document[] {
