@@ -351,8 +351,8 @@ export class Locks implements AsyncDisposable {
   }
 }
 
-const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql, etcd or zookeeper'
-const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql, etcd or zookeeper'
+const SEMAPHORE_ENGINES = 'memory, sqlite, redis, postgres, mysql, etcd, zookeeper or mongodb'
+const READ_WRITE_ENGINES = 'memory, sqlite, redis, postgres, postgres-advisory, mysql, etcd, zookeeper or mongodb'
 
 function warnOfOrder(report: OrderReport): void {
   process.emitWarning(report.message, { code: 'HOLDFAST_LOCK_ORDER' })

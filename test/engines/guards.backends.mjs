@@ -6,6 +6,7 @@ import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { loadDriver } from '../../dist/src/clients/sqlite/driver.js'
 import { guard as filesGuard } from '../../dist/src/guards/files.js'
+import { guard as mongodbGuard } from '../../dist/src/guards/mongodb.js'
 import { guard as mysqlGuard } from '../../dist/src/guards/mysql.js'
 import { guard as postgresGuard } from '../../dist/src/guards/postgres.js'
 import { guard as redisGuard } from '../../dist/src/guards/redis.js'
@@ -119,6 +120,25 @@ export const backends = {
           await client.query('UPDATE number SET value = ? WHERE name = ?', [value, key])
         }),
       close: () => client.end(),
+    }
+  },
+
+  async mongodb(url) {
+    const { MongoClient } = await import('mongodb')
+    const client = new MongoClient(url)
+    const numbers = client.db().collection('number')
+    const guarded = mongodbGuard({ client })
+    return {
+      setup: async () => {
+        await numbers.insertMany(['bare', 'guarded'].map((_id) => ({ _id, value: 0 })))
+      },
+      read: async (key, lease) =>
+        (lease ? await guarded.findOne(numbers, lease, { _id: key }) : await numbers.findOne({ _id: key })).value,
+      write: (key, value, lease) =>
+        lease
+          ? guarded.updateOne(numbers, lease, { _id: key }, { $set: { value } })
+          : numbers.updateOne({ _id: key }, { $set: { value } }),
+      close: () => client.close(),
     }
   },
 

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'vitest'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -48,6 +49,20 @@ await assert.rejects(guardedFetch({ key: 'account:7', token: 0n, shared: false }
 server.closeAllConnections()
 server.close()`
   await expectExample('http', before, after)
+})
+
+test('the example of MongoDB, on a stand-in', async () => {
+  await using server = await StandIn.start({ replicaSet: true })
+  const before = `import { MongoClient } from 'mongodb'
+const client = new MongoClient(${JSON.stringify(server.url)})
+const accounts = client.db().collection('account')
+await accounts.insertOne({ _id: 7, balance: 100 })
+const locks = await connect('memory:')`
+  await expectExample(
+    'mongodb',
+    before,
+    'assert.equal((await accounts.findOne({ _id: 7 })).balance, 110)\nawait client.close()',
+  )
 })
 
 await describeServer('the example of PostgreSQL', findPostgres, (source) => {

@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtModule } from '../built.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -36,7 +37,7 @@ interface Outcome {
   readonly lost: number
 }
 
-type Backend = 'sqlite' | 'postgres' | 'mysql' | 'redis' | 'files'
+type Backend = 'sqlite' | 'postgres' | 'mysql' | 'mongodb' | 'redis' | 'files'
 
 let folder: string
 const children: ChildProcess[] = []
@@ -168,6 +169,10 @@ class Stage {
 describe('eight processes, stopped and replaced, lose no update behind a guard', () => {
   test('of SQLite', () => expectFenced('sqlite', join(folder, 'numbers.db')))
   test('of files', () => expectFenced('files', folder))
+  test('of MongoDB, on a stand-in', async () => {
+    await using server = await StandIn.start({ replicaSet: true })
+    await expectFenced('mongodb', server.url)
+  })
 })
 
 await describeServer(

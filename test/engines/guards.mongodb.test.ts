@@ -1,0 +1,184 @@
+/** The guard of MongoDB, with the official driver, on the stand-in: marks in documents, and inside of transactions. */
+import { type Collection, MongoClient, MongoServerError } from 'mongodb'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
+import { guard, type MongodbGuard } from '../../src/guards/mongodb.ts'
+import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
+import { expectForgetting, expectRule, leaseLike } from './guards.rule.ts'
+
+interface Account {
+  _id: number | string
+  balance: number
+}
+
+describe('the guard of MongoDB, on a stand-in', () => {
+  let server: StandIn
+  let client: MongoClient
+  let guarded: MongodbGuard
+  let accounts: Collection<Account>
+
+  beforeAll(async () => {
+    server = await StandIn.start({ replicaSet: true })
+    client = new MongoClient(server.url)
+    guarded = guard({ client })
+    await guarded.setup()
+    await guarded.setup()
+    accounts = client.db().collection<Account>('account')
+  })
+  afterAll(async () => {
+    await client.close()
+    await server.close()
+  })
+
+  const inside = async <Result>(
+    work: (session: ReturnType<MongoClient['startSession']>) => Promise<Result>,
+  ): Promise<Result> =>
+    await client.withSession(async (session) => await session.withTransaction(async () => await work(session)))
+
+  test('decides as the pure rule does, in transactions', async () => {
+    await expectRule(
+      {
+        check: (access, lease) =>
+          inside((session) => (access === 'read' ? guarded.read(session, lease) : guarded.write(session, lease))),
+        list: (prefix) => guarded.list(prefix),
+      },
+      15,
+    )
+  })
+
+  test('decides as the pure rule does, in documents', async () => {
+    const marks = client.db().collection<{ _id: string; holdfast?: { seen: unknown; written: unknown } }>('documents')
+    await expectRule(
+      {
+        check: async (access, lease) => {
+          const known = { _id: lease.key }
+          if (access === 'write') {
+            await guarded.updateOne(marks, lease, known, { $set: { by: 'write' } }, { upsert: true })
+            return
+          }
+          // A document that is not there has not been read.
+          if (lease.token !== null) await marks.updateOne(known, { $set: { by: 'setup' } }, { upsert: true })
+          await guarded.findOne(marks, lease, known)
+        },
+        list: async (prefix) => {
+          const found = await marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 } }).toArray()
+          const exact = (value: unknown): bigint => BigInt(String(value))
+          return found
+            .filter(({ _id, holdfast }) => _id.startsWith(prefix) && holdfast !== undefined)
+            .map(({ _id, holdfast }) => ({
+              resource: _id,
+              seen: exact(holdfast?.seen),
+              written: exact(holdfast?.written),
+            }))
+        },
+      },
+      15,
+    )
+  })
+
+  test('a stale write changes nothing, and says both tokens', async () => {
+    await accounts.insertOne({ _id: 1, balance: 100 })
+    await guarded.updateOne(accounts, leaseLike(9n), { _id: 1 }, { $inc: { balance: 10 } })
+    const stale = guarded.updateOne(accounts, leaseLike(8n), { _id: 1 }, { $inc: { balance: 1 } })
+    await expect(stale).rejects.toMatchObject({ name: 'StaleTokenError', resource: 'order', offered: 8n, seen: 9n })
+    const read = guarded.findOne(accounts, leaseLike(8n), { _id: 1 })
+    await expect(read).rejects.toThrow(StaleTokenError)
+    expect((await accounts.findOne({ _id: 1 }))?.balance).toBe(110)
+  })
+
+  test('a write after a read of a newer holder is refused: it has seen the value from before', async () => {
+    await accounts.insertOne({ _id: 2, balance: 100 })
+    expect(await guarded.findOne(accounts, leaseLike(8n), { _id: 2 })).toMatchObject({ balance: 100 })
+    expect(await guarded.findOne(accounts, leaseLike(9n), { _id: 2 })).toMatchObject({ balance: 100 })
+    const late = guarded.updateOne(accounts, leaseLike(8n), { _id: 2 }, { $set: { balance: 0 } })
+    await expect(late).rejects.toThrow(StaleTokenError)
+  })
+
+  test('a document that is not there is not found, and an upsert makes it with its mark', async () => {
+    const set = { $set: { balance: 1 } }
+    expect(await guarded.findOne(accounts, leaseLike(5n), { _id: 3 })).toBeNull()
+    expect((await guarded.updateOne(accounts, leaseLike(5n), { _id: 3 }, set)).matchedCount).toBe(0)
+    const made = await guarded.updateOne(accounts, leaseLike(5n), { _id: 3 }, set, { upsert: true })
+    expect(made.upsertedCount).toBe(1)
+    const stale = guarded.updateOne(accounts, leaseLike(4n), { _id: 3 }, set, { upsert: true })
+    await expect(stale).rejects.toMatchObject({ offered: 4n, seen: 5n })
+  })
+
+  test('a pipeline is guarded as well; what would replace the mark is refused', async () => {
+    await accounts.insertOne({ _id: 4, balance: 1 })
+    await guarded.updateOne(accounts, leaseLike(5n), { _id: 4 }, [{ $set: { balance: { $add: ['$balance', 1] } } }])
+    const stale = guarded.updateOne(accounts, leaseLike(4n), { _id: 4 }, [{ $set: { balance: 0 } }])
+    await expect(stale).rejects.toThrow(StaleTokenError)
+    expect((await accounts.findOne({ _id: 4 }))?.balance).toBe(2)
+    await expect(guarded.updateOne(accounts, leaseLike(6n), { _id: 4 }, { balance: 0 })).rejects.toThrow(/operators/)
+  })
+
+  test("an error of the caller is the caller's: a unique key of another document", async () => {
+    await accounts.createIndex({ iban: 1 }, { unique: true, sparse: true })
+    const upsert = { upsert: true }
+    await guarded.updateOne(accounts, leaseLike(5n), { _id: 5 }, { $set: { iban: 'X' } }, upsert)
+    const other = guarded.updateOne(accounts, leaseLike(5n, 'other'), { _id: 6 }, { $set: { iban: 'X' } }, upsert)
+    await expect(other).rejects.toThrow(MongoServerError)
+  })
+
+  test('what was refused in a transaction changes no mark', async () => {
+    await inside((session) => guarded.write(session, leaseLike(9n, 'kept')))
+    await inside(async (session) => {
+      await expect(guarded.write(session, leaseLike(8n, 'kept'))).rejects.toThrow(StaleTokenError)
+    })
+    expect(await guarded.list('kept')).toEqual([{ resource: 'kept', seen: 9n, written: 9n }])
+  })
+
+  test('outside of a transaction it refuses', async () => {
+    await client.withSession(async (session) => {
+      await expect(guarded.write(session, leaseLike(1n, 'alone'))).rejects.toThrow(/needs an open transaction/)
+    })
+    await expect(guarded.read(client as never, leaseLike(1n, 'alone'))).rejects.toThrow(/ClientSession/)
+  })
+
+  test('a transaction that is overtaken begins again, and is refused then', async () => {
+    await inside((session) => guarded.read(session, leaseLike(4n, 'waited')))
+    const [mine, rival] = [client.startSession(), client.startSession()]
+    try {
+      mine.startTransaction()
+      rival.startTransaction()
+      await guarded.read(rival, leaseLike(6n, 'waited'))
+      await expect(guarded.write(mine, leaseLike(5n, 'waited'))).rejects.toThrow(/[Ww]rite ?[Cc]onflict/)
+      await rival.commitTransaction()
+      await expect(inside((session) => guarded.write(session, leaseLike(5n, 'waited')))).rejects.toThrow(
+        StaleTokenError,
+      )
+    } finally {
+      await Promise.all([mine, rival].map((session) => session.endSession()))
+    }
+  })
+
+  test('marks are forgotten after the time that the user chose since their last use, and never before', async () => {
+    const marks = client.db().collection('holdfast_marks')
+    await expectForgetting({
+      check: async (forget, access, lease) => {
+        const other = guard({ client, ...(forget === undefined ? {} : { forget }) })
+        await inside((session) => (access === 'read' ? other.read(session, lease) : other.write(session, lease)))
+      },
+      list: (prefix) => guarded.list(prefix),
+      pass: async (ms) =>
+        void (await marks.updateMany({ kept_until: { $type: 'date' } }, [
+          { $set: { kept_until: { $subtract: ['$kept_until', ms] } } },
+        ])),
+      forget: () => guarded.forget(),
+    })
+  })
+
+  test('marks of a newer version are refused and left alone; marks are reset only with their present value', async () => {
+    const marks = client
+      .db()
+      .collection<{ _id: string; format: number; seen: number; written: number }>('holdfast_marks')
+    await marks.insertOne({ _id: 'future', format: 2, seen: 1, written: 1 })
+    for (const access of ['read', 'write'] as const)
+      await expect(inside((session) => guarded[access](session, leaseLike(5n, 'future')))).rejects.toThrow(EngineError)
+    expect([await guarded.reset('future', 4n), await guarded.reset('future', 1n)]).toEqual([false, true])
+    await accounts.insertOne({ _id: 7, balance: 1, holdfast: { format: 2 } } as never)
+    const write = guarded.updateOne(accounts, leaseLike(5n), { _id: 7 }, { $set: { balance: 2 } })
+    await expect(write).rejects.toThrow(/newer Holdfast/)
+  })
+})
