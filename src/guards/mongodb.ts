@@ -1,8 +1,8 @@
 /**
  * `holdfast/guards/mongodb`: marks beside what is protected, in two ways.
  *
- * In the document itself, which is raised and compared by the very write that it guards. One round trip, no transaction,
- * also on a stand-alone server:
+ * In the document itself, raised and compared by the very write that it guards. One round trip, no transaction, also on
+ * a stand-alone server:
  *
  *     const guarded = guard({ client })
  *     const order = await guarded.findOne(orders, lease, { _id: 7 })              reads, and is seen to have read
@@ -51,8 +51,8 @@ export interface MongodbGuardOptions {
   readonly field?: string
   /**
    * How long to keep the mark of a resource that no token uses, by the clock of the server: for ever unless given. An
-   * older holder is let in again after that. `forget()` removes the marks whose time is over. A mark in a document stays
-   * as long as the document.
+   * older holder is let in again after that. `forget()` removes the marks whose time is over. A mark in a document
+   * stays as long as the document.
    */
   readonly forget?: ForgetAfter
 }

@@ -3,7 +3,7 @@
  * compare the pipelines with the memory engine, without a server.
  */
 import { Aggregator } from 'mingo'
-import type { Pipeline } from '../../src/engines/mongodb/pipelines.ts'
+import type { Pipeline } from '../../src/engines/mongodb/settling.ts'
 
 export type Stored = Record<string, unknown> & { readonly _id: string }
 

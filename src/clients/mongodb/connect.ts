@@ -1,6 +1,5 @@
 /** From a URL to a client of our own: of the package mongodb, loaded when it is asked for, and told not to wait. */
 import { EngineError } from '../../core/errors.ts'
-import { redactUrl } from '../../core/redact.ts'
 import { loadClient } from '../shared/packages.ts'
 import type { MongodbClient } from './wire.ts'
 
@@ -49,8 +48,13 @@ export async function mongodbClientAt(url: string): Promise<MongodbClient> {
   try {
     return new MongoClient(url, Object.fromEntries(settings)) as unknown as MongodbClient
   } catch (error) {
-    // The driver quotes what it cannot read, and that may be a part of a password.
-    const why = error instanceof Error && !error.message.includes('@') ? error.message : 'the URL cannot be read'
-    throw new EngineError('mongodb', `${redactUrl(url)}: ${why}`, { outcome: 'not-applied', transient: false })
+    // The driver quotes what it cannot read, and that may be a part of a password; but not where it names an option.
+    const { message } = error as Error
+    const why = /^options? /i.test(message) && !message.includes('@') ? `: ${message}` : ''
+    const shape = 'mongodb://user:password@host1:27017,host2/database?replicaSet=name'
+    throw new EngineError('mongodb', `a URL is ${shape}, percent-encoded; the driver cannot read this one${why}`, {
+      outcome: 'not-applied',
+      transient: false,
+    })
   }
 }

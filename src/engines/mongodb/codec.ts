@@ -9,7 +9,8 @@ import { LineFullError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { newerFormat } from './errors.ts'
-import { EVICTED, FORMAT, LINE_BOUND, LOOK } from './pipelines.ts'
+import { LINE_BOUND } from './pipelines.ts'
+import { EVICTED, FORMAT, LOOK } from './settling.ts'
 
 /** A whole number, as a driver gives it. */
 export type WholeNumber = number | bigint | { toString(): string }

@@ -3,7 +3,7 @@
  *
  * Read in this order:
  *
- *     pipelines.ts, expressions.ts      what is stored, and what is decided: one update pipeline for each verb
+ *     pipelines.ts, settling.ts         what is stored, and what is decided: one update pipeline for each verb
  *     engine.ts, line-calls.ts          the verbs, and which calls they are made of
  *     codec.ts, errors.ts               how answers are read
  *     listen.ts, ../shared/recheck-timer.ts   how a waiter hears that it holds

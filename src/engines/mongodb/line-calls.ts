@@ -10,7 +10,7 @@ import { EngineError } from '../../core/errors.ts'
 import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
 import { asEngineError } from './errors.ts'
 import { NOW } from './expressions.ts'
-import type { Pipeline } from './pipelines.ts'
+import type { Pipeline } from './settling.ts'
 
 /** Up to so many lines, a call for each is sooner done than a write and a read. */
 const FEW_LINES = 3

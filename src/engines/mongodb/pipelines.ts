@@ -14,12 +14,11 @@
  *
  * `since` is when an entry began to hold, null while it waits; `engine` is the engine object that hears of it.
  *
- * One change is one `$replaceWith`: drop what has expired, apply the steps, settle the line by the rule of
- * core/line.ts.
- * All times are `$$NOW`, the server's, which is one instant for the whole command. `news` is one string, written anew
- * each time, because a change stream tells differences: of an array it would tell only the elements that differ.
+ * One change is one `$replaceWith`: drop what has expired, apply the steps, settle the line (settling.ts). All times are
+ * `$$NOW`, the server's, which is one instant for the whole command. `news` is one string, written anew each time,
+ * because a change stream tells differences: of an array it would tell only the elements that differ.
  */
-import { type Claim, type Place, UNLIMITED } from '../../core/engine.ts'
+import type { Claim, Place } from '../../core/engine.ts'
 import {
   above,
   afterMs,
@@ -42,17 +41,11 @@ import {
   orElse,
   reduced,
   sizeOf,
-  textOf,
-  type Variables,
 } from './expressions.ts'
+import { EVICTED, heldCount, inSteps, line, type Pipeline, type Step, stage, stages } from './settling.ts'
 
-/** The version of what is stored. */
-export const FORMAT = 1
 /** Every change costs time in proportion to the line. */
 export const LINE_BOUND = 1000
-
-/** An update pipeline. */
-export type Pipeline = readonly { readonly $replaceWith: Expression }[]
 
 /**
  * A line that is not used is kept for an hour at least, and so is its last token: tokens go on from the server's clock
@@ -60,18 +53,13 @@ export type Pipeline = readonly { readonly $replaceWith: Expression }[]
  * hour: moving it each time would change the index each time.
  */
 const KEPT_MS = 3_600_000
-/** Nested deeper, a pipeline comes near to what a server takes. */
-const STEPS_PER_STAGE = 16
-
-/** What one step makes of `e` (entries), `t` (last token), `v` (evicted) and `n` (news). */
-type Step = Variables
 
 // ---- the verbs ----
 
 /** Let them enter, in this order. `bound`: how many entries the line takes. */
 export function enterPipeline(claims: readonly Claim[], engine: string, bound: number = LINE_BOUND): Pipeline {
   const [first] = claims
-  const steps = runsOf(claims, ({ wait }) => wait).flatMap((run) => enterSteps(run, engine, bound))
+  const steps = runsOf(claims, ({ wait }) => wait).map((run) => enterSteps(run, engine, bound))
   const removeAt = removeAfter(claims)
   if (first === undefined || claims.length > 1) return stages(steps, { removeAt })
   // Nearly always no other entry is there: then nothing has to be settled.
@@ -84,22 +72,21 @@ export function enterPipeline(claims: readonly Claim[], engine: string, bound: n
 
 /** Renew them. What is not in the line, or was evicted, stays as it is. */
 export function renewPipeline(places: readonly Place[]): Pipeline {
-  const steps = runsOf(places, ({ outlives }) => outlives !== true).map((run): Step => ({ e: touched('$$e', run) }))
+  const steps = runsOf(places, ({ outlives }) => outlives !== true).map(touchSteps)
   const removeAt = removeAfter(places)
   // A holder that outlives its process may expire earlier than the first waiter was told.
   if (places.some(({ outlives }) => outlives === true)) return stages(steps, { removeAt, tellFirst: true })
   // Where nothing has expired, those who hold are those who held: nothing has to be settled.
   const isSame = equal(sizeOf('$$e'), sizeOf(orElse('$entries', [])))
   const asBefore = line({ token: '$$t', held: '$held', entries: '$$e', evicted: '$$v', news: '$$n', removeAt })
-  return stages(steps, { removeAt, unless: { condition: isSame, line: inSteps(steps, asBefore) } })
+  return stages(steps, { removeAt, unless: { condition: isSame, line: inSteps(steps.flat(), asBefore) } })
 }
 
 /** Take them out. Which of them were there is said by `left`. */
 export function leavePipeline(ids: readonly string[]): Pipeline {
-  const isLeaving = isIn('$$this.id', ids.map(literal))
-  const left = reduced(filtered('$$e', isLeaving), '', concat('$$value', '|', '$$this.id'))
-  const steps: Step[] = [{ l: left, e: filtered('$$e', not(isLeaving)) }]
-  return stages(steps, { left: '$$l' })
+  const [only] = ids
+  const steps = ids.length === 1 && only !== undefined ? leaveOne(only) : leaveSeveral(ids)
+  return stages([steps], { left: '$$l' })
 }
 
 /** A filter: the entry is in the line, and lives. Then a leave takes it out, and the document is counted as matched. */
@@ -172,6 +159,30 @@ function holdsOrWaits(claims: readonly Claim[], room: Expression): Expression {
   return either(holds, room, 0)
 }
 
+/** Without a look at each entry of a long line. */
+function leaveOne(id: string): readonly Step[] {
+  const isThere = { $gte: ['$$p', 0] }
+  return [
+    { p: placeOf(id) },
+    { l: either(isThere, concat('|', literal(id)), ''), e: either(isThere, joined(...aroundPlace()), '$$e') },
+  ]
+}
+
+function leaveSeveral(ids: readonly string[]): readonly Step[] {
+  const isLeaving = isIn('$$this.id', ids.map(literal))
+  const left = reduced(filtered('$$e', isLeaving), '', concat('$$value', '|', '$$this.id'))
+  return [{ l: left, e: filtered('$$e', not(isLeaving)) }]
+}
+
+/** Where in the line an entry is; -1 if it is not. */
+const placeOf = (id: string): Expression => ({ $indexOfArray: ['$$e.id', literal(id)] })
+
+/** The entries before the one at `$$p`, and those behind it. */
+const aroundPlace = (): readonly [Expression, Expression] => [
+  { $slice: ['$$e', '$$p'] },
+  { $slice: ['$$e', { $add: ['$$p', 1] }, sizeOf('$$e')] },
+]
+
 function newEntry(claim: Claim, engine: string, token: Expression, since: Expression): Expression {
   const { id, holder, weight, limit, ttlMs } = claim
   return {
@@ -193,132 +204,31 @@ function nextToken(): Expression {
   return { $max: [{ $add: ['$$t', 1] }, { $multiply: [{ $toLong: NOW }, 1000] }] }
 }
 
-/** `places`: different entries, which all outlive their process, or none of them. */
+/** Renew entries: `places` are different ones, which all outlive their process, or none of them. */
+function touchSteps(places: readonly Omit<Place, 'key'>[]): readonly Step[] {
+  const [only] = places
+  if (only === undefined || places.length > 1) return [{ e: touched('$$e', places) }]
+  // Without a look at each entry of a long line.
+  const [before, behind] = aroundPlace()
+  const renewed = joined(before, touched([elementAt('$$e', '$$p')], places), behind)
+  return [{ p: placeOf(only.id) }, { e: either({ $gte: ['$$p', 0] }, renewed, '$$e') }]
+}
+
 function touched(entries: Expression, places: readonly Omit<Place, 'key'>[]): Expression {
   const ids = places.map(({ id }) => literal(id))
   const ttls = places.map(({ ttlMs }) => ttlMs)
-  const ttl = ttls.every((ttlMs) => ttlMs === ttls[0]) ? (ttls[0] ?? 0) : elementAt(ttls, '$$p')
+  const ttl = ttls.every((ttlMs) => ttlMs === ttls[0]) ? (ttls[0] ?? 0) : elementAt(ttls, '$$q')
   const until = afterMs(ttl)
   // A renewal from before that comes late does not cut short what is to outlive its process.
   const latest = either(equal('$$this.outlives', true), { $max: ['$$this.expires_at', until] }, until)
   const outlives = places.some((place) => place.outlives === true)
   const changes = outlives ? { expires_at: until, ttl_ms: ttl, outlives } : { expires_at: latest, ttl_ms: ttl }
-  const isAsked = all({ $gte: ['$$p', 0] }, not(equal('$$this.evicted', true)))
+  const isAsked = all({ $gte: ['$$q', 0] }, not(equal('$$this.evicted', true)))
   const renewed = either(isAsked, merged('$$this', changes), '$$this')
-  return mapped(entries, letIn({ p: { $indexOfArray: [ids, '$$this.id'] } }, renewed))
+  return mapped(entries, letIn({ q: { $indexOfArray: [ids, '$$this.id'] } }, renewed))
 }
 
-// ---- settling ----
-
-interface StageOptions {
-  readonly removeAt?: Expression
-  readonly left?: Expression
-  /** Tell the first waiter to look again. */
-  readonly tellFirst?: boolean
-  /** A short way, where the line as it is allows it. */
-  readonly unless?: { readonly condition: Expression; readonly line: Expression }
-}
-
-/** The steps, in as few stages as can be. */
-function stages(steps: readonly Step[], options: StageOptions): Pipeline {
-  const parts: Step[][] = []
-  for (let at = 0; at < steps.length; at += STEPS_PER_STAGE) parts.push(steps.slice(at, at + STEPS_PER_STAGE))
-  // A short way is one for all steps together.
-  const { unless: _, ...long } = options
-  return parts.map((part, index) => stage(part, index === 0 ? '' : '$news', parts.length === 1 ? options : long))
-}
-
-const inSteps = (steps: readonly Step[], value: Expression): Expression =>
-  steps.toReversed().reduce<Expression>((later, step) => letIn(step, later), value)
-
-function stage(steps: readonly Step[], newsBefore: Expression, { unless, ...options }: StageOptions): Pipeline[number] {
-  const long = inSteps(steps, settled(options))
-  const value = unless === undefined ? long : either(unless.condition, unless.line, long)
-  const opened = {
-    e: living('$entries'),
-    v: living('$evicted'),
-    t: orElse('$token', { $toLong: 0 }),
-    n: newsBefore,
-  }
-  // What a newer version has written is left as it is; the answer shows its format.
-  return { $replaceWith: either(above('$format', FORMAT), '$$ROOT', letIn(opened, value)) }
-}
-
-const living = (entries: Expression): Expression => filtered(orElse(entries, []), above('$$this.expires_at', NOW))
-
-/** The line after all steps: the front of it is granted what it can have now. A grant never changes an expiry. */
-function settled({ removeAt = '$remove_at', left, tellFirst = false }: StageOptions): Expression {
-  const before = orElse(elementAt('$entries.id', '$held'), null)
-  const isGranted = isIn(null, { $slice: ['$$e.since', '$$i'] })
-  const front = { $slice: ['$$e', '$$i'] }
-  const rest = { $slice: ['$$e', '$$i', sizeOf('$$e')] }
-  const began = mapped(front, either(isNull('$$this.since'), merged('$$this', { since: NOW }), '$$this'))
-  // `$slice` from the end of an array on is empty, but of an empty array it is an error: here one entry holds.
-  const entries = either('$$g', joined(began, rest), '$$e')
-  // Only the first waiter looks when holders expire. If it has gone, the next one has to know that it is the first.
-  const firstHasGone = all(not(isNull('$$b')), not(isIn('$$b', '$$e.id')))
-  const tells = all(tellFirst ? true : firstHasGone, above(sizeOf('$$e'), '$$i'))
-  const news = concat('$$n', either('$$g', grantNews(front), ''), either(tells, lookNews(), ''))
-  const always = { token: '$$t', evicted: '$$v', removeAt, ...(left === undefined ? {} : { left }) }
-  const crowd = letIn(
-    { i: heldCount('$$e'), b: before },
-    letIn({ g: isGranted }, line({ ...always, held: '$$i', entries, news })),
-  )
-  return either(equal('$$e', []), line({ ...always, held: 0, entries: [], news: '$$n' }), crowd)
-}
-
-interface LineFields {
-  readonly token: Expression
-  readonly held: Expression
-  readonly entries: Expression
-  readonly evicted: Expression
-  readonly news: Expression
-  readonly removeAt: Expression
-  readonly left?: Expression
-}
-
-function line({ token, held, entries, evicted, news, removeAt, left = orElse('$left', '') }: LineFields): Expression {
-  return { _id: '$_id', format: FORMAT, token, held, entries, evicted, news, left, at: NOW, remove_at: removeAt }
-}
-
-/**
- * How many entries, from the front, hold: the longest prefix whose weights fit into the smallest of its limits. As in
- * core/line.ts.
- */
-function heldCount(entries: Expression): Expression {
-  const next = letIn(
-    { sum: { $add: ['$$value.sum', '$$this.weight'] }, least: { $min: ['$$value.least', '$$this.limit'] } },
-    either(
-      { $lte: ['$$sum', '$$least'] },
-      { count: { $add: ['$$value.count', 1] }, sum: '$$sum', least: '$$least', open: true },
-      { count: '$$value.count', sum: 0, least: 0, open: false },
-    ),
-  )
-  const none = { count: 0, sum: 0, least: UNLIMITED, open: true }
-  return letIn({ r: reduced(entries, none, either('$$value.open', next, '$$value')) }, '$$r.count')
-}
-
-// ---- news ----
-
-/** In the news: that entry was evicted. */
-export const EVICTED = 'evicted'
-/** In the news: look again where that entry stands. */
-export const LOOK = 'look'
-
-/**
- * `|engine:id:token:ms` for each entry that begins to hold, with how long it still lives; `|engine:id:evicted`; and
- * `|engine:id:look:time`, in which the time makes it another text than before: what does not differ is not told.
- */
-function grantNews(front: Expression): Expression {
-  const livesMs = textOf({ $subtract: ['$$this.expires_at', NOW] })
-  const told = concat('$$value', '|', '$$this.engine', ':', '$$this.id', ':', textOf('$$this.token'), ':', livesMs)
-  return reduced(front, '', either(isNull('$$this.since'), told, '$$value'))
-}
-
-function lookNews(): Expression {
-  const told = concat('|', '$$f.engine', ':', '$$f.id', `:${LOOK}:`, textOf({ $toLong: NOW }))
-  return letIn({ f: elementAt('$$e', '$$i') }, told)
-}
+// ---- clearing away ----
 
 /** Later than every expiry in the line, and by an hour at least. */
 function removeAfter(items: readonly { readonly ttlMs: number }[]): Expression {

@@ -1,0 +1,102 @@
+/** What the client of MongoDB makes of URLs and of errors, without any server. */
+import { describe, expect, test } from 'vitest'
+import { splitMongodbUrl } from '../../src/clients/mongodb/connect.ts'
+import { checkMongodbClient } from '../../src/clients/mongodb/detect.ts'
+import { asMongodbError, isUnconfirmed } from '../../src/clients/mongodb/errors.ts'
+import { NoAnswer, NotSent } from '../../src/clients/shared/driver-errors.ts'
+import { openMongodb } from '../../src/engines/mongodb/index.ts'
+import { checkCollectionName } from '../../src/engines/mongodb/names.ts'
+
+const serverError = (code: number, message: string, more: object = {}): Error =>
+  Object.assign(new Error(message), { name: 'MongoServerError', code, ...more })
+
+describe('a URL', () => {
+  test('has a collection of ours among the options of the driver', () => {
+    const url = 'mongodb://u:p@a:1,b/shop?replicaSet=rs&collection=my%20locks&w=1'
+    expect(splitMongodbUrl(url)).toEqual({
+      url: 'mongodb://u:p@a:1,b/shop?replicaSet=rs&w=1',
+      options: { collection: 'my locks' },
+    })
+    expect(splitMongodbUrl('mongodb+srv://cluster.example?collection=c')).toEqual({
+      url: 'mongodb+srv://cluster.example',
+      options: { collection: 'c' },
+    })
+    expect(splitMongodbUrl('mongodb://a,b?replicaSet=rs').url).toBe('mongodb://a,b/?replicaSet=rs')
+  })
+
+  test('that the driver cannot read is refused without its password', async () => {
+    for (const url of ['mongodb://app:hunter2@/shop', 'mongodb://app:hun@ter2@a:99999/shop', 'mongodb://a:x:hunter2']) {
+      const error = await openMongodb(url).catch((reason: unknown) => reason)
+      expect(error).toMatchObject({ code: 'ENGINE', outcome: 'not-applied', transient: false })
+      expect(JSON.stringify([String(error), (error as Error).cause])).not.toContain('ter2')
+    }
+  })
+
+  test('names a collection that MongoDB takes', () => {
+    expect(checkCollectionName('app.locks')).toBe('app.locks')
+    for (const name of ['', 'a$b', 'system.users', '.a', 'a.', 'a\0', 7])
+      expect(() => checkCollectionName(name)).toThrow(/name of a collection/)
+  })
+})
+
+test('a client is told by its methods, and a Db in its place is named', () => {
+  const client = { db() {}, startSession() {}, on() {}, close() {} }
+  expect(checkMongodbClient(client)).toBe(client)
+  expect(() => checkMongodbClient({ collection() {}, command() {} })).toThrow(/this is a Db/)
+  expect(() => checkMongodbClient(undefined)).toThrow(/MongoClient/)
+})
+
+describe('an error', () => {
+  test('of a write that no majority has confirmed is unknown, and the entry in it is not believed', () => {
+    const held = { value: { _id: 'k', entries: [{ holder: 'secret holder' }] } }
+    const error = serverError(11602, 'operation was interrupted', { name: 'MongoWriteConcernError', result: held })
+    expect(isUnconfirmed(error)).toBe(true)
+    const translated = asMongodbError('mongodb', error)
+    expect(translated).toMatchObject({ outcome: 'unknown', transient: true })
+    expect(translated.message).toContain('not confirmed by a majority')
+    expect(translated.cause).not.toHaveProperty('result')
+    // A code that would be a refusal from the server itself is none here.
+    const odd = serverError(13, 'not authorized', { name: 'MongoWriteConcernError' })
+    expect(asMongodbError('mongodb', odd).outcome).toBe('unknown')
+    const bulk = Object.assign(new Error('w'), { result: { getWriteConcernError: () => ({ code: 64 }) } })
+    expect(asMongodbError('mongodb', bulk).outcome).toBe('unknown')
+  })
+
+  test('of the network, of our own limit or of a limit of the server is unknown', () => {
+    for (const error of [
+      Object.assign(new Error('connection closed'), { name: 'MongoNetworkError' }),
+      Object.assign(new Error('no server'), { name: 'MongoServerSelectionError' }),
+      new NoAnswer(),
+      serverError(50, 'operation exceeded time limit'),
+      serverError(10107, 'not primary'),
+    ])
+      expect(asMongodbError('mongodb', error)).toMatchObject({ outcome: 'unknown', transient: true })
+  })
+
+  test('of a call for which no connection was used is not applied', () => {
+    const error = new NotSent(Object.assign(new Error('no server'), { name: 'MongoServerSelectionError' }))
+    expect(asMongodbError('mongodb', error)).toMatchObject({ outcome: 'not-applied', transient: true })
+  })
+
+  test('of rights is lasting, says what is needed, and does not repeat the command', () => {
+    const command = '{ findAndModify: "holdfast", query: { _id: "key" }, update: [{ holder: "secret holder" }] }'
+    const message = `not authorized on shop to execute command ${command}`
+    const translated = asMongodbError('mongodb', serverError(13, message, { errorResponse: { errmsg: message } }))
+    expect(translated).toMatchObject({ outcome: 'not-applied', transient: false })
+    expect(translated.message).toContain('createIndex')
+    expect(JSON.stringify([translated.message, String(translated.cause), translated.cause])).not.toContain('secret')
+  })
+
+  test('of a server without update pipelines says which one is needed', () => {
+    const translated = asMongodbError('mongodb', serverError(40324, "Unrecognized pipeline stage name: '$replaceWith'"))
+    expect(translated).toMatchObject({ outcome: 'not-applied', transient: false })
+    expect(translated.message).toContain('MongoDB 5.0 or newer')
+  })
+
+  test('of two that make one document at the same time is not applied, and may be tried again', () => {
+    expect(asMongodbError('mongodb', serverError(11000, 'E11000 duplicate key'))).toMatchObject({
+      outcome: 'not-applied',
+      transient: true,
+    })
+  })
+})
