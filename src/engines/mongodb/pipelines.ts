@@ -14,8 +14,8 @@
  *
  * `since` is when an entry began to hold, null while it waits; `engine` is the engine object that hears of it.
  *
- * One change is one `$replaceWith`: drop what has expired, apply the steps, settle the line (settling.ts). All times are
- * `$$NOW`, the server's, which is one instant for the whole command. `news` is one string, written anew each time,
+ * One change is one `$replaceWith`: drop what has expired, apply the steps, settle the line (settling.ts). All times
+ * are `$$NOW`, the server's, which is one instant for the whole command. `news` is one string, written anew each time,
  * because a change stream tells differences: of an array it would tell only the elements that differ.
  */
 import type { Claim, Place } from '../../core/engine.ts'
