@@ -6,19 +6,11 @@ import { MongoClient } from 'mongodb'
 import type { ActorModule, World } from '../../conformance/index.ts'
 import { type MongodbEngine, openMongodb } from '../../src/engines/mongodb/index.ts'
 import { builtModule } from '../built.ts'
+import type { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 
 const module = builtModule('src/engines/mongodb/index.ts')
 const HOUR_MS = 3_600_000
-
-/** A server, and how to reach it. */
-export interface MongodbPlace {
-  readonly host: string
-  readonly port: number
-  /** With the name of the set, where there is one. */
-  readonly url: string
-  restart?(how: 'cleanly' | 'killed'): Promise<void>
-}
 
 /** A client connects when it first asks something. Cases count time, and sockets: so it has. */
 async function connected(engine: MongodbEngine): Promise<MongodbEngine> {
@@ -26,19 +18,18 @@ async function connected(engine: MongodbEngine): Promise<MongodbEngine> {
   return engine
 }
 
-export function mongodbWorld(place: MongodbPlace): World {
-  const { url, restart } = place
+/** On the stand-in. The network of a process goes through a proxy of its own. */
+export function mongodbWorld(server: StandIn): World {
+  const { url, port } = server
   const proxies: FaultProxy[] = []
 
   const actor = async (): Promise<ActorModule> => {
-    const proxy = await FaultProxy.start(place)
+    const proxy = await FaultProxy.start({ host: '127.0.0.1', port })
     proxies.push(proxy)
-    // Directly: a set names its members by their own addresses, and they would be used instead of the proxy.
-    const options = `mongodb://127.0.0.1:${proxy.port}/${new URL(url).pathname.slice(1)}?directConnection=true`
     return {
       module,
       export: 'openMongodb',
-      options,
+      options: server.urlThrough(proxy.port),
       cut: () => proxy.blackHole(),
       refuse: () => proxy.refuse(),
       heal: () => proxy.heal(),
@@ -49,11 +40,12 @@ export function mongodbWorld(place: MongodbPlace): World {
     engine: async () => await connected(await openMongodb(url)),
     actor,
     leftovers: () => stored(url),
-    lacks: {
-      ending: 'the driver of MongoDB keeps its process alive until its client is closed',
-      ...(restart === undefined ? { restart: 'what this server stores ends with it' } : {}),
+    lacks: { ending: 'the driver of MongoDB keeps its process alive until its client is closed' },
+    restart: async (how) => {
+      if (how === 'killed') await server.kill()
+      await server.restart()
     },
-    ...(restart === undefined ? {} : { restart, restartKeepsLines: true }),
+    restartKeepsLines: true,
     close: async () => {
       for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
     },

@@ -1,27 +1,18 @@
 /**
- * The engine of MongoDB conforms, on the stand-in: alone, and as a replica set of one, with processes that are killed,
- * stopped and cut off from it. On real servers the same cases run in mongodb.real.test.ts, where there are any.
+ * The engine of MongoDB conforms, on the stand-in as a replica set, with processes that are killed, stopped and cut off
+ * from it. Its results are results on a stand-in, not on MongoDB.
  */
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { mongodbWorld } from './mongodb-world.ts'
 
-for (const replicaSet of [false, true]) {
-  const name = `mongodb on a stand-in, ${replicaSet ? 'as a replica set' : 'stand-alone'},`
-  let starting: Promise<StandIn> | undefined
-  afterAll(async () => await (await starting)?.close())
+let starting: Promise<StandIn> | undefined
+afterAll(async () => await (await starting)?.close())
 
-  async function world(): Promise<World> {
-    starting = StandIn.start({ replicaSet })
-    const server = await starting
-    const { url, port } = server
-    const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
-      if (how === 'killed') await server.kill()
-      await server.restart()
-    }
-    return mongodbWorld({ host: '127.0.0.1', port, url, restart })
-  }
-
-  conformance({ describe, it, afterAll }, name, world)
+async function world(): Promise<World> {
+  starting = StandIn.start({ replicaSet: true })
+  return mongodbWorld(await starting)
 }
+
+conformance({ describe, it, afterAll }, 'mongodb, on a stand-in as a replica set,', world)

@@ -39,8 +39,8 @@ const traits: Traits = {
   splitFrom: 32,
   takesSignal: [],
   tokensSurvive:
-    'release, expiry, kill, crash, restart and election, whatever the clock does; a key that was not used for an hour, ' +
-    "and one whose document was dropped or rolled back, goes on from the server's clock, which must not be behind",
+    'release, expiry, kill, crash, restart and election, whatever the clock does; a key that was not used for an ' +
+    "hour, and one whose document was dropped, goes on from the server's clock, which must not be behind",
   survives:
     'the death of any client and of any minority of the members of a replica set; a stand-alone server survives a ' +
     'crash with its journal, and its waiters poll, for it has no change streams',
