@@ -148,6 +148,7 @@ const MAJORITY = { writeConcern: { w: 'majority' }, readConcern: { level: 'major
 /** How often to try again where a document has changed between a write that did not find it and the look at it. */
 const MOST_TRIES = 5
 
+/** A guard on a client of yours. */
 export function guard(options: MongodbGuardOptions): MongodbGuard {
   checkOptions('guard()', options, OPTIONS)
   const { database, collection: name = MARKS_TABLE, field = 'holdfast' } = options

@@ -1,0 +1,196 @@
+/**
+ * Clients of the user, of the drivers 5, 6 and 7, however they are set: on the stand-in as a replica set. And what
+ * becomes of calls when it is frozen, killed, or does not confirm.
+ */
+import { MongoClient } from 'mongodb'
+import { MongoClient as MongoClient5 } from 'mongodb5'
+import { MongoClient as MongoClient6 } from 'mongodb6'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Claim, News } from '../../src/core/engine.ts'
+import { EngineError } from '../../src/core/errors.ts'
+import { type MongodbClient, type MongodbEngine, mongodb } from '../../src/engines/mongodb/index.ts'
+import { createLocks } from '../../src/locks.ts'
+import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
+
+const LIMIT_MS = 15_000
+
+const DRIVERS: Readonly<Record<string, (url: string, options: object) => MongodbClient>> = {
+  'mongodb 5': (url, options) => new MongoClient5(url, options),
+  'mongodb 6': (url, options) => new MongoClient6(url, options),
+  'mongodb 7': (url, options) => new MongoClient(url, options),
+}
+
+let ids = 0
+const claimOf = (key: string, more: Partial<Claim> = {}): Claim => {
+  ids += 1
+  const id = String(ids).padStart(32, '0')
+  return { key, id, holder: '$token', weight: 1, limit: 1, ttlMs: 30_000, wait: true, ...more }
+}
+
+/** Resolves with the first news that `is` so. */
+function hears(engine: MongodbEngine, is: (news: News) => boolean): Promise<{ readonly heard: Promise<News> }> {
+  return new Promise((subscribed, failed) => {
+    const heard = new Promise<News>((resolve) => {
+      engine
+        .subscribe((news) => {
+          if (is(news)) resolve(news)
+        })
+        .then(() => subscribed({ heard }), failed)
+    })
+  })
+}
+
+describe('on a stand-in', () => {
+  let server: StandIn
+  beforeAll(async () => {
+    server = await StandIn.start({ replicaSet: true })
+  })
+  afterAll(async () => await server.close())
+
+  describe.each(Object.keys(DRIVERS))('a client of %s', (driver) => {
+    // As unsafe, and as unlike the usual, as a client can be set.
+    const odd = {
+      ...{ w: 0, readPreference: 'secondaryPreferred', readConcernLevel: 'local' },
+      ...{ promoteLongs: false, promoteValues: false, ignoreUndefined: true },
+    }
+
+    test.each([{}, odd])(
+      'set to %o keeps locks: in turn, with a token, told at once',
+      { timeout: LIMIT_MS },
+      async (set) => {
+        const client = DRIVERS[driver]?.(server.url, set) as MongodbClient
+        const [one, other] = [mongodb({ client }), mongodb({ client })]
+        const [locks, waiters] = [createLocks(one, { ttl: '10s' }), createLocks(other, { ttl: '10s' })]
+        try {
+          const key = `${driver} ${Object.keys(set).length}`
+          const lease = await locks.mutex(key).acquire()
+          const waiting = waiters.mutex(key).acquire()
+          await expect.poll(async () => (await one.inspect(key)).entries.length).toBe(2)
+          expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
+          expect(await lease.release()).toBe(true)
+          const next = await waiting
+          expect(next.token).toBeGreaterThan(lease.token as bigint)
+          // Many keys at once go another way.
+          const keys = Array.from({ length: 12 }, (_, index) => `${key} ${index}`)
+          const many = await Promise.all(keys.map((each) => locks.mutex(each).acquire()))
+          expect(await Promise.all(many.map((each) => each.release()))).toEqual(keys.map(() => true))
+        } finally {
+          await Promise.all([locks.close(), waiters.close()])
+          await client.close()
+        }
+      },
+    )
+  })
+
+  test('a client that was brought is left open, without a listener of ours but one for its errors', async () => {
+    const client = new MongoClient(server.url)
+    try {
+      const engine = mongodb({ client })
+      await hears(engine, () => true)
+      await engine[Symbol.asyncDispose]()
+      expect(client.eventNames().filter((name) => name !== 'error')).toEqual([])
+      expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 })
+    } finally {
+      await client.close()
+    }
+  })
+
+  test('a waiter is told of its grant with its token, by the change stream', { timeout: LIMIT_MS }, async () => {
+    const [client, holding] = [new MongoClient(server.url), new MongoClient(server.url)]
+    const [waits, holds] = [mongodb({ client }), mongodb({ client: holding })]
+    try {
+      const { heard } = await hears(waits, (news) => 'id' in news)
+      const [holder, waiter] = [claimOf('told'), claimOf('told')]
+      await holds.enter([holder])
+      await waits.enter([waiter])
+      await holds.leave([holder])
+      expect(await heard).toMatchObject({ key: 'told', id: waiter.id, standing: { state: 'held' } })
+    } finally {
+      await Promise.all([waits, holds].map((engine) => engine[Symbol.asyncDispose]()))
+      await Promise.all([client.close(), holding.close()])
+    }
+  })
+
+  test('a stream whose collection is dropped is opened anew, and said to have a gap', {
+    timeout: LIMIT_MS,
+  }, async () => {
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, collection: 'dropped' })
+    try {
+      await engine.enter([claimOf('d')])
+      const { heard } = await hears(engine, (news) => 'gap' in news)
+      await client.db().collection('dropped').drop()
+      expect(await heard).toEqual({ gap: true })
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
+  test('an answer that no majority has confirmed is unknown, though the entry holds in it', async () => {
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, listen: false })
+    try {
+      const command = {
+        configureFailPoint: 'failCommand',
+        mode: { times: 1 },
+        data: {
+          failCommands: ['findAndModify'],
+          writeConcernError: { code: 11602, errmsg: 'operation was interrupted' },
+        },
+      }
+      await client.db('admin').command(command)
+      const claim = claimOf('unconfirmed')
+      const refused = engine.enter([claim])
+      await expect(refused).rejects.toMatchObject({ code: 'ENGINE', outcome: 'unknown', transient: true })
+      await expect(refused).rejects.toThrow(EngineError)
+      // It has become true. Entering again finds it, under the same id.
+      expect((await engine.enter([claim]))[0]).toMatchObject({ state: 'held' })
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+})
+
+describe('a stand-in that fails', () => {
+  test('frozen: a call ends by our own limit, with an unknown outcome', { timeout: LIMIT_MS }, async () => {
+    await using server = await StandIn.start({ replicaSet: true })
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, listen: false })
+    try {
+      await engine.inspect('warm up')
+      server.freeze()
+      const refused = engine.enter([claimOf('frozen', { ttlMs: 1000 })])
+      await expect(refused).rejects.toMatchObject({ outcome: 'unknown', transient: true })
+    } finally {
+      server.resume()
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
+  test('gone: a call is not applied, and waiters are rechecked when it is back', {
+    timeout: 2 * LIMIT_MS,
+  }, async () => {
+    await using server = await StandIn.start({ replicaSet: true })
+    const client = new MongoClient(server.url, { serverSelectionTimeoutMS: 500 })
+    const engine = mongodb({ client })
+    try {
+      let gaps = 0
+      const { heard } = await hears(engine, (news) => {
+        gaps += 'gap' in news ? 1 : 0
+        return gaps === 2
+      })
+      await server.kill()
+      await expect.poll(() => gaps).toBe(1)
+      const refused = engine.enter([claimOf('gone')])
+      await expect(refused).rejects.toMatchObject({ outcome: 'not-applied', transient: true })
+      await server.restart()
+      expect(await heard).toEqual({ gap: true })
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+})
