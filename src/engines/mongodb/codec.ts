@@ -191,6 +191,7 @@ export function lineOf(key: string, shown: ShownLine | undefined): Line {
       remainingMs: entry.expires_at.getTime() - now,
       ageMs: sinceMs(entry.entered_at),
       heldMs: holds ? sinceMs(entry.since) : null,
+      ...(entry.evicted === true ? { evicted: true as const } : {}),
     }
   })
   return { key, entries }

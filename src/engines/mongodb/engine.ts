@@ -31,8 +31,9 @@ const traits: Traits = {
   fencing: true,
   sharing: 'full',
   ttl: 'entry',
-  // A majority that writes to its disks takes some milliseconds; a shorter ttl would be over before it is renewed.
-  minTtlMs: 100,
+  // A majority that writes to its disks takes some milliseconds, and a slow moment of one member some hundred: a
+  // shorter ttl would be over before its renewal is confirmed.
+  minTtlMs: 1_000,
   lossBeforeNext: true,
   lineBound: LINE_BOUND,
   batchLimit: 250,
