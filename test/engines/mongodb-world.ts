@@ -40,7 +40,10 @@ export function mongodbWorld(server: StandIn): World {
     engine: async () => await connected(await openMongodb(url)),
     actor,
     leftovers: () => stored(url),
-    lacks: { ending: 'the driver of MongoDB keeps its process alive until its client is closed' },
+    lacks: {
+      ending: 'the driver of MongoDB keeps its process alive until its client is closed',
+      ...(url.includes('replicaSet') ? {} : { politeEviction: 'a stand-alone server has no change stream to tell by' }),
+    },
     restart: async (how) => {
       if (how === 'killed') await server.kill()
       await server.restart()
