@@ -30,6 +30,15 @@ class Observer {
     this.#jobs = jobs
   }
 
+  /** Ticks that no host sees are known to be missed from then on. */
+  async introduced(): Promise<void> {
+    for (let known = 0; known < 2; ) {
+      await sleep(LOOK_MS)
+      known = 0
+      for await (const _ of this.#jobs.list()) known += 1
+    }
+  }
+
   async look(): Promise<void> {
     for (const job of ['once', 'again']) {
       for await (const run of this.#jobs.history(job))
@@ -58,8 +67,8 @@ async function expectEachTickOnce(url: string, clocks: WrongClocks): Promise<voi
   const observer = new Observer(cron(locks))
   await using fleet = new CronFleet('holdfast', url, clocks)
   await fleet.start()
-  // By the clock of this process, which is that of the server, and after the hosts have introduced the jobs.
-  await sleep(SECOND_MS)
+  await observer.introduced()
+  // By the clock of this process, which is that of the server.
   const from = Math.ceil(Date.now() / SECOND_MS) * SECOND_MS
   const harming = fleet.harmFor(ROUNDS * ROUND_MS)
   let harmed: { killed: number; stopped: number } | undefined

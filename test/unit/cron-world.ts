@@ -20,6 +20,8 @@ export interface CronHost {
   die(): void
   /** The server cannot be reached until `to` is false again. */
   cutOff(to: boolean): void
+  /** What this host stores is stored, and it is told nothing of it, until `to` is false again. */
+  losePuts(to: boolean): void
 }
 
 export class CronWorld {
@@ -37,6 +39,7 @@ export class CronWorld {
     const calls: string[] = []
     let dead = false
     let cut = false
+    let deaf = false
     const engine = memory({ server: this.server })
     const call = <Answer>(verb: string, ask: () => Promise<Answer>): Promise<Answer> => {
       if (dead) return new Promise(() => {})
@@ -52,7 +55,11 @@ export class CronWorld {
       store: {
         traits: store.traits,
         get: (keys) => call('get', () => store.get(keys)),
-        put: (changes) => call('put', () => store.put(changes)),
+        put: async (changes) => {
+          const puts = await call('put', () => store.put(changes))
+          if (deaf) throw new Error('no answer')
+          return puts
+        },
         list: (prefix) => store.list(prefix),
       },
     })
@@ -69,6 +76,9 @@ export class CronWorld {
       },
       cutOff: (to: boolean) => {
         cut = to
+      },
+      losePuts: (to: boolean) => {
+        deaf = to
       },
     }
     this.hosts.push(host)

@@ -85,6 +85,36 @@ describe('a tick', () => {
   })
 })
 
+describe('an outage in the middle', () => {
+  /** `at` the tick, or when its work ends, the server answers nothing of what is stored, for ten seconds. */
+  async function outage(at: 'claim' | 'ending'): Promise<{ runs: string[]; host: CronHost }> {
+    const runs: string[] = []
+    const host = world.host()
+    host.jobs.add('job', '0 * * * *', { takeover: 1 }, (run) => {
+      runs.push(described(world.time(), run))
+      if (at === 'ending') host.losePuts(true)
+    })
+    await world.clock.advance('59m')
+    if (at === 'claim') host.losePuts(true)
+    await world.clock.advance('70s')
+    host.losePuts(false)
+    await world.clock.advance('2m')
+    return { runs, host }
+  }
+
+  test('of a claim: it was made, so the work begins when that is known', async () => {
+    const { runs, host } = await outage('claim')
+    expect(runs).toEqual(['13:00:10 13:00:00'])
+    expect(await historyOf(host, 'job')).toMatchObject([{ outcome: 'done', attempt: 1 }])
+  })
+
+  test('of an ending: the work is not done again', async () => {
+    const { runs, host } = await outage('ending')
+    expect(runs).toEqual(['13:00:00 13:00:00'])
+    expect(await historyOf(host, 'job')).toMatchObject([{ outcome: 'done', attempt: 1 }])
+  })
+})
+
 describe('work that throws', () => {
   test('is told, and stored; the next tick is run', async () => {
     const host = world.host()

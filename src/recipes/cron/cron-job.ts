@@ -15,7 +15,7 @@ import type { Lease } from '../../core/lease.ts'
 import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import type { Locks } from '../../locks.ts'
-import type { Found, RecordStore } from '../../store/record-store.ts'
+import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { type Decision, decide, type JobPolicy, runToReplace } from './decision.ts'
 import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
 import type { Schedule } from './schedule.ts'
@@ -57,7 +57,7 @@ const KEPT_MS = 400 * 24 * 3_600_000
 /** While a host stands in line, it looks again after this long, then after twice as long, and so on. */
 const FIRST_LOOK_MS = 200
 const LONGEST_LOOK_MS = 10_000
-const ENDING_RETRY_MS = 500
+const RETRY_MS = 500
 const NOT_RUN: Turn<never> = { ran: false }
 
 /** Why a host has left the line: there is nothing to stand for. */
@@ -184,37 +184,49 @@ export class CronJob<Result> {
 
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */
   async #claimAndRun(lease: Lease, before: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
-    let found = before
-    for (;;) {
+    const id = this.#keeper.chance.id()
+    for (let found = before; ; ) {
+      const [last] = found.value?.runs ?? []
+      // Our claim was made, and its answer was lost.
+      if (last?.id === id) return await this.#work(lease, last, found, begun)
       const decision = this.#decide(found)
       if (decision.step === 'nothing') return NOT_RUN
       const { again, tick, attempt, missed } = decision
-      const id = this.#keeper.chance.id()
       const startedAt = Math.round(this.time.now())
       const beginning = { id, tick, attempt, missed, holder: this.#locks.holder, startedAt, lease }
-      const instead = this.#replaced === found.value?.runs[0]?.id ? 'replaced' : 'lost'
+      const instead = this.#replaced === last?.id ? 'replaced' : 'lost'
       const { record, run } = withBeginning(found.value, this.spec.schedule.text, beginning, instead)
       const mark = BigInt(tick)
-      const sentAt = this.#keeper.clock.now()
-      const put = await this.#records.put(this.key, record, {
-        holding: lease,
-        version: found.version,
-        mark,
-        ttlMs: KEPT_MS,
-        ...(again ? {} : { markBelow: mark }),
-      })
-      this.time.heard(put.serverTimeMs, sentAt)
-      if (put.state === 'stored') {
-        begun()
-        return await this.#work(lease, run, { ...found, value: record, version: put.version })
-      }
+      const { version } = found
+      const put = await this.#put(record, lease, { version, mark, ...(again ? {} : { markBelow: mark }) })
+      if (put.state === 'stored')
+        return await this.#work(lease, run, { ...found, value: record, version: put.version }, begun)
       // The lease is over, and `using` says how.
       if (put.by === 'holding') return NOT_RUN
       found = put.found
     }
   }
 
-  async #work(lease: Lease, stored: StoredRun, found: Found<JobRecord>): Promise<Turn<Result>> {
+  /**
+   * Store the record while the line is held, and as often as it takes: it can be made once at most, because of the
+   * version. Whether an earlier try was made is seen by the id of the run.
+   */
+  async #put(record: JobRecord, lease: Lease, options: PutOptions): Promise<PutOutcome<JobRecord>> {
+    for (;;) {
+      const sentAt = this.#keeper.clock.now()
+      try {
+        const put = await this.#records.put(this.key, record, { ...options, holding: lease, ttlMs: KEPT_MS })
+        this.time.heard(put.serverTimeMs, sentAt)
+        return put
+      } catch (error) {
+        if (!(error instanceof EngineError && error.transient && lease.held)) throw error
+        await this.#pause(RETRY_MS, lease.signal)
+      }
+    }
+  }
+
+  async #work(lease: Lease, stored: StoredRun, found: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
+    begun()
     const stop = joinSignals([lease.signal, this.#stopWork])
     const { tick, attempt, missed } = stored
     const { token } = lease
@@ -264,18 +276,10 @@ export class CronJob<Result> {
     for (let found = begun; ; ) {
       const record = withEnding(found.value, id, { endedAt, outcome, error })
       if (record === undefined) return
-      try {
-        const put = await this.#records.put(this.key, record, {
-          holding: lease,
-          version: found.version,
-          ttlMs: KEPT_MS,
-        })
-        if (put.state === 'stored' || put.by === 'holding') return
-        found = put.found
-      } catch (failure) {
-        if (!(failure instanceof EngineError && failure.transient && lease.held)) return
-        await this.#pause(ENDING_RETRY_MS, lease.signal)
-      }
+      const { version } = found
+      const put = await this.#put(record, lease, { version }).catch(() => undefined)
+      if (put?.state !== 'refused' || put.by === 'holding') return
+      found = put.found
     }
   }
 
