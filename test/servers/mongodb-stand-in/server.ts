@@ -3,6 +3,10 @@
  * the official driver and for our engine, one process, one member. What it answers is held to recordings of a real 5.0
  * (recordings.test.ts). It is not a database, and a result on it is never called a result on MongoDB.
  *
+ * What it lacks: a second member, so nothing is ever rolled back and a majority is always there; users and rights; TLS;
+ * compression. A double with a whole value becomes an int. What a retryable write answered is forgotten when it is
+ * killed. A path in an expression may go by the place in an array, which a server does not do.
+ *
  * Read wire.ts, then this file, then reads.ts and writes.ts. The language of pipelines is in evaluate.ts and
  * operators.ts.
  */
