@@ -8,7 +8,7 @@ import { EngineError } from '../../src/core/errors.ts'
 import { heldCount } from '../../src/core/line.ts'
 import { blockersOf, readEntryData, toLineView, writeData } from '../../src/engines/zookeeper/codec.ts'
 import { snapshotFinding } from '../../src/engines/zookeeper/diagnose.ts'
-import { isBeyondNumbers, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
+import { isBeyondNumbers, numberIn, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 
 const names = new ZooKeeperNames('/holdfast')
 const weighted = fc.oneof(
@@ -105,6 +105,39 @@ describe('a line', () => {
       }),
     )
     expect([names.line('.'), names.line('..')]).toEqual(['/holdfast/%2E', '/holdfast/%2E%2E'])
+  })
+})
+
+describe('a line that Curator uses, too', () => {
+  const curator = new ZooKeeperNames('/holdfast', 'curator')
+  const guid = '3a704bf7-2d90-4983-8a2c-fca764b35fef'
+
+  test('has the entries of both in the order of their numbers, each with an id of its own', () => {
+    const claim = { key: 'k', id: 'ab12', weight: 1, limit: 1, wait: true }
+    const ours = `${curator.newEntry(claim).slice('/holdfast/k/'.length)}0000000007`
+    expect(ours).toBe('hf1-ab12-1-1-lock-0000000007')
+    expect(numberIn(ours)).toBe(7)
+    const { entries } = curator.readLine('k', [
+      ours,
+      'lock-0000000009',
+      `_c_${guid}-lock-0000000003`,
+      'lock--2147483648',
+    ])
+    expect(entries.map(({ number }) => number)).toEqual([-2_147_483_648, 3, 7, 9])
+    expect(entries.filter(({ weight, limit, tries }) => weight === 1 && limit === 1 && !tries)).toHaveLength(4)
+    expect(new Set(entries.map(({ id }) => id)).size).toBe(4)
+    for (const { id } of entries) expect(curator.readLine('k', [`hf1-${id}-evicted`]).evicted).toEqual(new Set([id]))
+  })
+
+  test('is refused where Curator and Holdfast do not see each other, and so is Kazoo beside Curator', () => {
+    const kazoo = `${'0'.repeat(32)}__lock__0000000001`
+    expect(() => names.readLine('k', [`_c_${guid}-lock-0000000003`])).toThrow("layout: 'curator'")
+    expect(() => curator.readLine('k', [kazoo])).toThrow('Kazoo')
+  })
+
+  test('is understood by a Holdfast of either layout, as far as it is ours', () => {
+    for (const name of ['hf1-ab12-1-1-lock-0000000007', 'hf1-ab12-1-1__lock__0000000007'])
+      for (const some of [names, curator]) expect(some.readLine('k', [name]).entries).toHaveLength(1)
   })
 })
 

@@ -3,9 +3,9 @@
  *
  *     zookeeper://user:password@host1:2181,host2,host3/chroot
  *
- * with options as a query: `path`, the node under which locks are; `tls=true`; `ca`, a file with the certificate of the
- * authority; `cert` and `key`, files with a certificate of our own and its key. A user and a password are the
- * credentials of the scheme `digest`.
+ * with options as a query: `path`, the node under which locks are; `layout`, how they are named; `tls=true`; `ca`, a
+ * file with the certificate of the authority; `cert` and `key`, files with a certificate of our own and its key. A user
+ * and a password are the credentials of the scheme `digest`.
  */
 import { flagIn, type HostListUrlFormat, parseHostListUrl } from '../shared/host-list-url.ts'
 import type { ZooKeeperEndpoint } from './endpoint.ts'
@@ -20,14 +20,15 @@ export interface ZooKeeperUrl {
   readonly cert?: string
   readonly key?: string
   readonly path?: string
+  readonly layout?: string
 }
 
-const FORMAT: HostListUrlFormat<'path' | 'tls' | 'ca' | 'cert' | 'key'> = {
+const FORMAT: HostListUrlFormat<'path' | 'layout' | 'tls' | 'ca' | 'cert' | 'key'> = {
   name: 'a ZooKeeper URL',
   example: 'zookeeper://user:password@host1:port,host2:port/chroot?option=value',
   schemes: ['zookeeper'],
   port: () => 2181,
-  options: ['path', 'tls', 'ca', 'cert', 'key'],
+  options: ['path', 'layout', 'tls', 'ca', 'cert', 'key'],
 }
 
 export function parseZooKeeperUrl(url: string): ZooKeeperUrl {

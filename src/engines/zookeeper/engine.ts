@@ -15,7 +15,7 @@ import { EnterRequests } from './enter.ts'
 import { asEngineError, ENGINE, type ZooKeeperCall } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
 import { LeaveRequests } from './leave.ts'
-import { ZooKeeperNames } from './names.ts'
+import { type ZooKeeperLayout, ZooKeeperNames } from './names.ts'
 import { LineObservers } from './observers.ts'
 import { Removals } from './removals.ts'
 import { RenewRequests } from './renew.ts'
@@ -59,14 +59,19 @@ export class ZooKeeperEngine implements Engine {
   /** @internal */
   constructor(
     servers: ZooKeeperServers,
-    options: { readonly path: string; readonly acl: NodeAcl; readonly clock: Clock },
+    options: {
+      readonly path: string
+      readonly layout: ZooKeeperLayout
+      readonly acl: NodeAcl
+      readonly clock: Clock
+    },
   ) {
     const { clock, acl } = options
     this.#context = {
       servers,
       clock,
       acl,
-      names: new ZooKeeperNames(options.path),
+      names: new ZooKeeperNames(options.path, options.layout),
       tell: (news) => this.#listener?.(news),
       lineChanged: (path) => this.#observers.changed(path),
       reconnected: () => this.#listener?.({ gap: true }),

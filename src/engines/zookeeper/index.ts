@@ -11,10 +11,12 @@ import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.t
 import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
 import { ZooKeeperEngine } from './engine.ts'
+import { LAYOUTS, type ZooKeeperLayout } from './names.ts'
 
 export type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
 export type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 export type { ZooKeeperEngine, ZooKeeperGuard } from './engine.ts'
+export type { ZooKeeperLayout } from './names.ts'
 
 /** What `zookeeper()` takes: the servers, and what to do on them. */
 export interface ZooKeeperOptions {
@@ -24,6 +26,11 @@ export interface ZooKeeperOptions {
   readonly chroot?: string
   /** The node under which lines are; `/holdfast` unless given. It is created when it is first needed. */
   readonly path?: string
+  /**
+   * Whose locks on the same node are excluded, beside our own: those of `kazoo`, unless given, or of `curator`
+   * (`InterProcessMutex`). The same for all processes that use this path.
+   */
+  readonly layout?: ZooKeeperLayout
   /** Who we are. Then only the same user may touch the nodes that we create. Unless given, every client may. */
   readonly auth?: ZooKeeperAuth
   /** With TLS: `{}` for what the system trusts, or the certificates to use. */
@@ -37,18 +44,19 @@ export interface ZooKeeperOptions {
  * `openZooKeeper(url)`, or `connect(url)`.
  */
 export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
-  const { hosts, chroot = '', path = '/holdfast', auth, tls, clock = systemClock } = options
+  const { hosts, chroot = '', path = '/holdfast', layout = 'kazoo', auth, tls, clock = systemClock } = options
   if (hosts.length === 0) throw new TypeError('ZooKeeper needs at least one host')
   const base = chrootOf(path)
   if (base === '' || base === '/zookeeper')
     throw new TypeError(`path must name a node for the locks, such as /holdfast; got '${path}'`)
+  if (!LAYOUTS.includes(layout)) throw new TypeError(`layout is ${LAYOUTS.join(' or ')}; got '${layout}'`)
   const servers = { hosts, chroot: chrootOf(chroot), auth, tls }
-  return new ZooKeeperEngine(servers, { path: base, acl: auth === undefined ? 'open' : 'creator', clock })
+  return new ZooKeeperEngine(servers, { path: base, layout, acl: auth === undefined ? 'open' : 'creator', clock })
 }
 
 /** The engine behind a URL; clients/zookeeper/url.ts says what one looks like. Options win over what the URL says. */
 export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptions> = {}): Promise<ZooKeeperEngine> {
-  const { hosts, chroot, auth, tls, ca, cert, key, path } = parseZooKeeperUrl(url)
+  const { hosts, chroot, auth, tls, ca, cert, key, path, layout } = parseZooKeeperUrl(url)
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }
   return zookeeper({
@@ -57,6 +65,7 @@ export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptio
     ...(auth === undefined ? {} : { auth }),
     ...(tls ? { tls: { ...read('ca', ca), ...read('cert', cert), ...read('key', key) } } : {}),
     ...(path === undefined ? {} : { path }),
+    ...(layout === undefined ? {} : { layout: layout as ZooKeeperLayout }),
     ...options,
   })
 }

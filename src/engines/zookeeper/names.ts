@@ -12,13 +12,20 @@
  * below zero. So a line that has come near there is put in order by its tokens (`isBeyondNumbers`).
  *
  * The names end as those of Kazoo's `Lock`, `ReadLock` and `WriteLock` do. So Kazoo and Holdfast exclude each other on
- * one node, in order, and entries of Kazoo are understood here.
+ * one node, in order, and entries of Kazoo are understood here. In the layout `curator` they end in `-lock-<number>`,
+ * as those of Curator's `InterProcessMutex` do, and entries of Curator are understood instead. No name can end as both
+ * want it: so one of the two would not see what the other one has.
  *
  * A key is one name in a path. What may not be there is written as in a URL: `/` is `%2F` and `%` is `%25`; so are
  * control characters, everything beyond the first 65,536 characters of Unicode, and a key that is `.` or `..`.
  */
 import { UNLIMITED } from '../../core/engine.ts'
 import { unreadable } from './errors.ts'
+
+/** Whose locks are excluded on the same node, beside our own. */
+export type ZooKeeperLayout = 'kazoo' | 'curator'
+
+export const LAYOUTS: readonly ZooKeeperLayout[] = ['kazoo', 'curator']
 
 const VERSION = 1
 
@@ -43,16 +50,19 @@ export interface NamedLine {
 }
 
 const OURS =
-  /^hf(?<version>\d+)-(?<id>[0-9a-z]+)-(?:(?<weight>\d+)-(?<limit>\d+)(?<tries>-try)?__r?lock__(?<number>-?\d+)|evicted)$/
+  /^hf(?<version>\d+)-(?<id>[0-9a-z]+)-(?:(?<weight>\d+)-(?<limit>\d+)(?<tries>-try)?(?:__r?lock__|-lock-)(?<number>-?\d+)|evicted)$/
 const NEWER = /^hf(?<version>\d+)-/
 const KAZOO = /^(?<id>[0-9a-f]{32})__(?<reads>r?)lock__(?<number>-?\d+)$/
+const CURATOR = /^(?<id>(?:_c_[0-9a-f-]{36}-)?lock-)(?<number>-?\d+)$/
 
 export class ZooKeeperNames {
   /** The node under which lines are. */
   readonly base: string
+  readonly #layout: ZooKeeperLayout
 
-  constructor(base: string) {
+  constructor(base: string, layout: ZooKeeperLayout = 'kazoo') {
     this.base = base
+    this.#layout = layout
   }
 
   line(key: string): string {
@@ -72,8 +82,9 @@ export class ZooKeeperNames {
     readonly wait: boolean
   }): string {
     const { key, id, weight, limit, wait } = claim
-    const kind = weight === 1 && limit === UNLIMITED ? '__rlock__' : '__lock__'
-    return this.entry(key, `hf${VERSION}-${id}-${weight}-${limit}${wait ? '' : '-try'}${kind}`)
+    const ofKazoo = weight === 1 && limit === UNLIMITED ? '__rlock__' : '__lock__'
+    const end = this.#layout === 'kazoo' ? ofKazoo : '-lock-'
+    return this.entry(key, `hf${VERSION}-${id}-${weight}-${limit}${wait ? '' : '-try'}${end}`)
   }
 
   /** The path of what says that an entry was evicted. */
@@ -92,7 +103,7 @@ export class ZooKeeperNames {
     return { key: decoded(path.slice(this.base.length + 1, slash)), name: path.slice(slash + 1) }
   }
 
-  /** Throws if one of the children is neither an entry of ours nor one of Kazoo. */
+  /** Throws if one of the children is neither an entry of ours nor one that the layout knows. */
   readLine(key: string, children: readonly string[]): NamedLine {
     const entries: NamedEntry[] = []
     const evicted = new Set<string>()
@@ -102,10 +113,9 @@ export class ZooKeeperNames {
         if (ours.number === undefined) evicted.add(ours.id as string)
         else entries.push(entryNamed(name, ours))
       } else {
-        const kazoo = KAZOO.exec(name)?.groups
-        if (kazoo === undefined) throw this.#stranger(key, name)
-        const limit = kazoo.reads === '' ? 1 : UNLIMITED
-        entries.push({ name, id: kazoo.id as string, weight: 1, limit, tries: false, number: Number(kazoo.number) })
+        const other = (this.#layout === 'kazoo' ? KAZOO : CURATOR).exec(name)?.groups
+        if (other === undefined) throw this.#stranger(key, name)
+        entries.push(foreignEntry(name, other))
       }
     }
     return { entries: entries.sort(byNumber), evicted }
@@ -116,6 +126,10 @@ export class ZooKeeperNames {
     const path = this.entry(key, name)
     if (version !== undefined && Number(version) > VERSION)
       return unreadable(path, `was written by a newer Holdfast (format ${version})`)
+    if (CURATOR.test(name))
+      return unreadable(path, "is an entry of Curator's: the two exclude each other with layout: 'curator'")
+    if (KAZOO.test(name))
+      return unreadable(path, "is an entry of Kazoo's, which Curator does not see (layout: 'curator')")
     return unreadable(path, 'is no entry of a line')
   }
 }
@@ -132,9 +146,17 @@ function entryNamed(name: string, groups: Record<string, string | undefined>): N
   }
 }
 
+/** An entry of Kazoo or Curator. Curator's mutex has no readers. */
+function foreignEntry(name: string, { id, reads, number }: Record<string, string | undefined>): NamedEntry {
+  const limit = reads === 'r' ? UNLIMITED : 1
+  // In an id of ours, which the word of an eviction has in its name, there are letters and digits only.
+  const unique = id === 'lock-' ? name : String(id)
+  return { name, id: unique.replaceAll(/[^0-9a-z]/g, ''), weight: 1, limit, tries: false, number: Number(number) }
+}
+
 /** The number that the server has put at the end of a name. */
 export function numberIn(name: string): number {
-  return Number(/-?\d+$/.exec(name)?.[0])
+  return Number(/lock(?:__|-)(?<number>-?\d+)$/.exec(name)?.groups?.number)
 }
 
 export function byNumber(one: Pick<NamedEntry, 'number'>, other: Pick<NamedEntry, 'number'>): number {
