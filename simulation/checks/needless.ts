@@ -81,7 +81,8 @@ function whatIsWrong(
       : 'and nothing was wrong'
   const evicted = history.stays.some((stay) => stay.process === process && keys.includes(stay.key) && stay.condemned)
   if (outcome === 'lost') return evicted ? undefined : 'and no entry of it was evicted'
-  const told = calls.findLast((call) => toldBy(call, id, settledAt))
+  // After a stop, what is due by a timer comes before what has arrived meanwhile, in the same instant.
+  const told = calls.findLast((call) => toldBy(call, id, settledAt) && call.heardAt !== settledAt)
   if (told !== undefined)
     return settledAt - told.sentAt > ttlMs * OUTAGE_SHARE ? undefined : 'a moment after the server had answered'
   const last = calls.at(-1)
