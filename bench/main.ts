@@ -13,6 +13,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   mysql: () => import('./mysql.ts'),
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),
+  once: () => import('./once.ts'),
 }
 
 const asked = process.argv.slice(2)

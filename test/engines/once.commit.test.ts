@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createConnection } from 'mysql2/promise'
 import pg from 'pg'
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
@@ -10,6 +11,7 @@ import { connect } from '../../src/connect.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Locks } from '../../src/locks.ts'
 import { type Attempt, once } from '../../src/recipes/once/index.ts'
+import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -148,6 +150,35 @@ await describeServer('commit on PostgreSQL', findPostgres, (source) => {
       })
     } finally {
       await sql.end()
+    }
+  })
+})
+
+await describeServer('commit on MariaDB', findMariadb, (source) => {
+  test('stores the result and the row together, or neither: mysql2', async () => {
+    await using server = await MariadbServer.start(source)
+    await using locks = await connect(server.url as `mysql://${string}`)
+    const connection = await createConnection(server.url)
+    try {
+      await connection.query(CREATE)
+      await checkCommit(locks, {
+        async book(attempt, before) {
+          await connection.beginTransaction()
+          try {
+            await connection.query('insert into books values (?)', [attempt.key])
+            const value = await attempt.commit(connection, 'booked')
+            await before()
+            await connection.commit()
+            return value
+          } catch (error) {
+            await connection.rollback()
+            throw error
+          }
+        },
+        count: async () => ((await connection.query('select * from books'))[0] as unknown[]).length,
+      })
+    } finally {
+      await connection.end()
     }
   })
 })

@@ -13,6 +13,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { dice } from '../../conformance/chance.ts'
 import { builtModule } from '../built.ts'
+import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -221,28 +222,38 @@ describe('processes that are killed and stopped, on SQLite', () => {
   test('store one order', () => expectOneOrder(`sqlite:${join(folder, 'shop.db')}`, 'sqlite'), LIMIT_MS)
 })
 
+/** One test with a server of its own. */
+function testOn<Server extends AsyncDisposable>(
+  name: string,
+  start: () => Promise<Server>,
+  work: (server: Server) => Promise<void>,
+): void {
+  test(
+    name,
+    async () => {
+      await using server = await start()
+      await work(server)
+    },
+    LIMIT_MS,
+  )
+}
+
 await describeServer('processes that are killed and stopped, on PostgreSQL', findPostgres, (source) => {
-  const test_ = (name: string, work: (url: string) => Promise<void>): void => {
-    test(
-      name,
-      async () => {
-        await using server = await PostgresServer.start(source)
-        await work(await server.database())
-      },
-      LIMIT_MS,
-    )
-  }
-  test_('charge once', expectOneCharge)
-  test_('store one order', (url) => expectOneOrder(url, 'postgres'))
+  const start = (): Promise<PostgresServer> => PostgresServer.start(source)
+  testOn('charge once', start, async (server) => expectOneCharge(await server.database()))
+  testOn('store one order', start, async (server) => expectOneOrder(await server.database(), 'postgres'))
+})
+
+await describeServer('processes that are killed and stopped, on MariaDB', findMariadb, (source) => {
+  const start = (): Promise<MariadbServer> => MariadbServer.start(source)
+  testOn('charge once', start, (server) => expectOneCharge(server.url))
+  testOn('store one order', start, (server) => expectOneOrder(server.url, 'mysql'))
 })
 
 await describeServer('processes that are killed and stopped, on Redis', findRedis, (source) => {
-  test(
+  testOn(
     'charge once',
-    async () => {
-      await using server = await RedisServer.start(source)
-      await expectOneCharge(server.url)
-    },
-    LIMIT_MS,
+    () => RedisServer.start(source),
+    (server) => expectOneCharge(server.url),
   )
 })
