@@ -118,6 +118,11 @@ export class RecordStore<Value> {
     return this.#put(key, this.encode(key, value), options)
   }
 
+  /** Store what `encode` has answered. */
+  putBytes(key: string, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
+    return this.#put(key, bytes, options)
+  }
+
   /** Store nothing. A holder that puts something by an earlier version is refused from now on. */
   async remove(key: string, options: Omit<PutOptions, 'ttlMs' | 'mark'> = {}): Promise<PutOutcome<Value>> {
     return this.#put(key, null, options)
@@ -126,6 +131,10 @@ export class RecordStore<Value> {
   /** Throws a `TypeError` or a `RangeError` if the value cannot be stored. */
   encode(key: string, value: Value): Uint8Array {
     return encodeValue(this.#serializer, key, value, this.#requests.store.traits.valueLimitBytes)
+  }
+
+  decode(bytes: Uint8Array): Value {
+    return this.#serializer.decode(bytes) as Value
   }
 
   /** What a value looks like once it was stored and read. */

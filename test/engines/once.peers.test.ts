@@ -2,9 +2,9 @@
  * A takeover that comes late, beside another library: a server finds a request that a dead one has left behind, is
  * paused before it claims it, and goes on when another server has taken it over and is done.
  *
- * AWS Powertools on Redis claims by an unconditional SET, behind a lock that ends by itself: the work is done twice, and
- * the second result takes the place of the first (aws-powertools/powertools-lambda-typescript, issue 5714). Here, the
- * claim is refused in the step that would have written it.
+ * AWS Powertools on Redis claims by an unconditional SET, behind a lock that ends by itself: the work is done twice,
+ * and the second result takes the place of the first (their report 5714 has it, with a model). Here, the claim is
+ * refused in the step that would have written it.
  */
 import { makeIdempotent } from '@aws-lambda-powertools/idempotency'
 import { CachePersistenceLayer } from '@aws-lambda-powertools/idempotency/cache'

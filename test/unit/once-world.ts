@@ -28,6 +28,9 @@ export class FakeProcess {
   #turnOpen = false
   /** Renewals are not answered from now on: for the server, this process has stopped. */
   stopped = false
+  /** How many turns more its nth put takes to arrive. */
+  putDelay: (nth: number) => number = () => 0
+  #puts = 0
 
   constructor(
     server: MemoryServer = new MemoryServer(),
@@ -40,7 +43,12 @@ export class FakeProcess {
     const counted: Store = {
       traits: store.traits,
       get: (keys) => this.#called('get', () => store.get(keys)),
-      put: (changes) => this.#called('put', () => store.put(changes.map(change))),
+      put: (changes) =>
+        this.#called('put', async () => {
+          this.#puts += 1
+          await turns(this.putDelay(this.#puts))
+          return store.put(changes.map(change))
+        }),
       list: (prefix) => store.list(prefix),
     }
     const counting = delegate(engine, {
@@ -76,8 +84,8 @@ export function gate<Value = void>(): { readonly opened: Promise<Value>; open(va
 const TTL = '3s'
 
 /** Let all that can happen without time happen. */
-export async function turns(): Promise<void> {
-  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+export async function turns(count = 20): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) await new Promise((resolve) => setImmediate(resolve))
 }
 
 export interface Fleet {

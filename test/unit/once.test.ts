@@ -1,7 +1,7 @@
 /** `once` on the memory engine: who runs, what is replayed, and what becomes of crashes and failures. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
-import { DeadlockError, EngineError, UnsupportedError } from '../../src/core/errors.ts'
+import { EngineError, UnsupportedError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { InProgressError, KeyReusedError, type OnceOptions, once } from '../../src/recipes/once/index.ts'
 import { closeAll, FakeProcess, fleet, gate, locksOn, turns } from './once-world.ts'
@@ -127,10 +127,13 @@ describe('duplicates', () => {
     expect(await pay.run('a', () => 2)).toMatchObject({ value: 2, attempt: { number: 1 } })
   })
 
-  test('a request inside the work of the same request is refused, instead of waiting for itself', async () => {
-    const pay = once(locksOn(memory()))
-    const nested = pay.run('a', async () => pay.run('a', () => 1))
-    await expect(nested).rejects.toThrow(DeadlockError)
+  test('a request inside the work of the same request waits for itself, and not for ever', async () => {
+    const { clock, of } = fleet(1)
+    const pay = once(of(0).locks, { wait: '1s' })
+    const nested = expect(pay.run('a', async () => pay.run('a', () => 1))).rejects.toThrow(InProgressError)
+    await turns()
+    await clock.advance('2s')
+    await nested
   })
 })
 

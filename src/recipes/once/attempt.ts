@@ -110,9 +110,11 @@ export class OnceAttempt implements Attempt {
     const value = await work()
     return this.#inTurn(async () => {
       const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: value } }
-      const put = await this.#put(next)
+      const { lease, records } = this.#spec
+      const bytes = records.encode(lease.key, next)
+      const put = await this.#put(bytes)
       if (put.state === 'refused') throw this.#lossError()
-      this.#record = this.#spec.records.copy(this.#spec.lease.key, next) as StartedRecord
+      this.#record = records.decode(bytes) as StartedRecord
       this.#version = put.version
       this.#spec.lease.assertHeld()
       return this.#record.steps?.[name]
@@ -142,15 +144,17 @@ export class OnceAttempt implements Attempt {
   async succeeded(value: unknown): Promise<SettledRecord> {
     await this.#changes
     if (this.#committed) return this.#checkCommitted()
+    const { lease, records } = this.#spec
     const done: OnceRecord = { ...this.#record, state: 'done', steps: undefined, value }
+    let bytes: Uint8Array
     try {
-      this.#spec.records.encode(this.#spec.lease.key, done)
+      bytes = records.encode(lease.key, done)
     } catch (error) {
       // The work is done, and would be done again if this were forgotten.
-      await this.#settle(this.#failed(error, true))
+      await this.#settle(records.encode(lease.key, this.#failed(error, true)))
       throw error
     }
-    return this.#settle(done)
+    return this.#settle(bytes)
   }
 
   /**
@@ -162,7 +166,8 @@ export class OnceAttempt implements Attempt {
     // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
     if (!this.#committed && this.#spec.lease.lossError !== undefined) return undefined
     const record = this.#failed(error, keep || this.#finals.has(error))
-    const put = await this.#put(record)
+    const { lease, records } = this.#spec
+    const put = await this.#put(records.encode(lease.key, record))
     if (put.state === 'stored') return undefined
     const { value } = put.found
     return value !== undefined && isSettled(value) ? value : undefined
@@ -183,20 +188,19 @@ export class OnceAttempt implements Attempt {
     )
   }
 
-  async #settle(record: OnceRecord): Promise<SettledRecord> {
-    const { lease, records } = this.#spec
-    const put = await this.#putForSure(record)
-    if (put.state === 'stored') return records.copy(lease.key, record) as SettledRecord
+  async #settle(bytes: Uint8Array): Promise<SettledRecord> {
+    const put = await this.#putForSure(bytes)
+    if (put.state === 'stored') return this.#spec.records.decode(bytes) as SettledRecord
     const { value } = put.found
     if (value !== undefined && isSettled(value)) return value
     throw this.#lossError()
   }
 
   /** Store it, for as long as the lease is held: what is not stored would be done again. */
-  async #putForSure(record: OnceRecord): Promise<PutOutcome<OnceRecord>> {
+  async #putForSure(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
     for (;;) {
       try {
-        return await this.#put(record)
+        return await this.#put(bytes)
       } catch (error) {
         const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
         if (!hope) throw error
@@ -204,13 +208,13 @@ export class OnceAttempt implements Attempt {
     }
   }
 
-  async #put(record: OnceRecord): Promise<PutOutcome<OnceRecord>> {
+  async #put(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
     const { lease, records, keepMs } = this.#spec
     const options: PutOptions = { version: this.#version, ttlMs: keepMs }
-    const put = await records.put(lease.key, record, options)
+    const put = await records.putBytes(lease.key, bytes, options)
     if (put.state === 'stored' || put.found.exists) return put
     // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.
-    return records.put(lease.key, record, { holding: lease, absent: true, ttlMs: keepMs })
+    return records.putBytes(lease.key, bytes, { holding: lease, absent: true, ttlMs: keepMs })
   }
 
   /** At once if no other change is under way: SQLite has transactions in which nothing can be waited for. */

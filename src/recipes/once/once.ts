@@ -3,10 +3,10 @@
  *
  * The line of the key decides who runs. The record of the same key says what came out (record.ts). One caller's way:
  *
- * 1. In one turn: enter the line, and put `started` if nothing is stored and this entry holds. The answer to the put
- *    tells what is stored. So a first execution begins after one round trip, and a replay takes one.
- * 2. There is a result: leave the line, and answer it. The line is busy: wait in it, and be woken as its holder. What
- *    is stored then was stored by an execution that has ended.
+ * 1. In one turn: enter the line if it is free, and put `started` if nothing is stored and this entry holds. The answer
+ *    to the put tells what is stored. So a first execution begins after one round trip, and a replay takes one.
+ * 2. There is a result: answer it. The line is busy: wait in it, and be woken as its holder. What is stored then was
+ *    stored by an execution that has ended.
  * 3. Held, and nothing to replay: put `started` with the next number, by the version that was seen. This is refused if
  *    that is not what is stored any more; the refusal tells what is, and this step is done again.
  * 4. Run the work. Put what came out, by the version of `started` (attempt.ts). Leave, without waiting for the answer.
@@ -26,13 +26,11 @@ import {
 } from '../../core/errors.ts'
 import type { CoreLease } from '../../core/lease.ts'
 import type { LineLock } from '../../core/lock.ts'
-import { insideWork, refuseDeadlock, runInside } from '../../core/nesting.ts'
-import { joinSignals } from '../../core/on-abort.ts'
 import { checkOptions } from '../../core/options.ts'
 import { showAs } from '../../core/show.ts'
 import type { Locks } from '../../locks.ts'
 import { type Found, type PutOutcome, RecordStore } from '../../store/record-store.ts'
-import { type Attempt, OnceAttempt } from './attempt.ts'
+import { OnceAttempt } from './attempt.ts'
 import { Flights } from './flights.ts'
 import {
   type Crashed,
@@ -74,14 +72,6 @@ interface OnceCall {
 type Look =
   | { readonly state: 'begun'; readonly record: StartedRecord; readonly version: bigint }
   | { readonly state: 'found'; readonly found: Found<OnceRecord>; readonly current: boolean }
-
-/** The wait in line ends, since there is something to answer. */
-class AnsweredEarly {
-  readonly found: Found<OnceRecord>
-  constructor(found: Found<OnceRecord>) {
-    this.found = found
-  }
-}
 
 export class OnceRunner implements Once {
   readonly #locks: Locks
@@ -158,7 +148,6 @@ export class OnceRunner implements Once {
     const { lock, fingerprint, signal } = call
     const { keeper } = lock.scope
     signal?.throwIfAborted()
-    if (insideWork()) refuseDeadlock(keeper, lock.spec)
     const name = JSON.stringify([lock.key, fingerprint, call.crashed])
     const giveUpAt = keeper.clock.now() + call.waitMs
     for (let waitMs = call.waitMs; ; waitMs = Math.max(0, giveUpAt - keeper.clock.now())) {
@@ -172,36 +161,41 @@ export class OnceRunner implements Once {
     }
   }
 
-  /** Steps 1 and 2: enter, look, and wait. */
+  /** Steps 1 and 2: one try, and then the line. */
   async #lead(call: OnceCall, onRun: () => void): Promise<SettledRecord> {
-    const early = new AbortController()
-    const { signal, stop } = joinSignals([early.signal, call.signal])
+    const { lock, waitMs, signal } = call
     let first: Promise<Look> | undefined
     let lease: CoreLease | undefined
     try {
-      lease = await call.lock.acquireEntering({ waitMs: call.waitMs, signal }, (entryId) => {
+      lease = await lock.acquireEntering({ waitMs: 0, signal }, (entryId) => {
         first ??= this.#firstLook(call, entryId)
-        void first.then(
-          (look) => {
-            if (look.state === 'found' && this.#isAnswer(call, look.found)) early.abort(new AnsweredEarly(look.found))
-          },
-          // It is told below.
-          () => {},
-        )
+        // It is told below.
+        first.catch(() => {})
       })
-      if (lease === undefined) {
-        void this.#undo(call, first)
-        return await this.#lastLook(call, first)
-      }
     } catch (error) {
-      if (error instanceof AnsweredEarly) return this.#answer(call, error.found)
       void this.#undo(call, first)
-      if (error instanceof AcquireTimeoutError) return await this.#lastLook(call, undefined, error)
-      throw error
-    } finally {
-      stop()
+      // An outage may be over before the wait is.
+      if (!(error instanceof EngineError && error.transient) || waitMs === 0) throw error
     }
-    return this.#underLease(call, lease, first as Promise<Look>, onRun)
+    if (lease !== undefined) return this.#underLease(call, lease, first as Promise<Look>, onRun)
+    const look = await first?.catch(unlessUnexpected)
+    if (look?.state === 'begun') await this.#undo(call, first)
+    const found = look?.state === 'found' ? look.found : undefined
+    if (found !== undefined && this.#isAnswer(call, found)) return this.#answer(call, found)
+    if (waitMs === 0) return this.#lastLook(call, found)
+    try {
+      lease = (await lock.acquireEntering({ waitMs, signal }, () => {})) as CoreLease
+    } catch (error) {
+      if (error instanceof AcquireTimeoutError) return this.#lastLook(call, undefined, error)
+      throw error
+    }
+    return this.#underLease(call, lease, this.#lookAgain(call, found), onRun)
+  }
+
+  /** What was found before the wait is tried first: most often it tells which version to expect. */
+  async #lookAgain({ lock }: OnceCall, found: Found<OnceRecord> | undefined): Promise<Look> {
+    if (found !== undefined) return { state: 'found', found, current: false }
+    return { state: 'found', found: await this.#records.get(lock.key), current: true }
   }
 
   /** Step 3, and then the work. */
@@ -265,14 +259,13 @@ export class OnceRunner implements Once {
 
   /** Step 4. */
   async #execute(call: OnceCall, lease: CoreLease, attempt: OnceAttempt, onRun: () => void): Promise<SettledRecord> {
-    const run = async (): Promise<unknown> => call.work(attempt as Attempt)
     const settledBy = (record: SettledRecord): SettledRecord => {
       if (record.by === lease.entryId) onRun()
       return record
     }
     let value: unknown
     try {
-      value = await runInside(lease.keeper, [lease], run)
+      value = await call.work(attempt)
     } catch (error) {
       const settled = await attempt.failed(error, this.#keepFailures).catch(unlessUnexpected)
       if (settled !== undefined) return settledBy(settled)
@@ -285,9 +278,8 @@ export class OnceRunner implements Once {
   }
 
   /** The wait is over, or there was none: what is stored decides what is said. */
-  async #lastLook(call: OnceCall, first?: Promise<Look>, cause?: AcquireTimeoutError): Promise<SettledRecord> {
-    const look = await first
-    const found = look?.state === 'found' ? look.found : await this.#records.get(call.lock.key)
+  async #lastLook(call: OnceCall, known?: Found<OnceRecord>, cause?: AcquireTimeoutError): Promise<SettledRecord> {
+    const found = known ?? (await this.#records.get(call.lock.key))
     if (this.#isAnswer(call, found)) return this.#answer(call, found)
     const { value, livesForMs } = found
     const tookMs = livesForMs === null ? 0 : this.#keepMs - livesForMs
