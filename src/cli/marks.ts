@@ -73,6 +73,18 @@ const OPENERS: Readonly<Record<string, Opener>> = {
       close: () => client.end(),
     }
   },
+  mongodb: async (url, table) => {
+    const { mongodbClientAt, splitMongodbUrl } = await import('../clients/mongodb/connect.ts')
+    const { guard } = await import('../guards/mongodb.ts')
+    const client = await mongodbClientAt(splitMongodbUrl(url).url)
+    const guarded = guard({ client, ...(table === undefined ? {} : { collection: table }) })
+    return {
+      list: (prefix) => guarded.list(prefix),
+      reset: (resource, seen) => guarded.reset(resource, seen),
+      forget: () => guarded.forget(),
+      close: () => client.close(),
+    }
+  },
   redis: async (url, table) => {
     if (table !== undefined) throw new UsageError('--table: Redis has no tables')
     const { openWire } = await import('../clients/redis/connect.ts')
@@ -97,6 +109,7 @@ const ALIKE: Readonly<Record<string, string>> = {
   rediss: 'redis',
   'redis-sentinel': 'redis',
   'redis-cluster': 'redis',
+  'mongodb+srv': 'mongodb',
 }
 
 /** Open, ask, and close. What the client of a database throws is told with the URL. */

@@ -154,6 +154,22 @@ describe('on a stand-in', () => {
 })
 
 describe('a stand-in that fails', () => {
+  test('to answer the read after a write of many lines: unknown, for the write was done', async () => {
+    await using server = await StandIn.start({ replicaSet: true })
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, listen: false })
+    try {
+      const claims = Array.from({ length: 6 }, (_, index) => claimOf(`many ${index}`))
+      const data = { failCommands: ['aggregate'], errorCode: 13 }
+      await client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
+      await expect(engine.enter(claims)).rejects.toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
+      expect(await engine.leave(claims)).toEqual(claims.map(() => true))
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
   test('frozen: a call ends by our own limit, with an unknown outcome', { timeout: LIMIT_MS }, async () => {
     await using server = await StandIn.start({ replicaSet: true })
     const client = new MongoClient(server.url)

@@ -8,7 +8,7 @@ import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
-import { asEngineError } from './errors.ts'
+import { asDoubtful, asEngineError } from './errors.ts'
 import { NOW } from './expressions.ts'
 import type { Pipeline } from './settling.ts'
 
@@ -126,9 +126,14 @@ export class LineCalls {
   ): Promise<readonly (LineDocument | undefined)[]> {
     const keys = changes.map(({ key }) => key)
     const pipeline = [{ $match: { _id: { $in: keys } } }, { $project: { ...ANSWERED_FIELDS, at: NOW } }]
-    const found = (await this.#collection.read(pipeline, Math.max(1, limitMs), session)) as readonly LineDocument[]
-    const byKey = new Map(found.map((stored) => [stored._id, stored]))
-    return keys.map((key) => byKey.get(key))
+    try {
+      const found = (await this.#collection.read(pipeline, Math.max(1, limitMs), session)) as readonly LineDocument[]
+      const byKey = new Map(found.map((stored) => [stored._id, stored]))
+      return keys.map((key) => byKey.get(key))
+    } catch (error) {
+      // Whatever became of the read, the write before it was done.
+      throw asDoubtful(error)
+    }
   }
 }
 

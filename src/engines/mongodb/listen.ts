@@ -185,7 +185,7 @@ export class MongodbListener {
   /** A stream that is open was opened on the primary of then. */
   readonly #onTopology = (event: MongodbDocument): void => {
     const primary = primaryIn(event.newDescription)
-    const before = this.#primary
+    const before = this.#primary ?? primaryIn(event.previousDescription)
     this.#primary = primary
     if (before !== undefined && primary !== before && this.#stream !== undefined) this.#lost()
   }
