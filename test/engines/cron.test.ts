@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../../src/connect.ts'
 import { cron, type Jobs, type PastRun } from '../../src/recipes/cron/index.ts'
 import { WrongClocks } from '../servers/clock.ts'
+import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer, present } from '../servers/suite.ts'
@@ -126,6 +127,18 @@ await describeServer('jobs on postgres', findPostgres, (source) => {
 
   test('each tick is run once, whatever clocks say, though hosts die', { timeout: LIMIT_MS }, async (context) => {
     await expectEachTickOnce(await server.database(), present(clocks, context))
+  })
+})
+
+await describeServer('jobs on mariadb', findMariadb, (source) => {
+  let server: MariadbServer
+  beforeAll(async () => {
+    server = await MariadbServer.start(source)
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  test('each tick is run once, whatever clocks say, though hosts die', { timeout: LIMIT_MS }, async (context) => {
+    await expectEachTickOnce(server.url, present(clocks, context))
   })
 })
 
