@@ -11,6 +11,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   'etcd-recovery': () => import('./etcd-recovery.ts'),
   zookeeper: () => import('./zookeeper.ts'),
   mysql: () => import('./mysql.ts'),
+  mongodb: () => import('./mongodb.ts'),
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),
   once: () => import('./once.ts'),

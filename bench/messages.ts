@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
+import { type Collection, MongoClient } from 'mongodb'
 import pg from 'pg'
 import { EtcdClient } from '../src/clients/etcd/client.ts'
 import { parseEtcdUrl } from '../src/clients/etcd/url.ts'
@@ -99,7 +100,29 @@ const KINDS: Readonly<Record<string, Kind>> = {
       await session.exists(BARE_NODE, { watch: true })
     },
   },
+  mongodb: {
+    name: 'bare change stream event',
+    async teller(url) {
+      const client = new MongoClient(url, { writeConcern: { w: 'majority' } })
+      const bare = bareCollection(client)
+      return { tell: () => bare.insertOne({}), close: () => client.close() }
+    },
+    async listen(url, heard) {
+      const stream = bareCollection(new MongoClient(url)).watch([{ $match: { operationType: 'insert' } }])
+      // The stream is open when it has answered once.
+      await stream.tryNext()
+      const hear = async (): Promise<never> => {
+        for (;;) {
+          await stream.next()
+          heard()
+        }
+      }
+      hear().catch(() => undefined)
+    },
+  },
 }
+
+const bareCollection = (client: MongoClient): Collection => client.db('bench').collection(CHANNEL)
 
 const BARE_NODE = `/${CHANNEL}`
 

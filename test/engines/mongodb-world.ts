@@ -18,18 +18,37 @@ async function connected(engine: MongodbEngine): Promise<MongodbEngine> {
   return engine
 }
 
-/** On the stand-in. The network of a process goes through a proxy of its own. */
-export function mongodbWorld(server: StandIn): World {
-  const { url, port } = server
+/** Where the cases are played. */
+export interface MongodbPlace {
+  readonly url: string
+  readonly host?: string
+  /** Of the server that takes writes. */
+  readonly port: number
+  /** To that very server, by way of this port. */
+  urlThrough(port: number): string
+  restart?(how: 'cleanly' | 'killed'): Promise<void>
+}
+
+export function standInWorld(server: StandIn): World {
+  const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
+    if (how === 'killed') await server.kill()
+    await server.restart()
+  }
+  return mongodbWorld({ url: server.url, port: server.port, urlThrough: (port) => server.urlThrough(port), restart })
+}
+
+/** The network of a process goes through a proxy of its own. */
+export function mongodbWorld(place: MongodbPlace): World {
+  const { url, host = '127.0.0.1', restart } = place
   const proxies: FaultProxy[] = []
 
   const actor = async (): Promise<ActorModule> => {
-    const proxy = await FaultProxy.start({ host: '127.0.0.1', port })
+    const proxy = await FaultProxy.start({ host, port: place.port })
     proxies.push(proxy)
     return {
       module,
       export: 'openMongodb',
-      options: server.urlThrough(proxy.port),
+      options: place.urlThrough(proxy.port),
       cut: () => proxy.blackHole(),
       refuse: () => proxy.refuse(),
       heal: () => proxy.heal(),
@@ -43,12 +62,9 @@ export function mongodbWorld(server: StandIn): World {
     lacks: {
       ending: 'the driver of MongoDB keeps its process alive until its client is closed',
       ...(url.includes('replicaSet') ? {} : { politeEviction: 'a stand-alone server has no change stream to tell by' }),
+      ...(restart === undefined ? { restart: 'it is not our server' } : {}),
     },
-    restart: async (how) => {
-      if (how === 'killed') await server.kill()
-      await server.restart()
-    },
-    restartKeepsLines: true,
+    ...(restart === undefined ? {} : { restart, restartKeepsLines: true }),
     close: async () => {
       for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
     },

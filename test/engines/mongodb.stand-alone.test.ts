@@ -6,7 +6,7 @@
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
-import { mongodbWorld } from './mongodb-world.ts'
+import { standInWorld } from './mongodb-world.ts'
 
 const ELSEWHERE = new Set(['stalls and clocks', 'nothing left', 'looking'])
 
@@ -15,7 +15,7 @@ afterAll(async () => await (await starting)?.close())
 
 async function world(): Promise<World> {
   starting = StandIn.start({ replicaSet: false })
-  return mongodbWorld(await starting)
+  return standInWorld(await starting)
 }
 
 conformance({ describe, it, afterAll }, 'mongodb, on a stand-in as a stand-alone server,', world, {

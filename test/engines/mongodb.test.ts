@@ -5,14 +5,14 @@
 import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
-import { mongodbWorld } from './mongodb-world.ts'
+import { standInWorld } from './mongodb-world.ts'
 
 let starting: Promise<StandIn> | undefined
 afterAll(async () => await (await starting)?.close())
 
 async function world(): Promise<World> {
   starting = StandIn.start({ replicaSet: true })
-  return mongodbWorld(await starting)
+  return standInWorld(await starting)
 }
 
 conformance({ describe, it, afterAll }, 'mongodb, on a stand-in as a replica set,', world)
