@@ -128,9 +128,11 @@ export class CronJob<Result> {
     }
   }
 
-  /** A host that stands in line looks at once: the next tick is there. */
-  lookNow(): void {
-    this.#lookNow?.()
+  /** A host that stands in line looks at once: the next tick is there. False: it does not stand there, or looks now. */
+  lookNow(): boolean {
+    const look = this.#lookNow
+    look?.()
+    return look !== undefined
   }
 
   #decide({ value: record, mark }: Found<JobRecord>): Decision {
@@ -154,10 +156,18 @@ export class CronJob<Result> {
     const { clock } = this.#keeper
     let afterMs = FIRST_LOOK_MS
     let stopped = false
+    const stop = (): void => {
+      stopped = true
+      this.#lookNow = undefined
+      cancel()
+    }
     const look = async (): Promise<void> => {
       try {
         const decision = await this.#decideAhead(await this.look())
-        if (decision.step === 'nothing') nothingLeft.abort(NOTHING_LEFT)
+        if (decision.step === 'nothing') {
+          stop()
+          nothingLeft.abort(NOTHING_LEFT)
+        }
       } catch {
         // If it lasts, the claim meets it as well, and tells.
       }
@@ -175,11 +185,7 @@ export class CronJob<Result> {
     }
     let cancel = (): void => {}
     arm()
-    return () => {
-      stopped = true
-      this.#lookNow = undefined
-      cancel()
-    }
+    return stop
   }
 
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */

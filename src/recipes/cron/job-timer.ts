@@ -27,6 +27,8 @@ export class JobTimer {
   readonly #turns = new Set<Promise<void>>()
   /** The turn that looks, or stands in line. */
   #waiting: object | undefined
+  /** A tick has come while that turn had looked already: another turn is to look at it. */
+  #missedByTurn = false
   #timer: Timer | undefined
   #retry: Timer | undefined
   #retryMs = FIRST_RETRY_MS
@@ -75,7 +77,7 @@ export class JobTimer {
   #fire(): void {
     this.#arm()
     if (this.#waiting === undefined) this.#turn()
-    else this.job.lookNow()
+    else if (!this.job.lookNow()) this.#missedByTurn = true
   }
 
   #turn(): void {
@@ -83,6 +85,7 @@ export class JobTimer {
     this.#retry?.cancel()
     const turn = {}
     this.#waiting = turn
+    this.#missedByTurn = false
     const taken = this.#take(turn)
     this.#turns.add(taken)
     void taken.then(() => this.#turns.delete(taken))
@@ -116,9 +119,15 @@ export class JobTimer {
     this.#arm()
   }
 
-  /** That turn has ended, or works. */
+  /**
+   * That turn has ended, or works. The timer is set anew, by what the turn was told of the server's time: it may have
+   * fired too early, since clocks do not run alike, and then the tick is still to come.
+   */
   #waitNoMore(turn: object): void {
-    if (this.#waiting === turn) this.#waiting = undefined
+    if (this.#waiting !== turn) return
+    this.#waiting = undefined
+    if (this.#introduced) this.#arm()
+    if (this.#missedByTurn) withoutContext(() => this.#turn())
   }
 
   /** An outage is told once, when it begins. */
