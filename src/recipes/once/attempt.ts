@@ -105,20 +105,28 @@ export class OnceAttempt implements Attempt {
 
   async #step(name: string, work: () => unknown): Promise<unknown> {
     const { steps = {} } = this.#record
-    if (Object.hasOwn(steps, name)) return steps[name]
+    if (Object.hasOwn(steps, name)) return steps[name]?.value
     this.#spec.lease.assertHeld()
     const value = await work()
     return this.#inTurn(async () => {
-      const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: value } }
-      const { lease, records } = this.#spec
-      const bytes = records.encode(lease.key, next)
+      const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: { value } } }
+      const bytes = this.#encodeStep(next)
       const put = await this.#put(bytes)
       if (put.state === 'refused') throw this.#lossError()
-      this.#record = records.decode(bytes) as StartedRecord
+      this.#record = this.#spec.records.decode(bytes) as StartedRecord
       this.#version = put.version
       this.#spec.lease.assertHeld()
-      return this.#record.steps?.[name]
+      return this.#record.steps?.[name]?.value
     })
+  }
+
+  /** The step is done. If it cannot be stored, another execution would do it again: the request has failed. */
+  #encodeStep(next: StartedRecord): Uint8Array {
+    try {
+      return this.#spec.records.encode(this.#spec.lease.key, next)
+    } catch (error) {
+      throw this.final(error)
+    }
   }
 
   async commit<Value>(transaction: unknown, value: Value): Promise<Value> {
@@ -212,7 +220,14 @@ export class OnceAttempt implements Attempt {
     const { lease, records, keepMs } = this.#spec
     const options: PutOptions = { version: this.#version, ttlMs: keepMs }
     const put = await records.putBytes(lease.key, bytes, options)
-    if (put.state === 'stored' || put.found.exists) return put
+    if (put.state === 'stored') return put
+    const { exists, value, version } = put.found
+    // The step before, whose answer was lost, was stored after all: no other execution has begun.
+    if (value?.state === 'started' && value.by === lease.entryId && version > this.#version) {
+      this.#version = version
+      return this.#put(bytes)
+    }
+    if (exists) return put
     // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.
     return records.putBytes(lease.key, bytes, { holding: lease, absent: true, ttlMs: keepMs })
   }

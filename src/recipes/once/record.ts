@@ -18,8 +18,8 @@ interface CommonRecord extends AttemptName {
   /** The entry that began the execution: what two executions store is never the same. */
   readonly by: string
   readonly fingerprint?: string | undefined
-  /** What the steps have answered, by name. */
-  readonly steps?: Readonly<Record<string, unknown>> | undefined
+  /** What the steps have answered, by name. In an object: JSON has no `undefined`, and a step may answer nothing. */
+  readonly steps?: Readonly<Record<string, { readonly value?: unknown }>> | undefined
 }
 
 export interface StartedRecord extends CommonRecord {
@@ -71,13 +71,21 @@ function escaped(text: string): string {
  */
 export function fingerprintOf(value: unknown): string | undefined {
   if (value === undefined) return undefined
-  const bytes = value instanceof Uint8Array || typeof value === 'string' ? value : canonicalJson(value)
+  const bytes = typeof value === 'string' ? value : (bytesOf(value) ?? canonicalJson(value))
   return createHash('sha256').update(bytes).digest('base64url').slice(0, 22)
+}
+
+function bytesOf(value: unknown): Uint8Array | undefined {
+  if (value instanceof ArrayBuffer) return new Uint8Array(value)
+  return ArrayBuffer.isView(value) ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength) : undefined
 }
 
 function canonicalJson(value: unknown): string {
   const sorted = (_: string, one: unknown): unknown => {
     if (typeof one !== 'object' || one === null || Array.isArray(one)) return one
+    // JSON has no fields of theirs: all would be the same request.
+    if (one instanceof Map || one instanceof Set || one instanceof ArrayBuffer)
+      throw new TypeError(`fingerprint must be bytes, a string or JSON; got a ${one.constructor.name}`)
     return Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)))
   }
   const text = JSON.stringify(value, sorted) as string | undefined
@@ -95,9 +103,18 @@ const LARGEST_FIELDS_BYTES = 8_192
 
 /** What is stored of an error. */
 export function storedFailure(error: unknown): StoredFailure {
-  if (!(error instanceof Error)) return { name: 'Error', message: String(error).slice(0, LONGEST_MESSAGE), fields: {} }
+  if (!(error instanceof Error)) return { name: 'Error', message: textOf(error), fields: {} }
   const { name, message } = error
-  return { name: String(name), message: String(message).slice(0, LONGEST_MESSAGE), fields: storableFields(error) }
+  return { name: textOf(name), message: textOf(message), fields: storableFields(error) }
+}
+
+/** Not everything that can be thrown can be made a string: an object without a prototype cannot. */
+function textOf(value: unknown): string {
+  try {
+    return String(value).slice(0, LONGEST_MESSAGE)
+  } catch {
+    return typeof value
+  }
 }
 
 /** Fields that JSON cannot keep, or that are too large in all, are left out: the failure itself has to be stored. */
