@@ -1,13 +1,8 @@
 /** Jobs of a fleet: who runs which tick, and what becomes of runs that are not ended. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { delegate } from '../../conformance/delegate.ts'
-import type { Clock } from '../../src/core/clock.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { VALUE_LIMIT_BYTES } from '../../src/core/store.ts'
-import { memory } from '../../src/engines/memory/index.ts'
-import { createLocks } from '../../src/locks.ts'
-import { cron, type Run } from '../../src/recipes/cron/index.ts'
 import { type JobRecord, withBeginning, withEnding } from '../../src/recipes/cron/job-record.ts'
 import { type CronHost, CronWorld, clockTime, described, historyOf } from './cron-world.ts'
 import { type Gate, gate } from './world.ts'
@@ -58,48 +53,6 @@ describe('a tick', () => {
     world.host().jobs.add('job', { every: '30s' }, () => runs.push(world.time()))
     await world.clock.advance('1m')
     expect(runs).toEqual(['12:00:30', '12:01:00'])
-  })
-
-  test('is run by a host whose clock is too fast: its timer has fired before the tick was there', async () => {
-    const { clock, server } = world
-    const rate = 1.0001
-    const fast: Clock = {
-      ...clock,
-      now: () => clock.now() * rate,
-      timer: (delayMs, fire) => clock.timer(delayMs / rate, fire),
-    }
-    const locks = createLocks(memory({ server }), { clock: fast })
-    const runs: string[] = []
-    cron(locks).add('job', '0 13 * * *', () => runs.push(world.time()))
-    await clock.advance('49h')
-    await clock.advance('1m')
-    const closed = locks.close()
-    await clock.advance('10s')
-    await closed
-    expect(runs).toEqual(['13:00:00', '13:00:00', '13:00:00'])
-  })
-
-  test('that comes while the claim of the one before it is on its way is queued behind it', async () => {
-    const { clock, server } = world
-    const engine = memory({ server })
-    const { store } = engine
-    const put: typeof store.put = async (changes) => {
-      await new Promise<void>((resolve) => clock.timer(1_500, resolve))
-      return store.put(changes)
-    }
-    const slow = delegate(engine, {
-      store: { traits: store.traits, get: (keys) => store.get(keys), put, list: store.list },
-    })
-    const locks = createLocks(slow, { clock })
-    const runs: string[] = []
-    const work = ({ tick }: Run): number => runs.push(clockTime(tick))
-    cron(locks).add('job', '0,1 0 13 * * *', { overlap: 'queue' }, work)
-    await clock.advance('59m')
-    await clock.advance('2m')
-    const closed = locks.close()
-    await clock.advance('10s')
-    await closed
-    expect(runs).toEqual(['13:00:00', '13:00:01'])
   })
 
   test('that was claimed is not run again, however late a host is, and though its run is over', async () => {
