@@ -105,6 +105,11 @@ export class IdempotencyDoor {
     this.#keepErrors = rest.failures === 'keep'
   }
 
+  /** Whether it is looked at: what was not read of its body has to be read then. */
+  hasKey({ method, header }: Pick<IdempotentRequest, 'method' | 'header'>): boolean {
+    return this.#methods.has(method.toUpperCase()) && header(KEY_HEADER.toLowerCase()) !== undefined
+  }
+
   /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */
   async judge(request: IdempotentRequest, handle: Handle): Promise<Verdict> {
     const { method, raw } = request

@@ -134,6 +134,23 @@ export function storedResponse(made: MadeResponse, body: Uint8Array, wanted: Rea
   }
 }
 
+/** Headers of a response, one pair for each value: those of cookies cannot be joined. */
+export function pairsOf(headers: Readonly<Record<string, number | string | string[] | undefined>>): [string, string][] {
+  return Object.entries(headers).flatMap(([name, value]) =>
+    value === undefined ? [] : [value].flat().map((one): [string, string] => [name, String(one)]),
+  )
+}
+
+/** The way back: all values of a name together. */
+export function valuesOf(pairs: StoredResponse['headers']): ReadonlyMap<string, string | string[]> {
+  const values = new Map<string, string | string[]>()
+  for (const [name, value] of pairs) {
+    const before = values.get(name)
+    values.set(name, before === undefined ? value : [before, value].flat())
+  }
+  return values
+}
+
 export function bytesOf({ body, as }: StoredResponse): Buffer {
   return Buffer.from(body, as === 'text' ? 'utf8' : 'base64')
 }

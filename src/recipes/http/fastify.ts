@@ -5,7 +5,7 @@
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
 import type { IdempotencyDoor, Verdict } from './door.ts'
-import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
+import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** What Fastify has of a request. */
 export interface IdempotentFastifyRequest {
@@ -19,7 +19,7 @@ export interface IdempotentFastifyRequest {
 export interface IdempotentFastifyReply {
   readonly statusCode: number
   code(status: number): unknown
-  header(name: string, value: string): unknown
+  header(name: string, value: string | string[]): unknown
   removeHeader(name: string): unknown
   getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>
   send(body: unknown): unknown
@@ -42,6 +42,8 @@ export type FastifyPlugin = (app: IdempotentFastify) => Promise<void>
 
 /** A request whose handler runs. */
 interface Handling {
+  /** What hooks had set before it. */
+  readonly headers: MadeResponse['headers']
   made(response: MadeResponse): void
   readonly verdict: Promise<Verdict>
 }
@@ -52,7 +54,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   const preHandler = async (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<unknown> => {
     const verdict = await new Promise<Verdict | 'begun'>((resolve, reject) => {
       const judged: Promise<Verdict> = door.judge(describe(request), () => {
-        const response = new Promise<MadeResponse>((made) => handlings.set(request, { made, verdict: judged }))
+        const headers = pairsOf(reply.getHeaders())
+        const response = new Promise<MadeResponse>((made) => handlings.set(request, { headers, made, verdict: judged }))
         // The hook ends, and the handler runs.
         resolve('begun')
         return response
@@ -70,12 +73,16 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   ): Promise<unknown> => {
     const handling = handlings.get(request)
     if (handling === undefined) return payload
+    // If a stream breaks here, Fastify sends an error instead, and this hook hears of that one.
+    const { body, payload: replaced } = await bodyOf(unwrapped(reply, payload), door.maxBody)
     handlings.delete(request)
-    const { body, payload: replaced } = await bodyOf(payload, door.maxBody)
-    handling.made({ status: reply.statusCode, headers: headersOf(reply), body })
+    handling.made({ status: reply.statusCode, headers: pairsOf(reply.getHeaders()), body })
     // What cannot be told to a client is told to the log of the application, by this hook.
     const verdict = await handling.verdict
-    return verdict.state === 'answer' ? apply(reply, verdict.response, verdict.replayed) : replaced
+    if (verdict.state !== 'answer') return replaced
+    for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name)
+    for (const [name, value] of valuesOf(handling.headers)) reply.header(name, value)
+    return apply(reply, verdict.response, verdict.replayed)
   }
 
   const plugin: FastifyPlugin = async (app) => {
@@ -96,17 +103,18 @@ function describe(request: IdempotentFastifyRequest) {
 }
 
 function apply(reply: IdempotentFastifyReply, stored: StoredResponse, replayed: boolean): Buffer {
-  for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name)
   reply.code(stored.status)
-  for (const [name, value] of stored.headers) reply.header(name, value)
+  for (const [name, value] of valuesOf(stored.headers)) reply.header(name, value)
   if (replayed) reply.header(REPLAYED_HEADER, 'true')
   return bytesOf(stored)
 }
 
-function headersOf(reply: IdempotentFastifyReply): MadeResponse['headers'] {
-  return Object.entries(reply.getHeaders()).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, Array.isArray(value) ? value.join(', ') : String(value)] as const],
-  )
+/** Fastify takes a `Response` apart after its hooks, which is too late for what is stored. */
+function unwrapped(reply: IdempotentFastifyReply, payload: unknown): unknown {
+  if (!(payload instanceof Response)) return payload
+  reply.code(payload.status)
+  for (const [name, value] of payload.headers) reply.header(name, value)
+  return payload.body
 }
 
 /** What to store of a payload, and what to send instead of it. */

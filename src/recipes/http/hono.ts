@@ -23,25 +23,28 @@ export type HonoMiddleware = (
 
 export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
   return async (context, next) => {
-    const verdict = await door.judge(await describe(context), async () => {
+    let handled = false
+    const verdict = await door.judge(await describe(door, context), async () => {
+      handled = true
       await next()
       return makeResponse(context, door.maxBody)
     })
     if (verdict.state === 'pass') await next()
     if (verdict.state !== 'answer') return undefined
     const response = responseOf(verdict.response, verdict.replayed)
-    // Hono adds the headers of what it replaces, which are those of another response.
+    // Hono adds the headers of what it replaces: those of middleware before this one, and none of a handler.
+    if (!handled) return response
     context.res = undefined as unknown as Response
     context.res = response
     return response
   }
 }
 
-async function describe(context: IdempotentHonoContext): Promise<IdempotentRequest> {
+async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<IdempotentRequest> {
   const { req } = context
-  // Hono keeps what it has read, so that the handler can read it again.
-  const body = new Uint8Array(await req.arrayBuffer())
-  return { method: req.method, url: req.url, header: (name) => req.header(name), body, raw: context }
+  const described = { method: req.method, url: req.url, header: (name: string) => req.header(name), raw: context }
+  // Hono keeps what it has read, so that the handler can read it again. Others may want to read a stream.
+  return { ...described, body: door.hasKey(described) ? new Uint8Array(await req.arrayBuffer()) : undefined }
 }
 
 async function makeResponse(context: IdempotentHonoContext, most: number): Promise<MadeResponse> {

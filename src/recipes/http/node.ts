@@ -6,8 +6,8 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import type { IdempotencyDoor, IdempotentRequest } from './door.ts'
-import { bytesOf, type MadeResponse, REPLAYED_HEADER, type StoredResponse } from './exchange.ts'
+import type { IdempotencyDoor, IdempotentRequest, Verdict } from './door.ts'
+import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** Middleware of Express, and of whatever has its shape. */
 export type NodeMiddleware = (
@@ -17,20 +17,32 @@ export type NodeMiddleware = (
 ) => void
 
 export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
-  const judge = async (request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> => {
+  return (request, response, next) => {
     let held: HeldResponse | undefined
-    const verdict = await door.judge(describe(request), () => {
+    const handle = (): Promise<MadeResponse> => {
       held = new HeldResponse(response, door.maxBody)
       next()
       return held.made
-    })
-    if (verdict.state === 'pass') next()
-    else if (verdict.state === 'handled') held?.send()
-    else if (held === undefined) send(response, verdict.response, verdict.replayed)
-    else held.sendInstead(verdict.response, verdict.replayed)
-  }
-  return (request, response, next) => {
-    judge(request, response, next).catch(next)
+    }
+    const answer = (verdict: Verdict): void => {
+      if (verdict.state === 'pass') next()
+      else if (verdict.state === 'handled') held?.send()
+      else if (held === undefined) send(response, verdict.response, verdict.replayed)
+      else held.sendInstead(verdict.response, verdict.replayed)
+    }
+    const fail = (error: unknown): void => {
+      held?.forget()
+      // A `next` of node:http that takes no error would handle the request, and no key would guard it.
+      if (next.length > 0 || 'originalUrl' in request) {
+        next(error)
+        return
+      }
+      process.emitWarning(error instanceof Error ? error : String(error))
+      response.statusCode = 500
+      response.end()
+    }
+    // What `next` throws where there is no key is the business of the server, as it would be without this.
+    void door.judge(describe(request), handle).then(answer, fail)
   }
 }
 
@@ -51,7 +63,7 @@ function describe(request: IncomingMessage): IdempotentRequest {
 
 function send(response: ServerResponse, stored: StoredResponse, replayed: boolean): void {
   response.statusCode = stored.status
-  for (const [name, value] of stored.headers) response.setHeader(name, value)
+  for (const [name, value] of valuesOf(stored.headers)) response.setHeader(name, value)
   if (replayed) response.setHeader(REPLAYED_HEADER, 'true')
   response.end(bytesOf(stored))
 }
@@ -66,6 +78,8 @@ class HeldResponse {
   readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders'>
   readonly #chunks: Buffer[] = []
   readonly #callbacks: Callback[] = []
+  /** What was set before the handler. */
+  readonly #headers: MadeResponse['headers']
   #bytes = 0
   #isOver = false
   #settle!: (made: MadeResponse) => void
@@ -73,6 +87,7 @@ class HeldResponse {
   constructor(response: ServerResponse, most: number) {
     this.#response = response
     this.#most = most
+    this.#headers = pairsOf(response.getHeaders())
     const { write, end, writeHead, flushHeaders } = response
     this.#own = { write, end, writeHead, flushHeaders }
     this.made = new Promise((settle) => {
@@ -90,16 +105,27 @@ class HeldResponse {
   send(): void {
     if (this.#hasOverflown) return
     this.#restore()
-    this.#response.end(Buffer.concat(this.#chunks), () => this.#callBack())
+    const body = Buffer.concat(this.#chunks)
+    // A handler that fails in the middle has written a part, and then an error with the length of that error.
+    if (body.length > 0 && this.#response.hasHeader('content-length'))
+      this.#response.setHeader('content-length', body.length)
+    this.#response.end(body, () => this.#callBack())
   }
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
   sendInstead(stored: StoredResponse, replayed: boolean): void {
     if (this.#hasOverflown) return
-    this.#restore()
-    for (const name of this.#response.getHeaderNames()) this.#response.removeHeader(name)
+    this.forget()
     send(this.#response, stored, replayed)
     this.#callBack()
+  }
+
+  /** The response is as it was before the handler. */
+  forget(): void {
+    if (this.#hasOverflown) return
+    this.#restore()
+    for (const name of this.#response.getHeaderNames()) this.#response.removeHeader(name)
+    for (const [name, value] of valuesOf(this.#headers)) this.#response.setHeader(name, value)
   }
 
   get #hasOverflown(): boolean {
@@ -126,7 +152,10 @@ class HeldResponse {
     // Too large to be stored: from now on it is a response like any other, and its end is heard of.
     this.#restore()
     const { status, headers } = this.#snapshot()
-    this.#response.once('close', () => this.#settle({ status, headers, body: undefined }))
+    const settle = (): void => this.#settle({ status, headers, body: undefined })
+    // Its client may have gone before: then nothing more is heard.
+    if (this.#response.destroyed) settle()
+    else this.#response.once('close', settle)
     return this.#response.write(Buffer.concat(this.#chunks.splice(0)), () => callback?.())
   }
 
@@ -154,10 +183,7 @@ class HeldResponse {
   }
 
   #snapshot(): Omit<MadeResponse, 'body'> {
-    const headers = Object.entries(this.#response.getHeaders()).flatMap(([name, value]) =>
-      value === undefined ? [] : [[name, Array.isArray(value) ? value.join(', ') : String(value)] as const],
-    )
-    return { status: this.#response.statusCode, headers }
+    return { status: this.#response.statusCode, headers: pairsOf(this.#response.getHeaders()) }
   }
 }
 

@@ -1,0 +1,180 @@
+/** Handlers that fail, clients that go away, and responses that are not as usual: no key may be stuck, or unguarded. */
+import { once } from 'node:events'
+import { createServer, type RequestListener, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
+import { serve } from '@hono/node-server'
+import express from 'express'
+import fastify from 'fastify'
+import { Hono } from 'hono'
+import { afterEach, expect, test, vi } from 'vitest'
+import { memory } from '../../src/engines/memory/index.ts'
+import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
+import { closeAll, gate, locksOn } from './once-world.ts'
+
+const closing: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close()
+  await closeAll()
+})
+
+function keysOf(): Idempotency {
+  return idempotency(locksOn(memory()), { scope: () => '', wait: '50ms', headers: ['content-type', 'set-cookie'] })
+}
+
+async function portOf(server: Server): Promise<number> {
+  closing.push(async () => {
+    server.closeAllConnections()
+    server.close()
+    await once(server, 'close')
+  })
+  if (!server.listening) await once(server, 'listening')
+  return (server.address() as AddressInfo).port
+}
+
+const serving = (handle: RequestListener): Promise<number> => portOf(createServer(handle).listen(0, '127.0.0.1'))
+
+async function ask(port: number, signal?: AbortSignal): Promise<{ status: number; body: string; headers: Headers }> {
+  const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+  const request = { method: 'POST', body: 'ten', headers, ...(signal === undefined ? {} : { signal }) }
+  const response = await fetch(`http://127.0.0.1:${port}/`, request)
+  return { status: response.status, body: await response.text(), headers: response.headers }
+}
+
+test('node:http: a handler that throws is not called again by its `next`, and the retry handles the request', async () => {
+  const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+  const keys = keysOf()
+  let handled = 0
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      handled += 1
+      response.setHeader('x-half', 'done')
+      if (handled === 1) throw new Error('broken')
+      response.end('paid')
+    }),
+  )
+  const failed = await ask(port)
+  expect([failed.status, failed.headers.get('x-half'), handled]).toEqual([500, null, 1])
+  expect(warned).toHaveBeenCalledOnce()
+  warned.mockRestore()
+  expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
+})
+
+test('node:http: without its store, a request with a key is not handled', async () => {
+  const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+  const locks = locksOn(memory())
+  const keys = idempotency(locks, { scope: () => '' })
+  let handled = 0
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      handled += 1
+      response.end()
+    }),
+  )
+  await locks.close()
+  expect((await ask(port)).status).toBe(500)
+  warned.mockRestore()
+  expect(handled).toBe(0)
+})
+
+test('node:http: a large response to a client that has gone does not keep its key in progress', async () => {
+  const keys = keysOf()
+  const [begun, wrote] = [gate(), gate()]
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      begun.open()
+      response.once('close', () => {
+        response.write('y'.repeat(40_000))
+        response.end()
+        wrote.open()
+      })
+    }),
+  )
+  const leaving = new AbortController()
+  const asked = ask(port, leaving.signal).catch(() => {})
+  await begun.opened
+  leaving.abort()
+  await asked
+  await wrote.opened
+  await expect.poll(async () => (await ask(port)).body).toContain('was larger than')
+})
+
+test('Express: an error after a part of the body does not get the length of the error alone', async () => {
+  const app = express()
+  app.set('env', 'test')
+  app.post('/', keysOf().node, (_, response) => {
+    response.write('part'.repeat(100))
+    throw new Error('in the middle')
+  })
+  const { status, body, headers } = await ask(await serving(app))
+  expect(status).toBe(500)
+  expect(headers.get('content-length')).toBe(`${body.length}`)
+  expect(body).toContain('</html>')
+})
+
+test('cookies are replayed one by one, and headers of middleware before are kept', async () => {
+  const cookies = ['a=1; Path=/', 'b=2; Path=/']
+  const app = express()
+  app.use((_, response, next) => {
+    response.set('x-before', 'kept')
+    next()
+  })
+  app.post('/', keysOf().node, (_, response) => void response.setHeader('set-cookie', cookies).end('paid'))
+
+  const quick = fastify()
+  quick.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+  quick.addHook('onRequest', async (_, reply) => void reply.header('x-before', 'kept'))
+  await quick.register(keysOf().fastify)
+  quick.post('/', (_, reply) => reply.header('set-cookie', cookies).send('paid'))
+  await quick.listen({ host: '127.0.0.1', port: 0 })
+
+  const hono = new Hono()
+  hono.use(async (context, next) => {
+    context.res.headers.set('x-before', 'kept')
+    await next()
+  })
+  hono.use(keysOf().hono)
+  hono.post('/', (context) => {
+    for (const cookie of cookies) context.header('set-cookie', cookie, { append: true })
+    return context.text('paid')
+  })
+  const served = serve({ fetch: hono.fetch, hostname: '127.0.0.1', port: 0 }) as Server
+
+  for (const port of [await serving(app), await portOf(quick.server), await portOf(served)]) {
+    const answers = [await ask(port), await ask(port)]
+    expect(answers.map(({ headers }) => headers.get('idempotent-replayed'))).toEqual([null, 'true'])
+    for (const { headers } of answers) expect(headers.getSetCookie()).toEqual(cookies)
+    for (const { headers } of answers) expect(headers.get('x-before')).toBe('kept')
+  }
+})
+
+test('Fastify: a stream that breaks does not keep its key in progress, and a Response is stored', async () => {
+  const app = fastify()
+  app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+  await app.register(keysOf().fastify)
+  let handled = 0
+  app.post('/', (_, reply) => {
+    handled += 1
+    if (handled > 1)
+      return reply.send(new Response('paid', { status: 202, headers: { 'content-type': 'text/x-paid' } }))
+    const broken = new Readable({ read: () => broken.destroy(new Error('broken')) })
+    return reply.send(broken)
+  })
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  const port = await portOf(app.server)
+  expect((await ask(port)).status).toBe(500)
+  for (let time = 1; time <= 2; time += 1) {
+    const { status, body, headers } = await ask(port)
+    expect([status, body, headers.get('content-type')]).toEqual([202, 'paid', 'text/x-paid'])
+  }
+  expect(handled).toBe(2)
+})
+
+test('Hono: a request without a key can be read as a stream', async () => {
+  const app = new Hono()
+  app.use(keysOf().hono)
+  app.post('/', async (context) => context.text(await new Response(context.req.raw.body).text()))
+  const port = await portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: 'streamed' })
+  expect(await response.text()).toBe('streamed')
+})
