@@ -1,7 +1,7 @@
 /** A change stream: a reader of the log, from a place on, through the client's pipeline. */
 import { Timestamp } from 'bson'
 import type { Data, Entry } from './data.ts'
-import { describePaths, describeUpdate } from './difference.ts'
+import { describePaths, describeUpdate, type UpdateDescription } from './difference.ts'
 import { CommandError } from './errors.ts'
 import { atOneInstant, optionsFor, runPipeline } from './evaluate.ts'
 import { positionOf, type ResumeToken, tokenOfEvent, tokenOfTime } from './tokens.ts'
@@ -75,19 +75,14 @@ export class ChangeStream {
   }
 
   #event(entry: Entry): Document {
-    const { kind, db, collection, id, before, after, at, transaction = {} } = entry
+    const { kind, db, collection, id, after, at, transaction = {} } = entry
     const ns = { db, coll: collection }
     const begin = { _id: tokenOfEvent(entry), operationType: kind, clusterTime: at, ...transaction }
     const documentKey = { _id: id }
     if (kind === 'drop') return { ...begin, ns }
     if (kind === 'delete') return { ...begin, ns, documentKey }
     const fullDocument = after?.document
-    const description =
-      kind !== 'update' || before === undefined || after === undefined
-        ? undefined
-        : entry.paths === undefined
-          ? describeUpdate(before.document, after.document)
-          : describePaths(before.document, after.document, entry.paths)
+    const description = kind === 'update' ? descriptionOf(entry) : undefined
     if (description === undefined)
       return { ...begin, operationType: kind === 'update' ? 'replace' : kind, fullDocument, ns, documentKey }
     if (this.#options.fullDocument === 'updateLookup') {
@@ -96,6 +91,22 @@ export class ChangeStream {
     }
     return { ...begin, ns, documentKey, updateDescription: description }
   }
+}
+
+/** By entry of the log: many streams tell the same difference. */
+const descriptions = new WeakMap<Entry, { readonly description: UpdateDescription | undefined }>()
+
+function descriptionOf(entry: Entry): UpdateDescription | undefined {
+  const { before, after, paths } = entry
+  if (before === undefined || after === undefined) return undefined
+  const known = descriptions.get(entry)
+  if (known !== undefined) return known.description
+  const description =
+    paths === undefined
+      ? describeUpdate(before.document, after.document)
+      : describePaths(before.document, after.document, paths)
+  descriptions.set(entry, { description })
+  return description
 }
 
 function isAfter(entry: Entry, at: Timestamp, index: number): boolean {
