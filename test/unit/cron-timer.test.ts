@@ -54,3 +54,25 @@ test('a tick that comes while the claim of the one before it is on its way is qu
   await closed
   expect(runs).toEqual(['13:00:00', '13:00:01'])
 })
+
+test('a tick is run although the server has forgotten the host before it could claim it', async () => {
+  const { clock, server } = world
+  const engine = memory({ server })
+  const { store } = engine
+  let forgotten = 0
+  const put: typeof store.put = (changes) => {
+    const claims = changes.some(({ when }) => when.holding !== undefined)
+    if (!claims || forgotten > 0) return store.put(changes)
+    forgotten += 1
+    return store.put(changes.map((change) => ({ ...change, when: { ...change.when, holding: 'forgotten' } })))
+  }
+  const forgetting = { traits: store.traits, get: store.get.bind(store), put, list: store.list.bind(store) }
+  const locks = createLocks(delegate(engine, { store: forgetting }), { clock })
+  const runs: string[] = []
+  cron(locks, { onError: () => {} }).add('job', '0 13 * * *', ({ tick }) => runs.push(clockTime(tick)))
+  await clock.advance('61m')
+  const closed = locks.close()
+  await clock.advance('10s')
+  await closed
+  expect([forgotten, runs]).toEqual([1, ['13:00:00']])
+})

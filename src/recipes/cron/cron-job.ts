@@ -207,8 +207,8 @@ export class CronJob<Result> {
       const put = await this.#put(record, lease, { version, mark, ...(again ? {} : { markBelow: mark }) })
       if (put.state === 'stored')
         return await this.#work(lease, run, { ...found, value: record, version: put.version }, begun)
-      // The lease is over, and `using` says how.
-      if (put.by === 'holding') return NOT_RUN
+      // The lease is over, though this process may not have noticed yet. The tick is not claimed: it is tried again.
+      if (put.by === 'holding') throw new LeaseLostError(this.key, lease.token, 'expired')
       found = put.found
     }
   }
