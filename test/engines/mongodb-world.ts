@@ -41,6 +41,9 @@ export function standInWorld(server: StandIn): World {
 export function mongodbWorld(place: MongodbPlace): World {
   const { url, host = '127.0.0.1', restart } = place
   const proxies: FaultProxy[] = []
+  // A driver that is told of changes by its server makes one more connection some seconds later, to measure round
+  // trips. Cases count sockets.
+  const polled = `${url}${url.includes('?') ? '&' : '?'}serverMonitoringMode=poll`
 
   const actor = async (): Promise<ActorModule> => {
     const proxy = await FaultProxy.start({ host, port: place.port })
@@ -56,7 +59,7 @@ export function mongodbWorld(place: MongodbPlace): World {
   }
 
   return {
-    engine: async () => await connected(await openMongodb(url)),
+    engine: async () => await connected(await openMongodb(polled)),
     actor,
     leftovers: () => stored(url),
     lacks: {
