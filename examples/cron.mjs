@@ -1,6 +1,7 @@
 // Three processes with the same job. Each tick is run by one of them; the one that dies in the middle is replaced.
 import assert from 'node:assert/strict'
 import { fork } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -52,7 +53,7 @@ async function fleet() {
   for await (const run of jobs.history('report'))
     console.log(run.tick.toISOString(), `attempt ${run.attempt}`, run.outcome, run.holder)
   await locks.close()
-  const ended = hosts.map((child) => child.signalCode ?? new Promise((resolve) => child.once('exit', resolve)))
+  const ended = hosts.filter((child) => child.signalCode === null).map((child) => once(child, 'exit'))
   for (const child of hosts) child.kill('SIGTERM')
   await Promise.all(ended)
   rmSync(folder, { recursive: true })

@@ -17,14 +17,16 @@ else await server(process.argv[2])
 async function server(file) {
   const locks = await connect(`sqlite:${file}`, { ttl: '2s' })
   const pay = once(locks, { keep: '24h', wait: '20s' })
-  process.on('message', async ({ key, cents }) => {
-    if (key === undefined) return
+  const answer = async ({ key, cents }) => {
     const { value, replayed } = await pay.run(key, { scope: 'shop 7', fingerprint: { cents } }, async (attempt) => {
       const charge = await attempt.step('charge', () => charged(attempt, cents))
       await received(`attempt ${attempt.number} has charged`)
       return { charge, paid: cents }
     })
     process.send({ answer: { value, replayed } })
+  }
+  process.on('message', (message) => {
+    if (message.key !== undefined) void answer(message)
   })
   process.send({ ready: true })
 }

@@ -319,5 +319,5 @@ function marksIn(value: unknown, resource: string): Marks {
 }
 
 function numberOf(value: unknown): bigint {
-  return BigInt(String(value ?? 0))
+  return BigInt((value ?? 0) as bigint | number | string)
 }

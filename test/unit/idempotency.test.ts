@@ -33,14 +33,15 @@ const FRAMEWORKS: Readonly<Record<string, Start>> = {
   'node:http': (keys, handler) =>
     listening(
       createServer((request, response) => {
-        keys.node(request, response, async (error) => {
-          if (error !== undefined) response.writeHead(500).end(String(error))
+        const answer = async (error: unknown): Promise<void> => {
+          if (error !== undefined) response.writeHead(500).end(error instanceof Error ? error.message : 'failed')
           const body = Buffer.concat(await request.toArray()).toString()
           const made = await handler({ body, attempt: keys.attempt(request)?.id })
           response.writeHead(made.status ?? 200, 'told', { 'x-handler': 'node', ...made.headers })
           for (const chunk of chunksOf(made)) response.write(chunk)
           response.end(() => {})
-        })
+        }
+        keys.node(request, response, (error) => void answer(error))
       }),
     ),
 

@@ -105,7 +105,7 @@ class Trace {
   #compare(key: string): void {
     const [expected, found] = [this.#memory.inspect(key), this.#inspect(key)]
     const shape = ({ entries }: typeof expected): unknown =>
-      entries.map(({ token: _, heldMs, ...entry }) => ({ ...entry, holds: heldMs !== null }))
+      entries.map((entry) => ({ ...entry, token: undefined, heldMs: undefined, holds: entry.heldMs !== null }))
     expect(shape(found)).toEqual(shape(expected))
     const tokens = found.entries.map(({ token }) => token as bigint)
     expect(tokens).toEqual([...tokens].sort((a, b) => (a < b ? -1 : 1)))

@@ -200,7 +200,10 @@ describe('steps', () => {
 /** What these tests are worth: each of the conditions left out is seen. */
 describe('with a store that leaves out', () => {
   test('holding, duplicates take an execution for dead', async () => {
-    const without = ({ when: { holding: _, ...when }, ...change }: Change): Change => ({ ...change, when })
+    const without = (change: Change): Change => {
+      const { holding: _, ...when } = change.when
+      return { ...change, when }
+    }
     const outcomes = async (change?: (change: Change) => Change): Promise<ReadonlySet<string>> => {
       const { of } = fleet(2, change)
       // The put of the holder comes behind that of the duplicate, and before the duplicate can take it back.

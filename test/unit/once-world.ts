@@ -60,7 +60,7 @@ export class FakeProcess {
     this.locks = locksOn(counting, options)
   }
 
-  #called<Answer>(verb: string, call: () => Promise<Answer>): Promise<Answer> {
+  async #called<Answer>(verb: string, call: () => Promise<Answer>): Promise<Answer> {
     if (this.#turnOpen) this.turns.push(`${this.turns.pop()} + ${verb}`)
     else this.turns.push(verb)
     this.#turnOpen = true
@@ -68,7 +68,8 @@ export class FakeProcess {
       this.#turnOpen = false
     })
     // An answer takes until the next turn, as it does on a wire.
-    return new Promise((resolve, reject) => setImmediate(() => call().then(resolve, reject)))
+    await new Promise((resolve) => setImmediate(resolve))
+    return call()
   }
 }
 

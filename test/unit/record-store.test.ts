@@ -92,7 +92,10 @@ describe('a value', () => {
   })
 
   test('is stored as the user says', async () => {
-    const serialize = { encode: (value: unknown) => `<${value}>`, decode: (bytes: Uint8Array) => `${bytes.length}` }
+    const serialize = {
+      encode: (value: unknown) => `<${value as string}>`,
+      decode: (bytes: Uint8Array) => `${bytes.length}`,
+    }
     const store = new RecordStore('test', locksOn(memory()), { serialize })
     await store.put('a', 12n, {})
     expect(await store.get('a')).toMatchObject({ value: '4' })

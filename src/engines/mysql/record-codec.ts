@@ -70,7 +70,7 @@ export function putOf(key: string, row: RecordRow): Put {
 function storedOf(key: string, [, value, version, mark, livesForUs]: RecordRow): Stored {
   return {
     key,
-    value: value === null ? null : Buffer.from(String(value), 'hex'),
+    value: value === null ? null : Buffer.from(value as string, 'hex'),
     version: BigInt(String(version)),
     mark: BigInt(String(mark)),
     livesForMs: livesForUs === null ? null : Number(livesForUs) / 1000,

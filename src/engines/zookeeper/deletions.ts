@@ -62,11 +62,11 @@ export class SureDeletions {
     this.#failed()
   }
 
-  /** Try again what could not be deleted. `done`: this path was deleted, or had gone. */
-  retry(done: (path: string) => void): void {
+  /** Try again what could not be deleted. `onDeleted`: this path was deleted, or had gone. */
+  retry(onDeleted: (path: string) => void): void {
     for (const path of [...this.#undeleted])
       this.delete(path).then(
-        () => done(path),
+        () => onDeleted(path),
         () => {},
       )
   }

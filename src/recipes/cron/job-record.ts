@@ -77,7 +77,8 @@ export function withEnding(
   const [last, ...earlier] = record?.runs ?? []
   if (record === undefined || last?.id !== id || last.outcome !== undefined) return undefined
   const { endedAt, outcome, error } = ending
-  const told = error === undefined ? {} : { error: shortened(error instanceof Error ? error.message : String(error)) }
+  const told =
+    error === undefined ? {} : { error: shortened(error instanceof Error ? error.message : `${error as string}`) }
   return { ...record, runs: [{ ...last, endedAt, outcome, ...told }, ...earlier] }
 }
 

@@ -1,6 +1,6 @@
 /** Engines whose store is wrong: what it stores, under which conditions, for how long, and what it answers. */
 import type { Engine } from '../../../src/core/engine.ts'
-import type { Change, Got, Put, Store, Stored, StoredSummary } from '../../../src/core/store.ts'
+import type { Change, Got, Put, Store, Stored, StoredSummary, When } from '../../../src/core/store.ts'
 import { type Defect, defect } from './defect.ts'
 
 const TRACE = 'random calls of a store are answered as the memory engine answers them'
@@ -36,6 +36,12 @@ function changing(name: string, fails: readonly string[], change: (asked: Change
   )
 }
 
+/** The change, without one of its conditions. */
+function without(change: Change, condition: keyof When): Change {
+  const { [condition]: _, ...when } = change.when
+  return { ...change, when }
+}
+
 /** Answer something else than what is stored, and than what was done. */
 function telling(
   store: Store,
@@ -69,7 +75,7 @@ export const recordDefects: readonly Defect[] = [
       'holding: an evicted holder cannot put once the line is free',
       'holding and version: all conditions count, and the first that is not met is named',
     ],
-    ({ when: { holding: _, ...when }, ...change }) => ({ ...change, when }),
+    (change) => without(change, 'holding'),
   ),
   defect('checks who holds in a step before the change', [RACES], (engine) => {
     let calls = 0
@@ -141,15 +147,8 @@ export const recordDefects: readonly Defect[] = [
       },
     }))
   }),
-  changing(
-    'does not look at versions',
-    [VERSION, REFUSED, EXPIRES],
-    ({ when: { version: _, ...when }, ...change }) => ({ ...change, when }),
-  ),
-  changing('does not look at marks', [MARK, REFUSED], ({ when: { markBelow: _, ...when }, ...change }) => ({
-    ...change,
-    when,
-  })),
+  changing('does not look at versions', [VERSION, REFUSED, EXPIRES], (change) => without(change, 'version')),
+  changing('does not look at marks', [MARK, REFUSED], (change) => without(change, 'markBelow')),
   changing('lets everything live for ever', [EXPIRES, LISTED, VERSIONS], (change) => ({ ...change, ttlMs: null })),
   changing('keeps values as text', [BYTES], ({ value, ...change }) => ({
     ...change,

@@ -174,7 +174,11 @@ export const wordDefects: readonly Defect[] = [
     (engine) => ({
       async inspect(key) {
         const line = await engine.inspect(key)
-        return { ...line, entries: line.entries.map(({ evicted: _, ...entry }) => entry) }
+        const entries = line.entries.map((entry) => {
+          const { evicted: _, ...rest } = entry
+          return rest
+        })
+        return { ...line, entries }
       },
     }),
   ),
