@@ -81,7 +81,15 @@ test('metrics prints gauges of the lines, by class, for Prometheus', async () =>
 test('show tells who holds: host, pid, command, token, since when, for how long, and the line in order', async () => {
   const first = await holder('k', '--ttl', '20s')
   const second = await holder('k', '--shared')
-  const common = { host: hostname(), command: 'sleep 60', weight: 1, token: TOKEN, remainingMs: MS, ageMs: MS }
+  const common = {
+    host: hostname(),
+    command: 'sleep 60',
+    weight: 1,
+    token: TOKEN,
+    remainingMs: MS,
+    ageMs: MS,
+    evicted: false,
+  }
   expect(await show('k')).toEqual({
     holdfast: 1,
     command: 'show',

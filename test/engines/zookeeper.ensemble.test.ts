@@ -157,7 +157,7 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
         for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
       })
       const url = `zookeeper://${proxies.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
-      const locks = createLocks(await openZooKeeper(url), { ttl: '9s' })
+      const locks = createLocks(await openZooKeeper(url), { ttl: '15s' })
       onTestFinished(() => locks.close())
       const lease = await locks.mutex('one way').acquire()
       for (const proxy of proxies) {
