@@ -143,11 +143,17 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
   })
 }
 
-/** From when on a drain has nothing to wait for: nothing is held any more, or the grace is over. */
-function idleSince({ holdings }: History, process: number, at: number, graceMs: number): number {
+/**
+ * From when on a drain has nothing to wait for: nothing is held any more, or the grace is over. An attempt for several
+ * keys holds some of them until it has ended.
+ */
+function idleSince({ holdings, attempts }: History, process: number, at: number, graceMs: number): number {
   let since = at
   for (const holding of holdings)
     if (holding.process === process) since = Math.max(since, holding.endedAt ?? Number.POSITIVE_INFINITY)
+  for (const attempt of attempts)
+    if (attempt.process === process && attempt.keys.length > 1)
+      since = Math.max(since, attempt.settledAt ?? Number.POSITIVE_INFINITY)
   return Math.min(since, at + 1.01 * graceMs)
 }
 
