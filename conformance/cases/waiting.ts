@@ -19,17 +19,23 @@ export const waiting: Group = {
         const lease = await one.mutex(key).acquire()
         // A wait that the engine never answers, because it is still connecting, would end with an EngineError.
         await (await other.mutex(scene.key()).acquire()).release()
-        const timedOut = (error: unknown): boolean => {
-          assert(error instanceof AcquireTimeoutError, String(error))
-          assert.equal(error.key, key)
-          assert.deepEqual(
-            error.holders.map(({ holder }) => holder),
-            ['the one in the way'],
-          )
-          return true
+        // Who holds is asked in a quarter of a second, for the message alone. On a busy machine that can be too short.
+        for (const wait of [1000, 0]) {
+          for (let triesLeft = 5; ; triesLeft -= 1) {
+            const error: unknown = await other
+              .mutex(key)
+              .acquire({ wait })
+              .catch((reason: unknown) => reason)
+            assert(error instanceof AcquireTimeoutError, String(error))
+            assert.equal(error.key, key)
+            if (error.holders.length === 0 && triesLeft > 0) continue
+            assert.deepEqual(
+              error.holders.map(({ holder }) => holder),
+              ['the one in the way'],
+            )
+            break
+          }
         }
-        await assert.rejects(other.mutex(key).acquire({ wait: 1000 }), timedOut)
-        await assert.rejects(other.mutex(key).acquire({ wait: 0 }), timedOut)
         await scene.inLine(engine, key, 1)
         assert.equal(lease.held, true)
         await lease.release()
