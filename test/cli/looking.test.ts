@@ -255,7 +255,7 @@ test('run --json tells on stderr how it went; stdout stays the command’s', asy
   await holder('k')
   const busy = await world.run('run', 'k', '-n', '--json', '--', 'true')
   expect(JSON.parse(busy.stderr)).toMatchObject({ holdfast: 1, command: 'run', key: 'k', outcome: 'busy', exit: 75 })
-  const waited = await world.run('run', 'k', '--wait', '1ms', '--json', '--', 'true')
+  const waited = await world.run('run', 'k', '--wait', '1s', '--json', '--', 'true')
   expect(JSON.parse(waited.stderr)).toMatchObject({ holdfast: 1, command: 'run', error: { kind: 'waited' }, exit: 124 })
 })
 

@@ -39,11 +39,26 @@ export async function loadClient<Module>(engine: string, name: string, load: () 
 /** `load` imports `name` from where Holdfast is; if it is not there, the command imports it from the user's project. */
 export async function loadPackage<Module>(name: string, load: () => Promise<Module>): Promise<Module> {
   try {
-    return await load()
+    return (isCommand ? required<Module>(import.meta.url, name) : undefined) ?? (await load())
   } catch (error) {
     const found = isCommand && isMissing(error, name) ? lookInProject(name) : undefined
     if (found === undefined || found.stranger !== undefined) throw error
-    return (await import(pathToFileURL(found.file).href)) as Module
+    const { file } = found
+    return required<Module>(file, file) ?? ((await import(pathToFileURL(file).href)) as Module)
+  }
+}
+
+/**
+ * The package as `require` gives it, in the shape in which `import` would; undefined if it cannot be required. The
+ * command is CommonJS, and so are the clients: without one `import`, Node does not start its loader of modules, which
+ * takes longer than all of ours does.
+ */
+function required<Module>(from: string, name: string): Module | undefined {
+  try {
+    const exported = createRequire(from)(name) as object
+    return Object.create(exported, { default: { value: exported } }) as Module
+  } catch {
+    return undefined
   }
 }
 
