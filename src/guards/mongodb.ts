@@ -17,6 +17,7 @@
  *     })
  */
 
+import { BY_MAJORITY, PLAIN_VALUES } from '../clients/mongodb/call-settings.ts'
 import { checkMongodbClient } from '../clients/mongodb/detect.ts'
 import { MONGODB_CODE, mongodbCodeOf } from '../clients/mongodb/errors.ts'
 import type { MongodbClient } from '../clients/mongodb/wire.ts'
@@ -47,7 +48,7 @@ export interface MongodbGuardOptions {
   readonly database?: string
   /** The collection of marks, for `read` and `write`; `holdfast_marks` unless given. */
   readonly collection?: string
-  /** The field of a document that has its mark, for `findOne` and `updateOne`; `holdfast` unless given. */
+  /** The field of a document that has its mark, for `findOne` and `updateOne`; `holdfast` unless given. No path. */
   readonly field?: string
   /**
    * How long to keep the mark of a resource that no token uses, by the clock of the server: for ever unless given. An
@@ -142,20 +143,20 @@ interface MarksCollection {
   deleteMany(filter: object, options: object): Promise<{ readonly deletedCount: number }>
 }
 
-/** Numbers as numbers where they fit, so that none loses digits, whatever the client is set to. */
-const VALUES = { promoteLongs: true, promoteValues: true, useBigInt64: false }
-const MAJORITY = { writeConcern: { w: 'majority' }, readConcern: { level: 'majority' }, readPreference: 'primary' }
+/** What the primary has now. A mark that no majority has yet refuses as well: that is the cautious side. */
+const ON_PRIMARY = { readConcern: { level: 'local' }, readPreference: 'primary' }
 /** How often to try again where a document has changed between a write that did not find it and the look at it. */
 const MOST_TRIES = 5
 
 /** A guard on a client of yours. */
 export function guard(options: MongodbGuardOptions): MongodbGuard {
   checkOptions('guard()', options, OPTIONS)
-  const { database, collection: name = MARKS_TABLE, field = 'holdfast' } = options
+  const { database, collection: name = MARKS_TABLE } = options
+  const field = checkField(options.field)
   const client = checkMongodbClient(options.client)
   const forgetMs = parseForget(options.forget)
   const home = client.db(database)
-  const marks = home.collection(name, MAJORITY) as unknown as MarksCollection
+  const marks = home.collection(name, BY_MAJORITY) as unknown as MarksCollection
 
   async function checkMarks(session: MongodbTransaction, access: Access, lease: LeaseLike, of?: string): Promise<void> {
     if (typeof session?.inTransaction !== 'function')
@@ -167,7 +168,7 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
       )
     const found = await marks.findOneAndUpdate({ _id: resource }, raising(token, access, forgetMs), {
       ...{ upsert: true, returnDocument: 'after', includeResultMetadata: true, session },
-      ...VALUES,
+      ...PLAIN_VALUES,
     })
     checkToken(resource, token, access, marksIn(found?.value, resource))
   }
@@ -179,10 +180,12 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
     given: object,
     resource: string,
   ): Promise<Marks | undefined> {
-    const { session } = given as { session?: unknown }
-    const look = { projection: { [field]: 1 }, ...MAJORITY, ...VALUES, ...(session === undefined ? {} : { session }) }
-    const inTransaction = { projection: { [field]: 1 }, ...VALUES, session }
-    const found = await collection.findOne(filter as never, (session === undefined ? look : inTransaction) as never)
+    const { session } = given as { session?: MongodbTransaction }
+    const from = session === undefined ? {} : { session }
+    // In a transaction the driver takes no concern with a call.
+    const where = isInTransaction(session) ? from : { ...from, ...ON_PRIMARY }
+    const look = { projection: { [field]: 1 }, ...PLAIN_VALUES, ...where }
+    const found = await collection.findOne(filter as never, look as never)
     return found === null ? undefined : marksIn((found as Record<string, unknown>)[field], resource)
   }
 
@@ -209,10 +212,12 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
         if (mongodbCodeOf(error) !== MONGODB_CODE.duplicateKey) throw error
         failure = error
       }
-      const found = await marksOf(collection, filter, given, resource)
-      if (found === undefined && failure !== undefined) throw failure
+      // An error ends the transaction that it happens in: what is there now is seen only from outside of it.
+      const hasEnded = failure !== undefined && isInTransaction((given as { session?: MongodbTransaction }).session)
+      const found = await marksOf(collection, filter, hasEnded ? {} : given, resource)
+      if (found !== undefined) checkToken(resource, token, access, found)
+      if (failure !== undefined && (found === undefined || hasEnded)) throw failure
       if (found === undefined) return result as Result
-      checkToken(resource, token, access, found)
     }
     throw new ConflictError(`the document of '${resource}'`, MOST_TRIES, 'it is being changed all the time')
   }
@@ -257,16 +262,16 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
         ({ matchedCount, upsertedCount }) => matchedCount + upsertedCount > 0,
       ),
     list: async (prefix = '') => {
-      const found = await marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 }, ...VALUES }).toArray()
+      const found = await marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 }, ...PLAIN_VALUES }).toArray()
       return found
         .filter(({ _id }) => _id.startsWith(prefix))
         .map(({ _id, seen, written }) => ({ resource: _id, seen: numberOf(seen), written: numberOf(written) }))
     },
-    reset: async (resource, seen) => (await marks.deleteOne({ _id: resource, seen }, MAJORITY)).deletedCount === 1,
+    reset: async (resource, seen) => (await marks.deleteOne({ _id: resource, seen }, BY_MAJORITY)).deletedCount === 1,
     forget: async () => {
       const isOver = { $expr: { $lt: ['$kept_until', '$$NOW'] } }
       const over = { format: FORMAT, kept_until: { $type: 'date' }, ...isOver }
-      return (await marks.deleteMany(over, MAJORITY)).deletedCount
+      return (await marks.deleteMany(over, BY_MAJORITY)).deletedCount
     },
   }
 }
@@ -277,6 +282,17 @@ interface GuardedCall {
   readonly filter: object
   readonly given: object
   readonly access: Access
+}
+
+/** One that a filter, a projection and an update all call alike: so no path, and nothing that is an operator. */
+function checkField(field: unknown = 'holdfast'): string {
+  const isName = typeof field === 'string' && field !== '' && field !== '_id' && !/[.\0]|^\$/.test(field)
+  if (isName) return field
+  throw new TypeError(`field must be the name of a field of the document, such as 'mark'; got '${String(field)}'`)
+}
+
+function isInTransaction(session: MongodbTransaction | undefined): boolean {
+  return session?.inTransaction() === true
 }
 
 /** The caller's own change, and the mark with it. */

@@ -104,6 +104,50 @@ describe('the guard of MongoDB, on a stand-in', () => {
     await expect(stale).rejects.toMatchObject({ offered: 4n, seen: 5n })
   })
 
+  test('a stale upsert in a transaction is told so, and the transaction is not begun again', async () => {
+    const set = { $set: { balance: 1 } }
+    await guarded.updateOne(accounts, leaseLike(5n), { _id: 'in a transaction' }, set, { upsert: true })
+    let runs = 0
+    const stale = inside(async (session) => {
+      runs += 1
+      if (runs > 3) throw new Error('begun again and again')
+      await guarded.updateOne(accounts, leaseLike(4n), { _id: 'in a transaction' }, set, { upsert: true, session })
+    })
+    await expect(stale).rejects.toMatchObject({ name: 'StaleTokenError', offered: 4n, seen: 5n })
+    expect(runs).toBe(1)
+  })
+
+  test('a session without a transaction does not keep the look at the mark from the primary', async () => {
+    await guarded.updateOne(accounts, leaseLike(5n), { _id: 'session' }, { $set: { balance: 1 } }, { upsert: true })
+    const seen: unknown[] = []
+    const looking = new MongoClient(server.url, { readPreference: 'secondaryPreferred', monitorCommands: true })
+    looking.on('commandStarted', ({ commandName, command }) => {
+      if (commandName === 'find') seen.push(command.$readPreference)
+    })
+    try {
+      await looking.withSession(async (session) => {
+        const theirs = looking.db().collection<Account>('account')
+        const stale = guard({ client: looking }).updateOne(
+          theirs,
+          leaseLike(4n),
+          { _id: 'session' },
+          { $set: { balance: 2 } },
+          { session },
+        )
+        await expect(stale).rejects.toThrow(StaleTokenError)
+      })
+    } finally {
+      await looking.close()
+    }
+    expect(seen).toHaveLength(1)
+    expect(seen).not.toContainEqual(expect.objectContaining({ mode: 'secondaryPreferred' }))
+  })
+
+  test('the field of the mark is the name of one field of the document', () => {
+    for (const field of ['', '_id', '$mark', 'meta.mark', 'a\0', 7 as never])
+      expect(() => guard({ client, field }), String(field)).toThrow(/field must be/)
+  })
+
   test('a pipeline is guarded as well; what would replace the mark is refused', async () => {
     await accounts.insertOne({ _id: 4, balance: 1 })
     await guarded.updateOne(accounts, leaseLike(5n), { _id: 4 }, [{ $set: { balance: { $add: ['$balance', 1] } } }])
