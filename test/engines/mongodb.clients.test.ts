@@ -6,6 +6,7 @@ import { MongoClient } from 'mongodb'
 import { MongoClient as MongoClient5 } from 'mongodb5'
 import { MongoClient as MongoClient6 } from 'mongodb6'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
 import type { Claim, News } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import { type MongodbClient, type MongodbEngine, mongodb } from '../../src/engines/mongodb/index.ts'
@@ -54,7 +55,13 @@ describe('on a stand-in', () => {
       ...{ promoteLongs: false, promoteValues: false, ignoreUndefined: true },
     }
 
-    test.each([{}, odd])(
+    // Of numbers and of fields it makes something else than usual.
+    const strange = {
+      ...{ useBigInt64: true, bsonRegExp: true, promoteBuffers: true, serializeFunctions: true },
+      ...{ fieldsAsRaw: { entries: true, cursor: true }, retryWrites: false, monitorCommands: true },
+    }
+
+    test.each([{}, odd, strange])(
       'set to %o keeps locks: in turn, with a token, told at once',
       { timeout: LIMIT_MS },
       async (set) => {
@@ -108,6 +115,57 @@ describe('on a stand-in', () => {
     } finally {
       await Promise.all([waits, holds].map((engine) => engine[Symbol.asyncDispose]()))
       await Promise.all([client.close(), holding.close()])
+    }
+  })
+
+  test('a client that may not ask for the version is told so by the doctor', async () => {
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, listen: false })
+    try {
+      // As a server answers a client with `serverApi: { version: '1', strict: true }`.
+      const data = { failCommands: ['buildInfo'], errorCode: 323 }
+      await client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
+      expect(await engine.diagnose()).toContainEqual(expect.objectContaining({ name: 'server', status: 'warn' }))
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
+  test('a token that no entry can have evicts none', async () => {
+    const client = new MongoClient(server.url)
+    const engine = mongodb({ client, listen: false })
+    try {
+      await engine.enter([claimOf('evicted')])
+      expect(await engine.evict('evicted', 2n ** 64n, 'now')).toBe(false)
+      expect((await engine.inspect('evicted')).entries).toHaveLength(1)
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
+  test('a stream that ends as soon as it is open is opened less and less often', { timeout: LIMIT_MS }, async () => {
+    // As behind a router that sends the next question to another server.
+    await using failing = await StandIn.start({ replicaSet: true })
+    const client = new MongoClient(failing.url)
+    const delays: number[] = []
+    const clock = {
+      ...systemClock,
+      timer: (delayMs: number, fire: () => void) => {
+        delays.push(delayMs)
+        return systemClock.timer(delayMs, fire)
+      },
+    }
+    const engine = mongodb({ client, clock })
+    try {
+      const data = { failCommands: ['getMore'], errorCode: 43 }
+      await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
+      await engine.subscribe(() => undefined)
+      await expect.poll(() => delays, { timeout: LIMIT_MS }).toContain(320)
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
     }
   })
 

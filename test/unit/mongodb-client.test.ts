@@ -4,7 +4,9 @@ import { splitMongodbUrl } from '../../src/clients/mongodb/connect.ts'
 import { checkMongodbClient } from '../../src/clients/mongodb/detect.ts'
 import { asMongodbError, isUnconfirmed } from '../../src/clients/mongodb/errors.ts'
 import { NoAnswer, NotSent } from '../../src/clients/shared/driver-errors.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { openMongodb } from '../../src/engines/mongodb/index.ts'
+import { LineCalls } from '../../src/engines/mongodb/line-calls.ts'
 import { checkCollectionName } from '../../src/engines/mongodb/names.ts'
 
 const serverError = (code: number, message: string, more: object = {}): Error =>
@@ -99,4 +101,15 @@ describe('an error', () => {
       transient: true,
     })
   })
+})
+
+test('leaves of which one failed are unknown as a whole, for the others were done', async () => {
+  const failed = new Map([[1, serverError(121, 'Document failed validation')]])
+  const collection = {
+    inSession: <Answer>(work: (session: object) => Answer): Answer => work({}),
+    changeMany: () => Promise.resolve({ matched: 0, failed }),
+  }
+  const calls = new LineCalls(collection as never, systemClock)
+  const leaves = ['a', 'b'].map((key) => ({ key, id: key, pipeline: [], upsert: false }))
+  await expect(calls.leaveMany(leaves, 1000)).rejects.toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
 })

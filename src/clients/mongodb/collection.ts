@@ -8,6 +8,7 @@ import type { Clock } from '../../core/clock.ts'
 import { CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
+import { BY_MAJORITY, PLAIN_VALUES } from './call-settings.ts'
 import { isUnconfirmed } from './errors.ts'
 import type {
   MongodbClient,
@@ -39,9 +40,6 @@ export interface BulkAnswer {
   readonly failed: ReadonlyMap<number, Error>
 }
 
-/** Whole numbers come as numbers where they fit, whatever the user's client makes of them. */
-const VALUES = { promoteLongs: true, promoteValues: true, useBigInt64: false, raw: false, ignoreUndefined: false }
-const MAJORITY = { writeConcern: { w: 'majority' }, readConcern: { level: 'majority' }, readPreference: 'primary' }
 const CHECKED_OUT = 'connectionCheckedOut'
 
 export class MongodbCollection {
@@ -62,7 +60,7 @@ export class MongodbCollection {
     this.database = client.db(database)
     this.name = collection
     this.limits = new CallLimits(clock)
-    this.#collection = this.database.collection(collection, MAJORITY)
+    this.#collection = this.database.collection(collection, BY_MAJORITY)
     this.#closesClient = closesClient
     neverCrash(client)
     this.events.on(CHECKED_OUT, this.#count)
@@ -84,8 +82,8 @@ export class MongodbCollection {
       const update = pipeline as object[]
       const answer = await this.#collection.findOneAndUpdate(filter, update, {
         ...options,
-        ...MAJORITY,
-        ...VALUES,
+        ...BY_MAJORITY,
+        ...PLAIN_VALUES,
         maxTimeMS,
       })
       return ((answer as { readonly value?: MongodbDocument | null } | null)?.value ?? undefined) as
@@ -101,7 +99,7 @@ export class MongodbCollection {
     }))
     return this.#within(limitMs, async (maxTimeMS) => {
       try {
-        const options = { ordered: false, session, ...MAJORITY, ...VALUES, maxTimeMS }
+        const options = { ordered: false, session, ...BY_MAJORITY, ...PLAIN_VALUES, maxTimeMS }
         const { matchedCount } = await this.#collection.bulkWrite(operations as never[], options)
         return { matched: matchedCount, failed: new Map() }
       } catch (error) {
@@ -115,7 +113,7 @@ export class MongodbCollection {
   /** What an aggregation answers, all of it at once. */
   read(pipeline: readonly object[], limitMs: number, session?: MongodbSession): Promise<unknown[]> {
     return this.#within(limitMs, (maxTimeMS) => {
-      const options = { ...MAJORITY, ...VALUES, maxTimeMS, ...(session === undefined ? {} : { session }) }
+      const options = { ...BY_MAJORITY, ...PLAIN_VALUES, maxTimeMS, ...(session === undefined ? {} : { session }) }
       return this.#collection.aggregate(pipeline as object[], options).toArray()
     })
   }
@@ -123,7 +121,7 @@ export class MongodbCollection {
   /** One command, to the primary. */
   command(command: MongodbDocument, limitMs: number, session?: MongodbSession): Promise<MongodbDocument> {
     // The number of a cursor has to be sent back as it came.
-    const values = { ...VALUES, promoteLongs: false }
+    const values = { ...PLAIN_VALUES, promoteLongs: false }
     const options = { readPreference: 'primary', ...values, ...(session === undefined ? {} : { session }) }
     return this.#within(limitMs, () => this.database.command(command, options))
   }

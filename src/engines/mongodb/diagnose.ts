@@ -25,7 +25,8 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
     const askedAt = wallClockMs()
     const hello = await collection.command({ hello: 1 }, LIMIT_MS)
     const halfwayMs = (askedAt + wallClockMs()) / 2
-    const build = await collection.command({ buildInfo: 1 }, LIMIT_MS)
+    // A client that keeps to the Stable API may not ask.
+    const build = await collection.command({ buildInfo: 1 }, LIMIT_MS).catch(() => undefined)
     return [
       server(build),
       deployment(hello),
@@ -40,10 +41,16 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
   }
 }
 
-function server({ version }: MongodbDocument): Finding {
-  const found = { name: 'server', finding: `MongoDB ${String(version)}` }
+function server(build: MongodbDocument | undefined): Finding {
+  const name = 'server'
+  if (build === undefined) {
+    const todo = `use MongoDB ${LEAST_MAJOR}.0 or newer`
+    return { name, status: 'warn', finding: 'MongoDB, whose version may not be asked for', todo }
+  }
+  const { version } = build
+  const found = { name, finding: `MongoDB ${String(version)}` }
   const [major = 0] = String(version).split('.').map(Number)
-  if (major < LEAST_MAJOR) return { ...found, status: 'fail', todo: 'use MongoDB 5.0 or newer' }
+  if (major < LEAST_MAJOR) return { ...found, status: 'fail', todo: `use MongoDB ${LEAST_MAJOR}.0 or newer` }
   return { ...found, status: 'ok' }
 }
 

@@ -64,6 +64,8 @@ const LEAST_ANSWER_MS = 2000
 const FINISH_MS = 1000
 /** How many lines of a listing are read at once. */
 const PAGE = 500
+/** What a long of the server can be. */
+const HIGHEST_TOKEN = 2n ** 63n - 1n
 /** From so many lines on, leaves that no waiter of this process waits for are one write. */
 const MANY_LEAVES = 4
 
@@ -139,6 +141,8 @@ export class MongodbEngine implements Engine {
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
+    // The server refuses to read it, and no entry has it.
+    if (token > HIGHEST_TOKEN) return false
     const change = { key, pipeline: evictPipeline(token, how), upsert: false }
     const stored = await this.#calls.changeOne(change, ANSWER_MS)
     this.#tell(stored)

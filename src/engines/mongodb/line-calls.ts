@@ -91,7 +91,8 @@ export class LineCalls {
       return await this.#collection.inSession(async (session) => {
         const until = this.#clock.now() + limitMs
         const { matched, failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
-        for (const error of failed.values()) throw error
+        // The others were done.
+        for (const error of failed.values()) throw asDoubtful(error)
         if (matched === changes.length) return changes.map(() => true)
         // Which of them were not there, the server does not say, but each line says which entry has left it last.
         const stored = await this.#read(changes, until - this.#clock.now(), session)

@@ -58,6 +58,7 @@ export class MongodbListener {
   #stream: OpenStream | undefined
   #retry: Timer | undefined
   #retryMs = RETRY_FIRST_MS
+  #openedAt = Number.NEGATIVE_INFINITY
   #opening = false
   #closed = false
   #primary: string | undefined
@@ -107,7 +108,7 @@ export class MongodbListener {
       if (this.#closed) return await this.#end(stream)
       this.#stream = stream
       this.deaf = false
-      this.#retryMs = RETRY_FIRST_MS
+      this.#openedAt = this.#options.clock.now()
       this.#hear(firstBatch)
       void this.#listen(stream)
     } catch (error) {
@@ -153,6 +154,8 @@ export class MongodbListener {
     this.#stream = undefined
     this.deaf = true
     if (this.#closed) return
+    // One that ends as soon as it is open, again and again, would have all waiters ask at each turn.
+    if (this.#options.clock.now() - this.#openedAt > RETRY_LONGEST_MS) this.#retryMs = RETRY_FIRST_MS
     if (stream !== undefined) void this.#kill(stream)
     this.#options.news({ gap: true })
     this.#tryAgain()

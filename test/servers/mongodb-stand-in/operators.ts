@@ -213,7 +213,12 @@ function within(
 }
 
 const conversions: Readonly<Record<string, Operator>> = {
-  $toLong: onSome((value) => BigInt(whole(value, 'long'))),
+  $toLong: onSome((value) => {
+    const long = BigInt(whole(value, 'long'))
+    if (long !== BigInt.asIntN(64, long))
+      throw new CommandError(241, `Failed to parse number '${long}' in $convert with no onError value: Overflow`)
+    return long
+  }),
   $toInt: onSome((value) => {
     const number = Number(whole(value, 'int'))
     if (!isInt(number))
