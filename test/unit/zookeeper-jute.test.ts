@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:net'
 import fc from 'fast-check'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { ZooKeeperConnection } from '../../src/clients/zookeeper/connection.ts'
-import { ZooKeeperError } from '../../src/clients/zookeeper/errors.ts'
+import { wasDecided, ZOOKEEPER_CODE, ZooKeeperError } from '../../src/clients/zookeeper/errors.ts'
 import { JuteError, JuteFrames, JuteReader, JuteWriter, LONGEST_FRAME } from '../../src/clients/zookeeper/jute.ts'
 import {
   OPCODE,
@@ -14,6 +14,7 @@ import {
   readEvent,
   readHead,
   readMulti,
+  SPECIAL_XID,
 } from '../../src/clients/zookeeper/messages.ts'
 import { systemClock } from '../../src/core/clock.ts'
 
@@ -117,7 +118,7 @@ describe('a connection to something that speaks nonsense', () => {
     return (server.address() as { port: number }).port
   }
 
-  function dial(port: number): ZooKeeperConnection {
+  function dial(port: number, zxid: (zxid: bigint) => void = () => undefined): ZooKeeperConnection {
     const connection = new ZooKeeperConnection({
       endpoint: { host: '127.0.0.1', port },
       clock: systemClock,
@@ -125,7 +126,7 @@ describe('a connection to something that speaks nonsense', () => {
       limitMs: 300,
       sent: () => undefined,
       event: () => undefined,
-      zxid: () => undefined,
+      zxid,
     })
     onTestFinished(() => connection.close())
     return connection
@@ -172,5 +173,19 @@ describe('a connection to something that speaks nonsense', () => {
     await expect(ask(connection)).rejects.toMatchObject({ refused: false })
     await expect(ask(connection)).rejects.toMatchObject({ refused: true })
     await connection.closed
+  })
+
+  test('an event does not say that the other events of its transaction were heard', async () => {
+    const event = new JuteWriter().int(SPECIAL_XID.event).long(9n).int(0).int(2).int(3).text('/a').framed()
+    const refusal = new JuteWriter().int(1).long(7n).int(ZOOKEEPER_CODE.noNode).framed()
+    const heard: bigint[] = []
+    const connection = dial(await speaking([welcome(), Buffer.concat([event, refusal])]), (zxid) => heard.push(zxid))
+    await connection.ready
+    await expect(ask(connection)).rejects.toMatchObject({ code: ZOOKEEPER_CODE.noNode })
+    expect(heard).toEqual([7n])
+  })
+
+  test('a server that throttles answers by itself: that proves nothing about the session', () => {
+    expect([0, ZOOKEEPER_CODE.noNode, ZOOKEEPER_CODE.throttled].map(wasDecided)).toEqual([true, true, false])
   })
 })

@@ -113,10 +113,10 @@ export class ZooKeeperConnection {
     return this.#failure === undefined && this.#timeoutMs !== undefined
   }
 
-  /** `answered`: the server has answered, be it with an error, what was sent at that time. */
+  /** `answered`: the server has answered, be it with the code of an error, what was sent at that time. */
   request<Answer>(
     { opcode, what, write, read }: RequestPlan<Answer>,
-    answered?: (sentAt: number) => void,
+    answered?: (sentAt: number, code: number) => void,
   ): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#failure !== undefined) {
@@ -131,7 +131,7 @@ export class ZooKeeperConnection {
         xid: this.#xid,
         sentAt,
         answer: (reader, code) => {
-          answered?.(sentAt)
+          answered?.(sentAt, code)
           if (code !== 0) reject(answeredError(code, what))
           else resolve(read(reader))
         },
@@ -202,9 +202,13 @@ export class ZooKeeperConnection {
       return
     }
     const head = readHead(reader)
+    // One transaction can have several events. The number of one of them does not say that we have heard the others.
+    if (head.xid === SPECIAL_XID.event) {
+      this.#options.event(readEvent(reader))
+      return
+    }
     if (head.zxid > 0n) this.#options.zxid(head.zxid)
-    if (head.xid === SPECIAL_XID.event) this.#options.event(readEvent(reader))
-    else if (head.xid < 0) this.#hearUnnumbered(head)
+    if (head.xid < 0) this.#hearUnnumbered(head)
     else this.#hearAnswer(head, reader)
   }
 

@@ -15,6 +15,7 @@ export const ZOOKEEPER_CODE = {
   sessionExpired: -112,
   authFailed: -115,
   sessionMoved: -118,
+  throttled: -127,
 } as const
 
 const MEANINGS = new Map<number, string>([
@@ -33,8 +34,8 @@ const MEANINGS = new Map<number, string>([
   [-114, 'the access control list is not valid'],
   [ZOOKEEPER_CODE.authFailed, 'the server refuses the credentials'],
   [ZOOKEEPER_CODE.sessionMoved, 'the session has moved to another server'],
-  [-122, 'the server throttles requests'],
   [-125, 'a quota is exceeded'],
+  [ZOOKEEPER_CODE.throttled, 'the server throttles requests'],
 ])
 
 /** The server refused: nothing was applied. */
@@ -66,6 +67,11 @@ const LASTING = new Set<number>([
   ZOOKEEPER_CODE.unimplemented,
   ...[-5, -8, -114],
 ])
+
+/** Whether most servers have taken part in the answer to a write. One that throttles answers by itself. */
+export function wasDecided(code: number): boolean {
+  return code !== ZOOKEEPER_CODE.throttled
+}
 
 /** The error that the server answered to a request. */
 export function answeredError(code: number, what: string): ZooKeeperError {

@@ -9,7 +9,7 @@ import type { Clock } from '../../core/clock.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
 import { type RequestPlan, ZooKeeperConnection } from './connection.ts'
 import type { ZooKeeperEndpoint, ZooKeeperTls } from './endpoint.ts'
-import { answeredError, connectionLost, hasCode, sessionExpired, ZooKeeperError } from './errors.ts'
+import { answeredError, connectionLost, hasCode, sessionExpired, wasDecided, ZooKeeperError } from './errors.ts'
 import type { NodeEvent } from './messages.ts'
 import { SessionLife } from './session-life.ts'
 
@@ -143,8 +143,8 @@ export class SessionConnection {
     this.#keepAlive.begin()
     try {
       const connection = this.#connection?.usable === true ? this.#connection : await this.#connected()
-      return await connection.request(plan, (sentAt) => {
-        if (plan.writes && connection === this.#connection) this.life.written(sentAt)
+      return await connection.request(plan, (sentAt, code) => {
+        if (plan.writes && wasDecided(code) && connection === this.#connection) this.life.written(sentAt)
       })
     } catch (error) {
       if (hasCode(error, 'sessionExpired')) this.#expire()
