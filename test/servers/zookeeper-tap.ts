@@ -1,6 +1,7 @@
 /**
  * A way to a server of ZooKeeper on which messages are read as they pass: which requests clients send, and of what they
- * are told. A request can be made another one, as a server would see it that knows other numbers.
+ * are told. A request can be made another one, as a server would see it that knows other numbers. Or it can be kept
+ * back, as on a way that is slow between two messages.
  */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
@@ -16,6 +17,9 @@ export class ZooKeeperTap implements AsyncDisposable {
   readonly events: string[] = []
   readonly #listener: Server
   readonly #sockets = new Set<Socket>()
+  /** Requests of this number, and all behind them, are kept back. */
+  #keptBack: number | undefined
+  readonly #kept: (() => void)[] = []
 
   /** `opcode`: which number the server is to see. */
   static async start(
@@ -40,6 +44,20 @@ export class ZooKeeperTap implements AsyncDisposable {
     return `zookeeper://${this.host}:${this.port}`
   }
 
+  /** From now on, keep back requests of this number, and all that come behind them, until the answer is called. */
+  keepBack(opcode: number): () => void {
+    this.#keptBack = opcode
+    return () => {
+      this.#keptBack = undefined
+      for (const pass of this.#kept.splice(0)) pass()
+    }
+  }
+
+  /** How many requests are kept back. */
+  get keptCount(): number {
+    return this.#kept.length
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#sockets) socket.destroy()
     this.#listener.close()
@@ -47,26 +65,33 @@ export class ZooKeeperTap implements AsyncDisposable {
   }
 
   #accept(client: Socket, server: Socket, opcode: (sent: number) => number): void {
-    this.#pass(client, server, (message) => {
+    this.#pass(client, server, (message, pass) => {
       const sent = message.readInt32BE(4)
       this.requests.push(sent)
       message.writeInt32BE(opcode(sent), 4)
+      if (sent === this.#keptBack || this.#kept.length > 0) this.#kept.push(pass)
+      else pass()
     })
-    this.#pass(server, client, (message) => {
+    this.#pass(server, client, (message, pass) => {
       const reader = new JuteReader(message)
       if (readHead(reader).xid === SPECIAL_XID.event) this.events.push(readEvent(reader).path)
+      pass()
     })
   }
 
   /** The first message each way is that of the handshake. */
-  #pass(from: Socket, to: Socket, read: (message: Buffer) => void): void {
+  #pass(from: Socket, to: Socket, read: (message: Buffer, pass: () => void) => void): void {
     let begun = false
-    const frames = new JuteFrames((message) => {
-      if (begun) read(message)
+    const frames = new JuteFrames((piece) => {
+      const message = Buffer.from(piece)
+      const pass = (): void => {
+        const length = Buffer.alloc(4)
+        length.writeInt32BE(message.length)
+        to.write(Buffer.concat([length, message]))
+      }
+      if (begun) read(message, pass)
+      else pass()
       begun = true
-      const length = Buffer.alloc(4)
-      length.writeInt32BE(message.length)
-      to.write(Buffer.concat([length, message]))
     })
     this.#sockets.add(from)
     from.setNoDelay(true)

@@ -6,7 +6,7 @@ import { chrootOf, parseZooKeeperUrl } from '../../src/clients/zookeeper/url.ts'
 import { UNLIMITED } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import { heldCount } from '../../src/core/line.ts'
-import { blockersOf, readEntryData, toLineView, writeData } from '../../src/engines/zookeeper/codec.ts'
+import { blockersOf, readEntryData, toLineView, waitsForTries, writeData } from '../../src/engines/zookeeper/codec.ts'
 import { snapshotFinding } from '../../src/engines/zookeeper/diagnose.ts'
 import { isBeyondNumbers, numberIn, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 
@@ -56,15 +56,17 @@ describe('a line', () => {
     expect([2 ** 31 - 1, 2 ** 31 - 60_000, -(2 ** 31), -1].every((number) => isBeyondNumbers({ number }))).toBe(true)
   })
 
-  test('a try that does not hold counts for nothing; one that holds counts', () => {
+  test('a try that does not hold counts until it has gone; what waits for nothing else is known', () => {
     const all = [
       { weight: 2, limit: 3 },
       { weight: 2, limit: 3, wait: false },
       { weight: 1, limit: 3, wait: false },
+      { weight: 2, limit: 3, wait: false },
     ]
     const view = toLineView(names.readLine('k', children(all, 0)))
-    expect(view.entries.map(({ id }) => id)).toEqual(['id0', 'id2'])
-    expect(view.held).toBe(2)
+    expect(view.entries).toHaveLength(4)
+    expect(view.held).toBe(1)
+    expect(view.entries.map(({ id }) => waitsForTries(view, id))).toEqual([false, false, true, false])
   })
 
   test('of two entries with one id the first counts, and one that was evicted does not count at all', () => {

@@ -105,11 +105,6 @@ export class ClassSession {
     this.#sweepSoon()
   }
 
-  /** Whether the outcome of its enter is not known yet. */
-  isEntering(id: string): boolean {
-    return this.#entering.has(id)
-  }
-
   /** The outcome of the enter is known. */
   endEntering(id: string): void {
     this.#entering.delete(id)
@@ -173,7 +168,12 @@ export class ClassSession {
   async watchOwn(entry: ZooKeeperOwnEntry): Promise<void> {
     const { events } = entry
     try {
-      const { data } = await this.zk.getData(this.pathOf(entry), { watch: true })
+      const { data, stat } = await this.zk.getData(this.pathOf(entry), { watch: true })
+      // Another engine object has moved it to a session of its own, by the same name.
+      if (stat.ephemeralOwner !== this.zk.id) {
+        this.#gone(entry)
+        return
+      }
       // What it tells may have come with the answer.
       entry.watched = entry.events === events
       if (readEntryData(data).evicted) this.#evicted(entry)
@@ -274,7 +274,8 @@ export class ClassSession {
     for (const entry of [...this.entries.values()]) {
       if (now - entry.requestedAt <= Math.max(entry.ttlMs, this.ttlMs) + marginMs(this.ttlMs)) continue
       this.forget(entry.id)
-      this.deletions.later(this.pathOf(entry))
+      // What is there by its name, if anything, may live by the session of another engine object.
+      if (!entry.doubtful) this.deletions.later(this.pathOf(entry))
     }
     for (const [id, { key, at }] of this.#entering) {
       // The core does not ask for it any more.

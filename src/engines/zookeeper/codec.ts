@@ -1,6 +1,6 @@
 /** What a line is, from the names of its children; and what is stored in an entry, for people and for other clients. */
 import type { NodeStat } from '../../clients/zookeeper/messages.ts'
-import type { Weighted } from '../../core/line.ts'
+import { heldCount, type Weighted } from '../../core/line.ts'
 import type { NamedEntry, NamedLine } from './names.ts'
 
 export const LINE_BOUND = 1_000
@@ -40,31 +40,31 @@ export interface OwnEntryState {
 }
 
 /**
- * Who holds. An entry that does not wait, and does not hold either, takes itself out in a moment. It never held, since
- * a holder goes on holding; so it is passed over, and counts for nothing.
+ * Who holds. The second entry of an id is passed over: its enter was done twice, since the reply to the first one was
+ * lost.
  *
- * So is the second entry of an id. Its enter was done twice, since the reply to the first one was lost.
+ * A try counts like every entry, also one that does not hold and is about to go. Its own client may read the line later
+ * than another one does, when the holder before it has gone, and find that it holds. So no other client may pass it
+ * over before it has gone.
  */
 export function toLineView({ entries: named, evicted }: NamedLine): LineView {
   const entries: NamedEntry[] = []
   const duplicates: NamedEntry[] = []
   const seen = new Set(evicted)
-  let [held, weight, limit] = [0, 0, Number.POSITIVE_INFINITY]
   for (const entry of named) {
-    if (seen.has(entry.id)) {
-      duplicates.push(entry)
-      continue
-    }
-    const fits = held === entries.length && weight + entry.weight <= Math.min(limit, entry.limit)
-    if (!fits && entry.tries) continue
+    if (seen.has(entry.id)) duplicates.push(entry)
+    else entries.push(entry)
     seen.add(entry.id)
-    entries.push(entry)
-    if (!fits) continue
-    held += 1
-    weight += entry.weight
-    limit = Math.min(limit, entry.limit)
   }
-  return { entries, held, evicted, duplicates }
+  return { entries, held: heldCount(entries), evicted, duplicates }
+}
+
+/** Whether this entry waits only for tries that do not hold: they go in a moment. */
+export function waitsForTries({ entries, held }: LineView, id: string): boolean {
+  const place = entries.findIndex((entry) => entry.id === id)
+  if (place < held) return false
+  const rest = entries.slice(0, place + 1).filter(({ tries }, index) => index < held || index === place || !tries)
+  return heldCount(rest) === rest.length
 }
 
 /**
@@ -88,13 +88,16 @@ export function blockersOf<Entry extends Weighted>(ahead: readonly Entry[], wait
   return blockers
 }
 
+/** The entry of this id, and how many are ahead of it; not counted are tries that do not hold, and go in a moment. */
 export function entryOf(
-  { entries }: LineView,
+  { entries, held }: LineView,
   id: string,
 ): { readonly entry: NamedEntry; readonly ahead: number } | undefined {
-  const ahead = entries.findIndex((entry) => entry.id === id)
-  const entry = entries[ahead]
-  return entry === undefined ? undefined : { entry, ahead }
+  const place = entries.findIndex((entry) => entry.id === id)
+  const entry = entries[place]
+  if (entry === undefined) return undefined
+  const ahead = entries.slice(0, place).filter(({ tries }, index) => index < held || !tries).length
+  return { entry, ahead }
 }
 
 /** What is stored in an entry. */

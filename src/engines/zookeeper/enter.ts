@@ -11,8 +11,8 @@
  * refused, because of whichever of them, each is created by itself. Claims of one line never share a transaction. They
  * would have one token, and should it be refused, others could come between them.
  *
- * A claim with `wait: false` enters like the others, and is taken out at once if it does not hold. Its name says so,
- * and other clients pass it over meanwhile.
+ * A claim with `wait: false` enters like the others, and is taken out at once if it does not hold. Its name says so.
+ * Where nothing but such tries is in the way of a claim, its line is read again, until they have gone.
  */
 import { hasCode, wasRefused } from '../../clients/zookeeper/errors.ts'
 import type { CreatedNode } from '../../clients/zookeeper/messages.ts'
@@ -21,7 +21,7 @@ import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { entryOf, LINE_BOUND, type LineView, writeData } from './codec.ts'
+import { entryOf, LINE_BOUND, type LineView, waitsForTries, writeData } from './codec.ts'
 import { asEngineError, ENGINE, noChroot, unsettled } from './errors.ts'
 import { KnownLines } from './known-lines.ts'
 import type { MaybeLine } from './line-reader.ts'
@@ -30,6 +30,8 @@ import { inGroups, type Settled, settled } from './settled.ts'
 
 /** How often the node of a line is created that the server takes away again, because it was empty. */
 const TRIES = 3
+/** When a line is read again in which only tries are in the way. Their clients take them out at once. */
+const READ_AGAIN_MS = [2, 5, 10, 20, 40, 80]
 const NOTHING = Buffer.alloc(0)
 
 /** What was answered to the two requests of one claim. */
@@ -214,15 +216,26 @@ export class EnterRequests {
     session: ClassSession,
     claim: Claim,
     { path, czxid: token }: NumberedNode,
-    view: LineView,
+    read: LineView,
     startedAt: number,
   ): Promise<Standing> {
     const { key, id, weight, limit, ttlMs, wait } = claim
     const { name } = this.#context.names.parse(path)
+    // It was given up while this enter was on its way, maybe before the entry was created.
+    if (!session.has(id)) {
+      await this.#takeBack(session, path)
+      return { state: 'gone', why: 'unknown' }
+    }
+    const view = await this.#withoutTries(session, claim, read)
     const first = entryOf(view, id)
     if (view.evicted.has(id) || (first !== undefined && first.entry.name !== name)) {
       await session.deleteDuplicates(key, id, view)
-      return view.evicted.has(id) ? { state: 'gone', why: 'evicted' } : await this.#renewOne(claim)
+      if (view.evicted.has(id)) return { state: 'gone', why: 'evicted' }
+      const standing = await this.#renewOne(claim)
+      if (wait || standing.state !== 'waiting') return standing
+      session.forget(id)
+      await session.deleteById(key, id)
+      return { state: 'busy', ahead: standing.ahead }
     }
     const held = first !== undefined && first.ahead < view.held
     const ahead = first?.ahead ?? view.entries.filter((one) => byNumber(one, { number: numberIn(name) }) < 0).length
@@ -236,8 +249,6 @@ export class EnterRequests {
       await this.#takeBack(session, path)
       return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
     }
-    // It was given up, and taken out, while this enter was on its way.
-    if (!session.isEntering(id)) return { state: 'gone', why: 'unknown' }
     const entry = session.record({ key, id, name, weight, limit, token, ttlMs, held })
     const leftMs = Math.min(session.zk.leftMs(startedAt), ttlMs)
     if (held) return { state: 'held', token, heldForMs: leftMs }
@@ -245,6 +256,17 @@ export class EnterRequests {
     // It may hold by what was read meanwhile.
     if (entry.held) return { state: 'held', token, heldForMs: leftMs }
     return { state: 'waiting', ahead, livesForMs: leftMs }
+  }
+
+  /** The line, read again where the entry waits for nothing but tries that do not hold, until they have gone. */
+  async #withoutTries(session: ClassSession, { key, id }: Claim, read: LineView): Promise<LineView> {
+    let view = read
+    for (const delayMs of READ_AGAIN_MS) {
+      if (!waitsForTries(view, id)) break
+      await new Promise<void>((resolve) => this.#context.clock.timer(delayMs, resolve))
+      view = (await session.lines.readNow(key)) ?? view
+    }
+    return view
   }
 
   /** Answers whether it has surely gone. */
