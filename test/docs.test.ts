@@ -162,6 +162,21 @@ const held = locks.mutex('work').using(async () => {
 console.log(await held)`,
     says: /^200\n200\n200\nended in time$/,
   },
+  ...[
+    ["mutex('orders:42'", /^worked\nworked$/],
+    ['while (lease.held', /^worked$/],
+    ["const result = await locks.mutex('report'", /^worked\nworked$/],
+    ["mutex('data.json')", /^worked$/],
+    ["locks.all([locks.mutex('a')", /^worked\nworked$/],
+    ['work(lease.signal))', /^worked$/],
+  ].map(([part, says]) => ({
+    page: 'docs/migration.md',
+    part: part as string,
+    before: `${LOCKS}const work = async () => console.log('worked')
+const [moreWork, rewrite, both, step] = [work, work, work, work]`,
+    after: CLOSE,
+    says: says as RegExp,
+  })),
 ]
 
 describe.each(programs)('$page, $part', ({ page, part, before = '', after = '', says = /^$/ }) => {
