@@ -1,8 +1,8 @@
 /**
  * A seeded random trace of calls to a store, and to the lines beside it, run on the memory engine and on the engine
  * under test, with equal answers. As in trace.ts, time is kept out of the comparison: records have no ttl, except where
- * a step is about expiry, and waits for it. Versions differ in value: each side is given its own, by which change they
- * are of.
+ * a step is about expiry, and waits for it. Versions differ in value: each side is given its own, by which change of
+ * the key they are of. Those of different keys may be equal.
  */
 import assert from 'node:assert/strict'
 import type { Claim, Engine } from '../src/core/engine.ts'
@@ -20,11 +20,13 @@ const SHORT_TTL_MS = 100
 /** One engine with several clients. */
 interface StoreSide {
   readonly engines: readonly Engine[]
-  /** The versions that it has given to changes, in order; the first is that of nothing. */
-  readonly versions: bigint[]
+  /** By key: the versions that it has given to changes, in order; the first is that of nothing. */
+  readonly versions: Versions
 }
 
-/** A change whose versions are told by the number of the change. */
+type Versions = ReadonlyMap<string, bigint[]>
+
+/** A change whose versions are told by the number of the change of its key. */
 type TraceChange = Omit<Change, 'when'> & { readonly when: Omit<When, 'version'> & { readonly version?: number } }
 
 export class StoreTrace {
@@ -43,9 +45,10 @@ export class StoreTrace {
     const server = new MemoryServer({ clock: this.#clock })
     this.#scene = scene
     this.#chance = dice(seed)
-    this.#reference = { engines: tried.map(() => memory({ server })), versions: [0n] }
-    this.#tried = { engines: tried, versions: [0n] }
     this.#keys = ['a', 'A'].map((label) => scene.recordKey(`trace ${label}`))
+    const versions = (): Versions => new Map(this.#keys.map((key) => [key, [0n]]))
+    this.#reference = { engines: tried.map(() => memory({ server })), versions: versions() }
+    this.#tried = { engines: tried, versions: versions() }
     this.#canHold = tried[0]?.store?.traits.holding === true
   }
 
@@ -76,22 +79,21 @@ export class StoreTrace {
     const client = this.#chance.below(CLIENTS)
     const changes = Array.from({ length: 1 + this.#chance.below(4) }, () => this.#change(client))
     for (const change of changes) this.#log.push(`client ${client}: ${described(change)}`)
-    const [expected, puts] = await this.#both(({ engines, versions }) =>
-      storeOf(engines[client]).put(changes.map((change) => withVersion(change, versions))),
+    const [expected, puts] = await this.#both((side) =>
+      storeOf(side.engines[client]).put(changes.map((change) => withVersion(change, side))),
     )
     assert.equal(puts.length, changes.length, 'answers to put')
     for (const [index, change] of changes.entries()) {
       const [wanted, put] = [expected[index] as Put, puts[index] as Put]
-      assert.deepEqual(
-        comparable(put, this.#tried.versions),
-        comparable(wanted, this.#reference.versions),
-        described(change),
-      )
+      const [earlier, earlierWanted] = [versionsOf(this.#tried, change.key), versionsOf(this.#reference, change.key)]
+      assert.deepEqual(comparable(put, earlier), comparable(wanted, earlierWanted), described(change))
       if (put.state !== 'stored' || wanted.state !== 'stored') continue
-      const earlier = this.#tried.versions
-      assert(!earlier.includes(put.version), `version ${put.version} is new`)
+      assert(
+        earlier.every((version) => version < put.version),
+        `version ${put.version} is higher than all before`,
+      )
       earlier.push(put.version)
-      this.#reference.versions.push(wanted.version)
+      earlierWanted.push(wanted.version)
     }
   }
 
@@ -110,15 +112,15 @@ export class StoreTrace {
         ...(this.#canHold && own.length > 0 && chance.oneIn(2) ? { holding: chance.pick(own).id } : {}),
         ...(chance.oneIn(6) ? { absent: true } : {}),
         // Mostly recent ones: those have a chance to be met.
-        ...(chance.oneIn(3) ? { version: this.#recentVersion() } : {}),
+        ...(chance.oneIn(3) ? { version: this.#recentVersion(key) } : {}),
         ...(chance.oneIn(5) ? { markBelow: BigInt(chance.below(50)) } : {}),
       },
     }
   }
 
-  /** The number of one of the last changes, or that of nothing. */
-  #recentVersion(): number {
-    const { length } = this.#tried.versions
+  /** The number of one of the last changes of a key, or that of nothing. */
+  #recentVersion(key: string): number {
+    const { length } = versionsOf(this.#tried, key)
     return this.#chance.oneIn(4) ? 0 : Math.max(0, length - 1 - this.#chance.below(6))
   }
 
@@ -145,8 +147,8 @@ export class StoreTrace {
     const [expected, got] = await this.#both(({ engines }) => storeOf(engines[client]).get(this.#keys))
     for (const [index, key] of this.#keys.entries()) {
       assert.deepEqual(
-        shape(isRead(got[index]), this.#tried.versions),
-        shape(isRead(expected[index]), this.#reference.versions),
+        shape(isRead(got[index]), versionsOf(this.#tried, key)),
+        shape(isRead(expected[index]), versionsOf(this.#reference, key)),
         `the record of ${key}`,
       )
     }
@@ -175,8 +177,13 @@ function storeOf(engine: Engine | undefined): Store {
   return engine?.store as Store
 }
 
-function withVersion({ when, ...change }: TraceChange, versions: readonly bigint[]): Change {
+function versionsOf({ versions }: Pick<StoreSide, 'versions'>, key: string): bigint[] {
+  return versions.get(key) as bigint[]
+}
+
+function withVersion({ when, ...change }: TraceChange, side: StoreSide): Change {
   const { version, ...others } = when
+  const versions = versionsOf(side, change.key)
   return { ...change, when: version === undefined ? others : { ...others, version: versions[version] as bigint } }
 }
 

@@ -1,10 +1,10 @@
 /** What is said with each call, so that what the user's client is set to does not change it. */
 
-/** Whole numbers come as numbers where they fit, fields as values, bytes as `Binary`. */
+/** Whole numbers come as numbers where they fit, fields as values, bytes as a `Buffer`. */
 export const PLAIN_VALUES = {
   promoteLongs: true,
   promoteValues: true,
-  promoteBuffers: false,
+  promoteBuffers: true,
   useBigInt64: false,
   raw: false,
   fieldsAsRaw: {},

@@ -5,6 +5,7 @@
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import {
@@ -25,6 +26,7 @@ import { groupByLine, isFailed, LineCalls, type LineChange, type LineGroup, ungr
 import { MongodbListener } from './listen.ts'
 import { TTL_INDEX } from './names.ts'
 import { enterPipeline, evictPipeline, isInLine, LINE_BOUND, leavePipeline, renewPipeline } from './pipelines.ts'
+import { MongodbStore } from './store.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -75,6 +77,7 @@ type EntryName = Pick<Place, 'key' | 'id'>
 export class MongodbEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
   readonly #collection: MongodbCollection
   readonly #listens: boolean
   readonly #clock: Clock
@@ -94,6 +97,7 @@ export class MongodbEngine implements Engine {
     this.#clock = clock
     this.#engineId = engineId
     this.#calls = new LineCalls(collection, clock)
+    this.store = new MongodbStore(collection, (answer) => this.#tell(answer))
     this.#rechecks = new RecheckTimer(
       clock,
       () => this.#stream?.deaf !== false,
@@ -150,7 +154,7 @@ export class MongodbEngine implements Engine {
   }
 
   async inspect(key: string): Promise<Line> {
-    const [shown] = await this.#look([{ $match: { _id: key } }, { $set: { now: NOW } }])
+    const [shown] = await this.#look([{ $match: { _id: key } }, { $project: { record: 0 } }, { $set: { now: NOW } }])
     return lineOf(key, shown)
   }
 
@@ -231,7 +235,7 @@ export class MongodbEngine implements Engine {
   }
 
   /** What a change has to tell to entries of this process: sooner than the change stream does. */
-  #tell(stored: LineDocument | undefined): void {
+  #tell(stored: Pick<LineDocument, '_id' | 'news'> | undefined): void {
     if (stored === undefined || stored.news === '') return
     // Later, as from a server: never from inside the call of another waiter.
     for (const news of newsIn(stored._id, stored.news, this.#engineId)) queueMicrotask(() => this.#hear(news))

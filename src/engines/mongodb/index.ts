@@ -6,6 +6,7 @@
  *     pipelines.ts, settling.ts         what is stored, and what is decided: one update pipeline for each verb
  *     engine.ts, line-calls.ts          the verbs, and which calls they are made of
  *     codec.ts, errors.ts               how answers are read
+ *     store.ts, record-pipeline.ts, record-codec.ts   records beside the lines
  *     listen.ts, ../shared/recheck-timer.ts   how a waiter hears that it holds
  *     ../../clients/mongodb/            your client
  *     names.ts, diagnose.ts             names of the collection, and `holdfast doctor`

@@ -10,7 +10,8 @@
  *       news,        what this change has to tell to other processes: see `grantNews`
  *       left,        '|id' of each entry that the last leave took out
  *       at,          when this change was made
- *       remove_at }  when the TTL index may take the document away
+ *       remove_at,   when the TTL index may take the document away
+ *       record }     what the store keeps beside the line: see record-pipeline.ts
  *
  * `since` is when an entry began to hold, null while it waits; `engine` is the engine object that hears of it.
  *
@@ -52,7 +53,7 @@ export const LINE_BOUND = 500
  * only after that, so it would have to be set back by an hour for them to go back. The date is moved in steps of an
  * hour: moving it each time would change the index each time.
  */
-const KEPT_MS = 3_600_000
+export const KEPT_MS = 3_600_000
 
 // ---- the verbs ----
 
@@ -175,7 +176,7 @@ function leaveSeveral(ids: readonly string[]): readonly Step[] {
 }
 
 /** Where in the line an entry is; -1 if it is not. */
-const placeOf = (id: string): Expression => ({ $indexOfArray: ['$$e.id', literal(id)] })
+export const placeOf = (id: string): Expression => ({ $indexOfArray: ['$$e.id', literal(id)] })
 
 /** The entries before the one at `$$p`, and those behind it. */
 const aroundPlace = (): readonly [Expression, Expression] => [
@@ -200,7 +201,7 @@ function newEntry(claim: Claim, engine: string, token: Expression, since: Expres
 }
 
 /** The next token: above the last one, and where the document is new, above all that earlier ones can have had. */
-function nextToken(): Expression {
+export function nextToken(): Expression {
   return { $max: [{ $add: ['$$t', 1] }, { $multiply: [{ $toLong: NOW }, 1000] }] }
 }
 

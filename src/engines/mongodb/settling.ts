@@ -44,6 +44,10 @@ export type Step = Variables
 export interface StageOptions {
   readonly removeAt?: Expression
   readonly left?: Expression
+  /** The record beside the line, where this change is about it. */
+  readonly record?: Expression
+  /** Which condition of a record was not met; '' if all were. */
+  readonly refusedBy?: Expression
   /** Tell the first waiter to look again. */
   readonly tellFirst?: boolean
   /** A short way, where the line as it is allows it. */
@@ -86,7 +90,7 @@ function living(field: '$entries' | '$evicted'): Expression {
 }
 
 /** The line after all steps: the front of it is granted what it can have now. A grant never changes an expiry. */
-function settled({ removeAt = '$remove_at', left, tellFirst = false }: StageOptions): Expression {
+function settled({ removeAt = '$remove_at', tellFirst = false, ...others }: StageOptions): Expression {
   const before = orElse(elementAt('$entries.id', '$held'), null)
   const front = { $slice: ['$$e', '$$i'] }
   const isGranted = letIn({ f: front }, isIn(null, '$$f.since'))
@@ -98,7 +102,7 @@ function settled({ removeAt = '$remove_at', left, tellFirst = false }: StageOpti
   const firstHasGone = all(not(isNull('$$b')), not(isIn('$$b', '$$e.id')))
   const tells = all(tellFirst ? true : firstHasGone, above(sizeOf('$$e'), '$$i'))
   const news = concat('$$n', either('$$g', grantNews(front), ''), either(tells, lookNews(), ''))
-  const always = { token: '$$t', evicted: '$$v', removeAt, ...(left === undefined ? {} : { left }) }
+  const always = { token: '$$t', evicted: '$$v', removeAt, ...others }
   const crowd = letIn(
     { i: heldCount('$$e'), b: before },
     letIn({ g: isGranted }, line({ ...always, held: '$$i', entries, news })),
@@ -114,6 +118,8 @@ interface LineFields {
   readonly news: Expression
   readonly removeAt: Expression
   readonly left?: Expression
+  readonly record?: Expression
+  readonly refusedBy?: Expression
 }
 
 export function line({
@@ -124,8 +130,14 @@ export function line({
   news,
   removeAt,
   left = orElse('$left', ''),
+  // Where there is none, the field stays away.
+  record = '$record',
+  refusedBy,
 }: LineFields): Expression {
-  return { _id: '$_id', format: FORMAT, token, held, entries, evicted, news, left, at: NOW, remove_at: removeAt }
+  return {
+    ...{ _id: '$_id', format: FORMAT, token, held, entries, evicted, news, left, at: NOW, remove_at: removeAt, record },
+    ...(refusedBy === undefined ? {} : { refused_by: refusedBy }),
+  }
 }
 
 /**
