@@ -134,12 +134,13 @@ export function faulty(engine: Engine): FaultyEngine {
   })
   const { store } = engine
   if (store !== undefined) {
-    const { putIn } = store
+    const { putIn, take } = store
     const faultyStore: Store = {
       traits: store.traits,
       get: (keys, signal) => call('get', (late) => store.get(keys, late ? undefined : signal)),
       put: (changes, signal) => call('put', (late) => store.put(changes, late ? undefined : signal)),
       list: (prefix, onProgress) => store.list(prefix, onProgress),
+      ...(take === undefined ? {} : { take: (draws, signal) => pass('take', () => take.call(store, draws, signal)) }),
       // It goes by the connection of the user.
       ...(putIn === undefined ? {} : { putIn: (transaction, change) => putIn.call(store, transaction, change) }),
     }

@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url'
 const FOLDERS = {
   'src/engines/redis': {
     parts: ['counter', 'keys', 'entry', 'line', 'place'],
-    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put'],
+    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put', 'take'],
     grants: ['enter', 'renew', 'put'],
   },
   'src/engines/redlock': {

@@ -19,6 +19,7 @@ export {
   UNLIMITED,
 } from './core/engine.ts'
 export { type CallOutcome, EngineError, LineFullError } from './core/errors.ts'
+export type { Rate, RateState } from './core/rate.ts'
 export {
   type Change,
   type Got,
@@ -34,3 +35,4 @@ export {
   VALUE_LIMIT_BYTES,
   type When,
 } from './core/store.ts'
+export type { Draw, Drawn, DrawPart } from './core/store-take.ts'

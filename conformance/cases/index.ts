@@ -8,6 +8,7 @@ import { cancelling } from './cancelling.ts'
 import { closing } from './closing.ts'
 import { counts, crash } from './crash.ts'
 import { differential } from './differential.ts'
+import { drawsGroup } from './draws.ts'
 import { election } from './election.ts'
 import { eviction } from './eviction.ts'
 import { expiry } from './expiry.ts'
@@ -33,6 +34,7 @@ export const groups: readonly Group[] = [
   differential,
   storeGroup,
   storeHoldingGroup,
+  drawsGroup,
   ...mutexGroups,
   tokens,
   expiry,

@@ -11,9 +11,11 @@ import { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
 import type { Change, Got, Put, Store, StoreFailure } from './store.ts'
+import { DRAW_BATCH_LIMIT, type Draw, type Drawn } from './store-take.ts'
 
 export type Read = Exclude<Got, StoreFailure>
 export type Written = Exclude<Put, StoreFailure>
+export type Taken = Exclude<Drawn, StoreFailure>
 
 export interface StoreRequestsOptions {
   readonly store: Store
@@ -42,6 +44,7 @@ export class StoreRequests {
   readonly #options: StoreRequestsOptions
   readonly #gets: Batch<StoreRequest<string, Read>, Got>
   readonly #puts: Batch<StoreRequest<Change, Written>, Put>
+  readonly #draws: Batch<StoreRequest<Draw, Taken>, Drawn>
   readonly #waiting = new Set<StoreRequest<unknown, never>>()
 
   constructor(options: StoreRequestsOptions) {
@@ -52,6 +55,11 @@ export class StoreRequests {
     const puts = this.#spec<Change, Written>('storing a record', (changes, signal) => store.put(changes, signal))
     this.#gets = new Batch(gets, clock, keepAlive, nextSequence)
     this.#puts = new Batch(puts, clock, keepAlive, nextSequence)
+    const draws = this.#spec<Draw, Taken>(
+      'drawing from a rate limit',
+      (items, signal) => store.take?.(items, signal) ?? unserved(),
+    )
+    this.#draws = new Batch({ ...draws, batchLimit: DRAW_BATCH_LIMIT }, clock, keepAlive, nextSequence)
     onAbort(closing, () => this.#close())
   }
 
@@ -62,6 +70,11 @@ export class StoreRequests {
 
   put(change: Change): Promise<Written> {
     return this.#ask(this.#puts, change.key, change)
+  }
+
+  /** Only where the store has `take`. */
+  take(draw: Draw): Promise<Taken> {
+    return this.#ask(this.#draws, draw.parts[0]?.key ?? '', draw)
   }
 
   #ask<Item, Answer>(
@@ -118,11 +131,16 @@ export class StoreRequests {
     this.#waiting.clear()
     this.#gets.stop()
     this.#puts.stop()
+    this.#draws.stop()
   }
 
   #closed(outcome: EngineError['outcome']): EngineError {
     return new EngineError(this.#options.engine, 'the locks were closed', { outcome, transient: false })
   }
+}
+
+function unserved(): Promise<never> {
+  return Promise.reject(new TypeError('this store has no take'))
 }
 
 function isFailure(answer: unknown): answer is StoreFailure {

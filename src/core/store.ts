@@ -9,6 +9,7 @@
  * do not call it directly: core/store-requests.ts batches what they ask, and store/record-store.ts knows values.
  */
 import type { EngineError } from './errors.ts'
+import type { Draw, Drawn } from './store-take.ts'
 
 /** How large a value may be on every engine: a trait may say more. */
 export const VALUE_LIMIT_BYTES = 65_536
@@ -134,6 +135,8 @@ export interface Store {
    * and not otherwise. `transaction` is what the user's driver calls one. Rejects with a `TypeError` if it is not.
    */
   putIn?(transaction: unknown, change: Change): Promise<Put>
+  /** Draw from rate limits, in the order of the array: each draw is one atomic step. See store-take.ts. */
+  take?(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]>
   /** Records whose key starts with `prefix`, bytewise, in no promised order. For people. */
   list(prefix: string, onProgress?: () => void): AsyncIterable<StoredSummary>
 }

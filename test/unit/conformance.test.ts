@@ -9,6 +9,7 @@ import { delegate } from '../../conformance/delegate.ts'
 import { conformance, type Result, runCases, type World } from '../../conformance/index.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import type { Defect } from './broken/defect.ts'
+import { drawDefects } from './broken/draws.ts'
 import { expiryDefects } from './broken/expiries.ts'
 import { lineDefects } from './broken/lines.ts'
 import { lifeDefects } from './broken/lives.ts'
@@ -22,6 +23,7 @@ const defects: readonly Defect[] = [
   ...expiryDefects,
   ...wordDefects,
   ...recordDefects,
+  ...drawDefects,
   strangers,
 ]
 const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))

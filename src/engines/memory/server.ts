@@ -10,6 +10,8 @@ import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../..
 import { LineFullError } from '../../core/errors.ts'
 import { Heap } from '../../core/heap.ts'
 import type { Change, Got, Put, StoredSummary } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
+import { drawFromRecords } from '../shared/rate-records.ts'
 import { type MemoryEntry, MemoryLine, type NewsReceiver, newEntry } from './line.ts'
 import { MemoryRecords } from './records.ts'
 
@@ -143,6 +145,17 @@ export class MemoryServer {
   putRecords(changes: readonly Change[]): Put[] {
     const now = this.#expire()
     return changes.map((change) => this.#records.put(change, now, now + this.#wallAheadMs))
+  }
+
+  takeFromRecords(draws: readonly Draw[]): readonly Drawn[] {
+    const now = this.#expire()
+    const serverTimeMs = now + this.#wallAheadMs
+    const records = {
+      read: (key: string) => this.#records.get(key, now).value,
+      write: (key: string, value: Uint8Array, ttlMs: number) =>
+        void this.#records.put({ key, value, ttlMs, when: {} }, now, serverTimeMs),
+    }
+    return drawFromRecords('memory', records, draws, Math.floor(serverTimeMs * 1000))
   }
 
   listRecords(prefix: string): Iterable<StoredSummary> {

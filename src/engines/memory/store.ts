@@ -8,6 +8,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
 import type { MemoryServer } from './server.ts'
 
 const traits: StoreTraits = {
@@ -35,6 +36,10 @@ export class MemoryStore implements Store {
 
   async put(changes: readonly Change[]): Promise<readonly Put[]> {
     return this.#answer(this.#server.putRecords(changes))
+  }
+
+  async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+    return this.#answer(this.#server.takeFromRecords(draws))
   }
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {

@@ -12,9 +12,11 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
+import { type DrawItem, drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
 import { counterKey, lineOfRecord, recordPatterns } from './names.ts'
 import { type ChangeItem, changeItem, getWords, putWords, readGets, readPuts } from './record-codec.ts'
-import { get, put } from './scripts.ts'
+import { get, put, take } from './scripts.ts'
 import type { SlotCalls } from './slots.ts'
 
 /** Some megabytes of the largest values in one call: a server does nothing else meanwhile. */
@@ -70,6 +72,22 @@ export class RedisStore implements Store {
     })
   }
 
+  async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+    const items = draws.map(drawItem)
+    if (this.#names.together) return await this.#take(items)
+    const refusals = items.map(({ draw }) => this.#refusalOf(draw))
+    const answers = await this.#slots.bySlot(
+      items.filter((_, index) => refusals[index] === undefined),
+      {
+        call: (some) => this.#take(some),
+        refused: ({ key }): Drawn => this.#reserved(key),
+        failed: (error): Drawn => ({ state: 'failed', error }),
+      },
+    )
+    let next = 0
+    return refusals.map((refusal) => refusal ?? (answers[next++] as Drawn))
+  }
+
   /** By SCAN: on every server, page by page, so that no server is stopped for long. */
   async *list(prefix: string, onProgress: () => void = () => undefined): AsyncGenerator<StoredSummary> {
     await this.#caller.connected()
@@ -110,6 +128,22 @@ export class RedisStore implements Store {
   #put(items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
     const words = putWords(this.#names, items, counterKey(slot))
     return this.#caller.call(put, words, words[2] as string, (reply) => readPuts(reply, items))
+  }
+
+  #take(items: readonly DrawItem[]): Promise<readonly Drawn[]> {
+    const words = takeWords(this.#names, items)
+    return this.#caller.call(take, words, words[2] as string, (reply) => readDraws(reply, items))
+  }
+
+  /** Of a draw from several keys that cannot be made. */
+  #refusalOf({ parts }: Draw): StoreFailure | undefined {
+    const [first, ...others] = parts.map(({ key }) => key)
+    for (const key of others) {
+      if (this.#names.refuses(key)) return this.#reserved(key)
+      if (this.#names.slot(key) !== this.#names.slot(first as string))
+        return { state: 'failed', error: inSeveralSlots(first as string, key) }
+    }
+    return undefined
   }
 
   #reserved(key: string): StoreFailure {

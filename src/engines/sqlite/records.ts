@@ -2,6 +2,7 @@
  * Records inside one transaction: ours, with everything else that the batch asks for, or one of the user. SQLite has
  * one writer at a time, so what is checked here stays true until the commit.
  */
+import { rateText, readRate } from '../../core/rate.ts'
 import {
   type Change,
   type Got,
@@ -11,6 +12,8 @@ import {
   TOMBSTONE_MS,
   type When,
 } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
+import { drawFromRecords } from '../shared/rate-records.ts'
 import { TokenCounter } from './context.ts'
 import type { RecordRow, RecordStatements } from './sql/records.ts'
 
@@ -47,6 +50,28 @@ export class SqliteRecords {
     const puts = changes.map((change, index) => this.#put(change, changes.length - index))
     this.#sweep(SWEPT_PER_CHANGE * changes.length)
     return puts
+  }
+
+  /**
+   * By the host's monotonic clock, which begins anew when the machine does. What was owed before a restart is owed
+   * still, from now on.
+   */
+  take(draws: readonly Draw[]): readonly Drawn[] {
+    const { now, epoch } = this.#context
+    const nowUs = Math.floor(now * 1000)
+    const records = {
+      read: (key: string): Uint8Array | null => {
+        const { value } = this.#stored(key)
+        if (value === null || this.#sql.find.all(key)[0]?.epoch === epoch) return value
+        const state = readRate(Buffer.from(value).toString())
+        return state === undefined ? value : Buffer.from(rateText({ ...state, atUs: nowUs }))
+      },
+      write: (key: string, value: Uint8Array, ttlMs: number): void =>
+        void this.#put({ key, value, ttlMs, when: {} }, draws.length),
+    }
+    const drawn = drawFromRecords('sqlite', records, draws, nowUs)
+    this.#sweep(SWEPT_PER_CHANGE * draws.length)
+    return drawn
   }
 
   /** Up to `count` rows from `from` on, not that of `except`, nor what has expired. `last`: where to go on. */

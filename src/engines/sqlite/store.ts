@@ -11,6 +11,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
 import { fileOf } from './lock-file.ts'
 import { SqliteRecords } from './records.ts'
 import { prepareRecords, type RecordStatements } from './sql/records.ts'
@@ -50,6 +51,10 @@ export class SqliteStore implements Store {
 
   put(changes: readonly Change[], signal?: AbortSignal): Promise<readonly Put[]> {
     return this.#options.writer.run((transaction) => transaction.records.put(changes), signal)
+  }
+
+  take(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]> {
+    return this.#options.writer.run((transaction) => transaction.records.take(draws), signal)
   }
 
   /**
