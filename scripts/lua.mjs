@@ -13,8 +13,8 @@ import { fileURLToPath } from 'node:url'
 const FOLDERS = {
   'src/engines/redis': {
     parts: ['counter', 'keys', 'entry', 'line', 'place'],
-    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put', 'take'],
-    grants: ['enter', 'renew', 'put'],
+    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put', 'take', 'hold'],
+    grants: ['enter', 'renew', 'put', 'hold'],
   },
   'src/engines/redlock': {
     parts: ['common'],

@@ -15,6 +15,7 @@ const {
   LineFullError,
   ReplayedFailureError,
   StaleTokenError,
+  StockError,
   UnknownOutcomeError,
   UnsupportedError,
 } = errors
@@ -33,6 +34,7 @@ const samples: readonly errors.HoldfastError[] = [
   new InProgressError('key', 1_000, { id: 'id', number: 1 }),
   new UnknownOutcomeError('key', { id: 'id', number: 1 }),
   new ReplayedFailureError('key', { id: 'id', number: 1 }, { name: 'Error', message: 'why', fields: {} }),
+  new StockError('stock', 'below', 'why'),
 ]
 
 interface Row {

@@ -22,6 +22,7 @@ export type ErrorCode =
   | 'IN_PROGRESS'
   | 'UNKNOWN_OUTCOME'
   | 'REPLAYED_FAILURE'
+  | 'STOCK'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
 
@@ -291,5 +292,23 @@ export class ReplayedFailureError extends HoldfastError {
     this.key = key
     this.attempt = attempt
     this.failure = failure
+  }
+}
+
+/**
+ * A stock was asked for what it cannot mean. `differs`: the id of a hold was used with other quantities. `unknown`: it
+ * has no such item. `below`: it would have less of an item than is sold and held.
+ */
+export class StockError extends HoldfastError {
+  static override readonly code = 'STOCK'
+  override readonly code = 'STOCK'
+  /** The name of the stock. */
+  readonly stock: string
+  readonly why: 'differs' | 'unknown' | 'below'
+
+  constructor(stock: string, why: 'differs' | 'unknown' | 'below', message: string) {
+    super('STOCK', `stock '${stock}': ${message}`)
+    this.stock = stock
+    this.why = why
   }
 }

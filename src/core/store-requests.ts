@@ -11,11 +11,13 @@ import { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
 import type { Change, Got, Put, Store, StoreFailure } from './store.ts'
+import type { PoolAnswer, PoolStep } from './store-hold.ts'
 import { DRAW_BATCH_LIMIT, type Draw, type Drawn } from './store-take.ts'
 
 export type Read = Exclude<Got, StoreFailure>
 export type Written = Exclude<Put, StoreFailure>
 export type Taken = Exclude<Drawn, StoreFailure>
+export type PoolReply = Exclude<PoolAnswer, StoreFailure>
 
 export interface StoreRequestsOptions {
   readonly store: Store
@@ -45,6 +47,7 @@ export class StoreRequests {
   readonly #gets: Batch<StoreRequest<string, Read>, Got>
   readonly #puts: Batch<StoreRequest<Change, Written>, Put>
   readonly #draws: Batch<StoreRequest<Draw, Taken>, Drawn>
+  readonly #holds: Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer> | undefined
   readonly #waiting = new Set<StoreRequest<unknown, never>>()
 
   constructor(options: StoreRequestsOptions) {
@@ -60,6 +63,9 @@ export class StoreRequests {
       (items, signal) => store.take?.(items, signal) ?? unserved(),
     )
     this.#draws = new Batch({ ...draws, batchLimit: DRAW_BATCH_LIMIT }, clock, keepAlive, nextSequence)
+    const hold = store.hold?.bind(store)
+    if (hold !== undefined)
+      this.#holds = new Batch(this.#spec('changing a stock', hold), clock, keepAlive, nextSequence)
     onAbort(closing, () => this.#close())
   }
 
@@ -75,6 +81,11 @@ export class StoreRequests {
   /** Only where the store has `take`. */
   take(draw: Draw): Promise<Taken> {
     return this.#ask(this.#draws, draw.parts[0]?.key ?? '', draw)
+  }
+
+  /** For stores that have `hold`. */
+  hold(step: PoolStep): Promise<PoolReply> {
+    return this.#ask(this.#holds as Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer>, step.key, step)
   }
 
   #ask<Item, Answer>(
@@ -132,6 +143,7 @@ export class StoreRequests {
     this.#gets.stop()
     this.#puts.stop()
     this.#draws.stop()
+    this.#holds?.stop()
   }
 
   #closed(outcome: EngineError['outcome']): EngineError {

@@ -9,6 +9,7 @@
  * do not call it directly: core/store-requests.ts batches what they ask, and store/record-store.ts knows values.
  */
 import type { EngineError } from './errors.ts'
+import type { HoldVerb } from './store-hold.ts'
 import type { Draw, Drawn } from './store-take.ts'
 
 /** How large a value may be on every engine: a trait may say more. */
@@ -137,6 +138,8 @@ export interface Store {
   putIn?(transaction: unknown, change: Change): Promise<Put>
   /** Draw from rate limits, in the order of the array: each draw is one atomic step. See store-take.ts. */
   take?(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]>
+  /** Stock of which parts are held for a while (store-hold.ts). Absent: this store cannot. */
+  hold?: HoldVerb
   /** Records whose key starts with `prefix`, bytewise, in no promised order. For people. */
   list(prefix: string, onProgress?: () => void): AsyncIterable<StoredSummary>
 }

@@ -94,6 +94,22 @@ async function look(keeper: Keeper, key: string, tolerated: () => boolean): Prom
   }
 }
 
+/** Calls `ring` when the line of `key` may have changed, until `end`. `ready`: whether the engine does so. */
+export function hintsOf(
+  keeper: Keeper,
+  key: string,
+  ring: () => void,
+): { readonly ready: Promise<boolean>; end(): Promise<void> } {
+  const asked = askForHints(keeper, key, ring)
+  return {
+    ready: asked.then((hints) => hints !== undefined),
+    end: async () => {
+      const hints = await asked
+      if (hints !== undefined) await endHints(keeper, hints)
+    },
+  }
+}
+
 /** Undefined: this engine cannot watch, or not now. */
 async function askForHints(keeper: Keeper, key: string, ring: () => void): Promise<AsyncDisposable | undefined> {
   let late = false
@@ -145,7 +161,7 @@ export function endable<Value>(
 }
 
 /** Sleep until the bell rings, or for a while. A ring while the consumer is awake ends its next sleep at once. */
-class Bell {
+export class Bell {
   readonly #clock: Clock
   #rang = false
   #wake: (() => void) | undefined

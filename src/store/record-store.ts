@@ -17,7 +17,7 @@
  * A try that was given up can still arrive. With `absent` alone it is made then if the record was removed meanwhile. A
  * recipe that removes records gives `version` and `holding` as well: both refuse it.
  */
-import { EngineError, UnsupportedError } from '../core/errors.ts'
+import { UnsupportedError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import { checkKey } from '../core/keys.ts'
 import type { CoreLease, Lease } from '../core/lease.ts'
@@ -31,6 +31,7 @@ import {
 } from '../core/store.ts'
 import type { StoreRequests, Written } from '../core/store-requests.ts'
 import type { Locks } from '../locks.ts'
+import { repeatCall } from './repeat-call.ts'
 import { encodeValue, jsonSerializer, type Serializer } from './serializer.ts'
 
 /** Where a recipe keeps its records. */
@@ -80,8 +81,6 @@ export type PutOutcome<Value> =
 
 /** Engines whose store can take part in a transaction. */
 const TRANSACTIONAL = 'postgres, mysql or sqlite'
-const SHORTEST_PAUSE_MS = 5
-const LONGEST_PAUSE_MS = 500
 
 export class RecordStore<Value> {
   readonly #keeper: Keeper
@@ -106,7 +105,8 @@ export class RecordStore<Value> {
 
   async get(key: string): Promise<Found<Value>> {
     checkKey(key)
-    const { stored, serverTimeMs } = await this.#repeat(
+    const { stored, serverTimeMs } = await repeatCall(
+      this.#keeper,
       () => this.#requests.get(key),
       () => true,
     )
@@ -167,7 +167,8 @@ export class RecordStore<Value> {
   async #put(key: string, bytes: Uint8Array | null, options: PutOptions): Promise<PutOutcome<Value>> {
     const change = this.#change(key, bytes, options)
     let doubtful = false
-    const put = await this.#repeat(
+    const put = await repeatCall(
+      this.#keeper,
       () => this.#requests.put(change),
       (error) => {
         if (error.outcome === 'not-applied') return true
@@ -198,31 +199,6 @@ export class RecordStore<Value> {
         ...(version === undefined ? {} : { version }),
         ...(markBelow === undefined ? {} : { markBelow }),
       },
-    }
-  }
-
-  /**
-   * Ask again what failed, for as long as one call may take. `mayRepeat` decides whether that is harmless. A call that
-   * has taken all of that time is not repeated.
-   */
-  async #repeat<Answer>(ask: () => Promise<Answer>, mayRepeat: (error: EngineError) => boolean): Promise<Answer> {
-    const { clock, chance, callTimeoutMs } = this.#keeper
-    const giveUpAt = clock.now() + callTimeoutMs
-    let doubt: EngineError | undefined
-    for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-      try {
-        return await ask()
-      } catch (error) {
-        if (!(error instanceof EngineError)) throw error
-        if (error.outcome === 'unknown') doubt = error
-        const again = mayRepeat(error) && error.transient && clock.now() + pauseMs < giveUpAt
-        // What was asked first may have been applied, whatever became of the last try.
-        if (!again) throw doubt ?? error
-      }
-      const afterMs = pauseMs * (0.5 + chance.fraction() / 2)
-      const alive = clock.stayAlive()
-      await new Promise<void>((resolve) => clock.timer(afterMs, resolve))
-      alive.cancel()
     }
   }
 

@@ -10,9 +10,11 @@ import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../..
 import { LineFullError } from '../../core/errors.ts'
 import { Heap } from '../../core/heap.ts'
 import type { Change, Got, Put, StoredSummary } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import { drawFromRecords } from '../shared/rate-records.ts'
 import { type MemoryEntry, MemoryLine, type NewsReceiver, newEntry } from './line.ts'
+import { MemoryPools } from './pools.ts'
 import { MemoryRecords } from './records.ts'
 
 /** How many entries a line takes. */
@@ -26,6 +28,7 @@ export class MemoryServer {
   readonly #watchers = new Map<string, Set<() => void>>()
   readonly #mint: (previous: bigint) => bigint
   readonly #records: MemoryRecords
+  readonly #pools = new MemoryPools()
   /** What the server's wall clock is ahead of its clock: it cannot be set, and follows the clock of a test. */
   readonly #wallAheadMs: number
   #lastToken = 0n
@@ -52,9 +55,9 @@ export class MemoryServer {
     return this.#lastCallAt
   }
 
-  /** How many lines and records are kept: 0 when no entry is left, and nothing is stored. */
+  /** How many lines, records and pools are kept: 0 when no entry is left, and nothing is stored. */
   get size(): number {
-    return this.#lines.size + this.#records.size
+    return this.#lines.size + this.#records.size + this.#pools.size
   }
 
   // ---- the verbs ----
@@ -156,6 +159,11 @@ export class MemoryServer {
         void this.#records.put({ key, value, ttlMs, when: {} }, now, serverTimeMs),
     }
     return drawFromRecords('memory', records, draws, Math.floor(serverTimeMs * 1000))
+  }
+
+  holdUnits(steps: readonly PoolStep[]): PoolAnswer[] {
+    const now = this.#expire()
+    return steps.map((step) => this.#pools.step(step, now))
   }
 
   listRecords(prefix: string): Iterable<StoredSummary> {

@@ -8,6 +8,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import type { MemoryServer } from './server.ts'
 
@@ -40,6 +41,10 @@ export class MemoryStore implements Store {
 
   async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
     return this.#answer(this.#server.takeFromRecords(draws))
+  }
+
+  async hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
+    return this.#answer(this.#server.holdUnits(steps))
   }
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {

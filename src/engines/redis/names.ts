@@ -10,6 +10,7 @@ import { globEscape, type Naming, nameOfSuffix, RESERVED, suffixOf, tagOfSlot } 
 const PARTS = ['entries', 'queue', 'expiries'] as const
 const ENTRIES = `${RESERVED}entries`
 const RECORD = `${RESERVED}record`
+const POOL_PARTS = ['pool', 'holds', 'lapses', 'forgets'] as const
 
 /** The counter that the tokens of a slot come from. Outside Cluster there is one. */
 export function counterKey(slot?: number): string {
@@ -25,6 +26,12 @@ export function siblings(serverKey: string): readonly string[] {
 /** The record of a line, in Cluster. */
 export function recordKey(serverKey: string): string {
   return RECORD + suffixOf(serverKey)
+}
+
+/** The four keys of a pool (see lua/hold.lua), in Cluster. */
+export function poolKeys(serverKey: string): readonly string[] {
+  const suffix = suffixOf(serverKey)
+  return POOL_PARTS.map((part) => RESERVED + part + suffix)
 }
 
 /** The server key of a line, if `name` is that of its entries. */

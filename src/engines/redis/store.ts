@@ -12,11 +12,13 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import { type DrawItem, drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
 import { counterKey, lineOfRecord, recordPatterns } from './names.ts'
+import { holdWords, readHolds } from './pool-codec.ts'
 import { type ChangeItem, changeItem, getWords, putWords, readGets, readPuts } from './record-codec.ts'
-import { get, put, take } from './scripts.ts'
+import { get, hold, put, take } from './scripts.ts'
 import type { SlotCalls } from './slots.ts'
 
 /** Some megabytes of the largest values in one call: a server does nothing else meanwhile. */
@@ -88,6 +90,15 @@ export class RedisStore implements Store {
     return refusals.map((refusal) => refusal ?? (answers[next++] as Drawn))
   }
 
+  hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
+    if (this.#names.together) return this.#hold(steps)
+    return this.#slots.bySlot(steps, {
+      call: (some) => this.#hold(some),
+      refused: ({ key }): PoolAnswer => this.#reserved(key),
+      failed: (error): PoolAnswer => ({ state: 'failed', error }),
+    })
+  }
+
   /** By SCAN: on every server, page by page, so that no server is stopped for long. */
   async *list(prefix: string, onProgress: () => void = () => undefined): AsyncGenerator<StoredSummary> {
     await this.#caller.connected()
@@ -144,6 +155,11 @@ export class RedisStore implements Store {
         return { state: 'failed', error: inSeveralSlots(first as string, key) }
     }
     return undefined
+  }
+
+  #hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
+    const words = holdWords(this.#names, steps)
+    return this.#caller.call(hold, words, words[2] as string, (reply) => readHolds(reply, steps.length))
   }
 
   #reserved(key: string): StoreFailure {

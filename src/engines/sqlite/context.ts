@@ -4,6 +4,7 @@ import type { News } from '../../core/engine.ts'
 import type { BulkStatements } from './bulk.ts'
 import type { OwnEntry } from './recheck.ts'
 import type { EngineRegistry } from './registry.ts'
+import type { PoolStatements } from './sql/pools.ts'
 import type { RecordStatements } from './sql/records.ts'
 import type { SqliteStatements } from './sql/statements.ts'
 
@@ -12,6 +13,8 @@ export interface TransactionContext {
   readonly sql: SqliteStatements
   /** Those on records, which may have to make their table first. */
   readonly recordSql: () => RecordStatements
+  /** The same for pools. */
+  readonly poolSql: () => PoolStatements
   readonly registry: EngineRegistry
   readonly bulk: BulkStatements
   readonly now: number

@@ -223,6 +223,7 @@ export class SqliteEngine implements Engine {
     return new SqliteTransaction({
       sql,
       recordSql: () => lockFile.records,
+      poolSql: () => lockFile.pools,
       epoch,
       now,
       file: this.file,

@@ -2,6 +2,7 @@
 import { type BroughtDatabase, configure, type Database, refuseUnsafe, rollback } from '../../clients/sqlite/driver.ts'
 import { isBusy, refusal } from '../../clients/sqlite/errors.ts'
 import { type FileIdentity, identityOf } from '../../clients/sqlite/folder.ts'
+import { type PoolStatements, preparePools } from './sql/pools.ts'
 import { prepareRecords, type RecordStatements } from './sql/records.ts'
 import { type Host, initialise } from './sql/schema.ts'
 import { prepare, type SqliteStatements } from './sql/statements.ts'
@@ -24,6 +25,7 @@ export class LockFile {
   readonly #identity: FileIdentity | undefined
   #comparedAt: number
   #records: RecordStatements | undefined
+  #pools: PoolStatements | undefined
 
   /**
    * Throws "busy" while other processes set up the same fresh file; `open` then closes it, and the writer tries again.
@@ -76,12 +78,19 @@ export class LockFile {
     rollback(this.#database)
     // Their table may have been made in this transaction.
     this.#records = undefined
+    this.#pools = undefined
   }
 
   /** Inside a transaction. */
   get records(): RecordStatements {
     this.#records ??= prepareRecords(this.#database)
     return this.#records
+  }
+
+  /** The same for pools. */
+  get pools(): PoolStatements {
+    this.#pools ??= preparePools(this.#database)
+    return this.#pools
   }
 
   /**

@@ -11,6 +11,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import { fileOf } from './lock-file.ts'
 import { SqliteRecords } from './records.ts'
@@ -55,6 +56,10 @@ export class SqliteStore implements Store {
 
   take(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]> {
     return this.#options.writer.run((transaction) => transaction.records.take(draws), signal)
+  }
+
+  hold(steps: readonly PoolStep[], signal?: AbortSignal): Promise<readonly PoolAnswer[]> {
+    return this.#options.writer.run((transaction) => transaction.holdUnits(steps), signal)
   }
 
   /**

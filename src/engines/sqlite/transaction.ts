@@ -8,8 +8,10 @@
 import { wallClockMs } from '../../core/clock.ts'
 import type { Claim, GoneReason, Line, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import { type AfterCommit, nothingToDo, TokenCounter, type TransactionContext } from './context.ts'
 import { LineTotals } from './line-totals.ts'
+import { poolAnswers } from './pools.ts'
 import { SqliteRecords } from './records.ts'
 import { HELD, REMOVED, WAITING } from './sql/schema.ts'
 import type { EntryRow, GoneRow, SqliteStatements } from './sql/statements.ts'
@@ -129,6 +131,11 @@ export class SqliteTransaction {
   get records(): SqliteRecords {
     const { now, epoch, file, recordSql } = this.#context
     return new SqliteRecords({ sql: recordSql(), now, wallMs: wallClockMs(), epoch, file })
+  }
+
+  holdUnits(steps: readonly PoolStep[]): PoolAnswer[] {
+    const { now, epoch, poolSql } = this.#context
+    return poolAnswers(steps, { sql: poolSql(), now, wallMs: wallClockMs(), epoch })
   }
 
   /** Take all entries of an engine out of every line, if its process is dead. */

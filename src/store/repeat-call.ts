@@ -1,0 +1,34 @@
+/** Asking a store again what failed: for all who ask one. */
+import { EngineError } from '../core/errors.ts'
+import type { Keeper } from '../core/keeper.ts'
+
+const SHORTEST_PAUSE_MS = 5
+const LONGEST_PAUSE_MS = 500
+
+/**
+ * Ask again what failed, for as long as one call may take. `mayRepeat` decides whether that is harmless. A call that
+ * has taken all of that time is not repeated.
+ */
+export async function repeatCall<Answer>(
+  { clock, chance, callTimeoutMs }: Keeper,
+  ask: () => Promise<Answer>,
+  mayRepeat: (error: EngineError) => boolean,
+): Promise<Answer> {
+  const giveUpAt = clock.now() + callTimeoutMs
+  let doubt: EngineError | undefined
+  for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (!(error instanceof EngineError)) throw error
+      if (error.outcome === 'unknown') doubt = error
+      const again = mayRepeat(error) && error.transient && clock.now() + pauseMs < giveUpAt
+      // What was asked first may have been applied, whatever became of the last try.
+      if (!again) throw doubt ?? error
+    }
+    const afterMs = pauseMs * (0.5 + chance.fraction() / 2)
+    const alive = clock.stayAlive()
+    await new Promise<void>((resolve) => clock.timer(afterMs, resolve))
+    alive.cancel()
+  }
+}

@@ -1,0 +1,107 @@
+/**
+ * Random steps on pools, for the rule, its mutants, and every engine that keeps pools.
+ *
+ * Items, ids and quantities are few, so that steps meet: retries, reuse with other quantities, holds that lapse while
+ * others wait. Now and then many small holds lapse at once: more than a step takes back at a time.
+ */
+import { type Dice, dice } from '../conformance/chance.ts'
+import { compareKeys } from '../src/core/keys.ts'
+import type { PoolAnswer, PoolLine, PoolStep } from '../src/core/store-hold.ts'
+
+const ITEMS = ['A', 'a', 'á', 'a b', '{x}', '"', '\u{1F512}']
+const UNKNOWN_ITEM = 'unknown'
+const KEYS = ['stock:one', 'stock:two}']
+const IDS = 14
+/** The clock is moved by whole ticks, and what lives does so for some ticks and a half: see engines/differential.ts. */
+export const TICK_MS = 10
+const CROWD = 230
+
+export class PoolTrace {
+  readonly #dice: Dice
+  #changes = 0
+  #crowds = 0
+
+  constructor(seed: number) {
+    this.#dice = dice(seed)
+  }
+
+  /** Steps of one call, or for how many milliseconds to move the clock before the next one. */
+  next(): readonly PoolStep[] | number {
+    const chance = this.#dice
+    if (chance.oneIn(6)) return TICK_MS * chance.below(chance.oneIn(4) ? 60 : 8)
+    if (chance.oneIn(60)) return this.#crowd()
+    const steps = Array.from({ length: 1 + chance.below(4) }, () => this.#step())
+    return chance.oneIn(4) ? [...steps, this.#show(chance.pick(KEYS))] : steps
+  }
+
+  /** Many that hold one each, for all that is left, and lapse together: the next cart needs most of them back. */
+  #crowd(): readonly PoolStep[] {
+    const key = this.#dice.pick(KEYS)
+    this.#crowds += 1
+    const lines = [{ item: 'A', quantity: 1 }]
+    const steps = Array.from({ length: CROWD }, (_, index) =>
+      stepOf(key, 'reserve', { id: `crowd ${this.#crowds} ${index}`, lines, ms: 2.5 * TICK_MS }),
+    )
+    return [stepOf(key, 'set', { id: this.#changeId(), lines: [{ item: 'A', quantity: CROWD }], ms: 25 }), ...steps]
+  }
+
+  #step(): PoolStep {
+    const chance = this.#dice
+    const key = chance.pick(KEYS)
+    const verbs = [
+      'reserve',
+      'reserve',
+      'reserve',
+      'reserve',
+      'extend',
+      'confirm',
+      'confirm',
+      'cancel',
+      'find',
+    ] as const
+    const verb = chance.oneIn(6) ? chance.pick(['set', 'add', 'unwant'] as const) : chance.pick(verbs)
+    const id = `cart ${chance.below(IDS)}`
+    const ms = TICK_MS * (chance.below(30) + 0.5)
+    const wantMs = verb === 'reserve' && chance.oneIn(5) ? TICK_MS * (chance.below(10) + 0.5) : 0
+    const flag = chance.oneIn(3)
+    if (verb === 'set') return stepOf(key, verb, { id: this.#changeId(), lines: this.#lines(0, 9), ms, flag })
+    if (verb === 'add') return stepOf(key, verb, { id: this.#changeId(), lines: this.#lines(-5, 5), ms, flag })
+    return stepOf(key, verb, { id, lines: this.#lines(1, 4), ms, wantMs, flag })
+  }
+
+  #show(key: string): PoolStep {
+    return stepOf(key, 'show', { id: '' })
+  }
+
+  /** Sometimes one of before: the same change, asked again. */
+  #changeId(): string {
+    if (!this.#dice.oneIn(5)) this.#changes += 1
+    return `\tchange ${this.#changes}`
+  }
+
+  #lines(from: number, to: number): readonly PoolLine[] {
+    const chance = this.#dice
+    const items = new Set(Array.from({ length: 1 + chance.below(3) }, () => chance.pick(ITEMS)))
+    if (chance.oneIn(25)) items.add(UNKNOWN_ITEM)
+    const lines = [...items].sort(compareKeys).map((item) => ({ item, quantity: from + chance.below(to - from + 1) }))
+    // An item that no step gives a stock to.
+    return from === 1
+      ? lines
+      : lines.filter(({ item, quantity }) => item !== UNKNOWN_ITEM && (quantity !== 0 || from === 0))
+  }
+}
+
+export function stepOf(key: string, verb: PoolStep['verb'], asked: Partial<PoolStep> & { id: string }): PoolStep {
+  return { key, verb, lines: [], ms: 0, wantMs: 0, flag: false, ...asked }
+}
+
+/** An answer with items in order, and times in ticks: a server counts whole milliseconds. */
+export function comparable(answer: PoolAnswer | undefined): unknown {
+  if (answer === undefined) return undefined
+  const ticks = (ms: number | null): number | null => (ms === null ? null : Math.ceil(ms / TICK_MS))
+  if (answer.state === 'held') return { ...answer, livesForMs: ticks(answer.livesForMs) }
+  if (answer.state === 'short') return { ...answer, nextMs: ticks(answer.nextMs) }
+  if (answer.state !== 'pool') return answer
+  const items = [...answer.items].sort((a, b) => compareKeys(a.item, b.item))
+  return { ...answer, items, nextMs: ticks(answer.nextMs) }
+}
