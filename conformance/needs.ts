@@ -28,7 +28,7 @@ export const lossBeforeNext: Need = ({ traits }) =>
 
 export const wakes: Need = (deployment) => unless(deployment.wakes, 'it sends no news')
 
-export const watches: Need = (deployment) => unless(deployment.watches, 'it cannot be watched')
+export const watches: Need = (deployment) => (deployment.watches ? has('watching', deployment) : 'it cannot be watched')
 
 export const actors: Need = ({ world }) =>
   unless(world.actor !== undefined, world.lacks?.actor ?? 'this world has no clients in processes of their own')

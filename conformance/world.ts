@@ -46,6 +46,7 @@ export type Ability =
   | 'outliving'
   | 'politeEviction'
   | 'shownEviction'
+  | 'watching'
   | 'yielding'
 
 /** Where a case runs: engines on one server, and the time. */

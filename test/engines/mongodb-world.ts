@@ -11,6 +11,7 @@ import { FaultProxy } from '../servers/proxy.ts'
 
 const module = builtModule('src/engines/mongodb/index.ts')
 const HOUR_MS = 3_600_000
+const UNTOLD = 'a stand-alone server has no change stream to tell by'
 
 /** A client connects when it first asks something. Cases count time, and sockets: so it has. */
 async function connected(engine: MongodbEngine): Promise<MongodbEngine> {
@@ -64,7 +65,7 @@ export function mongodbWorld(place: MongodbPlace): World {
     leftovers: () => stored(url),
     lacks: {
       ending: 'the driver of MongoDB keeps its process alive until its client is closed',
-      ...(url.includes('replicaSet') ? {} : { politeEviction: 'a stand-alone server has no change stream to tell by' }),
+      ...(url.includes('replicaSet') ? {} : { politeEviction: UNTOLD, watching: UNTOLD }),
       ...(restart === undefined ? { restart: 'it is not our server' } : {}),
     },
     ...(restart === undefined ? {} : { restart, restartKeepsLines: true }),

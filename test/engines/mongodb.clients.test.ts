@@ -169,6 +169,59 @@ describe('on a stand-in', () => {
     }
   })
 
+  test('observers are told of changes of their lines, and when the stream was cut', { timeout: LIMIT_MS }, async () => {
+    await using cut = await StandIn.start({ replicaSet: true })
+    const client = new MongoClient(cut.url)
+    const engine = mongodb({ client })
+    const heard = { a: 0, b: 0 }
+    const hear = (key: 'a' | 'b') => (): void => {
+      heard[key] += 1
+    }
+    try {
+      const [a, b] = await Promise.all([engine.watch('a', hear('a')), engine.watch('b', hear('b'))])
+      await engine.enter([claimOf('b')])
+      await expect.poll(() => heard.b).toBe(1)
+      await b[Symbol.asyncDispose]()
+      await engine.enter([claimOf('b'), claimOf('a')])
+      await expect.poll(() => heard.a).toBe(1)
+      expect(heard.b).toBe(1)
+      const data = { failCommands: ['getMore'], errorCode: 43 }
+      await client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
+      // The question that is under way is answered before; what is told then is told once more by the gap.
+      await engine.enter([claimOf('a')])
+      await expect.poll(() => heard.a, { timeout: LIMIT_MS }).toBeGreaterThan(3)
+      await a[Symbol.asyncDispose]()
+    } finally {
+      await engine[Symbol.asyncDispose]()
+      await client.close()
+    }
+    expect(client.eventNames().filter((name) => name !== 'error')).toEqual([])
+  })
+
+  test('where there are no change streams, an observer is not promised to be told', async () => {
+    await using alone = await StandIn.start({ replicaSet: false })
+    const client = new MongoClient(alone.url)
+    const [engine, deaf] = [mongodb({ client }), mongodb({ client, listen: false })]
+    const locks = createLocks(engine)
+    try {
+      for (const one of [engine, deaf])
+        await expect(one.watch('a', () => undefined)).rejects.toMatchObject({ code: 'ENGINE', transient: false })
+      // It looks now and then instead.
+      const seen: number[] = []
+      const changes = locks.watch('a', { every: '20ms' })
+      for await (const { entries } of changes) {
+        if (seen.at(-1) !== entries.length) seen.push(entries.length)
+        if (seen.length === 1 && entries.length === 0) await engine.enter([claimOf('a')])
+        if (entries.length === 1) break
+      }
+      expect(seen).toEqual([0, 1])
+    } finally {
+      await locks.close()
+      await deaf[Symbol.asyncDispose]()
+      await client.close()
+    }
+  })
+
   test('a stream whose collection is dropped is opened anew, and said to have a gap', {
     timeout: LIMIT_MS,
   }, async () => {

@@ -8,6 +8,7 @@ import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, 
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
+import type { MongodbChangeStream } from './change-stream.ts'
 import {
   departures,
   enteredStandings,
@@ -23,8 +24,9 @@ import { diagnose } from './diagnose.ts'
 import { asDoubtful, asEngineError, ENGINE } from './errors.ts'
 import { NOW } from './expressions.ts'
 import { groupByLine, isFailed, LineCalls, type LineChange, type LineGroup, ungrouped } from './line-calls.ts'
-import { MongodbListener } from './listen.ts'
+import { newsStream } from './listen.ts'
 import { TTL_INDEX } from './names.ts'
+import { MongodbObservers, noChangeStreams } from './observers.ts'
 import { enterPipeline, evictPipeline, isInLine, LINE_BOUND, leavePipeline, renewPipeline } from './pipelines.ts'
 import { MongodbStore } from './store.ts'
 
@@ -84,9 +86,10 @@ export class MongodbEngine implements Engine {
   readonly #engineId: string
   readonly #calls: LineCalls
   readonly #rechecks: RecheckTimer
+  readonly #observers: MongodbObservers
   /** How many waiters of this process are in which line, as far as it has heard. */
   readonly #waiters = new Map<string, Set<string>>()
-  #stream: MongodbListener | undefined
+  #stream: MongodbChangeStream | undefined
   #listener: ((news: News) => void) | undefined
   #indexed = false
 
@@ -97,6 +100,7 @@ export class MongodbEngine implements Engine {
     this.#clock = clock
     this.#engineId = engineId
     this.#calls = new LineCalls(collection, clock)
+    this.#observers = new MongodbObservers(collection, clock)
     this.store = new MongodbStore(collection, (answer) => this.#tell(answer))
     this.#rechecks = new RecheckTimer(
       clock,
@@ -190,25 +194,30 @@ export class MongodbEngine implements Engine {
     }
   }
 
+  async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
+    try {
+      if (!this.#listens) throw noChangeStreams('the option listen is false')
+      return await this.#observers.add(key, listener)
+    } catch (error) {
+      throw asEngineError(error)
+    }
+  }
+
   /** What this deployment is, and what locks on it are worth. */
   diagnose(): Promise<readonly Finding[]> {
     return diagnose({ collection: this.#collection, listens: this.#listens, clock: this.#clock })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#unsubscribe()
+    await Promise.all([this.#unsubscribe(), this.#observers.close()])
     await fallbackAfter(this.#clock, FINISH_MS, this.#collection.close(), undefined)
   }
 
   // ---- news ----
 
   async #listen(): Promise<void> {
-    const { collection, clock, engineId } = {
-      collection: this.#collection,
-      clock: this.#clock,
-      engineId: this.#engineId,
-    }
-    const stream = new MongodbListener({ collection, clock, engineId, news: (news) => this.#hear(news) })
+    const [collection, clock, engineId] = [this.#collection, this.#clock, this.#engineId]
+    const stream = newsStream({ collection, clock, engineId, news: (news) => this.#hear(news) })
     const before = this.#stream
     this.#stream = stream
     await before?.close()

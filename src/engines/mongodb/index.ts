@@ -8,6 +8,7 @@
  *     codec.ts, errors.ts               how answers are read
  *     store.ts, record-pipeline.ts, record-codec.ts   records beside the lines
  *     listen.ts, ../shared/recheck-timer.ts   how a waiter hears that it holds
+ *     observers.ts, change-stream.ts    how observers of a line, and waiters, are told
  *     ../../clients/mongodb/            your client
  *     names.ts, diagnose.ts             names of the collection, and `holdfast doctor`
  */
