@@ -16,7 +16,7 @@ import { MongodbSet } from '../servers/mongodb-set.ts'
 import { Missing, type Program } from '../servers/programs.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
-import { fightFor } from './mongodb-faults.ts'
+import { fightFor } from './lock-fights.ts'
 import { stored } from './mongodb-world.ts'
 
 const LIMIT = { timeout: 60_000, interval: 20 }

@@ -224,7 +224,12 @@ export class StandInServer {
       const added = await this.failPoint.meet(call.name)
       const result = await this.#run(call)
       const failed = unmetConcern(call)
-      return { ...result, ...(failed && { writeConcernError: failed }), ...added, ok: new Double(1), ...this.#times() }
+      const concern = (added.writeConcernError ?? failed) as Document | undefined
+      const topology = this.#topologyAt(concern?.code)
+      return {
+        ...{ ...result, ...(failed && { writeConcernError: failed }), ...added },
+        ...{ ok: new Double(1), ...topology, ...this.#times() },
+      }
     } catch (error) {
       if (error instanceof ConnectionClosed) throw error
       const failure = asCommandError(error)
@@ -238,6 +243,7 @@ export class StandInServer {
         codeName,
         ...details,
         ...(labels.length > 0 && { errorLabels: labels }),
+        ...this.#topologyAt(code),
         ...this.#times(),
       }
     }
@@ -254,6 +260,15 @@ export class StandInServer {
     if (!this.isReplicaSet && typeof w === 'number' && w > 1)
       throw new CommandError(2, "cannot use 'w' > 1 when a host is not replicated")
     return await command(call)
+  }
+
+  /**
+   * A driver that knows of this change of the set already does not give the server up for such an error. Not recorded:
+   * so the drivers' specification of monitoring has it for servers from 4.4 on.
+   */
+  #topologyAt(code: unknown): Document {
+    if (!this.isReplicaSet || !NOT_PRIMARY.has(Number(code))) return {}
+    return { topologyVersion: { processId: this.processId, counter: this.topologyCounter } }
   }
 
   #times(): Document {
