@@ -1,22 +1,10 @@
-/**
- * The documentation keeps what it promises: its code compiles and, where it is a whole program, runs; its lists are
- * those of the code; every page can be found. That links lead somewhere is a rule of tidy.ts.
- */
+/** The code of the documentation compiles and, where it is a whole program, runs. */
 import { execFile } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { openEngine } from '../src/connect.ts'
-import type { Engine, Traits } from '../src/core/engine.ts'
 import { builtModule } from './built.ts'
-import { blockWith, type CodeBlock, codeBlocks, runProgramText } from './documented.ts'
-
-const pages = [
-  'README.md',
-  ...readdirSync('docs', { recursive: true, encoding: 'utf8' })
-    .filter((path) => path.endsWith('.md') && !path.startsWith('decisions'))
-    .map((path) => join('docs', path)),
-].toSorted()
+import { blockWith, type CodeBlock, codeBlocks, documentedPages, runProgramText } from './documented.ts'
 
 /** What is exported, under whatever name of a module. */
 const exported = new Set(
@@ -86,7 +74,9 @@ async function compilerOutput(folder: string): Promise<readonly string[]> {
 
 describe('code in the documentation', () => {
   test('compiles, with the calls, options and members that there are', async () => {
-    const blocks = pages.flatMap((page) => codeBlocks(page)).filter(isCode)
+    const blocks = documentedPages()
+      .flatMap((page) => codeBlocks(page))
+      .filter(isCode)
     expect(blocks.length).toBeGreaterThan(50)
     expect(await problems(blocks)).toEqual([])
   })
@@ -185,89 +175,5 @@ describe.each(programs)('$page, $part', ({ page, part, before = '', after = '', 
     const { exit, said } = await runProgramText(name, `${before}\n${blockWith(page, part).code}\n${after}\n`)
     expect(said.trim()).toMatch(says)
     expect(exit).toBe(0)
-  })
-})
-
-/** A URL of each engine. Nothing is connected to before a lock is asked for. */
-const URLS: Readonly<Record<string, string>> = {
-  memory: 'memory:',
-  sqlite: 'sqlite:not-made.db',
-  redis: 'redis://127.0.0.1:1',
-  redlock: 'redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3',
-  postgres: 'postgres://127.0.0.1:1/app',
-  'postgres-advisory': 'postgres-advisory://127.0.0.1:1/app',
-  mysql: 'mysql://app@127.0.0.1:1/app',
-  etcd: 'etcd://127.0.0.1:1',
-  zookeeper: 'zookeeper://127.0.0.1:1',
-  mongodb: 'mongodb://127.0.0.1:1/app',
-}
-
-const KINDS = { full: 'all', 'read-write': 'all but semaphores', none: 'mutexes' }
-
-/** The cells of the table of facts in docs/choosing.md, but for the name and the last one. */
-function facts({ order, sharing, minTtlMs, lineBound, lossBeforeNext }: Traits): readonly string[] {
-  return [
-    order === 'fifo' ? 'first come, first served' : 'none promised',
-    KINDS[sharing],
-    minTtlMs < 1000 ? `${minTtlMs} ms` : `${minTtlMs / 1000} s`,
-    lineBound.toLocaleString('en'),
-    lossBeforeNext ? 'yes' : '**no**',
-  ]
-}
-
-describe('docs/choosing.md', () => {
-  const text = readFileSync('docs/choosing.md', 'utf8')
-
-  describe.each(Object.entries(URLS))('%s', (name, url) => {
-    async function withEngine(check: (engine: Engine) => void): Promise<void> {
-      const engine = await openEngine(url)
-      try {
-        check(engine)
-      } finally {
-        await engine[Symbol.asyncDispose]()
-      }
-    }
-
-    test('has the facts of its traits', () =>
-      withEngine(({ traits, store }) => {
-        const row = new RegExp(`^\\| ${name} \\| (.*) \\|$`, 'm').exec(text)?.[1]?.split(' | ') ?? []
-        expect(row.slice(0, -1)).toEqual(facts(traits))
-        // A store that is not told of yet is no lie.
-        const told = row.at(-1)
-        if (told !== 'with the store of another engine')
-          expect(told).toBe(store?.traits.holding === true ? 'yes' : 'yes, protected by versions only')
-        if (store === undefined) expect(told).toBe('with the store of another engine')
-      }))
-
-    test('says what it survives in its own words', () =>
-      withEngine(({ traits }) => {
-        const said = new RegExp(`^- ${name}: ((?:.|\\n  )*)`, 'm').exec(text)?.[1]
-        expect(said?.replaceAll('\n  ', ' ')).toBe(traits.survives)
-      }))
-
-    test('has a row in the table of failures, and a page', () => {
-      expect(text).toMatch(new RegExp(`^\\| \\[[^\\]]+\\]\\(engines/${name}\\.md\\) \\|(?:[^|]+\\|){6}$`, 'm'))
-    })
-  })
-})
-
-describe('lists in the documentation', () => {
-  const index = readFileSync('docs/README.md', 'utf8')
-  const { exports } = JSON.parse(readFileSync('package.json', 'utf8')) as { readonly exports: object }
-
-  test('the engines are those that have a folder, a page, an export and a row in the README', () => {
-    const folders = readdirSync(join('src', 'engines')).filter((name) => name !== 'shared')
-    const named = readdirSync(join('docs', 'engines')).map((page) => basename(page, '.md'))
-    const rows = [...readFileSync('README.md', 'utf8').matchAll(/^\| \[[^|]*\]\(docs\/engines\/([\w-]+)\.md\)/gm)]
-    expect(named.toSorted()).toEqual(folders.toSorted())
-    expect(rows.map(([, name = '']) => name).toSorted()).toEqual(folders.toSorted())
-    expect(Object.keys(URLS).toSorted()).toEqual(folders.toSorted())
-    expect(folders.filter((name) => !(`./${name}` in exports))).toEqual([])
-  })
-
-  test('every page can be found from docs/README.md', () => {
-    const listed = pages.filter((page) => /^docs\/(?:engines\/)?[\w-]+\.md$/.test(page) && page !== 'docs/README.md')
-    expect(listed.length).toBeGreaterThan(20)
-    expect(listed.filter((page) => !index.includes(`](${page.slice('docs/'.length)}`))).toEqual([])
   })
 })

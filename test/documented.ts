@@ -1,12 +1,19 @@
-/** The code blocks of the documentation, as tests compile and run them. */
+/** The pages of the documentation, and their code blocks as tests compile and run them. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { builtModule } from './built.ts'
 
 /** Inside of the package, where `holdfast` is found by its own name. */
 const FOLDER = join('dist', 'docs')
+
+/** The README, and every page of docs/ but the decisions. */
+export function documentedPages(): readonly string[] {
+  const paths = readdirSync('docs', { recursive: true, encoding: 'utf8' })
+  const pages = paths.filter((path) => path.endsWith('.md') && !path.startsWith('decisions'))
+  return ['README.md', ...pages.map((path) => join('docs', path)).toSorted()]
+}
 
 export interface CodeBlock {
   readonly page: string

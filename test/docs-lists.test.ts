@@ -1,0 +1,139 @@
+/**
+ * What the documentation lists is what the code has: commands and their options, engines and their traits; and every
+ * page can be found. That links lead somewhere is a rule of tidy.ts.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { COMMON, type CommandSpec } from '../src/cli/args.ts'
+import { COMMANDS } from '../src/cli/commands.ts'
+import { openEngine } from '../src/connect.ts'
+import type { Engine, Traits } from '../src/core/engine.ts'
+import { documentedPages } from './documented.ts'
+
+const pages = documentedPages()
+
+/** What is said of the command `holdfast`: its lines in blocks, and what is quoted in a sentence. */
+function commandLines(text: string): readonly string[] {
+  const quoted = [...text.replaceAll(/^ *```.*?^ *```/gms, '').matchAll(/`holdfast ([^`]+)`/g)]
+  const inBlocks = [...text.matchAll(/^ *```\n(.*?)^ *```/gms)].flatMap(([, block = '']) => [
+    ...block.matchAll(/^ *(?:[*] )*(?:\$ |npx |npm ci && npx )?holdfast (.*)$/gm),
+  ])
+  return [...quoted, ...inBlocks].map(([, line = '']) => line.replaceAll(/\s+/g, ' ').replace(/ [#>|&].*$/, ''))
+}
+
+/** Options of a line that the command does not have; or the command itself. */
+function unknownWords(line: string, specs: ReadonlyMap<string, CommandSpec>): readonly string[] {
+  const [name = '', ...words] = (line.split(' -- ')[0] ?? '').split(' ')
+  if (!/^[a-z]+$/.test(name)) return []
+  const spec = specs.get(name)
+  if (spec === undefined) return [name]
+  const known = Object.entries({ ...COMMON, ...spec.options })
+  const options = new Set(known.flatMap(([long, { short }]) => [`--${long}`, ...(short ? [`-${short}`] : [])]))
+  return words.filter((word) => /^-{1,2}[a-z]/.test(word) && !options.has(word)).map((word) => `${name} ${word}`)
+}
+
+describe('the command in the documentation', () => {
+  async function specs(): Promise<ReadonlyMap<string, CommandSpec>> {
+    const loaded = Object.entries(COMMANDS).map(async ([name, { load }]) => [name, (await load()).command] as const)
+    return new Map(await Promise.all(loaded))
+  }
+
+  test('has the commands and options that it is said to have', async () => {
+    const known = await specs()
+    const lines = pages.flatMap((page) => commandLines(readFileSync(page, 'utf8')).map((line) => [page, line] as const))
+    expect(lines.length).toBeGreaterThan(60)
+    expect(lines.flatMap(([page, line]) => unknownWords(line, known).map((word) => `${page}: ${word}`))).toEqual([])
+  })
+
+  test('would be seen to lack one', async () => {
+    const text = 'Say `holdfast run k --waits 5s -- a --b`.\n```\n$ holdfast lst\nholdfast ls -l --urls x  # all\n```\n'
+    const known = await specs()
+    const found = commandLines(text).flatMap((line) => unknownWords(line, known))
+    expect(found).toEqual(['run --waits', 'lst', 'ls --urls'])
+  })
+})
+
+/** A URL of each engine. Nothing is connected to before a lock is asked for. */
+const URLS: Readonly<Record<string, string>> = {
+  memory: 'memory:',
+  sqlite: 'sqlite:not-made.db',
+  redis: 'redis://127.0.0.1:1',
+  redlock: 'redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3',
+  postgres: 'postgres://127.0.0.1:1/app',
+  'postgres-advisory': 'postgres-advisory://127.0.0.1:1/app',
+  mysql: 'mysql://app@127.0.0.1:1/app',
+  etcd: 'etcd://127.0.0.1:1',
+  zookeeper: 'zookeeper://127.0.0.1:1',
+  mongodb: 'mongodb://127.0.0.1:1/app',
+}
+
+const KINDS = { full: 'all', 'read-write': 'all but semaphores', none: 'mutexes' }
+
+/** The cells of the table of facts in docs/choosing.md, but for the name and the last one. */
+function facts({ order, sharing, minTtlMs, lineBound, lossBeforeNext }: Traits): readonly string[] {
+  return [
+    order === 'fifo' ? 'first come, first served' : 'none promised',
+    KINDS[sharing],
+    minTtlMs < 1000 ? `${minTtlMs} ms` : `${minTtlMs / 1000} s`,
+    lineBound.toLocaleString('en'),
+    lossBeforeNext ? 'yes' : '**no**',
+  ]
+}
+
+describe('docs/choosing.md', () => {
+  const text = readFileSync('docs/choosing.md', 'utf8')
+
+  describe.each(Object.entries(URLS))('%s', (name, url) => {
+    async function withEngine(check: (engine: Engine) => void): Promise<void> {
+      const engine = await openEngine(url)
+      try {
+        check(engine)
+      } finally {
+        await engine[Symbol.asyncDispose]()
+      }
+    }
+
+    test('has the facts of its traits', () =>
+      withEngine(({ traits, store }) => {
+        const row = new RegExp(`^\\| ${name} \\| (.*) \\|$`, 'm').exec(text)?.[1]?.split(' | ') ?? []
+        expect(row.slice(0, -1)).toEqual(facts(traits))
+        // A store that is not told of yet is no lie.
+        const told = row.at(-1)
+        if (told !== 'with the store of another engine')
+          expect(told).toBe(store?.traits.holding === true ? 'yes' : 'yes, protected by versions only')
+        if (store === undefined) expect(told).toBe('with the store of another engine')
+      }))
+
+    test('says what it survives in its own words', () =>
+      withEngine(({ traits }) => {
+        const said = new RegExp(`^- ${name}: ((?:.|\\n  )*)`, 'm').exec(text)?.[1]
+        expect(said?.replaceAll('\n  ', ' ')).toBe(traits.survives)
+      }))
+
+    test('has a row in the table of failures, and a page', () => {
+      expect(text).toMatch(new RegExp(`^\\| \\[[^\\]]+\\]\\(engines/${name}\\.md\\) \\|(?:[^|]+\\|){6}$`, 'm'))
+    })
+  })
+})
+
+describe('lists in the documentation', () => {
+  const index = readFileSync('docs/README.md', 'utf8')
+  const { exports } = JSON.parse(readFileSync('package.json', 'utf8')) as { readonly exports: object }
+
+  test('the engines are those that have a folder, a page, an export and a row in the README', () => {
+    const folders = readdirSync(join('src', 'engines')).filter((name) => name !== 'shared')
+    const named = readdirSync(join('docs', 'engines')).map((page) => basename(page, '.md'))
+    const rows = [...readFileSync('README.md', 'utf8').matchAll(/^\| \[[^|]*\]\(docs\/engines\/([\w-]+)\.md\)/gm)]
+    expect(named.toSorted()).toEqual(folders.toSorted())
+    expect(rows.map(([, name = '']) => name).toSorted()).toEqual(folders.toSorted())
+    expect(Object.keys(URLS).toSorted()).toEqual(folders.toSorted())
+    expect(folders.filter((name) => !(`./${name}` in exports))).toEqual([])
+  })
+
+  test('every page can be found from docs/README.md', () => {
+    const listed = pages.filter((page) => /^docs\/(?:engines\/)?[\w-]+\.md$/.test(page) && page !== 'docs/README.md')
+    expect(listed.length).toBeGreaterThan(20)
+    expect(listed.filter((page) => !index.includes(`](${page.slice('docs/'.length)}`))).toEqual([])
+  })
+})
