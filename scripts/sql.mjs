@@ -15,11 +15,24 @@ import { fileURLToPath } from 'node:url'
 /** By engine: its files, in the order in which a server has to read them, and the parts that these include. */
 export const ENGINES = {
   postgres: {
-    files: ['tables', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look', 'records'],
+    files: ['tables', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look', 'records', 'take'],
     parts: ['open_next_line', 'take_free_line'],
   },
   mysql: {
-    files: ['tables', 'call', 'line', 'renew_all', 'enter', 'renew', 'leave', 'evict', 'look', 'tidy', 'records'],
+    files: [
+      'tables',
+      'call',
+      'line',
+      'renew_all',
+      'enter',
+      'renew',
+      'leave',
+      'evict',
+      'look',
+      'tidy',
+      'records',
+      'take',
+    ],
     parts: ['declare_line', 'declare_rollback', 'news_name', 'open_line', 'settle_line', 'finish', 'user_code'],
   },
 }

@@ -1,14 +1,15 @@
 /**
  * Draws from rate limits, for recipes: by `take` where the store has it, and by `get` and `put` elsewhere
- *. Repeats what certainly did not happen, for a moment.
+ * (rate-swaps.ts). Repeats what certainly did not happen, for a moment.
  */
-import { EngineError, UnsupportedError } from '../core/errors.ts'
+import { EngineError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import { givenBack, type RateState, rateText, readRate } from '../core/rate.ts'
 import type { StoredSummary } from '../core/store.ts'
 import type { StoreRequests, Taken } from '../core/store-requests.ts'
 import { type Draw, type DrawPart, notARate } from '../core/store-take.ts'
 import type { Locks } from '../locks.ts'
+import { RateSwaps } from './rate-swaps.ts'
 import { RecordStore } from './record-store.ts'
 import type { Serializer } from './serializer.ts'
 
@@ -26,18 +27,14 @@ export class DrawStore {
   readonly #keeper: Keeper
   readonly #requests: StoreRequests
   readonly #records: RecordStore<RateState | undefined>
+  readonly #swaps: RateSwaps
 
   /** `recipe`: its name, for error messages. Throws `UnsupportedError` where the engine has no store. */
   constructor(recipe: string, locks: Locks) {
     this.#records = new RecordStore(recipe, locks, { serialize: rateSerializer })
     this.#keeper = locks.keeper
     this.#requests = locks.keeper.store as StoreRequests
-    const { name } = locks.engine
-    if (this.#requests.store.take === undefined)
-      throw new UnsupportedError(
-        name,
-        `${name} has no rate limits: give ${recipe}() the option store, which takes locks on redis, sqlite or memory`,
-      )
+    this.#swaps = new RateSwaps(this.#records, this.#keeper)
   }
 
   /** What is asked of the same keeper goes out together, and can be drawn from in one step. */
@@ -46,6 +43,7 @@ export class DrawStore {
   }
 
   async draw(draw: Draw): Promise<Taken> {
+    if (this.#requests.store.take === undefined) return await this.#swaps.draw(draw)
     const { clock, chance } = this.#keeper
     const giveUpAt = clock.now() + REPEAT_MS
     for (;;) {

@@ -13,6 +13,7 @@ import { connect } from '../../src/connect.ts'
 import { rateLimit } from '../../src/recipes/rate-limit/index.ts'
 import { builtModule } from '../built.ts'
 import { WrongClocks } from '../servers/clock.ts'
+import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer, present } from '../servers/suite.ts'
 
@@ -21,9 +22,9 @@ const LIMIT_MS = 60_000 + 2000 * SECONDS
 const AHEAD_MS = [0, 1_500, -2_000, 60_000, -60_000, 3_600_000, -3_600_000, 600_000]
 /** The bursts are as large as a busy machine may pause: a bucket that is full loses what does not fit. */
 const LIMITS = {
-  evenly: { limit: 1000, per: 1000, burst: 500, cost: 1 },
-  'in thirds': { limit: 299, per: 100, burst: 1500, cost: 7 },
-  fast: { limit: 50_000, per: 1000, burst: 25_000, cost: 50 },
+  evenly: { limit: 200, per: 1000, burst: 100, cost: 1 },
+  'in thirds': { limit: 299, per: 100, burst: 1500, cost: 29 },
+  fast: { limit: 50_000, per: 1000, burst: 25_000, cost: 250 },
 } as const
 
 const NAMES = Object.keys(LIMITS) as (keyof typeof LIMITS)[]
@@ -150,6 +151,24 @@ await describeServer('rate limits on Redis', findRedis, (source) => {
 
   beforeAll(async () => {
     server = await RedisServer.start(source)
+  })
+
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  test(
+    'eight processes with wrong clocks take what the limit allows, and all of it',
+    { timeout: LIMIT_MS },
+    async (context) => expectRate(server.url, present(clocks, context)),
+  )
+
+  test('a caller that waits for as long as it is told is not refused', () => expectPromisesKept(server.url))
+})
+
+await describeServer('rate limits on PostgreSQL', findPostgres, (source) => {
+  let server: PostgresServer
+
+  beforeAll(async () => {
+    server = await PostgresServer.start(source)
   })
 
   afterAll(() => server[Symbol.asyncDispose]())

@@ -1,6 +1,6 @@
 /** What a host believes of the server's time: never ahead of it, and near it once a call was quick. */
 import { expect, test } from 'vitest'
-import { ServerTime } from '../../src/recipes/cron/server-time.ts'
+import { ServerTime } from '../../src/store/server-time.ts'
 import { fakeClock } from '../../src/testing.ts'
 
 const SERVER = Date.parse('2026-11-16T12:00:00Z')

@@ -2,8 +2,9 @@
  * What our tables and procedures are called, and where they are.
  *
  * Procedures that differ have different names, which end in a hash of their text: processes with older and newer
- * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do. Those of records
- * have a version of their own: a change of them does not lock out a user of locks who may not create procedures.
+ * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do. Those of records,
+ * and of rate limits, have versions of their own: a change of them does not lock out a user of locks who may not create
+ * procedures.
  */
 import { createHash } from 'node:crypto'
 import { sources } from './sources.ts'
@@ -34,14 +35,20 @@ export function checkNames({ database, name }: MysqlNames): MysqlNames {
 
 /** The statements of sql/, each without what is only for people: first the tables, then the procedures. */
 const [tables = '', ...procedures] = sources.map(stripped)
+const drawProcedures = statementsIn(procedures.pop() ?? '')
 const recordProcedures = statementsIn(procedures.pop() ?? '')
 const lineProcedures = statementsIn(procedures.join('\n'))
 export const TABLES: readonly string[] = statementsIn(tables)
-export const PROCEDURES: readonly string[] = [...lineProcedures, ...recordProcedures]
+export const PROCEDURES: readonly string[] = [...lineProcedures, ...recordProcedures, ...drawProcedures]
 
 const LINE_VERSION = versionOf(lineProcedures)
-const RECORD_VERSION = versionOf(recordProcedures)
-const RECORD_NAMES = new Set(recordProcedures.map((sql) => /`holdfast_(\w+)`/.exec(sql)?.[1]))
+/** By name, for procedures that are not those of lines. */
+const VERSIONS: ReadonlyMap<string, string> = new Map(
+  [recordProcedures, drawProcedures].flatMap((statements) => {
+    const version = versionOf(statements)
+    return statements.map((sql) => [/`holdfast_(\w+)`/.exec(sql)?.[1] ?? '', version] as const)
+  }),
+)
 const TABLE_NAMES = new Set(['meta', 'line', 'entry', 'record'])
 
 /**
@@ -56,7 +63,7 @@ function versionOf(statements: readonly string[]): string {
 export function renamed(sql: string, { database, name }: MysqlNames): string {
   const place = database === undefined ? '' : `\`${database.replaceAll('`', '``')}\`.`
   return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
-    const version = RECORD_NAMES.has(what) ? RECORD_VERSION : LINE_VERSION
+    const version = VERSIONS.get(what) ?? LINE_VERSION
     return `${place}\`${name}_${what}${TABLE_NAMES.has(what) ? '' : `_${version}`}\``
   })
 }

@@ -178,6 +178,7 @@ export type MysqlProcedure =
   | 'list'
   | 'tidy'
   | 'due_lines'
+  | 'take'
   | 'wake_engines'
   | 'get'
   | 'put'

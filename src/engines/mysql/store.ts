@@ -13,11 +13,13 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { Draw, Drawn, DrawPart } from '../../core/store-take.ts'
 import { calledBy, checkClient, type MysqlTransactionClient } from '../../transactions/mysql/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
+import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { endOf, hex } from './codec.ts'
-import { asDoubtful, isRowLocked, unexpectedAnswer } from './errors.ts'
+import { asDoubtful, ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
 import { type MysqlNames, renamed } from './names.ts'
 import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
@@ -80,6 +82,16 @@ export class MysqlStore implements Store {
     }
     this.#sweep.afterPut()
     return puts
+  }
+
+  async take(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]> {
+    const { keys } = drawArguments(draws)
+    const batch = draws.map(({ parts, bookUs }) => `${bookUs} ${parts.map(packDrawPart).join('')};`)
+    const args = [`'${keys.map((key) => `${hex(key)};`).join('')}'`, `'${batch.join('')}'`]
+    const [[[nowUs, answers] = []] = []] = await this.#caller.call('take', args, { signal })
+    this.#sweep.afterPut()
+    const words = String(answers).split(';')
+    return draws.map((draw, index) => drawnOf(ENGINE, draw, words[index] ?? '', Number(nowUs)))
   }
 
   /** Clear away before the engine is closed. */
@@ -155,6 +167,11 @@ export class MysqlStore implements Store {
     if (!inTransaction) throw notInTransaction('putIn', 'Call beginTransaction() on this connection first.')
     return rows.map((row) => (Array.isArray(row) ? row : Object.values(row)))
   }
+}
+
+function packDrawPart({ key, rate, cost }: DrawPart): string {
+  const { tokenUnits, stepUnits, stepUs, capacity } = rate
+  return `${[hex(key), cost, tokenUnits, stepUnits, stepUs, capacity].join(' ')},`
 }
 
 /** Each as large as one call may be, in the order of the changes. */

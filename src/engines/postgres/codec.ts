@@ -31,7 +31,7 @@ export function texts(values: readonly string[]): string {
   return `${array}}`
 }
 
-function numbers(values: readonly number[]): string {
+export function numbers(values: readonly number[]): string {
   return `{${values.join(',')}}`
 }
 

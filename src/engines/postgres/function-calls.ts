@@ -33,6 +33,7 @@ const PARAMETERS = {
   locked_keys: 'text[]',
   get: 'text[]',
   put: 'text[] text[] bigint[] bigint[] text[] boolean[] bigint[] bigint[] integer',
+  take: 'text[] integer[] bigint[] integer[] integer[] bigint[] bigint[] bigint[] bigint[] bigint[] integer',
   facts: 'text text',
   records: 'text boolean integer',
   forget: 'integer',

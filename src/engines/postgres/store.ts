@@ -13,6 +13,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { Draw, Drawn } from '../../core/store-take.ts'
 import {
   askerOf,
   insideTransaction,
@@ -20,9 +21,10 @@ import {
   refuseOutsideTransaction,
 } from '../../transactions/postgres/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
+import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
-import { arrayOf, texts } from './codec.ts'
-import { asEngineError, isMissing, isRowLocked } from './errors.ts'
+import { arrayOf, numbers, texts } from './codec.ts'
+import { asEngineError, ENGINE, isMissing, isRowLocked } from './errors.ts'
 import { callOf, type PostgresFunction } from './function-calls.ts'
 import { type PostgresNames, renamed } from './names.ts'
 import { type FoundRow, type PutRow, putOf, type RecordRow, storedOf, summaryOf, valuesOf } from './record-codec.ts'
@@ -92,6 +94,27 @@ export class PostgresStore implements Store {
       if (!isRowLocked(error) || keys.size === 1) throw error
       return await this.#putEach(changes, keys)
     }
+  }
+
+  async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+    const { keys, rates, parts } = drawArguments(draws)
+    const values = [
+      texts(keys),
+      numbers(parts.map(({ place }) => place)),
+      numbers(parts.map(({ cost }) => cost)),
+      numbers(parts.map(({ rate }) => rate)),
+      numbers(draws.map((draw) => draw.parts.length)),
+      numbers(draws.map(({ bookUs }) => bookUs)),
+      numbers(rates.map(({ tokenUnits }) => tokenUnits)),
+      numbers(rates.map(({ stepUnits }) => stepUnits)),
+      numbers(rates.map(({ stepUs }) => stepUs)),
+      numbers(rates.map(({ capacity }) => capacity)),
+      String(RECORD_WAIT_MS),
+    ]
+    const [nowUs, answers] = arrayOf('take', await this.#call('take', values)) as [number, readonly string[]]
+    this.#isReady = true
+    this.#sweep.afterPut()
+    return draws.map((draw, index) => drawnOf(ENGINE, draw, answers[index] ?? '', nowUs))
   }
 
   /** Clear away before the engine is closed. */

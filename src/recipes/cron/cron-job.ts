@@ -16,10 +16,10 @@ import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import type { Locks } from '../../locks.ts'
 import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
+import { ServerTime } from '../../store/server-time.ts'
 import { type Decision, decide, type JobPolicy, runToReplace } from './decision.ts'
 import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
 import type { Schedule } from './schedule.ts'
-import { ServerTime } from './server-time.ts'
 
 /** One run of a job, as its work sees it. */
 export interface Run {

@@ -5,8 +5,8 @@
  * Each answer of the store says what time it was there. From then on this process counts by its monotonic clock. Where
  * the server does not tell, the wall clock of this host is all there is.
  */
-import { type Clock, wallClockMs } from '../../core/clock.ts'
-import type { ServerTimeMs } from '../../core/store.ts'
+import { type Clock, wallClockMs } from '../core/clock.ts'
+import type { ServerTimeMs } from '../core/store.ts'
 
 export class ServerTime {
   readonly #clock: Clock
