@@ -14,8 +14,8 @@ import { EngineError } from '../src/core/errors.ts'
 import type { Store } from '../src/core/store.ts'
 import { delegate } from './delegate.ts'
 
-/** The calls that can be made to fail. `get` and `put` are those of the store. */
-export type FaultyVerb = 'enter' | 'renew' | 'leave' | 'get' | 'put'
+/** The calls that can be made to fail. From `get` on they are those of the store. */
+export type FaultyVerb = 'enter' | 'renew' | 'leave' | 'get' | 'put' | 'putEntering' | 'putLeaving'
 
 /**
  * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that
@@ -69,7 +69,15 @@ interface FaultPlan {
 
 /** An engine around another one, to make its calls fail on purpose. */
 export function faulty(engine: Engine): FaultyEngine {
-  const plans: Record<FaultyVerb, FaultPlan[]> = { enter: [], renew: [], leave: [], get: [], put: [] }
+  const plans: Record<FaultyVerb, FaultPlan[]> = {
+    enter: [],
+    renew: [],
+    leave: [],
+    get: [],
+    put: [],
+    putEntering: [],
+    putLeaving: [],
+  }
   const hanging = new Set<() => void>()
   let isCut = false
   let listener: ((news: News) => void) | undefined
@@ -134,7 +142,7 @@ export function faulty(engine: Engine): FaultyEngine {
   })
   const { store } = engine
   if (store !== undefined) {
-    const { putIn, take } = store
+    const { putIn, take, putEntering, putLeaving } = store
     const faultyStore: Store = {
       traits: store.traits,
       get: (keys, signal) => call('get', (late) => store.get(keys, late ? undefined : signal)),
@@ -143,6 +151,12 @@ export function faulty(engine: Engine): FaultyEngine {
       ...(take === undefined ? {} : { take: (draws, signal) => pass('take', () => take.call(store, draws, signal)) }),
       // It goes by the connection of the user.
       ...(putIn === undefined ? {} : { putIn: (transaction, change) => putIn.call(store, transaction, change) }),
+      ...(putEntering === undefined
+        ? {}
+        : { putEntering: (entrances) => call('putEntering', () => putEntering.call(store, entrances)) }),
+      ...(putLeaving === undefined
+        ? {}
+        : { putLeaving: (leavings) => call('putLeaving', () => putLeaving.call(store, leavings)) }),
     }
     Object.assign(wrapper, { store: faultyStore })
   }

@@ -39,6 +39,7 @@ export class StoreTrace {
   readonly #claims: Claim[] = []
   readonly #log: string[] = []
   readonly #canHold: boolean
+  readonly #canEnter: boolean
   #expiries = 0
 
   private constructor(scene: Scene, seed: number, tried: readonly Engine[]) {
@@ -50,6 +51,7 @@ export class StoreTrace {
     this.#reference = { engines: tried.map(() => memory({ server })), versions: versions() }
     this.#tried = { engines: tried, versions: versions() }
     this.#canHold = tried[0]?.store?.traits.holding === true
+    this.#canEnter = tried[0]?.store?.putEntering !== undefined
   }
 
   /** Run one trace. Throws at the first difference, with the seed and the steps that led to it. */
@@ -68,7 +70,9 @@ export class StoreTrace {
 
   async #step(): Promise<void> {
     const roll = this.#chance.below(100)
-    if (roll < 60) await this.#put()
+    if (roll < 10 && this.#canEnter) await this.#putEntering()
+    else if (roll < 20 && this.#canEnter) await this.#putLeaving()
+    else if (roll < 60) await this.#put()
     else if (roll < 75) await this.#enter()
     else if (roll < 87) await this.#leave()
     else if (roll < 97) await this.#compareRecords()
@@ -82,6 +86,10 @@ export class StoreTrace {
     const [expected, puts] = await this.#both((side) =>
       storeOf(side.engines[client]).put(changes.map((change) => withVersion(change, side))),
     )
+    this.#comparePuts(changes, expected, puts)
+  }
+
+  #comparePuts(changes: readonly TraceChange[], expected: readonly Put[], puts: readonly Put[]): void {
     assert.equal(puts.length, changes.length, 'answers to put')
     for (const [index, change] of changes.entries()) {
       const [wanted, put] = [expected[index] as Put, puts[index] as Put]
@@ -97,9 +105,56 @@ export class StoreTrace {
     }
   }
 
-  #change(client: number): TraceChange {
+  async #putEntering(): Promise<void> {
+    const client = this.#chance.below(CLIENTS)
+    const entrances = Array.from({ length: 1 + this.#chance.below(3) }, () => {
+      const change = this.#freeChange(client)
+      const more = { id: this.#chance.id(), holder: String(client), wait: false }
+      return { claim: this.#scene.claim(change.key, more), change }
+    })
+    for (const { claim, change } of entrances)
+      this.#log.push(`client ${client} enters ${claim.id.slice(0, 6)} and ${described(change)}`)
+    const [expected, entered] = await this.#both(async (side) => {
+      const asked = entrances.map(({ claim, change }) => ({ claim, change: withVersion(change, side) }))
+      return (await storeOf(side.engines[client]).putEntering?.(asked)) ?? []
+    })
+    for (const [index, { claim }] of entrances.entries()) {
+      const state = entered[index]?.standing.state
+      assert.equal(state, expected[index]?.standing.state)
+      if (state === 'held') this.#claims.push(claim)
+    }
+    this.#comparePuts(
+      entrances.map(({ change }) => change),
+      expected.map(({ put }) => put),
+      entered.map(({ put }) => put),
+    )
+  }
+
+  async #putLeaving(): Promise<void> {
+    if (this.#claims.length === 0) return
+    const claims = Array.from({ length: 1 + this.#chance.below(3) }, () => this.#chance.pick(this.#claims))
+    const changes = claims.map(({ key }) => this.#freeChange(0, key))
+    for (const [index, { id }] of claims.entries())
+      this.#log.push(`${described(changes[index] as TraceChange)} and leaves ${id.slice(0, 6)}`)
+    const [expected, puts] = await this.#both(async (side) => {
+      const leavings = claims.map(({ id }, index) => ({
+        id,
+        change: withVersion(changes[index] as TraceChange, side),
+      }))
+      return (await storeOf(side.engines[0]).putLeaving?.(leavings)) ?? []
+    })
+    this.#comparePuts(changes, expected, puts)
+  }
+
+  /** One that asks for no holder. */
+  #freeChange(client: number, key?: string): TraceChange {
+    const { when, ...change } = this.#change(client, key)
+    const { holding: _, ...others } = when
+    return { ...change, when: others }
+  }
+
+  #change(client: number, key: string = this.#chance.pick(this.#keys)): TraceChange {
     const chance = this.#chance
-    const key = chance.pick(this.#keys)
     const value = chance.oneIn(6) ? null : Buffer.from(chance.id().slice(0, chance.below(9)))
     // Entries are named to the engine object that has entered them.
     const own = this.#claims.filter((claim) => claim.key === key && claim.holder === String(client))

@@ -12,9 +12,23 @@ import { fileURLToPath } from 'node:url'
 /** By folder: what scripts include, the scripts, and which of them grant, or store what must not be lost. */
 const FOLDERS = {
   'src/engines/redis': {
-    parts: ['counter', 'keys', 'entry', 'line', 'place'],
-    scripts: ['enter', 'renew', 'leave', 'alone', 'evict', 'inspect', 'watch', 'get', 'put', 'take', 'hold'],
-    grants: ['enter', 'renew', 'put', 'hold'],
+    parts: ['counter', 'keys', 'entry', 'line', 'place', 'departure', 'record'],
+    scripts: [
+      'enter',
+      'renew',
+      'leave',
+      'alone',
+      'evict',
+      'inspect',
+      'watch',
+      'get',
+      'put',
+      'take',
+      'hold',
+      'begin',
+      'finish',
+    ],
+    grants: ['enter', 'renew', 'put', 'hold', 'begin', 'finish'],
   },
   'src/engines/redlock': {
     parts: ['common'],

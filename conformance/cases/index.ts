@@ -23,6 +23,7 @@ import { restarts } from './restart.ts'
 import { sharing } from './sharing.ts'
 import { stalls } from './stall.ts'
 import { storeGroup } from './store.ts'
+import { storeEnteringGroup } from './store-entering.ts'
 import { storeHoldingGroup } from './store-holding.ts'
 import { together } from './together.ts'
 import { tokens } from './tokens.ts'
@@ -35,6 +36,7 @@ export const groups: readonly Group[] = [
   storeGroup,
   storeHoldingGroup,
   drawsGroup,
+  storeEnteringGroup,
   ...mutexGroups,
   tokens,
   expiry,

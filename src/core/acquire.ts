@@ -9,7 +9,7 @@
 import type { Operation } from './diagnostics.ts'
 import { formatDuration } from './duration.ts'
 import type { Line } from './engine.ts'
-import { Entry } from './entry.ts'
+import { type ChangeBeside, Entry } from './entry.ts'
 import { EntryLease } from './entry-lease.ts'
 import { AcquireTimeoutError, EngineError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
@@ -28,6 +28,8 @@ export interface Ask {
   readonly maxHoldMs: number
   /** Called with the id of the entry when the engine is asked to let it in, each time. */
   readonly onEntering?: (id: string) => void
+  /** For an entry of this id: a change that is made together with its entrance, or else it does not enter. */
+  readonly beside?: (id: string) => ChangeBeside
 }
 
 /** How long the caller waits. `waitMs` 0: hold at once or not at all; Infinity: for ever. */
@@ -57,6 +59,7 @@ export async function acquireLease(
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
     entry.onEntering = ask.onEntering
+    entry.beside = ask.beside?.(entry.id)
     const outcome = await outcomeWithin(
       keeper,
       entry,

@@ -108,6 +108,11 @@ export class EntryLease implements CoreLease {
     return this.#released
   }
 
+  /** For recipes: a change of the store has released it, in its step. */
+  releasedByStore(): void {
+    this.#released ??= this.#release(0, true)
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release()
   }
@@ -116,11 +121,12 @@ export class EntryLease implements CoreLease {
     return viewLease(this)
   }
 
-  #release(afterMs: number): Promise<boolean> {
+  #release(afterMs: number, byStore = false): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
     const now = this.keeper.clock.now()
     this.keeper.check(this.#entry, now)
     this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
+    if (byStore) return this.keeper.leftByStore(this.#entry)
     return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
   }
 

@@ -1,14 +1,16 @@
 /**
  * What the engine is asked for entries: to enter, and to be renewed. Each verb has a batch of its own, and an entry has
- * at most one request in them. What an answer means is the keeper's business.
+ * at most one request in them. What an answer means is the keeper's business. An entry that brings a change of a record
+ * with it is let in by the store, which makes both or neither.
  */
 import { Batch, type BatchSpec, type Sent } from './batch.ts'
 import type { Clock } from './clock.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine, Standing } from './engine.ts'
-import { type Answer, type Entry, QUEUED } from './entry.ts'
+import { type Answer, type ChangeBeside, type Entry, QUEUED } from './entry.ts'
 import { EngineError, type LineFullError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
+import type { Entered, Entrance, Store } from './store.ts'
 import type { NewsSubscription } from './subscription.ts'
 
 export type EntryVerb = 'enter' | 'renew'
@@ -35,11 +37,16 @@ export interface EntryRequestsOptions {
 export class EntryRequests {
   readonly #enters: Batch<Entry, Standing>
   readonly #renewals: Batch<Entry, Standing>
+  /** Those that bring a change with them. Undefined where the store cannot do it. */
+  readonly #entrances: Batch<Entry, Entered> | undefined
 
   constructor(options: EntryRequestsOptions, listener: RequestListener) {
     const { clock, keepAlive, nextSequence } = options
     this.#enters = new Batch(enterSpec(options, listener), clock, keepAlive, nextSequence)
     this.#renewals = new Batch(renewSpec(options, listener), clock, keepAlive, nextSequence)
+    const { store } = options.engine
+    if (store?.putEntering !== undefined)
+      this.#entrances = new Batch(entranceSpec(store, options, listener), clock, keepAlive, nextSequence)
   }
 
   /** Ask the engine where `entry` stands. False: it is gone, or a request of it is unanswered and will tell. */
@@ -51,14 +58,16 @@ export class EntryRequests {
     }
     entry.pendingRequest = QUEUED
     entry.askAgain = false
-    if (entry.phase === 'entering') this.#enters.add(entry)
-    else this.#renewals.add(entry)
+    if (entry.phase !== 'entering') this.#renewals.add(entry)
+    else if (entry.beside === undefined) this.#enters.add(entry)
+    else this.#entrances?.add(entry)
     return true
   }
 
   /** Resolves when no enter is queued or unanswered. */
-  entersEnded(): Promise<void> {
-    return this.#enters.drained()
+  async entersEnded(): Promise<void> {
+    await this.#enters.drained()
+    await this.#entrances?.drained()
   }
 
   /** Resolves when no renewal is queued or unanswered. */
@@ -69,29 +78,66 @@ export class EntryRequests {
   stop(): void {
     this.#enters.stop()
     this.#renewals.stop()
+    this.#entrances?.stop()
   }
 }
 
 function enterSpec(options: EntryRequestsOptions, listener: RequestListener): BatchSpec<Entry, Standing> {
-  const { engine, callTimeoutMs, subscription } = options
+  const { engine } = options
   const { batchLimit, claimsPerLine, splitFrom = Number.POSITIVE_INFINITY, takesSignal } = engine.traits
-  const enterTakesSignal = takesSignal.includes('enter')
-  const subscribeAndEnter = async (
-    entries: readonly Entry[],
-    signal: AbortSignal | undefined,
-  ): Promise<readonly Standing[]> => {
-    await subscription.ready(signal)
-    return engine.enter(entries, enterTakesSignal ? signal : undefined)
-  }
   return {
     ...bothSpecs('enter', listener),
+    ...subscribed(options, takesSignal.includes('enter'), (entries, signal) => engine.enter(entries, signal)),
     engine: engine.name,
     batchLimit,
     itemsPerKey: claimsPerLine,
     splitFrom,
-    call: (entries, signal) =>
-      subscription.stands ? engine.enter(entries, signal) : subscribeAndEnter(entries, signal),
-    takesSignal: () => enterTakesSignal || !subscription.stands,
+  }
+}
+
+/** As for an enter, of which `putEntering` is a kind. */
+function entranceSpec(
+  store: Store,
+  options: EntryRequestsOptions,
+  listener: RequestListener,
+): BatchSpec<Entry, Entered> {
+  const { engine } = options
+  const { batchLimit, takesSignal } = store.traits
+  const enters = bothSpecs('enter', listener)
+  const enter = store.putEntering?.bind(store) as NonNullable<Store['putEntering']>
+  return {
+    ...enters,
+    ...subscribed(options, takesSignal, (entries, signal) => enter(entries.map(entranceOf), signal)),
+    engine: engine.name,
+    batchLimit,
+    splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
+    answered: (entry, { standing, put }, sent, now) => {
+      entry.beside?.answered(put)
+      enters.answered(entry, standing, sent, now)
+    },
+  }
+}
+
+function entranceOf(claim: Entry): Entrance {
+  return { claim, change: (claim.beside as ChangeBeside).change }
+}
+
+/** How an enter is called: not before the engine can wake who enters. */
+function subscribed<Told>(
+  { callTimeoutMs, subscription }: EntryRequestsOptions,
+  takesSignal: boolean,
+  call: (entries: readonly Entry[], signal: AbortSignal | undefined) => Promise<readonly Told[]>,
+): Pick<BatchSpec<Entry, Told>, 'call' | 'takesSignal' | 'timeoutMs'> {
+  const subscribeAndCall = async (
+    entries: readonly Entry[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly Told[]> => {
+    await subscription.ready(signal)
+    return call(entries, takesSignal ? signal : undefined)
+  }
+  return {
+    call: (entries, signal) => (subscription.stands ? call(entries, signal) : subscribeAndCall(entries, signal)),
+    takesSignal: () => takesSignal || !subscription.stands,
     timeoutMs: (entries) => Math.min(callTimeoutMs, longestTtlMs(entries)),
   }
 }

@@ -19,6 +19,7 @@ import type { Sent } from './batch.ts'
 import type { Operation } from './diagnostics.ts'
 import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
+import type { Change, Put } from './store.ts'
 import type { Scheduled } from './timer-queue.ts'
 import { ASK, type Outcome, PLAN, type Verdict } from './verdict.ts'
 
@@ -40,6 +41,13 @@ export function marginMs(ttlMs: number): number {
 /** How much of the time that a holder has left it lets pass, at most, before it tries again; and at least. */
 const RETRY_SHARE = 1 / 4
 const SHORTEST_RETRY_MS = 5
+
+/** A change of the store that is asked for together with an entrance. */
+export interface ChangeBeside {
+  readonly change: Change
+  /** Called with the answer, right before the entry hears whether it holds. */
+  readonly answered: (put: Put) => void
+}
 
 export class Entry implements Claim, Scheduled {
   readonly key: string
@@ -63,6 +71,8 @@ export class Entry implements Claim, Scheduled {
   onLost: ((why: LossReason) => void) | undefined
   /** Called with its id when the engine is asked to let it in, each time. */
   onEntering: ((id: string) => void) | undefined
+  /** A change that is made with its entrance, or else it does not enter; and what is told of that change. */
+  beside: ChangeBeside | undefined
 
   /** The sequence of the enter or renewal that is unanswered; 0: none is; QUEUED: it is not sent yet. */
   pendingRequest = 0

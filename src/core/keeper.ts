@@ -123,6 +123,15 @@ export class Keeper {
     return entry.left
   }
 
+  /** The store has taken it out of its line, in the step of a change. */
+  leftByStore(entry: Entry): Promise<boolean> {
+    // An enter of unknown outcome may still arrive. What was lost before is left by the rules of a loss.
+    if (entry.isDoubtful || entry.phase !== 'held') return this.leave(entry)
+    entry.left ??= Promise.resolve(true)
+    this.#drop(entry)
+    return entry.left
+  }
+
   #leave(entry: Entry): Promise<boolean> {
     const held = entry.phase === 'held'
     this.#drop(entry)

@@ -5,6 +5,7 @@
 import { type Ask, acquireLease, NO_WAIT_LIMIT, timeoutError, type WaitLimit } from './acquire.ts'
 import { type Duration, parseDuration } from './duration.ts'
 import { UNLIMITED } from './engine.ts'
+import type { ChangeBeside } from './entry.ts'
 import { EntryLease } from './entry-lease.ts'
 import { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
@@ -14,6 +15,7 @@ import { enclosing, insideWork, refuseDeadlock, runInside } from './nesting.ts'
 import { checkOptions, type OptionNames } from './options.ts'
 import type { OrderChecker } from './order.ts'
 import { showAs } from './show.ts'
+import type { Change, Put } from './store.ts'
 
 /** How to ask for a lock: for how long, until when, and as whom. */
 export interface AcquireOptions {
@@ -161,10 +163,24 @@ export class LineLock implements Lock<LineOptions> {
    * For recipes: `onEntering` is called with the id of the entry when the engine is asked to let it in. What is sent to
    * a store then is not before the entry. Undefined: it is not to wait, and the lock is busy.
    */
-  acquireEntering(limit: WaitLimit, onEntering: (id: string) => void): Promise<CoreLease | undefined> {
+  acquireEntering(limit: WaitLimit, onEntering: (id: string) => void): Promise<EntryLease | undefined> {
     const { keeper, order } = this.scope
     if (limit.waitMs > 0 && insideWork()) this.#refuseDeadlock(NO_OPTIONS)
     return acquireLease(keeper, { ...this.#ask, onEntering }, limit, order?.asking(this.key))
+  }
+
+  /**
+   * For recipes on a store that has `putEntering`: hold at once and make the change of that entry in the same step, or
+   * do neither. `onPut` is called with what became of the change, before this resolves.
+   */
+  acquirePutting(
+    signal: AbortSignal | undefined,
+    changeOf: (entryId: string) => Change,
+    onPut: (put: Put) => void,
+  ): Promise<EntryLease | undefined> {
+    const { keeper, order } = this.scope
+    const beside = (entryId: string): ChangeBeside => ({ change: changeOf(entryId), answered: onPut })
+    return acquireLease(keeper, { ...this.#ask, beside }, { waitMs: 0, signal }, order?.asking(this.key))
   }
 
   async tryAcquire(options: Omit<LineOptions, 'wait'> = NO_OPTIONS): Promise<CoreLease | undefined> {

@@ -10,7 +10,7 @@ import type { Clock } from './clock.ts'
 import { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
-import type { Change, Got, Put, Store, StoreFailure } from './store.ts'
+import type { Change, Got, Leaving, Put, Store, StoreFailure } from './store.ts'
 import type { PoolAnswer, PoolStep } from './store-hold.ts'
 import { DRAW_BATCH_LIMIT, type Draw, type Drawn } from './store-take.ts'
 
@@ -48,6 +48,8 @@ export class StoreRequests {
   readonly #puts: Batch<StoreRequest<Change, Written>, Put>
   readonly #draws: Batch<StoreRequest<Draw, Taken>, Drawn>
   readonly #holds: Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer> | undefined
+  /** Undefined where the store cannot do it. */
+  readonly #leavings: Batch<StoreRequest<Leaving, Written>, Put> | undefined
   readonly #waiting = new Set<StoreRequest<unknown, never>>()
 
   constructor(options: StoreRequestsOptions) {
@@ -66,6 +68,12 @@ export class StoreRequests {
     const hold = store.hold?.bind(store)
     if (hold !== undefined)
       this.#holds = new Batch(this.#spec('changing a stock', hold), clock, keepAlive, nextSequence)
+    if (store.putLeaving !== undefined) {
+      const leavings = this.#spec<Leaving, Written>('storing a record', (items, signal) =>
+        (store.putLeaving as NonNullable<Store['putLeaving']>)(items, signal),
+      )
+      this.#leavings = new Batch(leavings, clock, keepAlive, nextSequence)
+    }
     onAbort(closing, () => this.#close())
   }
 
@@ -86,6 +94,15 @@ export class StoreRequests {
   /** For stores that have `hold`. */
   hold(step: PoolStep): Promise<PoolReply> {
     return this.#ask(this.#holds as Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer>, step.key, step)
+  }
+
+  /** Whether an entry can leave its line in the step of a change. */
+  get putsLeaving(): boolean {
+    return this.#leavings !== undefined
+  }
+
+  putLeaving(leaving: Leaving): Promise<Written> {
+    return this.#ask(this.#leavings as Batch<StoreRequest<Leaving, Written>, Put>, leaving.change.key, leaving)
   }
 
   #ask<Item, Answer>(
@@ -144,6 +161,7 @@ export class StoreRequests {
     this.#puts.stop()
     this.#draws.stop()
     this.#holds?.stop()
+    this.#leavings?.stop()
   }
 
   #closed(outcome: EngineError['outcome']): EngineError {

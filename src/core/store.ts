@@ -8,6 +8,7 @@
  * The duties of a store are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`. Recipes
  * do not call it directly: core/store-requests.ts batches what they ask, and store/record-store.ts knows values.
  */
+import type { Claim, Standing } from './claim.ts'
 import type { EngineError } from './errors.ts'
 import type { HoldVerb } from './store-hold.ts'
 import type { Draw, Drawn } from './store-take.ts'
@@ -112,6 +113,30 @@ export type Put =
     }
   | StoreFailure
 
+/** A claim, and a change of the record beside its line. Both are made in one step, or neither is. */
+export interface Entrance {
+  /** It asks for all there is: its weight and its limit are 1. It does not wait. */
+  readonly claim: Claim
+  /** Of the same key. It has no condition `holding`: that this claim holds at once is one. */
+  readonly change: Change
+}
+
+/**
+ * The answer to one entrance. `standing` is `held` if and only if `put` is `stored`. It is `busy`, and nothing of the
+ * claim remains, where `put` is `refused`: by `holding` if the line was not free.
+ */
+export interface Entered {
+  readonly standing: Standing
+  readonly put: Put
+}
+
+/** A change after which an entry leaves the line of the same key, in the same step; unless the change is refused. */
+export interface Leaving {
+  readonly change: Change
+  /** The id of the entry. */
+  readonly id: string
+}
+
 /** One record in a listing. */
 export interface StoredSummary {
   readonly key: string
@@ -140,6 +165,13 @@ export interface Store {
   take?(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]>
   /** Stock of which parts are held for a while (store-hold.ts). Absent: this store cannot. */
   hold?: HoldVerb
+  /**
+   * Enter lines that are free, and change the records beside them: one call where a recipe needs two without it. An
+   * entrance that arrives twice is made once, and answered as the first time.
+   */
+  putEntering?(entrances: readonly Entrance[], signal?: AbortSignal): Promise<readonly Entered[]>
+  /** Change records, and leave the lines beside them. The next ones in the lines find what was stored. */
+  putLeaving?(leavings: readonly Leaving[], signal?: AbortSignal): Promise<readonly Put[]>
   /** Records whose key starts with `prefix`, bytewise, in no promised order. For people. */
   list(prefix: string, onProgress?: () => void): AsyncIterable<StoredSummary>
 }

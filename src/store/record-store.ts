@@ -17,13 +17,16 @@
  * A try that was given up can still arrive. With `absent` alone it is made then if the record was removed meanwhile. A
  * recipe that removes records gives `version` and `holding` as well: both refuse it.
  */
+import type { EntryLease } from '../core/entry-lease.ts'
 import { UnsupportedError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
 import { checkKey } from '../core/keys.ts'
 import type { CoreLease, Lease } from '../core/lease.ts'
+import type { LineLock } from '../core/lock.ts'
 import {
   type Change,
   HIGHEST_MARK,
+  type Put,
   type ServerTimeMs,
   type Stored,
   type StoredSummary,
@@ -79,6 +82,12 @@ export type PutOutcome<Value> =
       readonly serverTimeMs: ServerTimeMs
     }
 
+/** What became of an entrance: a lease if and only if the change is stored. */
+export interface EnteredPut<Value> {
+  readonly lease: EntryLease | undefined
+  readonly put: PutOutcome<Value>
+}
+
 /** Engines whose store can take part in a transaction. */
 const TRANSACTIONAL = 'postgres, mysql or sqlite'
 
@@ -88,6 +97,8 @@ export class RecordStore<Value> {
   readonly #serializer: Serializer
   /** Whether the server refuses a holder that has lost its lease, by itself. Without it only versions protect. */
   readonly checksHolding: boolean
+  /** Whether a line can be entered in the step of a change. */
+  readonly putsEntering: boolean
 
   /** `recipe`: its name, for error messages. Throws `UnsupportedError` where the engine has no store. */
   constructor(recipe: string, locks: Locks, { store = locks, serialize = jsonSerializer }: RecordStoreOptions) {
@@ -101,6 +112,7 @@ export class RecordStore<Value> {
     this.#requests = requests
     this.#serializer = serialize
     this.checksHolding = requests.store.traits.holding && store.keeper === locks.keeper
+    this.putsEntering = this.checksHolding && requests.store.putEntering !== undefined
   }
 
   async get(key: string): Promise<Found<Value>> {
@@ -121,6 +133,40 @@ export class RecordStore<Value> {
   /** Store what `encode` has answered. */
   putBytes(key: string, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
     return this.#put(key, bytes, options)
+  }
+
+  /**
+   * Hold the lock at once and store a value of that entry in the same step, or do neither; where `putsEntering`.
+   * Nothing is repeated: after an `EngineError` of unknown outcome, the value may be stored, or may still be. After a
+   * cancellation as well: `onStored` is called if it was.
+   */
+  async putEntering(
+    lock: LineLock,
+    signal: AbortSignal | undefined,
+    contentOf: (entryId: string) => Value,
+    options: Omit<PutOptions, 'holding'>,
+    onStored: () => void,
+  ): Promise<EnteredPut<Value>> {
+    const { key } = lock
+    let answer: Put | undefined
+    const lease = await lock.acquirePutting(
+      signal,
+      (entryId) => this.#change(key, this.encode(key, contentOf(entryId)), options),
+      (put) => {
+        answer = put
+        if (put.state === 'stored') onStored()
+      },
+    )
+    return { lease, put: this.#outcome(answer as Written) }
+  }
+
+  /**
+   * `putBytes` under the key of a lease, which is released in the same step where the store can do that. If the change
+   * is refused, the lease goes on.
+   */
+  async putLeaving(lease: EntryLease, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
+    const leaves = this.putsEntering && this.#requests.putsLeaving && options.holding === undefined
+    return this.#put(lease.key, bytes, options, leaves ? lease : undefined)
   }
 
   /** Store nothing. A holder that puts something by an earlier version is refused from now on. */
@@ -153,9 +199,7 @@ export class RecordStore<Value> {
       )
     const put = await store.putIn(transaction, this.#change(key, this.encode(key, value), options))
     if (put.state === 'failed') throw put.error
-    if (put.state === 'stored') return put
-    const { by, stored, serverTimeMs } = put
-    return { state: 'refused', by, found: this.#found(stored, serverTimeMs), serverTimeMs }
+    return this.#outcome(put)
   }
 
   /** Records whose key starts with `prefix`, for people. */
@@ -164,22 +208,35 @@ export class RecordStore<Value> {
     return this.#requests.store.list(prefix)
   }
 
-  async #put(key: string, bytes: Uint8Array | null, options: PutOptions): Promise<PutOutcome<Value>> {
+  async #put(
+    key: string,
+    bytes: Uint8Array | null,
+    options: PutOptions,
+    leaving?: EntryLease,
+  ): Promise<PutOutcome<Value>> {
     const change = this.#change(key, bytes, options)
     let doubtful = false
     const put = await repeatCall(
       this.#keeper,
-      () => this.#requests.put(change),
+      () =>
+        leaving === undefined ? this.#requests.put(change) : this.#requests.putLeaving({ change, id: leaving.entryId }),
       (error) => {
         if (error.outcome === 'not-applied') return true
         doubtful = true
         return isRepeatable(change) && (options.holding as Partial<Lease> | undefined)?.held !== false
       },
     )
+    if (put.state === 'stored') leaving?.releasedByStore()
+    else if (doubtful && isSame(put.stored.value, bytes)) {
+      const { stored, serverTimeMs } = put
+      return { state: 'stored', version: stored.version, mark: stored.mark, serverTimeMs }
+    }
+    return this.#outcome(put)
+  }
+
+  #outcome(put: Written): PutOutcome<Value> {
     if (put.state === 'stored') return put
     const { by, stored, serverTimeMs } = put
-    if (doubtful && isSame(stored.value, bytes))
-      return { state: 'stored', version: stored.version, mark: stored.mark, serverTimeMs }
     return { state: 'refused', by, found: this.#found(stored, serverTimeMs), serverTimeMs }
   }
 

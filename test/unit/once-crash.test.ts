@@ -15,10 +15,13 @@ import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
 
-describe('an execution that died', () => {
+describe.each([
+  ['on a store that enters and leaves lines', true],
+  ['on any store', false],
+])('an execution that died, %s,', (_, inOneStep) => {
   /** One process runs and stops; another one asks for the same. */
   async function taken(options: OnceOptions = {}) {
-    const { clock, of } = fleet(2)
+    const { clock, of } = fleet(2, undefined, inOneStep)
     const working = gate<unknown>()
     const attempts: Attempt[] = []
     const first = once(of(0).locks, options).run('a', { fingerprint: 'body' }, async (attempt) => {

@@ -35,7 +35,9 @@ export class FakeProcess {
   constructor(
     server: MemoryServer = new MemoryServer(),
     options: LocksOptions = {},
-    change: (change: Change) => Change = (same) => same,
+    change?: (change: Change) => Change,
+    /** Whether lines can be entered and left in the step of a change. */
+    inOneStep: boolean = change === undefined,
   ) {
     this.server = server
     const engine = memory({ server })
@@ -47,9 +49,15 @@ export class FakeProcess {
         this.#called('put', async () => {
           this.#puts += 1
           await turns(this.putDelay(this.#puts))
-          return store.put(changes.map(change))
+          return store.put(change === undefined ? changes : changes.map(change))
         }),
       list: (prefix) => store.list(prefix),
+      ...(inOneStep
+        ? {
+            putEntering: (entrances) => this.#called('putEntering', async () => store.putEntering?.(entrances) ?? []),
+            putLeaving: (leavings) => this.#called('putLeaving', async () => store.putLeaving?.(leavings) ?? []),
+          }
+        : {}),
     }
     const counting = delegate(engine, {
       enter: (claims) => this.#called('enter', () => engine.enter(claims)),
@@ -95,9 +103,9 @@ export interface Fleet {
 }
 
 /** Several processes on one server, on time that the test moves. */
-export function fleet(count: number, change?: (change: Change) => Change): Fleet {
+export function fleet(count: number, change?: (change: Change) => Change, inOneStep?: boolean): Fleet {
   const clock = fakeClock()
   const server = new MemoryServer({ clock })
-  const processes = Array.from({ length: count }, () => new FakeProcess(server, { clock, ttl: TTL }, change))
+  const processes = Array.from({ length: count }, () => new FakeProcess(server, { clock, ttl: TTL }, change, inOneStep))
   return { clock, of: (nth: number) => processes[nth] as FakeProcess }
 }

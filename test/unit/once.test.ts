@@ -32,8 +32,24 @@ test('the first caller and the others get the same, as it was stored', async () 
   expect((await pay.run('a', () => 1)).value).toEqual(first.value)
 })
 
-test('an execution takes two round trips, and a replay takes one', async () => {
+test('an execution takes two calls, and a replay takes one, where the store enters and leaves lines', async () => {
   const process = new FakeProcess()
+  const pay = once(process.locks)
+  await pay.run('a', () => {
+    expect(process.turns).toEqual(['putEntering'])
+    return 1
+  })
+  await turns()
+  expect(process.turns).toEqual(['putEntering', 'putLeaving'])
+  process.turns.length = 0
+  expect(await pay.run('a', () => 2)).toMatchObject({ value: 1, replayed: true })
+  await turns()
+  expect(process.turns).toEqual(['putEntering'])
+  expect((await process.locks.inspect('once::a')).entries).toEqual([])
+})
+
+test('an execution takes two round trips, and a replay takes one, on any store', async () => {
+  const process = new FakeProcess(undefined, {}, undefined, false)
   const pay = once(process.locks)
   // The first call of a process also subscribes to news.
   await pay.run('warm', () => 1)

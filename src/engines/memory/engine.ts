@@ -38,7 +38,7 @@ export class MemoryEngine implements Engine {
   /** @internal */
   constructor(server: MemoryServer) {
     this.#server = server
-    this.store = new MemoryStore(server, (answer) => this.#answer(answer))
+    this.store = new MemoryStore(server, this.#receiver, (answer) => this.#answer(answer))
   }
 
   async enter(claims: readonly Claim[]): Promise<readonly Standing[]> {

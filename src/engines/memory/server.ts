@@ -9,7 +9,7 @@ import { type Clock, systemClock, type Timer, wallClockMs } from '../../core/clo
 import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { Heap } from '../../core/heap.ts'
-import type { Change, Got, Put, StoredSummary } from '../../core/store.ts'
+import type { Change, Entered, Entrance, Got, Leaving, Put, StoredSummary } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import { drawFromRecords } from '../shared/rate-records.ts'
@@ -19,6 +19,9 @@ import { MemoryRecords } from './records.ts'
 
 /** How many entries a line takes. */
 export const LINE_BOUND = 10_000
+
+/** An id that no entry has. */
+const NO_ENTRY = ''
 
 /** What several memory engines share, as processes share a server. */
 export class MemoryServer {
@@ -164,6 +167,37 @@ export class MemoryServer {
   holdUnits(steps: readonly PoolStep[]): PoolAnswer[] {
     const now = this.#expire()
     return steps.map((step) => this.#pools.step(step, now))
+  }
+
+  /** `receiver` is told the news of these entries. */
+  putEntering(entrances: readonly Entrance[], receiver: NewsReceiver): Entered[] {
+    const now = this.#expire()
+    return entrances.map(({ claim, change }) => {
+      const repeated = this.#lines.get(claim.key)?.entries.has(claim.id) === true
+      const standing = this.#enter(claim, receiver, now)
+      const put = this.#putEntering(standing.state === 'held' ? claim.id : NO_ENTRY, change, repeated, now)
+      if (standing.state !== 'held' || put.state === 'stored') return { standing, put }
+      this.leave([claim])
+      return { standing: { state: 'busy', ahead: 0 }, put }
+    })
+  }
+
+  #putEntering(id: string, change: Change, repeated: boolean, now: number): Put {
+    const when = { ...change.when, holding: id }
+    const put = this.#records.put({ ...change, when }, now, now + this.#wallAheadMs)
+    // An entrance that has arrived before: what it has stored then is still there.
+    if (!repeated || put.state !== 'refused' || put.by === 'holding' || !isSameValue(put.stored.value, change.value))
+      return put
+    const { version, mark } = put.stored
+    return { state: 'stored', version, mark, serverTimeMs: put.serverTimeMs }
+  }
+
+  putLeaving(leavings: readonly Leaving[]): Put[] {
+    return leavings.map(({ change, id }) => {
+      const [put] = this.putRecords([change]) as [Put]
+      if (put.state === 'stored') this.leave([{ key: change.key, id }])
+      return put
+    })
   }
 
   listRecords(prefix: string): Iterable<StoredSummary> {
@@ -312,4 +346,8 @@ export class MemoryServer {
     this.#timer = undefined
     this.#timerAt = Number.POSITIVE_INFINITY
   }
+}
+
+function isSameValue(a: Uint8Array | null, b: Uint8Array | null): boolean {
+  return a === null || b === null ? a === b : Buffer.compare(a, b) === 0
 }

@@ -1,7 +1,10 @@
 /** The store of a memory engine: the contract (core/store.ts) in front of the records of a `MemoryServer`. */
 import {
   type Change,
+  type Entered,
+  type Entrance,
   type Got,
+  type Leaving,
   type Put,
   type Store,
   type StoredSummary,
@@ -10,6 +13,7 @@ import {
 } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
+import type { NewsReceiver } from './line.ts'
 import type { MemoryServer } from './server.ts'
 
 const traits: StoreTraits = {
@@ -23,11 +27,17 @@ const traits: StoreTraits = {
 export class MemoryStore implements Store {
   readonly traits: StoreTraits = traits
   readonly #server: MemoryServer
+  readonly #receiver: NewsReceiver
   readonly #answer: <Answer>(answer: Answer) => Answer | Promise<Answer>
 
-  /** `answer` lets the event loop turn now and then. */
-  constructor(server: MemoryServer, answer: <Answer>(answer: Answer) => Answer | Promise<Answer>) {
+  /** `receiver` is that of the engine. `answer` lets the event loop turn now and then. */
+  constructor(
+    server: MemoryServer,
+    receiver: NewsReceiver,
+    answer: <Answer>(answer: Answer) => Answer | Promise<Answer>,
+  ) {
     this.#server = server
+    this.#receiver = receiver
     this.#answer = answer
   }
 
@@ -45,6 +55,14 @@ export class MemoryStore implements Store {
 
   async hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
     return this.#answer(this.#server.holdUnits(steps))
+  }
+
+  async putEntering(entrances: readonly Entrance[]): Promise<readonly Entered[]> {
+    return this.#answer(this.#server.putEntering(entrances, this.#receiver))
+  }
+
+  async putLeaving(leavings: readonly Leaving[]): Promise<readonly Put[]> {
+    return this.#answer(this.#server.putLeaving(leavings))
   }
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {

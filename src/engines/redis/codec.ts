@@ -53,7 +53,7 @@ export function keyList(names: RedisNames, items: readonly CallItem[], words: st
   return list
 }
 
-function idsOf(items: readonly CallItem[]): string {
+export function idsOf(items: readonly CallItem[]): string {
   let ids = items[0]?.id ?? ''
   for (let at = 1; at < items.length; at += 1) ids += ` ${items[at]?.id}`
   return ids

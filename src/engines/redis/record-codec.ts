@@ -1,5 +1,6 @@
 /**
- * What the scripts of records are given (lua/get.lua, lua/put.lua), and what they answer, in the words of the contract.
+ * What the scripts of records are given (lua/get.lua, lua/put.lua, lua/begin.lua, lua/finish.lua), and what they
+ * answer, in the words of the contract.
  *
  * Clients send and answer text. So a value that is text, as JSON is, is stored as such, for people who look, and any
  * other in base64.
@@ -7,9 +8,10 @@
 import { isUtf8 } from 'node:buffer'
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
+import type { Claim } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
-import type { Change, Got, Put, Stored, When } from '../../core/store.ts'
-import { type CallItem, keyList } from './codec.ts'
+import type { Change, Entered, Entrance, Got, Leaving, Put, Stored, When } from '../../core/store.ts'
+import { type CallItem, idsOf, keyList, unusable } from './codec.ts'
 import { recordKey } from './names.ts'
 
 /** In the place of an id, for a change that no entry has to hold for; and in that of a condition which is not given. */
@@ -24,21 +26,46 @@ export function changeItem(change: Change): ChangeItem {
   return { key: change.key, id: change.when.holding ?? NONE, change }
 }
 
-/** All words of a call of lua/put.lua. `counter`: the key that versions come from. */
-export function putWords(names: RedisNames, items: readonly ChangeItem[], counter: string): string[] {
+/** A claim and a change, as an item of a call. */
+export interface EntranceItem extends ChangeItem {
+  readonly claim: Claim
+}
+
+export function entranceItem({ claim, change }: Entrance): EntranceItem {
+  return { key: change.key, id: claim.id, change, claim }
+}
+
+export function leavingItem({ change, id }: Leaving): ChangeItem {
+  return { key: change.key, id, change }
+}
+
+/**
+ * All words of a call of lua/put.lua or lua/finish.lua; with the two words about all claims, of lua/begin.lua.
+ * `counter`: the key that versions come from.
+ */
+export function putWords(
+  names: RedisNames,
+  items: readonly ChangeItem[],
+  counter: string,
+  claims: readonly string[] = [],
+): string[] {
   const words = ['', '1', counter]
   if (names.cluster) for (const { key } of items) words.push(recordKey(names.serverKey(key)))
   const list = keyList(names, items, words)
-  words.push(list, items.map(({ id }) => id).join(' '), String(items.length))
+  words.push(list, idsOf(items), String(items.length), ...claims)
   for (const { change } of items) words.push(askedOf(change), contentOf(change.value))
   return words
 }
 
-function askedOf({ ttlMs, mark, when }: Change): string {
+function askedOf({ value, ttlMs, mark, when }: Change): string {
   const { absent, version, markBelow } = when
-  return [ttlMs ?? NONE, mark ?? NONE, absent === undefined ? NONE : 'absent', version ?? NONE, markBelow ?? NONE].join(
-    ' ',
-  )
+  const livesForMs = value === null ? NONE : (ttlMs ?? NONE)
+  return `${livesForMs} ${mark ?? NONE} ${absent === undefined ? NONE : 'absent'} ${version ?? NONE} ${markBelow ?? NONE}`
+}
+
+/** What two claims have to have in common to be in one call of lua/begin.lua, and its two words about them. */
+export function claimWords({ ttlMs, holder }: Claim, engineId: string): readonly [string, string] {
+  return [String(ttlMs), ` a 1 1 ${ttlMs} ${engineId} ${holder}`]
 }
 
 /** Some clients take the mark of the byte order away when they read a text. */
@@ -67,16 +94,38 @@ export function readGets(reply: unknown, keys: readonly string[]): Got[] {
 
 const REFUSALS: Readonly<Record<string, keyof When>> = { h: 'holding', a: 'absent', v: 'version', m: 'markBelow' }
 
-export function readPuts(reply: unknown, items: readonly ChangeItem[]): Put[] {
+export function readPuts(names: RedisNames, reply: unknown, items: readonly ChangeItem[]): Put[] {
+  if (Array.isArray(reply) && reply.length === 3) return allStored(reply, items.length)
   const { serverTimeMs, words } = timed('put', reply, 3 * items.length)
   return items.map(({ key }, index): Put => {
     const [code = '', first = '', second = ''] = words.slice(3 * index, 3 * index + 3)
     if (code === 's') return { state: 'stored', version: BigInt(first), mark: BigInt(second), serverTimeMs }
+    if (code === 'x') return { state: 'failed', error: unusable(names.serverKey(key), first, second) }
     const stored = readRecord(key, first, Number(second))
     if (stored instanceof EngineError) return { state: 'failed', error: stored }
     const by = REFUSALS[code]
     if (by === undefined) throw unexpected('put', `has the unknown letter ${JSON.stringify(code)}`)
     return { state: 'refused', by, stored, serverTimeMs }
+  })
+}
+
+/** The short answer: all changes are made, no mark is stored, and the versions follow each other. */
+function allStored(reply: readonly unknown[], count: number): Put[] {
+  const { serverTimeMs, words } = timed('put', reply, 1)
+  const first = BigInt(words[0] as string)
+  const puts: Put[] = []
+  for (let at = 0; at < count; at += 1)
+    puts.push({ state: 'stored', version: first + BigInt(at), mark: 0n, serverTimeMs })
+  return puts
+}
+
+/** The answers of lua/begin.lua. The version of an entrance is its token. */
+export function readEntered(names: RedisNames, reply: unknown, items: readonly EntranceItem[]): Entered[] {
+  return readPuts(names, reply, items).map((put, index): Entered => {
+    if (put.state === 'failed') return { standing: put, put }
+    if (put.state === 'refused') return { standing: { state: 'busy', ahead: null }, put }
+    const { ttlMs } = (items[index] as EntranceItem).claim
+    return { standing: { state: 'held', token: put.version, heldForMs: ttlMs }, put }
   })
 }
 

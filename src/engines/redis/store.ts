@@ -1,10 +1,17 @@
-/** The store of a Redis engine: a record is a string in the slot of its line, changed by one script (lua/put.lua). */
+/**
+ * The store of a Redis engine: a record is a string in the slot of its line (lua/record.lua). It is changed by one
+ * script: by itself (lua/put.lua), together with an entrance (lua/begin.lua), or before a departure (lua/finish.lua).
+ */
 import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
-import type { ScriptCaller } from '../../clients/redis/script-caller.ts'
+import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
+import type { EngineError } from '../../core/errors.ts'
 import {
   type Change,
+  type Entered,
+  type Entrance,
   type Got,
+  type Leaving,
   type Put,
   type Store,
   type StoredSummary,
@@ -17,8 +24,20 @@ import type { Draw, Drawn } from '../../core/store-take.ts'
 import { type DrawItem, drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
 import { counterKey, lineOfRecord, recordPatterns } from './names.ts'
 import { holdWords, readHolds } from './pool-codec.ts'
-import { type ChangeItem, changeItem, getWords, putWords, readGets, readPuts } from './record-codec.ts'
-import { get, hold, put, take } from './scripts.ts'
+import {
+  type ChangeItem,
+  changeItem,
+  claimWords,
+  type EntranceItem,
+  entranceItem,
+  getWords,
+  leavingItem,
+  putWords,
+  readEntered,
+  readGets,
+  readPuts,
+} from './record-codec.ts'
+import { begin, finish, get, hold, put, take } from './scripts.ts'
 import type { SlotCalls } from './slots.ts'
 
 /** Some megabytes of the largest values in one call: a server does nothing else meanwhile. */
@@ -38,6 +57,8 @@ export interface RedisStoreSetup {
   readonly names: RedisNames
   readonly caller: ScriptCaller
   readonly slots: SlotCalls
+  /** What scripts call the engine object of this store. */
+  readonly engineId: string
 }
 
 export class RedisStore implements Store {
@@ -46,12 +67,14 @@ export class RedisStore implements Store {
   readonly #names: RedisNames
   readonly #caller: ScriptCaller
   readonly #slots: SlotCalls
+  readonly #engineId: string
 
-  constructor({ wire, names, caller, slots }: RedisStoreSetup) {
+  constructor({ wire, names, caller, slots, engineId }: RedisStoreSetup) {
     this.#wire = wire
     this.#names = names
     this.#caller = caller
     this.#slots = slots
+    this.#engineId = engineId
   }
 
   get(keys: readonly string[]): Promise<readonly Got[]> {
@@ -65,10 +88,27 @@ export class RedisStore implements Store {
   }
 
   put(changes: readonly Change[]): Promise<readonly Put[]> {
-    const items = changes.map(changeItem)
-    if (this.#names.together) return this.#put(items)
+    return this.#change(put, changes.map(changeItem))
+  }
+
+  putLeaving(leavings: readonly Leaving[]): Promise<readonly Put[]> {
+    return this.#change(finish, leavings.map(leavingItem))
+  }
+
+  putEntering(entrances: readonly Entrance[]): Promise<readonly Entered[]> {
+    const items = entrances.map(entranceItem)
+    if (this.#names.together) return this.#begin(items)
     return this.#slots.bySlot(items, {
-      call: (some, slot) => this.#put(some, slot),
+      call: (some, slot) => this.#begin(some, slot),
+      refused: ({ key }) => failedEntrance(this.#reserved(key)),
+      failed: (error) => failedEntrance({ state: 'failed', error }),
+    })
+  }
+
+  #change(script: Script, items: readonly ChangeItem[]): Promise<readonly Put[]> {
+    if (this.#names.together) return this.#put(script, items)
+    return this.#slots.bySlot(items, {
+      call: (some, slot) => this.#put(script, some, slot),
       refused: ({ key }): Put => this.#reserved(key),
       failed: (error): Put => ({ state: 'failed', error }),
     })
@@ -136,9 +176,35 @@ export class RedisStore implements Store {
     return this.#caller.call(get, words, words[2] as string, (reply) => readGets(reply, keys))
   }
 
-  #put(items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
+  #put(script: Script, items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
     const words = putWords(this.#names, items, counterKey(slot))
-    return this.#caller.call(put, words, words[2] as string, (reply) => readPuts(reply, items))
+    return this.#caller.call(script, words, words[2] as string, (reply) => readPuts(this.#names, reply, items))
+  }
+
+  /** Claims of one ttl and holder in one call. Others, which are rare, are asked for beside them. */
+  #begin(items: readonly EntranceItem[], slot?: number): Promise<readonly Entered[]> {
+    const [first] = items as readonly [EntranceItem]
+    const { ttlMs, holder } = first.claim
+    const alike = items.filter(({ claim }) => claim.ttlMs === ttlMs && claim.holder === holder)
+    if (alike.length < items.length) return this.#beginApart(items, alike, slot)
+    const words = putWords(this.#names, items, counterKey(slot), claimWords(first.claim, this.#engineId))
+    const read = (reply: unknown): Entered[] => readEntered(this.#names, reply, items)
+    return this.#caller.call(begin, words, words[2] as string, read, ttlMs / 3)
+  }
+
+  async #beginApart(
+    items: readonly EntranceItem[],
+    some: readonly EntranceItem[],
+    slot: number | undefined,
+  ): Promise<readonly Entered[]> {
+    const others = items.filter((item) => !some.includes(item))
+    // One of the calls may fail, and not the other.
+    const parts = [some, others].map((part) =>
+      this.#begin(part, slot).catch((error: EngineError) => part.map(() => failedEntrance({ state: 'failed', error }))),
+    )
+    const entered = (await Promise.all(parts)).flat()
+    const answers = new Map([...some, ...others].map((item, index) => [item, entered[index] as Entered]))
+    return items.map((item) => answers.get(item) as Entered)
   }
 
   #take(items: readonly DrawItem[]): Promise<readonly Drawn[]> {
@@ -165,4 +231,8 @@ export class RedisStore implements Store {
   #reserved(key: string): StoreFailure {
     return { state: 'failed', error: reservedKey(this.#names.serverKey(key)) }
   }
+}
+
+function failedEntrance(failure: StoreFailure): Entered {
+  return { standing: failure, put: failure }
 }

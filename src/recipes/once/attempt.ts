@@ -5,8 +5,9 @@
  * its first change after that, for good: the one that replaced it has changed the record when it began. So a result
  * that is late, and was not replaced, is still stored: it is true, and no other execution has begun.
  */
+
+import type { EntryLease } from '../../core/entry-lease.ts'
 import { type AttemptName, EngineError, LeaseLostError } from '../../core/errors.ts'
-import type { CoreLease } from '../../core/lease.ts'
 import type { PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, storedFailure } from './record.ts'
 
@@ -44,7 +45,7 @@ export interface Attempt extends AttemptName {
 export interface AttemptSpec {
   /** The key that `run` was given. */
   readonly key: string
-  readonly lease: CoreLease
+  readonly lease: EntryLease
   readonly records: RecordStore<OnceRecord>
   readonly keepMs: number
   /** What is stored of it now, and by which version. */
@@ -70,6 +71,10 @@ export class OnceAttempt implements Attempt {
 
   get key(): string {
     return this.#spec.key
+  }
+
+  get lease(): EntryLease {
+    return this.#spec.lease
   }
 
   get id(): string {
@@ -111,7 +116,7 @@ export class OnceAttempt implements Attempt {
     return this.#inTurn(async () => {
       const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: { value } } }
       const bytes = this.#encodeStep(next)
-      const put = await this.#put(bytes)
+      const put = await this.#put(bytes, 'step')
       if (put.state === 'refused') throw this.#lossError()
       this.#record = this.#spec.records.decode(bytes) as StartedRecord
       this.#version = put.version
@@ -175,7 +180,7 @@ export class OnceAttempt implements Attempt {
     if (!this.#committed && this.#spec.lease.lossError !== undefined) return undefined
     const record = this.#failed(error, keep || this.#finals.has(error))
     const { lease, records } = this.#spec
-    const put = await this.#put(records.encode(lease.key, record))
+    const put = await this.#put(records.encode(lease.key, record), 'last')
     if (put.state === 'stored') return undefined
     const { value } = put.found
     return value !== undefined && isSettled(value) ? value : undefined
@@ -208,7 +213,7 @@ export class OnceAttempt implements Attempt {
   async #putForSure(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
     for (;;) {
       try {
-        return await this.#put(bytes)
+        return await this.#put(bytes, 'last')
       } catch (error) {
         const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
         if (!hope) throw error
@@ -216,16 +221,19 @@ export class OnceAttempt implements Attempt {
     }
   }
 
-  async #put(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
+  /** After the last change of an execution, the next one in the line may begin. */
+  async #put(bytes: Uint8Array, change: 'step' | 'last'): Promise<PutOutcome<OnceRecord>> {
     const { lease, records, keepMs } = this.#spec
     const options: PutOptions = { version: this.#version, ttlMs: keepMs }
-    const put = await records.putBytes(lease.key, bytes, options)
+    const put = await (change === 'last'
+      ? records.putLeaving(lease, bytes, options)
+      : records.putBytes(lease.key, bytes, options))
     if (put.state === 'stored') return put
     const { exists, value, version } = put.found
     // The step before, whose answer was lost, was stored after all: no other execution has begun.
     if (value?.state === 'started' && value.by === lease.entryId && version > this.#version) {
       this.#version = version
-      return this.#put(bytes)
+      return this.#put(bytes, change)
     }
     if (exists) return put
     // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.

@@ -1,6 +1,6 @@
 /** Engines whose store is wrong: what it stores, under which conditions, for how long, and what it answers. */
 import type { Engine } from '../../../src/core/engine.ts'
-import type { Change, Got, Put, Store, Stored, StoredSummary, When } from '../../../src/core/store.ts'
+import type { Change, Entered, Got, Put, Store, Stored, StoredSummary, When } from '../../../src/core/store.ts'
 import { type Defect, defect } from './defect.ts'
 
 const TRACE = 'random calls of a store are answered as the memory engine answers them'
@@ -15,6 +15,14 @@ const EXPIRES = 'a record is there until its ttl is over, and is nothing from th
 const LISTED = 'a listing names what is stored under a prefix, and nothing that was removed or has expired'
 const REMOVED = 'a removal is not overwritten by a holder that had found the record, or had found nothing'
 const HOLDS = 'holding: an entry that holds can put; one that waits, has left or never came cannot'
+const ENTERED = 'entering: a free line is held and the record is stored, and the next one is told of both'
+const NEITHER = 'entering: where the change is refused, nothing of the claim is in the line'
+const FREE = 'entering: a line with a waiter is not free, and one whose holder has expired is'
+const TWICE = 'entering: an entrance that arrives twice is made once, and is answered alike'
+const MANY = 'entering: of many clients that enter at once one holds, and all are told what it has stored'
+const ENTERED_BATCH = 'entering and leaving: a full batch is answered in its order, also several of one key'
+const FOUND = 'leaving: the record is stored, the line is left, and the waiter holds and finds the record'
+const STAYS = 'leaving: an entry whose change is refused stays in the line'
 const RACES = 'holding: a change that races with the release never lands on that of the next holder'
 
 /** A store of which something is overridden. */
@@ -25,6 +33,8 @@ function storing(engine: Engine, change: (store: Store) => Partial<Store>): Part
     get: (keys) => store.get(keys),
     put: (changes) => store.put(changes),
     list: (prefix) => store.list(prefix),
+    putEntering: async (entrances) => (await store.putEntering?.(entrances)) ?? [],
+    putLeaving: async (leavings) => (await store.putLeaving?.(leavings)) ?? [],
   }
   return { store: Object.assign(passing, change(store)) }
 }
@@ -218,6 +228,62 @@ export const recordDefects: readonly Defect[] = [
           await engine.leave(entries.map(({ id }) => ({ key, id })))
         }
         return store.put(changes)
+      },
+    })),
+  ),
+  defect('enters a line though the change is refused', [NEITHER, TRACE], (engine) =>
+    storing(engine, () => ({
+      putEntering: async (entrances) => {
+        const entered: Entered[] = []
+        for (const { claim, change } of entrances) {
+          const [standing] = await engine.enter([claim])
+          const [put] = await (engine.store as Store).put([{ ...change, when: { ...change.when, holding: claim.id } }])
+          entered.push({ standing: standing as Entered['standing'], put: put as Put })
+        }
+        return entered
+      },
+    })),
+  ),
+  defect('changes the record though the line is not free', [ENTERED, MANY, ENTERED_BATCH, FREE], (engine) =>
+    storing(engine, (store) => ({
+      putEntering: async (entrances) => {
+        const entered = (await store.putEntering?.(entrances)) ?? []
+        const busy = entrances.filter((_, index) => entered[index]?.standing.state === 'busy')
+        await store.put(busy.map(({ change }) => ({ ...change, when: {} })))
+        return entered
+      },
+    })),
+  ),
+  defect('forgets that an entrance has arrived before', [TWICE], (engine) =>
+    storing(engine, (store) => ({
+      async putEntering(entrances) {
+        const lines = await Promise.all(entrances.map(({ claim }) => engine.inspect(claim.key)))
+        const entered = (await store.putEntering?.(entrances)) ?? []
+        return entered.map((one, index): Entered => {
+          const { claim } = entrances[index] as (typeof entrances)[number]
+          if (!lines[index]?.entries.some(({ id }) => id === claim.id)) return one
+          const stored = { key: claim.key, value: null, version: 0n, mark: 0n, livesForMs: null }
+          const put: Put = { state: 'refused', by: 'absent', stored, serverTimeMs: null }
+          return { standing: { state: 'busy', ahead: 0 }, put }
+        })
+      },
+    })),
+  ),
+  defect('leaves the line before the record is changed', [FOUND], (engine) =>
+    storing(engine, (store) => ({
+      async putLeaving(leavings) {
+        await engine.leave(leavings.map(({ id, change: { key } }) => ({ key, id })))
+        for (let turn = 0; turn < 200; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+        return store.put(leavings.map(({ change }) => change))
+      },
+    })),
+  ),
+  defect('leaves the line though the change is refused', [STAYS, TRACE], (engine) =>
+    storing(engine, (store) => ({
+      async putLeaving(leavings) {
+        const puts = await store.put(leavings.map(({ change }) => change))
+        await engine.leave(leavings.map(({ id, change: { key } }) => ({ key, id })))
+        return puts
       },
     })),
   ),

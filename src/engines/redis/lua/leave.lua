@@ -73,20 +73,7 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry
 --#include line
-
-local function leave(line, id)
-  local first = line.waiting_count > 1 and call('ZRANGE', line.queue, 0, 0)[1]
-  if line.sole_id == id then
-    release_sole(line)
-  else
-    local value = line.has_hash and find(line, id)
-    if not value or parse_value(value).flag == 'x' then return '0' end
-    drop(line, id)
-  end
-  settle(line)
-  if first == id then tell_first_waiter(line) end
-  return '1'
-end
+--#include departure
 
 for _, i in ipairs(slow) do codes[i] = leave(open(i), ids[i]) end
 finish()
