@@ -1,9 +1,15 @@
 /** Schedules: when a job runs, the same on every host, also when clocks are changed. */
+
+import { createRequire } from 'node:module'
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type JobSchedule, type Schedule, scheduleOf } from '../../src/recipes/cron/schedule.ts'
 
 const DAY_MS = 24 * 3_600_000
+/** The one that schedules use: that of an `import` is another class. */
+const { Cron } = createRequire(import.meta.url)('croner') as typeof import('croner')
+
+afterEach(() => vi.restoreAllMocks())
 
 function of(schedule: JobSchedule, zone?: string): Schedule {
   return scheduleOf('job', schedule, zone)
@@ -107,7 +113,16 @@ describe('when clocks are changed', () => {
 
   test('a tick is the same one from wherever the count begins', () => {
     const zones = ['America/New_York', 'Europe/Berlin', 'Australia/Lord_Howe', 'UTC']
-    const patterns = ['30 2 * * *', '30 1 * * *', '*/20 1-3 * * *', '0,30 1 * * *', '15 2 * * 0', '5 0 1 * *']
+    const patterns = [
+      '30 2 * * *',
+      '30 1 * * *',
+      '*/20 1-3 * * *',
+      '0,30 1 * * *',
+      '15 2 * * 0',
+      '5 0 1 * *',
+      '* 3 * * 0',
+      '*/9 * 4 * * 6',
+    ]
     const days = ['2026-03-07', '2026-03-28', '2026-10-03', '2026-10-24', '2026-10-31']
     const begins = fc.record({
       zone: fc.constantFrom(...zones),
@@ -163,3 +178,19 @@ describe('a schedule that cannot be meant is refused, and the message says why',
     expect(() => of(schedule, zone)).toThrow(message)
   })
 })
+
+test.each(['* * * * * 1', '* * 3 * * 1', '* * * 9 11 *', '*/2 59 23 * * 1', '0 0 1 1 *'])(
+  'ticks that are dense in some places are counted without walking through them: %s',
+  (pattern) => {
+    const schedule = of(pattern)
+    const steps = vi.spyOn(Cron.prototype, 'nextRun')
+    const until = Date.parse('2026-11-15T12:00:00Z')
+    const found = schedule.newest(until - 2000 * DAY_MS, until, 100)
+    // A step takes a tenth of a millisecond, and nothing else happens meanwhile.
+    expect(steps.mock.calls.length).toBeLessThan(2000)
+    expect(new Set(found).size).toBe(found.length)
+    const [first = until] = found
+    expect(forwards(schedule, first - 1, until)).toEqual(found)
+    expect(found.length === 100 || schedule.next(until - 2000 * DAY_MS) === first).toBe(true)
+  },
+)

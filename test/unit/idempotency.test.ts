@@ -34,7 +34,10 @@ const FRAMEWORKS: Readonly<Record<string, Start>> = {
     listening(
       createServer((request, response) => {
         const answer = async (error: unknown): Promise<void> => {
-          if (error !== undefined) response.writeHead(500).end(error instanceof Error ? error.message : 'failed')
+          if (error !== undefined) {
+            response.writeHead(500).end(error instanceof Error ? error.message : 'failed')
+            return
+          }
           const body = Buffer.concat(await request.toArray()).toString()
           const made = await handler({ body, attempt: keys.attempt(request)?.id })
           response.writeHead(made.status ?? 200, 'told', { 'x-handler': 'node', ...made.headers })
@@ -250,6 +253,40 @@ describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
     expect(handled).toBe(3)
   })
 })
+
+test('a handler of Hono can read the stream of a request with a key', async () => {
+  const app = new Hono()
+  const keys = idempotency(locksOn(memory()), { scope: () => '' })
+  app.use(keys.hono)
+  app.post('/payments', async ({ req }) => {
+    const chunks: Uint8Array[] = []
+    for await (const chunk of req.raw.body as unknown as AsyncIterable<Uint8Array>) chunks.push(chunk)
+    return new Response(`read ${Buffer.concat(chunks).toString()}`)
+  })
+  const ask = async (body: string): Promise<string> => {
+    const headers = { 'idempotency-key': '"stream"' }
+    const response = await app.request('/payments', { method: 'POST', body, headers })
+    return `${response.status} ${await response.text()}`
+  }
+  expect(await ask('100 cents')).toBe('200 read 100 cents')
+  expect(await ask('100 cents')).toBe('200 read 100 cents')
+  expect(await ask('200 cents')).toMatch(/^422/)
+})
+
+test.each(Object.keys(FRAMEWORKS))(
+  'a handler that never ends its response does not keep its key for ever (%s)',
+  async (name) => {
+    let handled = 0
+    const never = new Promise<Made>(() => {})
+    const handler: Handler = () => (++handled === 1 ? never : { body: 'second' })
+    const ask = await start(name, handler, { handlerTimeout: '100ms', wait: '10s' })
+    const first = ask('key')
+    await expect.poll(() => handled).toBe(1)
+    expect(await ask('key')).toMatchObject({ status: 200, body: 'second' })
+    expect(handled).toBe(2)
+    expect(await first).toMatchObject({ status: 500 })
+  },
+)
 
 test('wrong options are told at once', () => {
   const locks = locksOn(memory())

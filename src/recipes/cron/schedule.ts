@@ -24,7 +24,8 @@ export interface Schedule {
 }
 
 const SHORTEST_EVERY_MS = 100
-const FIRST_SPAN_MS = 1000
+/** Patterns are of whole seconds: two ticks of one are never closer. */
+const SHORTEST_GAP_MS = 1000
 
 /** Throws a `TypeError` or a `RangeError` that says what is wrong with `when` or `zone`. */
 export function scheduleOf(name: string, when: JobSchedule, zone: string | undefined): Schedule {
@@ -68,17 +69,55 @@ function patternSchedule(name: string, pattern: string, zone: string): Schedule 
   return {
     text: zone === 'UTC' ? pattern : `${pattern} (${zone})`,
     next,
-    // Forwards only: a tick has to be the same one from wherever the count begins. How dense ticks are is not known, so
-    // a span that had too few of them is made longer.
-    newest(afterMs, untilMs, most) {
-      for (let spanMs = most * FIRST_SPAN_MS; ; spanMs *= 4) {
-        const from = Math.max(afterMs, untilMs - spanMs)
-        const found: number[] = []
-        for (let tick = next(from); tick !== null && tick <= untilMs; tick = next(tick)) found.push(tick)
-        if (found.length >= most || from === afterMs) return found.slice(-most)
-      }
-    },
+    newest: (afterMs, untilMs, most) => newestOf(next, afterMs, untilMs, most),
   }
+}
+
+/**
+ * Span by span, from the end. Inside of one forwards only: a tick has to be the same one from wherever the count
+ * begins. How dense ticks are is not known, so a span that had too few of them is followed by a longer one. A longer
+ * one may be full of them (all seconds of a Monday, seen on Sunday): it is given up after some, and the count goes on
+ * at its last.
+ */
+function newestOf(next: Schedule['next'], afterMs: number, untilMs: number, most: number): readonly number[] {
+  let found: number[] = []
+  let end = untilMs
+  for (let spanMs = most * SHORTEST_GAP_MS; found.length < most && end > afterMs; spanMs *= 4) {
+    const from = Math.max(afterMs, end - spanMs)
+    const some = firstOf(next, from, end, 2 * most)
+    if (some.length === 2 * most) {
+      end = lastOf(next, from, end)
+      spanMs = (most * SHORTEST_GAP_MS) / 4
+    } else {
+      found = [...some, ...found]
+      end = from
+    }
+  }
+  return found.slice(-most)
+}
+
+/** The first ticks that are after `afterMs` and not after `untilMs`. */
+function firstOf(next: Schedule['next'], afterMs: number, untilMs: number, most: number): number[] {
+  const found: number[] = []
+  for (let tick = next(afterMs); tick !== null && tick <= untilMs && found.length < most; tick = next(tick))
+    found.push(tick)
+  return found
+}
+
+/** The last tick that is after `afterMs` and not after `untilMs`, where there is one: by halves. */
+function lastOf(next: Schedule['next'], afterMs: number, untilMs: number): number {
+  let last = next(afterMs) ?? untilMs
+  for (let [from, until] = [last, untilMs]; until - from >= SHORTEST_GAP_MS; ) {
+    const middle = Math.floor((from + until) / 2)
+    const tick = next(middle)
+    if (tick === null || tick > untilMs) {
+      until = middle
+    } else {
+      last = tick
+      from = tick
+    }
+  }
+  return last
 }
 
 function parsed(name: string, pattern: string, zone: string): Cron {

@@ -2,6 +2,8 @@
  * The door: which requests have a key, and what becomes of each. The handler of a framework is the work of `once`. Its
  * response is held back until it is stored: what a client has been told is what its retries are told.
  */
+import type { Clock, Timer } from '../../core/clock.ts'
+import { type Duration, formatDuration, parseDuration } from '../../core/duration.ts'
 import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
 import type { Attempt } from '../once/attempt.ts'
@@ -47,6 +49,11 @@ export interface IdempotencyOptions extends OnceOptions {
   readonly headers?: readonly string[]
   /** How large a body is stored, in bytes: 32,768 unless given, 45,000 at most. */
   readonly maxBody?: number
+  /**
+   * How long a handler may take to end its response: 1 h unless given. After that it has failed: the next request with
+   * the key is handled anew. A handler that never ends would keep its key in progress for as long as its process lives.
+   */
+  readonly handlerTimeout?: Duration
 }
 
 /** What a framework is told to do with a request. */
@@ -69,11 +76,13 @@ export const IDEMPOTENCY_OPTIONS: OptionNames<IdempotencyOptions> = {
   fingerprint: true,
   headers: true,
   maxBody: true,
+  handlerTimeout: true,
 }
 
 const DEFAULT_METHODS = ['POST', 'PATCH']
 const DEFAULT_HEADERS = ['content-type', 'content-encoding', 'content-language', 'etag', 'link', 'location']
 const DEFAULT_BODY = 32_768
+const DEFAULT_HANDLER_TIMEOUT = '1h'
 /** In base64, and with all that belongs to it, it has to fit into a record. */
 const LARGEST_BODY = 45_000
 
@@ -88,9 +97,11 @@ export class IdempotencyDoor {
   readonly #methods: ReadonlySet<string>
   readonly #headers: ReadonlySet<string>
   readonly #keepErrors: boolean
+  readonly #clock: Clock
+  readonly #handlerTimeoutMs: number
 
   constructor(locks: Locks, options: IdempotencyOptions) {
-    const { scope, required: _, methods, fingerprint, headers, maxBody, ...rest } = options
+    const { scope, required: _, methods, fingerprint, headers, maxBody, handlerTimeout, ...rest } = options
     if (typeof scope !== 'function')
       throw new TypeError(`scope must be a function that says whose request it is; got ${typeof scope}`)
     if (fingerprint !== undefined && typeof fingerprint !== 'function')
@@ -98,6 +109,8 @@ export class IdempotencyDoor {
     this.maxBody = maxBody ?? DEFAULT_BODY
     if (!Number.isSafeInteger(this.maxBody) || this.maxBody < 0 || this.maxBody > LARGEST_BODY)
       throw new RangeError(`maxBody must be a whole number from 0 to ${LARGEST_BODY}; got ${this.maxBody}`)
+    this.#clock = locks.keeper.clock
+    this.#handlerTimeoutMs = parseDuration(handlerTimeout ?? DEFAULT_HANDLER_TIMEOUT, 'handlerTimeout')
     this.#once = new OnceRunner(locks, { name: 'http', ...rest })
     this.#options = options
     this.#methods = new Set((methods ?? DEFAULT_METHODS).map((method) => method.toUpperCase()))
@@ -122,7 +135,7 @@ export class IdempotencyDoor {
     let made: MadeResponse | undefined
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
       this.attempts.set(raw as object, attempt)
-      made = await handle()
+      made = await this.#inTime(handle())
       const { status, body } = made
       if (body === undefined)
         throw attempt.final(
@@ -141,6 +154,21 @@ export class IdempotencyDoor {
       if (made !== undefined && (about === undefined || about.status === 503)) return { state: 'handled' }
       if (about === undefined) throw error
       return { state: 'answer', response: answerOf(about), replayed: false }
+    }
+  }
+
+  /** The process is not kept alive for it: a handler that never ends must not do that. */
+  async #inTime(handled: Promise<MadeResponse>): Promise<MadeResponse> {
+    const ms = this.#handlerTimeoutMs
+    let timer: Timer | undefined
+    const late = new Promise<never>((_, reject) => {
+      const message = `the handler of a request with an Idempotency-Key has not ended its response within ${formatDuration(ms)}`
+      timer = this.#clock.timer(ms, () => reject(new Error(message)))
+    })
+    try {
+      return await Promise.race([handled, late])
+    } finally {
+      timer?.cancel()
     }
   }
 

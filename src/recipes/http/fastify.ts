@@ -61,6 +61,10 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         return response
       })
       judged.then(resolve, reject)
+      // The handler has had its time. (What has been sent by then is told by the other hook.)
+      judged.catch((error: unknown) => {
+        if (handlings.delete(request)) reply.send(error)
+      })
     })
     if (verdict === 'begun' || verdict.state !== 'answer') return undefined
     return reply.send(apply(reply, verdict.response, verdict.replayed))

@@ -11,6 +11,8 @@ export interface IdempotentHonoContext {
     readonly url: string
     header(name: string): string | undefined
     arrayBuffer(): Promise<ArrayBuffer>
+    /** The request that came in. */
+    readonly raw?: Request
   }
   res: Response
 }
@@ -43,8 +45,12 @@ export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
 async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<IdempotentRequest> {
   const { req } = context
   const described = { method: req.method, url: req.url, header: (name: string) => req.header(name), raw: context }
-  // Hono keeps what it has read, so that the handler can read it again. Others may want to read a stream.
-  return { ...described, body: door.hasKey(described) ? new Uint8Array(await req.arrayBuffer()) : undefined }
+  return { ...described, body: door.hasKey(described) ? new Uint8Array(await bodyOf(req)) : undefined }
+}
+
+/** Of a copy: the handler may want the stream of the request itself. What was read before, Hono has kept. */
+function bodyOf(req: IdempotentHonoContext['req']): Promise<ArrayBuffer> {
+  return req.raw === undefined || req.raw.bodyUsed ? req.arrayBuffer() : req.raw.clone().arrayBuffer()
 }
 
 async function makeResponse(context: IdempotentHonoContext, most: number): Promise<MadeResponse> {
