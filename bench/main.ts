@@ -15,6 +15,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   inventory: () => import('./inventory.ts'),
   guards: () => import('./guards.ts'),
   once: () => import('./once.ts'),
+  'rate-limit': () => import('./rate-limit.ts'),
 }
 
 const asked = process.argv.slice(2)

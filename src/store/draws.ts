@@ -42,18 +42,23 @@ export class DrawStore {
     return this.#keeper
   }
 
-  async draw(draw: Draw): Promise<Taken> {
-    if (this.#requests.store.take === undefined) return await this.#swaps.draw(draw)
+  draw(draw: Draw): Promise<Taken> {
+    if (this.#requests.store.take === undefined) return this.#swaps.draw(draw)
+    const giveUpAt = this.#keeper.clock.now() + REPEAT_MS
+    return this.#requests.take(draw).catch((error: unknown) => this.#drawAgain(draw, error, giveUpAt))
+  }
+
+  async #drawAgain(draw: Draw, failure: unknown, giveUpAt: number): Promise<Taken> {
     const { clock, chance } = this.#keeper
-    const giveUpAt = clock.now() + REPEAT_MS
-    for (;;) {
+    for (let error = failure; ; ) {
+      if (!(error instanceof EngineError) || !error.transient || error.outcome !== 'not-applied') throw error
+      if (clock.now() + PAUSE_MS >= giveUpAt) throw error
+      await new Promise<void>((resolve) => clock.timer(PAUSE_MS * (0.5 + chance.fraction()), resolve))
       try {
         return await this.#requests.take(draw)
-      } catch (error) {
-        if (!(error instanceof EngineError) || !error.transient || error.outcome !== 'not-applied') throw error
-        if (clock.now() + PAUSE_MS >= giveUpAt) throw error
+      } catch (again) {
+        error = again
       }
-      await new Promise<void>((resolve) => clock.timer(PAUSE_MS * (0.5 + chance.fraction()), resolve))
     }
   }
 

@@ -9,6 +9,8 @@
  * been told is what its retries are told. A response with a status of 500 or more is told, and not stored: the retry is
  * handled anew, with the same `attempt.id`.
  *
+ * `limited(limit, { key })` answers 429 to what a rate limit does not allow (rate.ts).
+ *
  * Read door.ts first; node.ts, fastify.ts and hono.ts hold back the responses of each framework.
  */
 import { checkOptions } from '../../core/options.ts'
@@ -30,6 +32,13 @@ export type {
 } from './fastify.ts'
 export type { HonoMiddleware, IdempotentHonoContext } from './hono.ts'
 export type { NodeMiddleware } from './node.ts'
+export {
+  type Limited,
+  type LimitedFastifyReply,
+  type LimitedHonoContext,
+  type LimitedOptions,
+  limited,
+} from './rate.ts'
 
 /** Middleware for each framework, and what the handler may want to know. */
 export interface Idempotency {

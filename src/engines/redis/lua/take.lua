@@ -11,13 +11,16 @@
 --
 -- The state is the text of a record (see put.lua), "rate1 " and six numbers: time (us), debt, and the rate. Its version
 -- comes from the clock alone: no holder ever compares it. It expires when nothing is owed any more.
-local call = redis.call
+-- It is made to be quick: a state is parsed by one pattern, its units are compared as text, and numbers become text
+-- where they have to.
+local call, floor, max = redis.call, math.floor, math.max
 local time = call('TIME')
-local now = time[1] * 1e6 + time[2]
+local now_text = time[1] .. string.format('%06d', time[2])
+local now = tonumber(now_text)
 
 -- Lua itself would write 1.8e+15.
 local function digits(n)
-  return string.format('%.0f', n)
+  return n < 1e14 and n or string.format('%.0f', n)
 end
 
 local records = KEYS
@@ -27,31 +30,28 @@ if ARGV[1] ~= '' then
 end
 local rates = {}
 for token, step, us, capacity in string.gmatch(ARGV[2], '(%d+) (%d+) (%d+) (%d+)') do
+  local units = token .. ' ' .. step .. ' ' .. us
   rates[#rates + 1] = {
-    token = tonumber(token), step = tonumber(step), us = tonumber(us), capacity = tonumber(capacity),
-    text = token .. ' ' .. step .. ' ' .. us .. ' ' .. capacity,
+    token = tonumber(token), step = tonumber(step), us = tonumber(us), capacity = tonumber(capacity), units = units,
+    text = units .. ' ' .. capacity,
   }
 end
 
 -- By record: what is stored, and is to be stored. It is read once and written once, whatever draws there are.
 local states = {}
-local function state_of(record)
-  local state = states[record]
-  if state then return state end
-  state = {}
-  local value = redis.pcall('GET', record)
+local function read(record)
+  local state, value = {}, redis.pcall('GET', record)
   if value then
-    local version, kind, at, debt, token, step, us
+    local version, at, debt, units
     if type(value) == 'string' then
-      version, kind = string.match(value, '^hf1=(%d+) %d+ (%a)')
-      at, debt, token, step, us = string.match(value, '^hf1=%d+ %d+ trate1 (%d+) (%d+) (%d+) (%d+) (%d+) %d+$')
+      version, at, debt, units = string.match(value, '^hf1=(%d+) %d+ trate1 (%d+) (%d+) (%d+ %d+ %d+) %d+$')
     end
-    state.version = tonumber(version)
-    if at then
-      state.at, state.debt = tonumber(at), tonumber(debt)
-      state.token, state.step, state.us = tonumber(token), tonumber(step), tonumber(us)
+    if version then
+      state.version, state.at, state.debt, state.units = tonumber(version), tonumber(at), tonumber(debt), units
     else
-      state.strange = kind ~= 'x'
+      -- A removal is remembered with its version.
+      version = type(value) == 'string' and string.match(value, '^hf1=(%d+) %d+ x$')
+      state.version, state.strange = tonumber(version or 0), not version
     end
   end
   states[record] = state
@@ -60,53 +60,72 @@ end
 
 -- What is owed now, in units of that rate, and since when.
 local function drained(state, rate)
-  local at = now - now % rate.us
+  local at = rate.us == 1 and now or now - now % rate.us
   if not state.at then return 0, at end
-  local debt = math.max(0, state.debt - math.max(0, math.floor((now - state.at) / state.us)) * state.step)
-  if state.token ~= rate.token or state.step ~= rate.step or state.us ~= rate.us then
-    debt = math.min(rate.capacity, math.ceil(debt / state.token * rate.token))
+  local debt
+  if state.units == rate.units then
+    debt = max(0, state.debt - max(0, floor((now - state.at) / rate.us)) * rate.step)
+  else
+    local token, step, us = string.match(state.units, '(%d+) (%d+) (%d+)')
+    debt = max(0, state.debt - max(0, floor((now - state.at) / us)) * step)
+    debt = math.min(rate.capacity, math.ceil(debt / token * rate.token))
   end
   if now < state.at and state.at - now <= 1000000 then at = state.at end
   return debt, at
 end
 
+local function take(state, rate, at, debt)
+  state.at, state.debt, state.units, state.rate = at, debt, rate.units, rate
+end
+
 local next_number = string.gmatch(ARGV[3], '%d+')
 local reply, place = {time[1], time[2]}, 0
 for count in next_number do
-  local book, parts, taken = tonumber(next_number()), {}, 't'
-  for i = 1, tonumber(count) do
+  local book = tonumber(next_number())
+  if count == '1' then
     local cost, rate = tonumber(next_number()), rates[tonumber(next_number())]
     place = place + 1
-    local state = state_of(records[place])
-    if state.strange then taken = '!' end
-    if taken ~= '!' then
+    local state = states[records[place]] or read(records[place])
+    if state.strange then
+      reply[#reply + 1] = '!'
+    else
       local debt, at = drained(state, rate)
       local wanted = debt + cost * rate.token
-      if wanted > rate.capacity + math.floor(book / rate.us) * rate.step then taken = 'r' end
-      parts[i] = {state = state, rate = rate, cost = cost, at = at, debt = debt, wanted = wanted}
-    end
-  end
-  local answer = {taken}
-  if taken ~= '!' then
-    for i, part in ipairs(parts) do
-      answer[i + 1] = digits(taken == 't' and part.wanted or part.debt)
-      if taken == 't' and part.cost > 0 then
-        local state, rate = part.state, part.rate
-        state.at, state.debt, state.token, state.step, state.us = part.at, part.wanted, rate.token, rate.step, rate.us
-        state.rate = rate
+      if wanted > rate.capacity + floor(book / rate.us) * rate.step then
+        reply[#reply + 1] = 'r ' .. digits(debt)
+      else
+        if cost > 0 then take(state, rate, at, wanted) end
+        reply[#reply + 1] = 't ' .. digits(wanted)
       end
     end
+  else
+    local parts, taken = {}, 't'
+    for i = 1, tonumber(count) do
+      local cost, rate = tonumber(next_number()), rates[tonumber(next_number())]
+      place = place + 1
+      local state = states[records[place]] or read(records[place])
+      if state.strange then taken = '!' end
+      local debt, at = drained(state, rate)
+      local wanted = debt + cost * rate.token
+      if taken == 't' and wanted > rate.capacity + floor(book / rate.us) * rate.step then taken = 'r' end
+      parts[i] = {state = state, rate = rate, cost = cost, at = at, debt = debt, wanted = wanted}
+    end
+    local answer = taken
+    for _, part in ipairs(taken == '!' and {} or parts) do
+      if taken == 't' and part.cost > 0 then take(part.state, part.rate, part.at, part.wanted) end
+      answer = answer .. ' ' .. digits(taken == 't' and part.wanted or part.debt)
+    end
+    reply[#reply + 1] = answer
   end
-  reply[#reply + 1] = table.concat(answer, ' ')
 end
 
 for record, state in pairs(states) do
-  if state.rate then
-    local version = math.max(now, (state.version or 0) + 1)
-    local value = 'hf1=' .. digits(version) .. ' 0 trate1 ' .. digits(state.at) .. ' ' .. digits(state.debt) .. ' '
-      .. state.rate.text
-    local lives = math.max(1, math.ceil(math.ceil(state.debt / state.step) * state.us / 1000))
-    call('SET', record, value, 'PX', digits(lives))
+  local rate = state.rate
+  if rate then
+    local version = (state.version or 0) < now and now_text or string.format('%.0f', state.version + 1)
+    local at = state.at == now and now_text or string.format('%.0f', state.at)
+    local value = 'hf1=' .. version .. ' 0 trate1 ' .. at .. ' ' .. digits(state.debt) .. ' ' .. rate.text
+    call('SET', record, value, 'PX', math.ceil(math.ceil(state.debt / rate.step) * rate.us / 1000))
   end
 end
 return reply

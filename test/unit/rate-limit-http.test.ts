@@ -1,0 +1,114 @@
+/** Rate limits in the frameworks themselves: real servers, real requests. */
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
+import express from 'express'
+import fastify from 'fastify'
+import { type Context, Hono } from 'hono'
+import { afterEach, describe, expect, test } from 'vitest'
+import { memory } from '../../src/engines/memory/index.ts'
+import { limited } from '../../src/recipes/http/index.ts'
+import { type RateLimit, rateLimit } from '../../src/recipes/rate-limit/index.ts'
+import { closeAll, locksOn } from './once-world.ts'
+import { down } from './rate-limit-world.ts'
+
+const closing: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close()
+  await closeAll()
+})
+
+type Start = (api: RateLimit) => Promise<string>
+
+async function listening(server: Server): Promise<string> {
+  if (!server.listening) await once(server.listen(0, '127.0.0.1'), 'listening')
+  closing.push(async () => {
+    server.closeAllConnections()
+    const closed = once(server, 'close')
+    server.close()
+    await closed
+  })
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+}
+
+const ofNode = (api: RateLimit): ReturnType<typeof limited<IncomingMessage>> =>
+  limited(api, {
+    key: (request) => request.headers['x-user'] as string | undefined,
+    cost: (request) => Number(request.headers['x-cost'] ?? 1),
+  })
+
+const FRAMEWORKS: Readonly<Record<string, Start>> = {
+  'node:http': (api) => {
+    const middleware = ofNode(api)
+    const handler = createServer((request, response) =>
+      middleware.node(request, response, () => void response.end('done')),
+    )
+    return listening(handler)
+  },
+  Express: (api) => {
+    const app = express()
+    app.use(ofNode(api).node)
+    app.get('/', (_, response) => void response.send('done'))
+    // Without it, Express prints the error.
+    app.use((_error: unknown, _request: unknown, response: express.Response, _next: unknown) => {
+      response.status(500).end()
+    })
+    return listening(createServer(app))
+  },
+  Fastify: async (api) => {
+    const app = fastify()
+    const middleware = limited<{ readonly headers: Readonly<Record<string, unknown>> }>(api, {
+      key: ({ headers }) => headers['x-user'] as string | undefined,
+      cost: ({ headers }) => Number(headers['x-cost'] ?? 1),
+    })
+    app.addHook('onRequest', middleware.fastify)
+    app.get('/', () => 'done')
+    await app.listen({ port: 0, host: '127.0.0.1' })
+    closing.push(() => app.close())
+    return `http://127.0.0.1:${(app.server.address() as AddressInfo).port}/`
+  },
+  Hono: (api) => {
+    const app = new Hono()
+    const middleware = limited<Context>(api, {
+      key: (context) => context.req.header('x-user'),
+      cost: (context) => Number(context.req.header('x-cost') ?? 1),
+    })
+    app.use(middleware.hono)
+    app.get('/', (context) => context.text('done'))
+    app.onError((_, context) => context.text('', 500))
+    return listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }) as Server)
+  },
+}
+
+describe.each(Object.entries(FRAMEWORKS))('%s', (_, start) => {
+  test('answers 429 with when to come back, and says what is left', async () => {
+    const url = await start(rateLimit(locksOn(memory()), { name: 'api', limit: 3, per: '1h' }))
+    const ask = (fields: Record<string, string>): Promise<Response> => fetch(url, { headers: fields })
+    const first = await ask({ 'x-user': 'ann', 'x-cost': '2' })
+    expect([first.status, await first.text()]).toEqual([200, 'done'])
+    expect(first.headers.get('ratelimit-policy')).toBe('"api";q=3;w=3600')
+    expect(first.headers.get('ratelimit')).toMatch(/^"api";r=1;t=\d+$/)
+    const refused = await ask({ 'x-user': 'ann', 'x-cost': '2' })
+    expect(refused.status).toBe(429)
+    expect(refused.headers.get('retry-after')).toBe('1200')
+    expect(refused.headers.get('content-type')).toContain('application/problem+json')
+    expect(await refused.json()).toMatchObject({ status: 429, retryAfterMs: expect.any(Number) })
+    expect((await ask({ 'x-user': 'bob' })).status).toBe(200)
+    const free = await ask({})
+    expect([free.status, free.headers.get('ratelimit')]).toEqual([200, null])
+  })
+
+  test('handles nothing where the limit could not be asked', async () => {
+    const api = rateLimit(locksOn(memory()), { limit: 3, per: '1h' })
+    const broken: RateLimit = { ...api, name: 'broken', take: () => Promise.reject(down()) } as RateLimit
+    const answer = await fetch(await start(broken), { headers: { 'x-user': 'ann' } })
+    expect([answer.status, (await answer.text()).includes('done')]).toEqual([500, false])
+  })
+})
+
+test('a key that is no function is refused', () => {
+  const api = rateLimit(locksOn(memory()), { limit: 3, per: '1h' })
+  expect(() => limited(api, { key: 'user' as never })).toThrow('a function of the request')
+  expect(() => limited(api, { key: () => 'a', waits: 1 } as never)).toThrow("did you mean 'wait'")
+})
