@@ -60,7 +60,10 @@ export const pitfalls: readonly Pitfall[] = [
   {
     number: 27,
     mistake: "takeover waits for the server's own slow sweep of expired data",
-    notYet: 'no engine has a server with such a sweep yet',
+    shownBy: [
+      ['test/unit/mongodb-pipelines.test.ts', 'is had as soon as its holder has expired, whatever the TTL index does'],
+      ['conformance/cases/expiry.ts', 'who does not renew is gone, and the next in line holds'],
+    ],
   },
   {
     number: 28,

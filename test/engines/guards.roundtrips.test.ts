@@ -3,15 +3,20 @@
  * wire.
  */
 import { Redis } from 'ioredis'
+import { MongoClient } from 'mongodb'
 import { createConnection } from 'mysql2/promise'
 import { Client } from 'pg'
 import postgres from 'postgres'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { openMongodb } from '../../src/engines/mongodb/index.ts'
+import { guard as mongodbGuard } from '../../src/guards/mongodb.ts'
 import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
 import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
+import { newClaim } from '../claims.ts'
 import { CountedWire } from '../servers/counted-wire.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -81,5 +86,50 @@ await describeServer('a guard of Redis', findRedis, (source) => {
     expect(await wire.roundTrips(() => guarded.write(lease, [['SET', 'account', 1]]))).toBe(1)
     expect(await wire.roundTrips(() => guarded.read(lease, [['GET', 'account']]))).toBe(1)
     client.disconnect()
+  })
+})
+
+describe('on a stand-in for MongoDB', () => {
+  // The driver asks how its server is on connections of its own: here only once.
+  const QUIET = 'serverMonitoringMode=poll&heartbeatFrequencyMS=600000'
+
+  test('a guard costs none in a document, and one in a transaction', async () => {
+    await using server = await StandIn.start({ replicaSet: true })
+    await using wire = await CountedWire.to(server.urlThrough(server.port))
+    const client = new MongoClient(`${wire.url}&${QUIET}`)
+    try {
+      const accounts = client.db().collection<{ _id: number; balance: number }>('account')
+      const guarded = mongodbGuard({ client })
+      await guarded.setup()
+      await accounts.insertOne({ _id: 1, balance: 0 })
+      const set = { $set: { balance: 1 } }
+      expect(await wire.roundTrips(() => accounts.updateOne({ _id: 1 }, set))).toBe(1)
+      expect(await wire.roundTrips(() => guarded.updateOne(accounts, lease, { _id: 1 }, set))).toBe(1)
+      expect(await wire.roundTrips(() => guarded.findOne(accounts, lease, { _id: 1 }))).toBe(1)
+      const inside = (checked: boolean): Promise<unknown> =>
+        client.withSession((session) =>
+          session.withTransaction(async () => {
+            if (checked) await guarded.write(session, lease)
+            await accounts.updateOne({ _id: 1 }, set, { session })
+          }),
+        )
+      const bare = await wire.roundTrips(() => inside(false))
+      expect(await wire.roundTrips(() => inside(true))).toBe(bare + 1)
+    } finally {
+      await client.close()
+    }
+  })
+
+  test('a lock is had and given back with one round trip each, and so is a record', async () => {
+    await using server = await StandIn.start({ replicaSet: false })
+    await using wire = await CountedWire.to(server.urlThrough(server.port))
+    await using engine = await openMongodb(`${wire.url}&${QUIET}`)
+    const claim = newClaim('account')
+    expect(await wire.roundTrips(() => engine.enter([claim]))).toBe(1)
+    const change = { key: 'account', value: Buffer.from('a'), ttlMs: null, when: { holding: claim.id } }
+    expect(await wire.roundTrips(() => engine.store.put([change]))).toBe(1)
+    expect(await wire.roundTrips(() => engine.store.get(['account']))).toBe(1)
+    expect(await wire.roundTrips(() => engine.renew([claim]))).toBe(1)
+    expect(await wire.roundTrips(() => engine.leave([claim]))).toBe(1)
   })
 })

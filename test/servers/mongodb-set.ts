@@ -40,11 +40,19 @@ export class MongodbSet implements AsyncDisposable {
     return `mongodb://${this.servers.map(({ host, port }) => `${host}:${port}`).join(',')}/?replicaSet=${NAME}`
   }
 
-  /** The member that takes writes, in its own word, confirmed by the member itself. */
+  /**
+   * The member that takes writes. One that was frozen believes for a moment that it still does: of several, the one
+   * that was elected last.
+   */
   async primary(among: readonly MongodbServer[] = this.servers): Promise<MongodbServer> {
     return await until('no member is primary', async () => {
       const answers = await Promise.all(among.map((server) => roleOf(server)))
-      return among.find((_, index) => answers[index]?.isWritablePrimary === true)
+      const elected = among.flatMap((server, index) => {
+        const { isWritablePrimary, electionId } = answers[index] ?? {}
+        return isWritablePrimary === true ? [{ server, electionId: String(electionId) }] : []
+      })
+      // An ObjectId that is higher with each election.
+      return elected.toSorted((a, b) => (a.electionId < b.electionId ? 1 : -1))[0]?.server
     })
   }
 
@@ -63,8 +71,8 @@ export class MongodbSet implements AsyncDisposable {
     await primary
       .command({ replSetStepDown: seconds, secondaryCatchUpPeriodSecs: 1, force: true })
       .catch((error: unknown) => {
-        // Servers close the connection on which they were asked.
-        if (!/connection|closed|socket/i.test((error as Error).message)) throw error
+        // Servers close the connection on which they were asked. Or another one was elected meanwhile.
+        if (!/connection|closed|socket|not primary|can't step down/i.test((error as Error).message)) throw error
       })
     return primary
   }
@@ -76,17 +84,19 @@ export class MongodbSet implements AsyncDisposable {
     await this.primary()
   }
 
-  /** Whatever has befallen the members: all run, and each is primary or follows one. */
+  /** Whatever has befallen the members: all run, one is primary, and the others follow that one. */
   async heal(): Promise<void> {
     for (const { process } of this.servers) {
       if (process?.running === true) process.resume()
       else await process?.start()
     }
-    await this.primary()
     await until('a member does not follow', async () => {
       const answers = await Promise.all(this.servers.map((server) => roleOf(server)))
-      const ready = answers.every((answer) => answer?.isWritablePrimary === true || answer?.secondary === true)
-      return ready || undefined
+      const primaries = answers.filter((answer) => answer?.isWritablePrimary === true)
+      const follows = answers.every(
+        (answer) => answer === primaries[0] || (answer?.secondary === true && answer.primary === primaries[0]?.me),
+      )
+      return (primaries.length === 1 && follows) || undefined
     })
   }
 
@@ -98,7 +108,8 @@ export class MongodbSet implements AsyncDisposable {
   async #initiate(): Promise<void> {
     const [first] = this.servers as [MongodbServer]
     const members = this.servers.map(({ host, port }, _id) => ({ _id, host: `${host}:${port}` }))
-    await first.command({ replSetInitiate: { _id: NAME, settings: SETTINGS, members } })
+    // It asks all others first, and makes its log: on a busy machine that takes some seconds.
+    await first.command({ replSetInitiate: { _id: NAME, settings: SETTINGS, members } }, PATIENCE_MS)
     await this.heal()
   }
 }

@@ -139,8 +139,8 @@ export class MongodbServer implements AsyncDisposable {
   }
 
   /** A command to this very server, by a client of its own. Fails after some seconds of silence. */
-  async command(request: Document): Promise<Document> {
-    return await command(this.#url ?? this.urlThrough(this.port), request)
+  async command(request: Document, silenceMs?: number): Promise<Document> {
+    return await command(this.#url ?? this.urlThrough(this.port), request, silenceMs)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -148,8 +148,11 @@ export class MongodbServer implements AsyncDisposable {
   }
 }
 
-async function command(url: string, request: Document): Promise<Document> {
-  const client = new MongoClient(url, { serverSelectionTimeoutMS: 3_000, socketTimeoutMS: 5_000, retryReads: false })
+async function command(url: string, request: Document, silenceMs = 5_000): Promise<Document> {
+  const client = new MongoClient(url, {
+    // A frozen server accepts connections, and says nothing on them.
+    ...{ serverSelectionTimeoutMS: 3_000, connectTimeoutMS: 3_000, socketTimeoutMS: silenceMs, retryReads: false },
+  })
   try {
     return await client.db('admin').command(request)
   } finally {

@@ -245,6 +245,20 @@ describe('the line as update pipelines', () => {
     expect(lines.documents.get('k')?.remove_at).toEqual(before)
   })
 
+  test('is had as soon as its holder has expired, whatever the TTL index does', () => {
+    const lines = new MingoLines()
+    const enter = (id: string): LineDocument =>
+      lines.change('k', enterPipeline([claimOf('k', id, { wait: false })], ENGINE), {
+        upsert: true,
+      }) as unknown as LineDocument
+    enter('1')
+    vi.advanceTimersByTime(999)
+    expect(enter('2').entries.map(({ id }) => id)).toEqual(['1'])
+    vi.advanceTimersByTime(1)
+    // The document, and the entry in it, are still stored.
+    expect(enter('3').entries.map(({ id }) => id)).toEqual(['3'])
+  })
+
   test('tells the next waiter that it is the first now, when the first one has gone', () => {
     const lines = new MingoLines()
     lines.change(
