@@ -48,16 +48,24 @@ export class ZooKeeperError extends Error {
   readonly refused: boolean
   /** The same request fails again later, too. */
   readonly lasting: boolean
+  /** Of a `multi`: which of its steps was refused, counted from 0. */
+  readonly step: number | undefined
 
   constructor(
     code: number,
     message: string,
-    options: { readonly refused?: boolean; readonly lasting?: boolean; readonly cause?: unknown } = {},
+    options: {
+      readonly refused?: boolean
+      readonly lasting?: boolean
+      readonly cause?: unknown
+      readonly step?: number | undefined
+    } = {},
   ) {
     super(message, 'cause' in options ? { cause: options.cause } : undefined)
     this.code = code
     this.refused = options.refused ?? (code <= REFUSED_BELOW || code === ZOOKEEPER_CODE.unimplemented)
     this.lasting = options.lasting ?? LASTING.has(code)
+    this.step = options.step
   }
 }
 
@@ -74,8 +82,8 @@ export function wasDecided(code: number): boolean {
 }
 
 /** The error that the server answered to a request. */
-export function answeredError(code: number, what: string): ZooKeeperError {
-  return new ZooKeeperError(code, `${what}: ${MEANINGS.get(code) ?? 'refused'} (${code})`)
+export function answeredError(code: number, what: string, step?: number): ZooKeeperError {
+  return new ZooKeeperError(code, `${what}: ${MEANINGS.get(code) ?? 'refused'} (${code})`, { step })
 }
 
 /** `refused`: the request was not sent. */

@@ -30,6 +30,11 @@ const EVENT_DELETED = 2
 export interface NodeStat {
   /** The transaction that created the node: a number that rises with every change of anything. */
   readonly czxid: bigint
+  /** The transaction that last wrote its data. */
+  readonly mzxid: bigint
+  /** When that was, by the clock of the server that led (ms since 1970). */
+  readonly mtimeMs: number
+  /** How often its data was written. */
   readonly version: number
   /** The session that it ends with; 0 for a node that stays. */
   readonly ephemeralOwner: bigint
@@ -215,7 +220,9 @@ export function readEvent(reader: JuteReader): NodeEvent {
 
 export function readStat(reader: JuteReader): NodeStat {
   const czxid = reader.long()
-  for (let skipped = 0; skipped < 3; skipped += 1) reader.long()
+  const mzxid = reader.long()
+  reader.long()
+  const mtimeMs = Number(reader.long())
   const version = reader.int()
   reader.int()
   reader.int()
@@ -223,7 +230,7 @@ export function readStat(reader: JuteReader): NodeStat {
   reader.int()
   const childCount = reader.int()
   reader.long()
-  return { czxid, version, ephemeralOwner, childCount }
+  return { czxid, mzxid, mtimeMs, version, ephemeralOwner, childCount }
 }
 
 export function readCreated(reader: JuteReader): CreatedNode {
@@ -247,8 +254,9 @@ const NOT_TO_BLAME = new Set([0, -2])
 /** Throws if a step has failed: then nothing of the whole was done. */
 export function readMulti(reader: JuteReader): readonly StepAnswer[] {
   const answers = readSteps(reader)
-  const failed = answers.find(({ code }) => !NOT_TO_BLAME.has(code))
-  if (failed !== undefined) throw answeredError(failed.code, 'multi')
+  const step = answers.findIndex(({ code }) => !NOT_TO_BLAME.has(code))
+  const failed = answers[step]
+  if (failed !== undefined) throw answeredError(failed.code, 'multi', step)
   return answers
 }
 

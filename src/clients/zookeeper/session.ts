@@ -256,6 +256,13 @@ export class ZooKeeperSession {
     })
   }
 
+  /** All steps or none. Answers what the server knows of the node that the step at this index has written. */
+  async multiStat(steps: readonly MultiStep[], index: number): Promise<NodeStat> {
+    const stat = (await this.multi(steps))[index]?.stat
+    if (stat === undefined) throw new JuteError('a multi without an answer to each of its steps')
+    return stat
+  }
+
   /**
    * A write that changes nothing. Its answer proves that the session lives; and what is read after it, on the same
    * session, is no older than anything that was done before it.
