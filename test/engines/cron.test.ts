@@ -12,6 +12,7 @@ import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer, present } from '../servers/suite.ts'
+import { findZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
 import { CronFleet } from './cron-fleet.ts'
 
 const ROUNDS = Number(process.env.HOLDFAST_ROUNDS ?? 1)
@@ -167,5 +168,17 @@ await describeServer('jobs on redis', findRedis, (source) => {
       const early = fleet.begun('set-nx').filter(({ tick, at }) => at < tick - SECOND_MS)
       expect(early.length, 'and runs ticks of the future').toBeGreaterThan(0)
     })
+  })
+})
+
+await describeServer('jobs on zookeeper', findZooKeeper, (source) => {
+  let server: ZooKeeperServer
+  beforeAll(async () => {
+    server = await ZooKeeperServer.start(source)
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  test('each tick is run once, whatever clocks say, though hosts die', { timeout: LIMIT_MS }, async (context) => {
+    await expectEachTickOnce(server.url, present(clocks, context))
   })
 })

@@ -17,10 +17,13 @@ import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
+import { findZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
 
 const PROCESSES = 8
 const CALLERS = 20
 const TTL_MS = 800
+/** The shortest of ZooKeeper. */
+const ZOOKEEPER_TTL_MS = 2_000
 const ROUNDS = Number(process.env.HOLDFAST_ROUNDS ?? 2)
 const SEED = Number(process.env.HOLDFAST_SEED ?? Date.now() % 1_000_000)
 const LIMIT_MS = 60_000 + 20_000 * ROUNDS
@@ -60,6 +63,7 @@ afterEach(async () => {
 /** The processes, and what is done to them. */
 class Fleet {
   readonly #args: readonly string[]
+  readonly #ttlMs: number
   readonly #chance = dice(SEED)
   readonly #children = new Set<ChildProcess>()
   readonly #timers = new Set<NodeJS.Timeout>()
@@ -70,8 +74,9 @@ class Fleet {
   #key = ''
   #waiting = new Map<ChildProcess, { resolve(values: readonly string[]): void; reject(error: Error): void }>()
 
-  constructor(url: string, kind: Kind) {
-    this.#args = [url, String(TTL_MS), kind, String(CALLERS)]
+  constructor(url: string, kind: Kind, ttlMs: number) {
+    this.#ttlMs = ttlMs
+    this.#args = [url, String(ttlMs), kind, String(CALLERS)]
     fleets.push(this)
   }
 
@@ -150,7 +155,7 @@ class Fleet {
         this.#timers.delete(timer)
         child.kill('SIGCONT')
       },
-      TTL_MS * (1.2 + this.#chance.below(20) / 10),
+      this.#ttlMs * (1.2 + this.#chance.below(20) / 10),
     )
     this.#timers.add(timer)
   }
@@ -179,8 +184,8 @@ function checkExecutions(executions: readonly Execution[]): void {
   ).toEqual(numbers.map((_, index) => index + 1))
 }
 
-async function expectOneCharge(url: string): Promise<void> {
-  const fleet = new Fleet(url, 'provider')
+async function expectOneCharge(url: string, ttlMs = TTL_MS): Promise<void> {
+  const fleet = new Fleet(url, 'provider', ttlMs)
   await fleet.start()
   let executions = 0
   for (let round = 0; round < ROUNDS; round += 1) {
@@ -198,7 +203,7 @@ async function expectOneOrder(url: string, kind: Exclude<Kind, 'provider'>): Pro
     shops: Record<typeof kind, (url: string) => Promise<Shop>>
   }
   const shop = await shops[kind](url)
-  const fleet = new Fleet(url, kind)
+  const fleet = new Fleet(url, kind, TTL_MS)
   try {
     await shop.setup()
     await fleet.start()
@@ -255,5 +260,13 @@ await describeServer('processes that are killed and stopped, on Redis', findRedi
     'charge once',
     () => RedisServer.start(source),
     (server) => expectOneCharge(server.url),
+  )
+})
+
+await describeServer('processes that are killed and stopped, on ZooKeeper', findZooKeeper, (source) => {
+  testOn(
+    'charge once',
+    () => ZooKeeperServer.start(source),
+    (server) => expectOneCharge(server.url, ZOOKEEPER_TTL_MS),
   )
 })

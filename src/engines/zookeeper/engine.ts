@@ -7,6 +7,7 @@ import type { ZooKeeperServers } from '../../clients/zookeeper/session-connectio
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
+import type { Store } from '../../core/store.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import { ClassSessions } from './class-sessions.ts'
 import { LINE_BOUND } from './codec.ts'
@@ -19,6 +20,7 @@ import { type ZooKeeperLayout, ZooKeeperNames } from './names.ts'
 import { LineObservers } from './observers.ts'
 import { Removals } from './removals.ts'
 import { RenewRequests } from './renew.ts'
+import { ZooKeeperStore } from './store.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -47,6 +49,7 @@ export interface ZooKeeperGuard {
 export class ZooKeeperEngine implements Engine {
   readonly name: string = ENGINE
   readonly traits: Traits = traits
+  readonly store: Store
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
   readonly #observers: LineObservers
@@ -54,6 +57,7 @@ export class ZooKeeperEngine implements Engine {
   readonly #enters: EnterRequests
   readonly #renewals: RenewRequests
   readonly #leaves: LeaveRequests
+  readonly #records: ZooKeeperStore
   #listener: ((news: News) => void) | undefined
 
   /** @internal */
@@ -85,6 +89,8 @@ export class ZooKeeperEngine implements Engine {
     this.#removals = new Removals(this.#context, this.#sessions)
     this.#renewals = new RenewRequests(this.#context, this.#sessions, this.#removals)
     this.#leaves = new LeaveRequests(this.#sessions)
+    this.#records = new ZooKeeperStore(this.#context, this.#sessions)
+    this.store = this.#records
     this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew(places))
   }
 
@@ -155,6 +161,7 @@ export class ZooKeeperEngine implements Engine {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#listener = undefined
     this.#observers.stop()
+    await this.#records.finish()
     await this.#sessions.close()
   }
 }

@@ -25,7 +25,7 @@ import { entryOf, LINE_BOUND, type LineView, waitsForTries, writeData } from './
 import { asEngineError, ENGINE, noChroot, unsettled } from './errors.ts'
 import { KnownLines } from './known-lines.ts'
 import type { MaybeLine } from './line-reader.ts'
-import { byNumber, numberIn } from './names.ts'
+import { byNumber, numberIn, pathsTo } from './names.ts'
 import { inGroups, type Settled, settled } from './settled.ts'
 
 /** How often the node of a line is created that the server takes away again, because it was empty. */
@@ -172,9 +172,7 @@ export class EnterRequests {
   /** The server takes a container away when it has been empty for a while. */
   #createLines(session: ClassSession, claims: readonly Claim[]): readonly Promise<Settled<CreatedNode>>[] {
     const { names, acl } = this.#context
-    const steps = names.base.split('/').slice(1)
-    const bases = steps.map((_, index) => `/${steps.slice(0, index + 1).join('/')}`)
-    const paths = [...bases, ...new Set(claims.map(({ key }) => names.line(key)))]
+    const paths = [...pathsTo(names.base), ...new Set(claims.map(({ key }) => names.line(key)))]
     return paths.map((path) => settled(session.zk.create({ path, data: NOTHING, mode: 'container', acl })))
   }
 

@@ -14,6 +14,8 @@ export type ZooKeeperCall =
   | 'list'
   | 'subscribe'
   | 'watch'
+  | 'get'
+  | 'put'
   | 'diagnose'
 
 /** `sent: false`: the call failed before its own request was sent. */
@@ -37,6 +39,12 @@ export function unreadable(path: string, why: string): EngineError {
 /** Other clients got in between again and again. A later try can succeed. */
 export function unsettled(call: ZooKeeperCall): EngineError {
   return new EngineError(ENGINE, `${call}: other clients keep changing the entry`, { outcome: 'unknown' })
+}
+
+export function unsettledPut(key: string): EngineError {
+  return new EngineError(ENGINE, `put: other clients change the record of '${key}' all the time`, {
+    outcome: 'not-applied',
+  })
 }
 
 export function ttlTooLong(ttlMs: number, grantedMs: number): EngineError {

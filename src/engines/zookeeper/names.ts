@@ -16,6 +16,8 @@
  * as those of Curator's `InterProcessMutex` do, and entries of Curator are understood instead. No name can end as both
  * want it: so one of the two would not see what the other one has.
  *
+ * Records are beside that, under `/holdfast-records` (record-nodes.ts).
+ *
  * A key is one name in a path. What may not be there is written as in a URL: `/` is `%2F` and `%` is `%25`; so are
  * control characters, everything beyond the first 65,536 characters of Unicode, and a key that is `.` or `..`.
  */
@@ -87,6 +89,41 @@ export class ZooKeeperNames {
     return this.entry(key, `hf${VERSION}-${id}-${weight}-${limit}${wait ? '' : '-try'}${end}`)
   }
 
+  // ---- records: see record-nodes.ts ----
+
+  /** The node under which everything of records is. */
+  get recordRoot(): string {
+    return `${this.base}-records`
+  }
+
+  get records(): string {
+    return `${this.recordRoot}/keys`
+  }
+
+  record(key: string): string {
+    return `${this.records}/${encoded(key)}`
+  }
+
+  /** Written by every sweep that deletes records. */
+  get recordSweeps(): string {
+    return `${this.recordRoot}/sweeps`
+  }
+
+  get expiringRoot(): string {
+    return `${this.recordRoot}/expiring`
+  }
+
+  slot(slot: number): string {
+    return `${this.expiringRoot}/${slot}`
+  }
+
+  /** Says in which slot the record of this key is to be swept. */
+  expiring(slot: number, key: string): string {
+    return `${this.slot(slot)}/${encoded(key)}`
+  }
+
+  // ---- lines ----
+
   /** The path of what says that an entry was evicted. */
   evicted(key: string, id: string): string {
     return this.entry(key, `hf${VERSION}-${id}-evicted`)
@@ -152,6 +189,12 @@ function foreignEntry(name: string, { id, reads, number }: Record<string, string
   // In an id of ours, which the word of an eviction has in its name, there are letters and digits only.
   const unique = id === 'lock-' ? name : String(id)
   return { name, id: unique.replaceAll(/[^0-9a-z]/g, ''), weight: 1, limit, tries: false, number: Number(number) }
+}
+
+/** The nodes above a node, and itself: `/a`, `/a/b`, `/a/b/c`. */
+export function pathsTo(path: string): readonly string[] {
+  const steps = path.split('/').slice(1)
+  return steps.map((_, index) => `/${steps.slice(0, index + 1).join('/')}`)
 }
 
 /** The number that the server has put at the end of a name. */

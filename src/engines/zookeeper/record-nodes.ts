@@ -1,0 +1,163 @@
+/**
+ * Reading and changing the nodes of records:
+ *
+ *     /holdfast-records/keys/<key>                a record
+ *     /holdfast-records/expiring/<slot>/<key>     says when it is to be swept (record-slots.ts)
+ *     /holdfast-records/sweeps                    is written by every sweep that deletes records
+ *
+ * **What a change compares.** A server compares how often a node was changed, and that begins anew when a node is
+ * deleted and created. So a change that was made from an old look could find the same number, and overwrite another
+ * record. Only sweeps delete records. So a change also compares that no sweep has come since its look.
+ *
+ * **What time it is.** The servers tell it of a node that was written. So one is created, written and deleted in one
+ * step, and what is read right behind it is no older: one round trip.
+ */
+import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { MultiStep } from '../../clients/zookeeper/messages.ts'
+import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
+import type { ZooKeeperContext } from './class-session.ts'
+import { noChroot } from './errors.ts'
+import { pathsTo } from './names.ts'
+import { asOf, type RecordContent, readRecord, writeRecord, type ZooKeeperRecord } from './record-codec.ts'
+import { settled } from './settled.ts'
+
+const NOTHING = Buffer.alloc(0)
+
+/** A record as it was when it was looked at; and what a change has to compare, beside the record itself. */
+export interface RecordLook {
+  readonly record: ZooKeeperRecord
+  /** How many sweeps there were before it was read. Undefined: there are no records at all. */
+  readonly sweeps: number | undefined
+}
+
+/** What else is looked at in the same round trip. */
+export interface BesideRecord {
+  /** The path of an entry. */
+  readonly entry?: string | undefined
+  /** The line of the key. */
+  readonly line?: boolean
+}
+
+/** `none`: the line has no node. */
+export type LineState = 'has entries' | 'is empty' | 'none'
+
+export interface RecordRead extends RecordLook {
+  /** By the clock of the servers. Null: there are no records at all, and nothing tells the time. */
+  readonly nowMs: number | null
+  readonly hasEntry: boolean
+  readonly line: LineState
+}
+
+export class RecordNodes {
+  readonly #context: ZooKeeperContext
+
+  constructor(context: ZooKeeperContext) {
+    this.#context = context
+  }
+
+  /** What time it is. What is read behind it, on the same session, is no older. Null: there are no records at all. */
+  async now(zk: ZooKeeperSession): Promise<number | null> {
+    const { names, acl } = this.#context
+    const path = `${names.recordRoot}/now`
+    try {
+      const steps: readonly MultiStep[] = [
+        { create: { path, data: NOTHING, mode: 'ephemeral', acl } },
+        { setData: { path, data: NOTHING, version: -1 } },
+        { delete: { path, version: -1 } },
+      ]
+      return (await zk.multiStat(steps, 1)).mtimeMs
+    } catch (error) {
+      if (hasCode(error, 'noNode')) return null
+      throw error
+    }
+  }
+
+  /** Several records, in one round trip. */
+  async readAll(
+    zk: ZooKeeperSession,
+    keys: readonly string[],
+  ): Promise<{ readonly nowMs: number | null; readonly looks: readonly RecordLook[] }> {
+    const telling = this.now(zk)
+    const counting = this.#sweeps(zk)
+    const reading = Promise.all(keys.map((key) => this.#record(zk, key)))
+    const [nowMs, sweeps, records] = await Promise.all([telling, counting, reading])
+    return { nowMs, looks: records.map((record) => ({ record: asOf(record, nowMs ?? 0), sweeps })) }
+  }
+
+  /** A record and what is beside it, in one round trip. */
+  async read(zk: ZooKeeperSession, key: string, { entry, line }: BesideRecord): Promise<RecordRead> {
+    const reading = this.readAll(zk, [key])
+    const entering = entry === undefined ? undefined : zk.exists(entry)
+    const lining = line === true ? this.#line(zk, key) : undefined
+    const [{ nowMs, looks }, stat, state] = await Promise.all([reading, entering, lining])
+    return {
+      ...(looks[0] as RecordLook),
+      nowMs,
+      hasEntry: entry === undefined || stat !== undefined,
+      line: state ?? 'has entries',
+    }
+  }
+
+  /** The steps that make a change, if nothing has changed since the look; and which of them tells its number. */
+  change(
+    key: string,
+    { record, sweeps }: RecordLook,
+    content: RecordContent,
+    { entry, line, isIndexed }: { entry: string | undefined; line: LineState; isIndexed: boolean },
+  ): { readonly steps: readonly MultiStep[]; readonly told: number; readonly index: number } {
+    const { names, acl } = this.#context
+    const path = names.record(key)
+    const steps: MultiStep[] = []
+    const create = (made: string): MultiStep => ({ create: { path: made, data: NOTHING, mode: 'persistent', acl } })
+    if (entry !== undefined) steps.push({ check: { path: entry, version: -1 } })
+    // The line is still empty: what has no children can be deleted.
+    if (line === 'none') steps.push(create(names.line(key)))
+    if (line !== 'has entries') steps.push({ delete: { path: names.line(key), version: -1 } })
+    const isNew = record.mzxid === 0n
+    if (isNew) steps.push(create(path))
+    else steps.push({ check: { path: names.recordSweeps, version: sweeps ?? 0 } })
+    const told = steps.length
+    steps.push({ setData: { path, data: writeRecord(content), version: isNew ? 0 : record.nodeVersion } })
+    const index = steps.length
+    if (content.slot !== 0 && !isIndexed) steps.push(create(names.expiring(content.slot, key)))
+    return { steps, told, index }
+  }
+
+  /** Create what has to be there before a record is put. */
+  async createParents(zk: ZooKeeperSession, slot: number): Promise<void> {
+    const { names, acl, servers } = this.#context
+    const containers = new Set([
+      ...pathsTo(names.base),
+      ...pathsTo(names.records),
+      ...(slot === 0 ? [] : pathsTo(names.slot(slot))),
+    ])
+    for (const path of containers) settled(zk.create({ path, data: NOTHING, mode: 'container', acl }))
+    // It stays: should it go, numbers would begin anew. Without what is above it, it cannot be created.
+    const made = await settled(zk.create({ path: names.recordSweeps, data: NOTHING, mode: 'persistent', acl }))
+    if (!('error' in made) || hasCode(made.error, 'nodeExists')) return
+    throw hasCode(made.error, 'noNode') && servers.chroot !== '' ? noChroot(servers.chroot) : made.error
+  }
+
+  async #sweeps(zk: ZooKeeperSession): Promise<number | undefined> {
+    return (await zk.exists(this.#context.names.recordSweeps))?.version
+  }
+
+  async #record(zk: ZooKeeperSession, key: string): Promise<ZooKeeperRecord> {
+    const path = this.#context.names.record(key)
+    try {
+      return readRecord(path, await zk.getData(path))
+    } catch (error) {
+      if (hasCode(error, 'noNode')) return readRecord(path, undefined)
+      throw error
+    }
+  }
+
+  async #line(zk: ZooKeeperSession, key: string): Promise<LineState> {
+    try {
+      return (await zk.getChildren(this.#context.names.line(key))).length > 0 ? 'has entries' : 'is empty'
+    } catch (error) {
+      if (hasCode(error, 'noNode')) return 'none'
+      throw error
+    }
+  }
+}
