@@ -3,10 +3,12 @@
  * trouble: what is counted, and what may never be seen. The tests of an engine say who the clients are, and what the
  * trouble is.
  */
+import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Dice, dice } from '../../conformance/chance.ts'
 import { UNLIMITED } from '../../src/core/engine.ts'
 import type { Lease, LineAcquireOptions, Lock, Locks } from '../../src/index.ts'
+import { RecordStore } from '../../src/store/record-store.ts'
 import type { FaultProxy } from '../servers/proxy.ts'
 
 export interface Fight {
@@ -105,6 +107,43 @@ export async function fightOverKinds(fight: Fight): Promise<readonly string[]> {
   // What still stands in a line now, of a client that lives, would block it for ever.
   for (const [key] of lines.entries())
     await (await (fight.clients[0] as Locks).mutex(`line ${key}`).acquire({ wait: '30s' })).release()
+  return sight.wrong
+}
+
+/** `by` tells two changes apart that are alike otherwise. */
+interface Counted {
+  readonly sum: number
+  readonly token: string
+  readonly by: string
+}
+
+/** Holders count in a record. What went wrong: an update that was lost, or one of a holder before the last. */
+export async function fightOverRecord(key: string, fight: Fight): Promise<readonly string[]> {
+  const sight = new Sight(fight)
+  const records = new Map(fight.clients.map((locks) => [locks, new RecordStore<Counted>('fight', locks, {})]))
+  let unknown = 0
+  await fought(fight, sight, ['ENGINE'], async (locks) => {
+    const record = records.get(locks) as RecordStore<Counted>
+    const lease = await locks.mutex(key).acquire()
+    try {
+      const { value = { sum: 0, token: '0', by: '' }, version } = await record.get(key)
+      const next = { sum: value.sum + 1, token: String(lease.token), by: randomUUID() }
+      // A holder whose time is over by now is refused.
+      const put = await record.put(key, next, { holding: lease, version, ttlMs: 600_000 })
+      if (put.state !== 'stored') return
+      sight.granted += 1
+      if (BigInt(value.token) > BigInt(next.token)) sight.wrong.push(`${next.token} after ${value.token}`)
+    } catch (error) {
+      if ((error as { outcome?: string }).outcome === 'unknown') unknown += 1
+      throw error
+    } finally {
+      await lease.release()
+    }
+  })
+  const { value } = await (records.get(fight.clients[0] as Locks) as RecordStore<Counted>).get(key)
+  const sum = value?.sum ?? 0
+  if (sum < sight.granted || sum > sight.granted + unknown)
+    sight.wrong.push(`${sum} after ${sight.granted} changes, and ${unknown} of unknown outcome`)
   return sight.wrong
 }
 

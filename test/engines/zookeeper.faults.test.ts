@@ -9,7 +9,7 @@ import { createLocks, type Locks } from '../../src/index.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { findOwnZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
-import { type Fight, fightFor, fightOverKinds, troubleOnTheWay } from './lock-fights.ts'
+import { type Fight, fightFor, fightOverKinds, fightOverRecord, troubleOnTheWay } from './lock-fights.ts'
 import { stored } from './zookeeper-world.ts'
 
 const rounds = Number(process.env.HOLDFAST_ROUNDS ?? 1)
@@ -19,14 +19,17 @@ const CLIENTS = 4
 const LIMIT = { timeout: 60_000, interval: 50 }
 
 const FIGHTS: Readonly<Record<string, (fight: Fight) => Promise<readonly string[]>>> = {
-  'of one lock: one holder at a time, each with a higher token than all before': (fight) =>
+  [`${GRANTS} grants of one lock: one holder at a time, each with a higher token than all before`]: (fight) =>
     fightFor('fought for', fight),
-  'of many kinds in batches: none beside what excludes it, and no line stays blocked': fightOverKinds,
+  [`${GRANTS} grants of many kinds in batches: none beside what excludes it, and no line stays blocked`]:
+    fightOverKinds,
+  [`${GRANTS / 4} changes of a record by its holders: no update is lost`]: (fight) =>
+    fightOverRecord('counted', { ...fight, grants: GRANTS / 4 }),
 }
 
 await describeServer('locks under random faults', findOwnZooKeeper, (source) => {
   test.each(Object.keys(FIGHTS))(
-    `${GRANTS} grants %s`,
+    '%s',
     async (name) => {
       await using server = await ZooKeeperServer.start(source)
       const proxies = await Promise.all(Array.from({ length: CLIENTS }, () => FaultProxy.start(server)))

@@ -131,7 +131,7 @@ export class RecordNodes {
       ...pathsTo(names.records),
       ...(slot === 0 ? [] : pathsTo(names.slot(slot))),
     ])
-    for (const path of containers) settled(zk.create({ path, data: NOTHING, mode: 'container', acl }))
+    for (const path of containers) void settled(zk.create({ path, data: NOTHING, mode: 'container', acl }))
     // It stays: should it go, numbers would begin anew. Without what is above it, it cannot be created.
     const made = await settled(zk.create({ path: names.recordSweeps, data: NOTHING, mode: 'persistent', acl }))
     if (!('error' in made) || hasCode(made.error, 'nodeExists')) return
