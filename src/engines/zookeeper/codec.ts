@@ -62,7 +62,8 @@ export function toLineView({ entries: named, evicted }: NamedLine): LineView {
 /** Whether this entry waits only for tries that do not hold: they go in a moment. */
 export function waitsForTries({ entries, held }: LineView, id: string): boolean {
   const place = entries.findIndex((entry) => entry.id === id)
-  if (place < held) return false
+  // If the first that does not hold is no try, it waits for holders, and all behind it wait with it.
+  if (place < held || entries[held]?.tries !== true) return false
   const rest = entries.slice(0, place + 1).filter(({ tries }, index) => index < held || index === place || !tries)
   return heldCount(rest) === rest.length
 }
