@@ -15,6 +15,7 @@ const {
   LineFullError,
   ReplayedFailureError,
   StaleTokenError,
+  SupersededError,
   StockError,
   UnknownOutcomeError,
   UnsupportedError,
@@ -34,6 +35,7 @@ const samples: readonly errors.HoldfastError[] = [
   new InProgressError('key', 1_000, { id: 'id', number: 1 }),
   new UnknownOutcomeError('key', { id: 'id', number: 1 }),
   new ReplayedFailureError('key', { id: 'id', number: 1 }, { name: 'Error', message: 'why', fields: {} }),
+  new SupersededError('key', 1, { generation: 2 }),
   new StockError('stock', 'below', 'why'),
 ]
 

@@ -22,6 +22,7 @@ export type ErrorCode =
   | 'IN_PROGRESS'
   | 'UNKNOWN_OUTCOME'
   | 'REPLAYED_FAILURE'
+  | 'SUPERSEDED'
   | 'STOCK'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
@@ -311,4 +312,45 @@ export class StockError extends HoldfastError {
     this.stock = stock
     this.why = why
   }
+}
+
+/** Which upload of a list. */
+export interface UploadName {
+  /** What its rows carry: higher than that of every upload accepted before it. */
+  readonly generation: number
+  /** The id that the user has given it. */
+  readonly upload?: string | undefined
+  /** The number that the user has given it. */
+  readonly order?: number | undefined
+}
+
+/** A newer upload was accepted. This one cannot write any more, and nothing of it is what readers see. */
+export class SupersededError extends HoldfastError {
+  static override readonly code = 'SUPERSEDED'
+  override readonly code = 'SUPERSEDED'
+  readonly key: string
+  /** The generation of this upload; undefined if it was never accepted. */
+  readonly generation: number | undefined
+  /** The newer upload; undefined if this one was told to go before that was known. */
+  readonly by: UploadName | undefined
+
+  constructor(key: string, generation: number | undefined, by: UploadName | undefined, options?: ErrorOptions) {
+    const what = generation === undefined ? 'an upload' : `generation ${generation}`
+    super(
+      'SUPERSEDED',
+      `${what} of '${key}' was superseded by ${by === undefined ? 'a newer one' : named(by)}`,
+      options,
+    )
+    this.key = key
+    this.generation = generation
+    this.by = by
+  }
+}
+
+function named({ generation, upload, order }: UploadName): string {
+  const names = [
+    ...(upload === undefined ? [] : [`upload '${upload}'`]),
+    ...(order === undefined ? [] : [`order ${order}`]),
+  ]
+  return `generation ${generation}${names.length === 0 ? '' : ` (${names.join(', ')})`}`
 }

@@ -4,6 +4,7 @@ const OF_ASKING = 'an option of acquire() and using()'
 const OF_LOCKS = 'an option of createLocks() and connect()'
 const OF_ONCE = 'an option of once()'
 const OF_JOB = 'an option of add(), of the jobs of cron()'
+const OF_REPLACE = 'an option of replace()'
 const OF_ENGINE = 'an option of the engine: createLocks(redis({ client, ... })), or a part of its URL'
 
 /** Options of Holdfast, by name: where they belong. */
@@ -35,6 +36,9 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   hold: 'an option of stock() and of reserve()',
   late: 'an option of confirm(), of a stock',
   force: 'an option of set() and remove(), of a stock',
+  newest: OF_REPLACE,
+  upload: OF_REPLACE,
+  order: OF_REPLACE,
   holder: OF_LOCKS,
   callTimeout: OF_LOCKS,
   checkOrder: OF_LOCKS,

@@ -25,6 +25,7 @@ import { createLocks, type Locks } from '../../src/locks.ts'
 import { cron, OncePerTick, tick } from '../../src/recipes/cron/index.ts'
 import { idempotency } from '../../src/recipes/http/index.ts'
 import { once } from '../../src/recipes/once/index.ts'
+import { publishedUpload, removeRetired, replace } from '../../src/recipes/replace/index.ts'
 import { inMemory } from './world.ts'
 
 const bothOf = (locks: Locks): ReturnType<Locks['all']> => locks.all([locks.mutex('a'), locks.mutex('b')])
@@ -174,6 +175,9 @@ describe('the page of all options', () => {
     ['once(', () => once(locks, unknown)],
     ['once(', () => once(locks).run('k', unknown, () => undefined)],
     ['idempotency(', () => idempotency(locks, unknown)],
+    ['replace(', () => replace(locks, 'k', unknown, () => undefined)],
+    ['replace(', () => removeRetired(locks, 'k', unknown as never)],
+    ['replace(', () => publishedUpload(locks, 'k', unknown)],
     ['The others', () => locks.drain(unknown)],
     ['The others', () => locks.watch('k', unknown)],
     ['The others', () => locks.sample(unknown)],

@@ -1,0 +1,424 @@
+/** `replace` on the memory engine: who may write, what readers see, and what becomes of crashes. */
+import { afterEach, describe, expect, test } from 'vitest'
+import { LeaseLostError, UnsupportedError } from '../../src/core/errors.ts'
+import { memory } from '../../src/engines/memory/index.ts'
+import {
+  InProgressError,
+  publishedUpload,
+  type ReplaceOptions,
+  type ReplaceResult,
+  removeRetired,
+  replace,
+  SupersededError,
+  type Turn,
+} from '../../src/recipes/replace/index.ts'
+import { closeAll, type FakeProcess, fleet, gate, locksOn, turns } from './once-world.ts'
+
+afterEach(closeAll)
+
+const KEY = 'group:7'
+
+/** Rows that carry a generation, and the place where readers look for the one that counts. */
+class Members {
+  rows: { readonly generation: number; readonly name: string }[] = []
+  #generation = 0
+
+  get seen(): readonly string[] {
+    return this.rows.filter(({ generation }) => generation === this.#generation).map(({ name }) => name)
+  }
+
+  insert(turn: Turn, names: readonly string[]): Promise<unknown> {
+    const { generation } = turn
+    return turn.batch(null, () => this.rows.push(...names.map((name) => ({ generation, name }))))
+  }
+
+  flip = (generation: number): void => {
+    this.#generation = generation
+  }
+
+  /** All of a file. */
+  upload =
+    (file: readonly (readonly string[])[], between: () => unknown = () => {}) =>
+    async (turn: Turn): Promise<string> => {
+      for await (const names of turn.resume(file)) {
+        await this.insert(turn, names)
+        await between()
+      }
+      await turn.publish(null, this.flip)
+      return 'uploaded'
+    }
+
+  /** Remove what is waste; answers how many rows are left. */
+  async removeRetired({ locks }: Pick<FakeProcess, 'locks'>): Promise<number> {
+    const remove = (generations: readonly number[]): void => {
+      this.rows = this.rows.filter(({ generation }) => !generations.includes(generation))
+    }
+    for (;;) {
+      const removed = await removeRetired(locks, KEY, { transaction: null, remove, limit: 2 })
+      if (removed.length === 0) return this.rows.length
+    }
+  }
+}
+
+/** An upload that stops after its first batch, until it is let on. Its turn is told. */
+function paused(
+  { locks }: FakeProcess,
+  members: Members,
+  options: ReplaceOptions = {},
+): { turn: Promise<Turn>; goOn(): void; result: Promise<ReplaceResult<string>> } {
+  const begun = gate<Turn>()
+  const going = gate()
+  const result = replace(locks, KEY, options, async (turn) => {
+    const pause = async (): Promise<void> => {
+      begun.open(turn)
+      await going.opened
+    }
+    return members.upload([['old 1'], ['old 2']], pause)(turn)
+  })
+  result.catch(() => {})
+  return { turn: begun.opened, goOn: () => going.open(), result }
+}
+
+test('readers see the old list until the new one is published, and then all of it', async () => {
+  const locks = locksOn(memory())
+  const members = new Members()
+  const first = await replace(locks, KEY, {}, members.upload([['anna'], ['ben']]))
+  expect(first).toEqual({ state: 'published', generation: 1, value: 'uploaded' })
+  const during: (readonly string[])[] = []
+  await replace(
+    locks,
+    KEY,
+    { upload: 'b' },
+    members.upload([['carl'], ['dora']], () => during.push(members.seen)),
+  )
+  expect(during).toEqual([
+    ['anna', 'ben'],
+    ['anna', 'ben'],
+  ])
+  expect(members.seen).toEqual(['carl', 'dora'])
+  expect(await publishedUpload(locks, KEY)).toEqual({ generation: 2, upload: 'b' })
+  expect(await publishedUpload(locks, 'another')).toBeUndefined()
+  expect(await members.removeRetired({ locks })).toBe(2)
+})
+
+test('a list can be replaced by nothing', async () => {
+  const locks = locksOn(memory())
+  const members = new Members()
+  await replace(locks, KEY, {}, members.upload([['anna']]))
+  await replace(locks, KEY, {}, members.upload([]))
+  expect(members.seen).toEqual([])
+  expect(await members.removeRetired({ locks })).toBe(0)
+})
+
+describe('the newest wins', () => {
+  test('the older one is told so, and cannot write any more', async () => {
+    const { of } = fleet(2)
+    const members = new Members()
+    const older = paused(of(0), members, { upload: 'old' })
+    const turn = await older.turn
+    const told = gate<unknown>()
+    turn.signal.addEventListener('abort', () => told.open(turn.signal.reason))
+    const newer = replace(of(1).locks, KEY, { upload: 'new' }, members.upload([['new 1']]))
+    expect(await told.opened).toBeInstanceOf(SupersededError)
+    await expect(members.insert(turn, ['late'])).rejects.toThrow(SupersededError)
+    await expect(turn.publish(null, members.flip)).rejects.toThrow(SupersededError)
+    older.goOn()
+    await expect(older.result).rejects.toThrow(SupersededError)
+    expect(await newer).toMatchObject({ state: 'published', generation: 2 })
+    expect(members.seen).toEqual(['new 1'])
+    expect(await members.removeRetired(of(0))).toBe(1)
+  })
+
+  test('an older one that was stopped for longer than its ttl wakes, and is refused by what is stored', async () => {
+    const { of, clock } = fleet(2)
+    const members = new Members()
+    const older = paused(of(0), members)
+    const turn = await older.turn
+    of(0).stopped = true
+    const newer = replace(of(1).locks, KEY, {}, members.upload([['new 1']]))
+    for (let seconds = 0; seconds < 5; seconds += 1) {
+      clock.advance(1_000)
+      await turns()
+    }
+    expect(await newer).toMatchObject({ generation: 2 })
+    older.goOn()
+    await expect(older.result).rejects.toThrow(LeaseLostError)
+    await expect(turn.publish(null, members.flip)).rejects.toThrow(LeaseLostError)
+    expect(members.seen).toEqual(['new 1'])
+  })
+
+  test('also of those that wait: one of many that come together is published, the last one', async () => {
+    const { of } = fleet(5)
+    const members = new Members()
+    const older = paused(of(0), members)
+    await older.turn
+    const files = [1, 2, 3, 4].map(async (nth) => {
+      for (let turn = 0; turn < nth; turn += 1) await turns()
+      return replace(of(nth).locks, KEY, {}, members.upload([[`file ${nth}`]]))
+    })
+    const settled = Promise.allSettled([older.result, ...files])
+    await turns(200)
+    older.goOn()
+    const results = await settled
+    expect(results.map(({ status }) => status)).toEqual([...Array<string>(4).fill('rejected'), 'fulfilled'])
+    for (const result of results.slice(0, 4))
+      expect((result as PromiseRejectedResult).reason).toBeInstanceOf(SupersededError)
+    expect(members.seen).toEqual(['file 4'])
+  })
+
+  test('by a number of the caller: a lower one is refused at once, whenever it comes', async () => {
+    const { of } = fleet(3)
+    const members = new Members()
+    const going = paused(of(0), members, { order: 42 })
+    await going.turn
+    const late = replace(of(1).locks, KEY, { order: 41 }, members.upload([['late']]))
+    const refused = { key: KEY, generation: undefined, by: { generation: 1, upload: 'order 42', order: 42 } }
+    await expect(late).rejects.toMatchObject(refused)
+    // That of another upload with the same number, as well.
+    const same = replace(of(1).locks, KEY, { order: 42, upload: 'x' }, members.upload([['same']]))
+    await expect(same).rejects.toThrow(SupersededError)
+    const newer = replace(of(2).locks, KEY, { order: 43 }, members.upload([['newer']]))
+    newer.catch(() => {})
+    await turns()
+    going.goOn()
+    await expect(going.result).rejects.toThrow(SupersededError)
+    await newer
+    await expect(replace(of(1).locks, KEY, { order: 42 }, members.upload([['late']]))).rejects.toThrow(
+      "an upload of 'group:7' was superseded by generation 2 (upload 'order 43', order 43)",
+    )
+    expect(members.seen).toEqual(['newer'])
+  })
+})
+
+test('the newest waits: one after the other, in order of arrival', async () => {
+  const { of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  const seen: (readonly string[])[] = []
+  const next = async (nth: number): Promise<unknown> =>
+    replace(of(nth).locks, KEY, { newest: 'waits' }, async (turn) => {
+      seen.push(members.seen)
+      return members.upload([[`file ${nth}`]])(turn)
+    })
+  const second = next(1)
+  await turns()
+  const third = next(2)
+  await turns()
+  expect(seen).toEqual([])
+  first.goOn()
+  await Promise.all([first.result, second, third])
+  expect(seen).toEqual([['old 1', 'old 2'], ['file 1']])
+  expect(members.seen).toEqual(['file 2'])
+})
+
+test('one that waits gives way to one that wins and came after it', async () => {
+  const { of } = fleet(3)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  const waiting = replace(of(1).locks, KEY, { newest: 'waits' }, members.upload([['waiting']]))
+  waiting.catch(() => {})
+  await turns()
+  const winner = replace(of(2).locks, KEY, {}, members.upload([['winner']]))
+  await turns()
+  first.goOn()
+  await expect(waiting).rejects.toThrow(SupersededError)
+  await expect(first.result).rejects.toThrow(SupersededError)
+  await winner
+  expect(members.seen).toEqual(['winner'])
+})
+
+test('the newest fails: at once, and the one that is going on is not disturbed', async () => {
+  const { of } = fleet(2)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  const second = replace(of(1).locks, KEY, { newest: 'fails' }, members.upload([['second']]))
+  await expect(second).rejects.toThrow(InProgressError)
+  first.goOn()
+  expect(await first.result).toMatchObject({ state: 'published' })
+  expect(members.seen).toEqual(['old 1', 'old 2'])
+})
+
+describe('after a crash', () => {
+  const file = [['a'], ['b'], ['c']]
+
+  test('the next attempt of the upload goes on where the one before it has stopped', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    const failing = members.upload(file, () => {
+      if (members.rows.length === 2) throw new Error('killed')
+    })
+    await expect(replace(locks, KEY, { upload: 'u' }, failing)).rejects.toThrow('killed')
+    expect(members.seen).toEqual([])
+    // It can go on, so its rows stay.
+    expect(await members.removeRetired({ locks })).toBe(2)
+    let stored: number | undefined
+    const again = await replace(locks, KEY, { upload: 'u' }, (turn) => {
+      stored = turn.stored
+      return members.upload(file)(turn)
+    })
+    expect(stored).toBe(2)
+    expect(again).toMatchObject({ state: 'published', generation: 1 })
+    expect(members.seen).toEqual(['a', 'b', 'c'])
+  })
+
+  test('an attempt of the same upload replaces one that is stopped, with the same generation', async () => {
+    const { of } = fleet(2)
+    const members = new Members()
+    const stopped = paused(of(0), members, { upload: 'u' })
+    const turn = await stopped.turn
+    const again = replace(of(1).locks, KEY, { upload: 'u' }, members.upload([['old 1'], ['old 2']]))
+    again.catch(() => {})
+    await turns()
+    stopped.goOn()
+    await expect(stopped.result).rejects.toThrow(SupersededError)
+    expect(await again).toMatchObject({ generation: turn.generation })
+    expect(members.seen).toEqual(['old 1', 'old 2'])
+  })
+
+  test('an upload that was superseded meanwhile cannot go on', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    const work = members.upload(file, () => Promise.reject(new Error('killed')))
+    await expect(replace(locks, KEY, { upload: 'u' }, work)).rejects.toThrow('killed')
+    await replace(locks, KEY, { upload: 'v' }, members.upload([['new']]))
+    for (const newest of ['wins', 'waits', 'fails'] as const) {
+      const again = replace(locks, KEY, { upload: 'u', newest }, members.upload(file))
+      await expect(again).rejects.toMatchObject({ code: 'SUPERSEDED', by: { generation: 2, upload: 'v' } })
+    }
+    expect(members.seen).toEqual(['new'])
+    expect(await members.removeRetired({ locks })).toBe(1)
+  })
+
+  test('an upload that is published already is answered, and not done again', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    await replace(locks, KEY, { upload: 'u' }, members.upload(file))
+    for (const newest of ['wins', 'waits', 'fails'] as const) {
+      const again = await replace(locks, KEY, { upload: 'u', newest }, () => Promise.reject(new Error('never')))
+      expect(again).toEqual({ state: 'already', generation: 1 })
+    }
+  })
+
+  test('what was published before the work threw is published', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    const late = await replace(locks, KEY, {}, async (turn) => {
+      await members.upload(file)(turn)
+      throw new Error('the connection broke')
+    })
+    expect(late).toEqual({ state: 'already', generation: 1 })
+  })
+
+  test('an upload without an id is given up, and its rows are waste', async () => {
+    const locks = locksOn(memory())
+    const members = new Members()
+    await expect(
+      replace(
+        locks,
+        KEY,
+        {},
+        members.upload(file, () => Promise.reject(Error('no'))),
+      ),
+    ).rejects.toThrow('no')
+    expect(await members.removeRetired({ locks })).toBe(0)
+  })
+})
+
+describe('mistakes of the work', () => {
+  const locks = () => locksOn(memory())
+  const members = new Members()
+
+  test('it has to publish', async () => {
+    await expect(replace(locks(), KEY, {}, () => 1)).rejects.toThrow(
+      "the work for 'group:7' has returned without turn.publish()",
+    )
+  })
+
+  test('it cannot publish before it has gone through all batches', async () => {
+    const work = async (turn: Turn): Promise<void> => {
+      for await (const names of turn.resume([['a'], ['b']])) {
+        await members.insert(turn, names)
+        await turn.publish(null)
+      }
+    }
+    await expect(replace(locks(), KEY, {}, work)).rejects.toThrow(/when turn.resume\(\) has gone through all batches/)
+  })
+
+  test('it cannot leave a batch out', async () => {
+    const work = async (turn: Turn): Promise<void> => {
+      for await (const names of turn.resume([['a'], ['b']])) if (names[0] === 'b') await members.insert(turn, names)
+    }
+    await expect(replace(locks(), KEY, {}, work)).rejects.toThrow("batch 1 of 'group:7' is not stored")
+    const last = async (turn: Turn): Promise<void> => {
+      for await (const names of turn.resume([['a'], ['b']])) if (names[0] === 'a') await members.insert(turn, names)
+      await turn.publish(null)
+    }
+    await expect(replace(locks(), KEY, {}, last)).rejects.toThrow("batch 2 of 'group:7' is not stored")
+  })
+
+  test('it cannot write after it has published', async () => {
+    const work = async (turn: Turn): Promise<void> => {
+      await turn.publish(null)
+      await members.insert(turn, ['late'])
+    }
+    // What was published stays so.
+    expect(await replace(locks(), KEY, {}, work)).toEqual({ state: 'already', generation: 1 })
+  })
+
+  test('a resumed upload goes through its batches, and has as many as before', async () => {
+    const its = locks()
+    const failing = async (turn: Turn): Promise<void> => {
+      for await (const names of turn.resume([['a'], ['b']])) await members.insert(turn, names)
+      throw new Error('killed')
+    }
+    await expect(replace(its, KEY, { upload: 'u' }, failing)).rejects.toThrow('killed')
+    await expect(replace(its, KEY, { upload: 'u' }, (turn) => members.insert(turn, ['c']))).rejects.toThrow(
+      "2 batches of this upload of 'group:7' are stored: go through turn.resume(batches), which leaves them out",
+    )
+    await expect(replace(its, KEY, { upload: 'u' }, members.upload([['a']]))).rejects.toThrow(
+      "2 batches of this upload of 'group:7' are stored, and now it has 1: another list is another upload",
+    )
+  })
+
+  test('a transaction of an engine that has none is refused, with what helps', async () => {
+    const work = (turn: Turn): Promise<unknown> => turn.batch({}, () => {})
+    const refused = replace(locks(), KEY, {}, work)
+    await expect(refused).rejects.toThrow(UnsupportedError)
+    await expect(refused).rejects.toThrow(/memory has no transactions of yours .* give replace\(\) the option store/)
+  })
+})
+
+test('what is wrong with the options is told before anything is done', async () => {
+  const locks = locksOn(memory())
+  const asked = (options: object): Promise<unknown> => replace(locks, KEY, options, () => 1)
+  await expect(asked({ newst: 'wins' })).rejects.toThrow("unknown option 'newst' in replace(); did you mean 'newest'?")
+  await expect(asked({ newest: 'loses' })).rejects.toThrow("newest must be 'wins', 'waits', 'fails'; got 'loses'")
+  await expect(asked({ order: 1.5 })).rejects.toThrow('order must be a whole number that is exact; got 1.5')
+  await expect(asked({ upload: '' })).rejects.toThrow("upload must be a string that is not empty; got ''")
+  await expect(asked({ upload: 'u'.repeat(300) })).rejects.toThrow(RangeError)
+  await expect(asked({ signal: 1 })).rejects.toThrow('signal must be an AbortSignal; got number')
+  await expect(replace(locks, '', {}, () => 1)).rejects.toThrow('the key of a list must be a string that is not empty')
+  await expect(replace(locks, KEY, {}, undefined as never)).rejects.toThrow(TypeError)
+  const remove = { transaction: null, remove: () => {} }
+  await expect(removeRetired(locks, KEY, { ...remove, limit: 0 })).rejects.toThrow(RangeError)
+  await expect(removeRetired(locks, KEY, { transaction: null } as never)).rejects.toThrow('remove must be a function')
+})
+
+test('the wait ends when its signal aborts, and the older one goes on to its end', async () => {
+  const { of } = fleet(2)
+  const members = new Members()
+  const first = paused(of(0), members)
+  await first.turn
+  const controller = new AbortController()
+  const options: ReplaceOptions = { newest: 'waits', signal: controller.signal }
+  const second = replace(of(1).locks, KEY, options, members.upload([['second']]))
+  second.catch(() => {})
+  await turns()
+  controller.abort(new Error('never mind'))
+  await expect(second).rejects.toThrow('never mind')
+  first.goOn()
+  expect(await first.result).toMatchObject({ state: 'published' })
+})
