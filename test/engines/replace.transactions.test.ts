@@ -101,21 +101,17 @@ async function checkList(locks: Locks, list: List, { overlapping = true, ...stor
   await newer
   expect(await emails(list)).toEqual(['new 1', 'new 2'])
 
-  // Not even one that does not listen, and holds no lease that would tell: the record refuses it.
-  if (overlapping) await checkFence(locks, list, store)
+  if (overlapping) await checkOverlap(locks, list, store)
+  await checkFence(locks, list, store)
 
   expect((await list.generations()).length).toBeGreaterThan(1)
-  for (;;) {
-    const removed = await list.begin((tx) =>
-      removeRetired(locks, KEY, {
-        ...store,
-        transaction: tx,
-        remove: (generations) => list.remove(tx, generations),
-        limit: 2,
-      }),
-    )
-    if (removed.length === 0) break
-  }
+  const retired = await removeRetired(locks, KEY, {
+    ...store,
+    begin: (work) => list.begin(work),
+    remove: (tx, generations) => list.remove(tx, generations),
+    limit: 2,
+  })
+  expect(retired.length).toBeGreaterThan(2)
   const [seen] = await list.seen()
   expect(await list.generations()).toEqual([seen?.generation])
 
@@ -135,7 +131,7 @@ async function checkList(locks: Locks, list: List, { overlapping = true, ...stor
 }
 
 /** The newer one is accepted while the older one is between its insert and its commit. */
-async function checkFence(locks: Locks, list: List, store: Pick<ReplaceOptions, 'store'>): Promise<void> {
+async function checkOverlap(locks: Locks, list: List, store: Pick<ReplaceOptions, 'store'>): Promise<void> {
   const before = await list.generations()
   let newer: Promise<unknown> | undefined
   const older = replace(locks, KEY, { ...store, upload: 'slow' }, (turn) =>
@@ -154,6 +150,46 @@ async function checkFence(locks: Locks, list: List, store: Pick<ReplaceOptions, 
   expect((refused as HoldfastError & { by: unknown }).by).toMatchObject({ upload: 'fast' })
   await expect(newer).rejects.toThrow('it fails')
   expect(await list.generations()).toEqual(before)
+}
+
+/** Nothing tells the older one, and its lease is held: what is stored refuses it. */
+async function checkFence(locks: Locks, list: List, store: Pick<ReplaceOptions, 'store'>): Promise<void> {
+  const before = await emails(list)
+  const { engine } = locks
+  const { evict } = engine
+  engine.evict = async () => false
+  try {
+    let newer: Promise<unknown> | undefined
+    const older = replace(locks, KEY, { ...store, upload: 'deaf' }, async (turn) => {
+      await list.begin((tx) => turn.batch(tx, () => list.insert(tx, turn.generation, 1, ['deaf'])))
+      newer = replace(locks, KEY, { ...store, upload: 'next' }, () => Promise.reject(new Error('it fails')))
+      newer.catch(() => {})
+      // It stands in the line when it was accepted.
+      for await (const { entries } of locks.watch(`replace:${KEY}`, { every: 10 })) if (entries.length > 1) break
+      expect(turn.signal.aborted).toBe(false)
+      const step = (work: (tx: unknown) => Promise<unknown>): Promise<unknown> =>
+        list.begin(work).catch((error: unknown) => error)
+      const refused = [
+        await step((tx) => turn.batch(tx, () => list.insert(tx, turn.generation, 2, ['late']))),
+        turn.signal.reason,
+      ]
+      for (const error of refused) expect(error).toMatchObject({ code: 'SUPERSEDED', by: { upload: 'next' } })
+      throw refused[0]
+    })
+    await expect(older).rejects.toThrow(SupersededError)
+    await expect(newer).rejects.toThrow('it fails')
+    const publishing = replace(locks, KEY, { ...store, upload: 'deaf too' }, async (turn) => {
+      newer = replace(locks, KEY, { ...store, upload: 'last' }, () => Promise.reject(new Error('it fails')))
+      newer.catch(() => {})
+      for await (const { entries } of locks.watch(`replace:${KEY}`, { every: 10 })) if (entries.length > 1) break
+      await list.begin((tx) => turn.publish(tx, (generation) => list.flip(tx, generation)))
+    })
+    await expect(publishing).rejects.toMatchObject({ code: 'SUPERSEDED', by: { upload: 'last' } })
+    await expect(newer).rejects.toThrow('it fails')
+    expect(await emails(list)).toEqual(before)
+  } finally {
+    engine.evict = evict
+  }
 }
 
 describe('a list on SQLite', () => {

@@ -1,83 +1,18 @@
 /** `replace` on the memory engine: who may write, what readers see, and what becomes of crashes. */
 import { afterEach, describe, expect, test } from 'vitest'
-import { LeaseLostError, UnsupportedError } from '../../src/core/errors.ts'
+import { LeaseLostError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import {
   InProgressError,
   publishedUpload,
   type ReplaceOptions,
-  type ReplaceResult,
-  removeRetired,
   replace,
   SupersededError,
-  type Turn,
 } from '../../src/recipes/replace/index.ts'
-import { closeAll, type FakeProcess, fleet, gate, locksOn, turns } from './once-world.ts'
+import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
+import { KEY, Members, paused } from './replace-world.ts'
 
 afterEach(closeAll)
-
-const KEY = 'group:7'
-
-/** Rows that carry a generation, and the place where readers look for the one that counts. */
-class Members {
-  rows: { readonly generation: number; readonly name: string }[] = []
-  #generation = 0
-
-  get seen(): readonly string[] {
-    return this.rows.filter(({ generation }) => generation === this.#generation).map(({ name }) => name)
-  }
-
-  insert(turn: Turn, names: readonly string[]): Promise<unknown> {
-    const { generation } = turn
-    return turn.batch(null, () => this.rows.push(...names.map((name) => ({ generation, name }))))
-  }
-
-  flip = (generation: number): void => {
-    this.#generation = generation
-  }
-
-  /** All of a file. */
-  upload =
-    (file: readonly (readonly string[])[], between: () => unknown = () => {}) =>
-    async (turn: Turn): Promise<string> => {
-      for await (const names of turn.resume(file)) {
-        await this.insert(turn, names)
-        await between()
-      }
-      await turn.publish(null, this.flip)
-      return 'uploaded'
-    }
-
-  /** Remove what is waste; answers how many rows are left. */
-  async removeRetired({ locks }: Pick<FakeProcess, 'locks'>): Promise<number> {
-    const remove = (generations: readonly number[]): void => {
-      this.rows = this.rows.filter(({ generation }) => !generations.includes(generation))
-    }
-    for (;;) {
-      const removed = await removeRetired(locks, KEY, { transaction: null, remove, limit: 2 })
-      if (removed.length === 0) return this.rows.length
-    }
-  }
-}
-
-/** An upload that stops after its first batch, until it is let on. Its turn is told. */
-function paused(
-  { locks }: FakeProcess,
-  members: Members,
-  options: ReplaceOptions = {},
-): { turn: Promise<Turn>; goOn(): void; result: Promise<ReplaceResult<string>> } {
-  const begun = gate<Turn>()
-  const going = gate()
-  const result = replace(locks, KEY, options, async (turn) => {
-    const pause = async (): Promise<void> => {
-      begun.open(turn)
-      await going.opened
-    }
-    return members.upload([['old 1'], ['old 2']], pause)(turn)
-  })
-  result.catch(() => {})
-  return { turn: begun.opened, goOn: () => going.open(), result }
-}
 
 test('readers see the old list until the new one is published, and then all of it', async () => {
   const locks = locksOn(memory())
@@ -137,7 +72,7 @@ describe('the newest wins', () => {
     of(0).stopped = true
     const newer = replace(of(1).locks, KEY, {}, members.upload([['new 1']]))
     for (let seconds = 0; seconds < 5; seconds += 1) {
-      clock.advance(1_000)
+      await clock.advance(1_000)
       await turns()
     }
     expect(await newer).toMatchObject({ generation: 2 })
@@ -325,86 +260,6 @@ describe('after a crash', () => {
     ).rejects.toThrow('no')
     expect(await members.removeRetired({ locks })).toBe(0)
   })
-})
-
-describe('mistakes of the work', () => {
-  const locks = () => locksOn(memory())
-  const members = new Members()
-
-  test('it has to publish', async () => {
-    await expect(replace(locks(), KEY, {}, () => 1)).rejects.toThrow(
-      "the work for 'group:7' has returned without turn.publish()",
-    )
-  })
-
-  test('it cannot publish before it has gone through all batches', async () => {
-    const work = async (turn: Turn): Promise<void> => {
-      for await (const names of turn.resume([['a'], ['b']])) {
-        await members.insert(turn, names)
-        await turn.publish(null)
-      }
-    }
-    await expect(replace(locks(), KEY, {}, work)).rejects.toThrow(/when turn.resume\(\) has gone through all batches/)
-  })
-
-  test('it cannot leave a batch out', async () => {
-    const work = async (turn: Turn): Promise<void> => {
-      for await (const names of turn.resume([['a'], ['b']])) if (names[0] === 'b') await members.insert(turn, names)
-    }
-    await expect(replace(locks(), KEY, {}, work)).rejects.toThrow("batch 1 of 'group:7' is not stored")
-    const last = async (turn: Turn): Promise<void> => {
-      for await (const names of turn.resume([['a'], ['b']])) if (names[0] === 'a') await members.insert(turn, names)
-      await turn.publish(null)
-    }
-    await expect(replace(locks(), KEY, {}, last)).rejects.toThrow("batch 2 of 'group:7' is not stored")
-  })
-
-  test('it cannot write after it has published', async () => {
-    const work = async (turn: Turn): Promise<void> => {
-      await turn.publish(null)
-      await members.insert(turn, ['late'])
-    }
-    // What was published stays so.
-    expect(await replace(locks(), KEY, {}, work)).toEqual({ state: 'already', generation: 1 })
-  })
-
-  test('a resumed upload goes through its batches, and has as many as before', async () => {
-    const its = locks()
-    const failing = async (turn: Turn): Promise<void> => {
-      for await (const names of turn.resume([['a'], ['b']])) await members.insert(turn, names)
-      throw new Error('killed')
-    }
-    await expect(replace(its, KEY, { upload: 'u' }, failing)).rejects.toThrow('killed')
-    await expect(replace(its, KEY, { upload: 'u' }, (turn) => members.insert(turn, ['c']))).rejects.toThrow(
-      "2 batches of this upload of 'group:7' are stored: go through turn.resume(batches), which leaves them out",
-    )
-    await expect(replace(its, KEY, { upload: 'u' }, members.upload([['a']]))).rejects.toThrow(
-      "2 batches of this upload of 'group:7' are stored, and now it has 1: another list is another upload",
-    )
-  })
-
-  test('a transaction of an engine that has none is refused, with what helps', async () => {
-    const work = (turn: Turn): Promise<unknown> => turn.batch({}, () => {})
-    const refused = replace(locks(), KEY, {}, work)
-    await expect(refused).rejects.toThrow(UnsupportedError)
-    await expect(refused).rejects.toThrow(/memory has no transactions of yours .* give replace\(\) the option store/)
-  })
-})
-
-test('what is wrong with the options is told before anything is done', async () => {
-  const locks = locksOn(memory())
-  const asked = (options: object): Promise<unknown> => replace(locks, KEY, options, () => 1)
-  await expect(asked({ newst: 'wins' })).rejects.toThrow("unknown option 'newst' in replace(); did you mean 'newest'?")
-  await expect(asked({ newest: 'loses' })).rejects.toThrow("newest must be 'wins', 'waits', 'fails'; got 'loses'")
-  await expect(asked({ order: 1.5 })).rejects.toThrow('order must be a whole number that is exact; got 1.5')
-  await expect(asked({ upload: '' })).rejects.toThrow("upload must be a string that is not empty; got ''")
-  await expect(asked({ upload: 'u'.repeat(300) })).rejects.toThrow(RangeError)
-  await expect(asked({ signal: 1 })).rejects.toThrow('signal must be an AbortSignal; got number')
-  await expect(replace(locks, '', {}, () => 1)).rejects.toThrow('the key of a list must be a string that is not empty')
-  await expect(replace(locks, KEY, {}, undefined as never)).rejects.toThrow(TypeError)
-  const remove = { transaction: null, remove: () => {} }
-  await expect(removeRetired(locks, KEY, { ...remove, limit: 0 })).rejects.toThrow(RangeError)
-  await expect(removeRetired(locks, KEY, { transaction: null } as never)).rejects.toThrow('remove must be a function')
 })
 
 test('the wait ends when its signal aborts, and the older one goes on to its end', async () => {

@@ -15,7 +15,8 @@ import type { ReplaceOptions, ReplaceResult, ReplaceWork } from './options.ts'
 import { Upload } from './replace.ts'
 
 export { InProgressError, SupersededError, type UploadName } from '../../core/errors.ts'
-export type { ListOptions, Newest, ReplaceOptions, ReplaceResult, ReplaceWork } from './options.ts'
+export type { ListOptions } from './list-record.ts'
+export type { Newest, ReplaceOptions, ReplaceResult, ReplaceWork } from './options.ts'
 export { publishedUpload, type RemoveRetiredOptions, removeRetired } from './retired.ts'
 export type { Turn } from './turn.ts'
 

@@ -1,9 +1,20 @@
 /** The record of a list: where it is, and how it is changed inside of a transaction of the user, or without one. */
 import { UnsupportedError } from '../../core/errors.ts'
+import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
-import { RecordStore } from '../../store/record-store.ts'
-import type { ListOptions } from './options.ts'
+import { type Found, RecordStore } from '../../store/record-store.ts'
 import { NO_UPLOADS, type ReplaceRecord } from './record.ts'
+
+/** Where the record of a list is. */
+export interface ListOptions {
+  /**
+   * Locks on the database of the rows, if those of the upload are elsewhere: on Redis, for example. The record of the
+   * list has to be where the rows are, to be changed in their transactions.
+   */
+  readonly store?: Locks
+}
+
+export const LIST_OPTIONS: OptionNames<ListOptions> = { store: true }
 
 /** What is stored, and by which version. */
 export interface Known {
@@ -31,24 +42,20 @@ export class ListRecord {
   }
 
   async look(): Promise<Known> {
-    const { exists, value, version } = await this.#records.get(this.key)
-    return { record: value ?? NO_UPLOADS, version: exists ? version : 0n }
+    return knownOf(await this.#records.get(this.key))
   }
 
-  /** Change it, if its version is that of `known`. */
-  async change(known: Known, record: ReplaceRecord): Promise<Changed> {
-    const put = await this.#records.put(this.key, record, conditionOf(known))
+  /**
+   * Change it, if its version is that of `known`. `transaction` is the user's, or null: in a transaction, the record is
+   * locked until it ends.
+   */
+  async change(known: Known, record: ReplaceRecord, transaction: unknown = null): Promise<Changed> {
+    const condition = known.version === 0n ? { absent: true as const } : { version: known.version }
+    const put = await (transaction === null
+      ? this.#records.put(this.key, record, condition)
+      : this.#records.putIn(transaction, this.key, record, condition).catch(explained))
     if (put.state === 'stored') return { state: 'changed', record, version: put.version }
-    const { exists, value, version } = put.found
-    return { state: 'overtaken', record: value ?? NO_UPLOADS, version: exists ? version : 0n }
-  }
-
-  /** `change`, inside of a transaction of the user. The record is locked until the transaction ends. */
-  async changeIn(transaction: unknown, known: Known, record: ReplaceRecord): Promise<Changed> {
-    const put = await this.#records.putIn(transaction, this.key, record, conditionOf(known)).catch(explained)
-    if (put.state === 'stored') return { state: 'changed', record, version: put.version }
-    const { exists, value, version } = put.found
-    return { state: 'overtaken', record: value ?? NO_UPLOADS, version: exists ? version : 0n }
+    return { state: 'overtaken', ...knownOf(put.found) }
   }
 
   /**
@@ -57,14 +64,12 @@ export class ListRecord {
    */
   async lookIn(transaction: unknown): Promise<Known> {
     const put = await this.#records.putIn(transaction, this.key, NO_UPLOADS, { absent: true }).catch(explained)
-    if (put.state === 'stored') return { record: NO_UPLOADS, version: put.version }
-    const { value, version } = put.found
-    return { record: value ?? NO_UPLOADS, version }
+    return put.state === 'stored' ? { record: NO_UPLOADS, version: put.version } : knownOf(put.found)
   }
 }
 
-function conditionOf({ version }: Known): { version: bigint } | { absent: true } {
-  return version === 0n ? { absent: true } : { version }
+function knownOf({ exists, value, version }: Found<ReplaceRecord>): Known {
+  return { record: value ?? NO_UPLOADS, version: exists ? version : 0n }
 }
 
 /** The error of a store without transactions, with what helps here. */

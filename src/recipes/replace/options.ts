@@ -1,7 +1,7 @@
 /** What users give to `replace()`, and what they get back. */
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
-import type { Locks } from '../../locks.ts'
+import { LIST_OPTIONS, type ListOptions } from './list-record.ts'
 import type { Turn } from './turn.ts'
 
 /**
@@ -9,15 +9,6 @@ import type { Turn } from './turn.ts'
  * it comes after that one, in order of arrival. `fails`: `InProgressError` at once.
  */
 export type Newest = 'wins' | 'waits' | 'fails'
-
-/** Where the record of a list is. */
-export interface ListOptions {
-  /**
-   * Locks on the database of the rows, if those of the upload are elsewhere: on Redis, for example. The record of the
-   * list has to be where the rows are, to be changed in their transactions.
-   */
-  readonly store?: Locks
-}
 
 /** Options of `replace()`. */
 export interface ReplaceOptions extends ListOptions {
@@ -50,8 +41,6 @@ export type ReplaceResult<Value> =
   | { readonly state: 'published'; readonly generation: number; readonly value: Value }
   /** It was published already: by an attempt before this one, or by this one, whose work has thrown after it. */
   | { readonly state: 'already'; readonly generation: number }
-
-export const LIST_OPTIONS: OptionNames<ListOptions> = { store: true }
 
 const REPLACE_OPTIONS: OptionNames<ReplaceOptions> = {
   ...LIST_OPTIONS,

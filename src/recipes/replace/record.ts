@@ -47,7 +47,7 @@ export const NO_UPLOADS: ReplaceRecord = { latest: 0, won: 0, removedTo: 0, past
 export const MOST_PAST = 100
 
 /** A call that wants to upload. */
-export interface Claim {
+export interface UploadClaim {
   readonly by: string
   readonly upload?: string | undefined
   readonly order?: number | undefined
@@ -64,7 +64,7 @@ export type Acceptance =
   | { readonly state: 'superseded' }
 
 /** Whether that call may upload. From then on no other call may, until another one is accepted. */
-export function acceptUpload(record: ReplaceRecord, claim: Claim): Acceptance {
+export function acceptUpload(record: ReplaceRecord, claim: UploadClaim): Acceptance {
   const { live, published } = record
   const { by, upload, order, wins } = claim
   if (upload !== undefined && upload === published?.upload)
@@ -84,7 +84,7 @@ export function acceptUpload(record: ReplaceRecord, claim: Claim): Acceptance {
   return { state: 'accepted', record: accepted, live: next }
 }
 
-function isOlder({ live, past, order, won }: ReplaceRecord, claim: Claim): boolean {
+function isOlder({ live, past, order, won }: ReplaceRecord, claim: UploadClaim): boolean {
   if (claim.wonBefore !== undefined && won > claim.wonBefore) return true
   if (claim.upload !== undefined && past.some(({ upload }) => upload === claim.upload)) return true
   if (claim.order === undefined || order === undefined) return false
@@ -92,7 +92,7 @@ function isOlder({ live, past, order, won }: ReplaceRecord, claim: Claim): boole
 }
 
 /** Whether the claim is for that upload, and not for another one. */
-function isSame(live: LiveUpload | undefined, { upload }: Claim): boolean {
+function isSame(live: LiveUpload | undefined, { upload }: UploadClaim): boolean {
   return upload !== undefined && upload === live?.upload
 }
 

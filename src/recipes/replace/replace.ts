@@ -2,7 +2,7 @@
  * `replace`: the way of an upload.
  *
  * 1. Be accepted: the record of the list gives this call a generation, and from then on no other call may write. With
- *    `newest: 'wins'` this is the first step, whoever holds the line. Otherwise it is done when the line is held.
+ *    `newest: 'wins'` this is the first step, while another call may hold the line. Otherwise it follows the second.
  * 2. Hold the line. With `wins` those that stand in it are evicted: they learn at once that they are to stop.
  * 3. Work, by the turn (turn.ts). The record decides in each transaction whether it may still write.
  * 4. Look what is stored: the answer to a commit may have been lost.
@@ -20,10 +20,10 @@ import {
   type Acceptance,
   abandonUpload,
   acceptUpload,
-  type Claim,
   type LiveUpload,
   newerUpload,
   type ReplaceRecord,
+  type UploadClaim,
   wasPublished,
 } from './record.ts'
 import { ReplaceTurn } from './turn.ts'
@@ -44,7 +44,7 @@ export class Upload<Value> {
   readonly #list: ListRecord
   readonly #lock: LineLock
   readonly #call: ReplaceCall
-  readonly #claim: Claim
+  readonly #claim: UploadClaim
   readonly #work: ReplaceWork<Value>
 
   constructor(locks: Locks, key: string, options: ReplaceOptions, work: ReplaceWork<Value>) {
@@ -91,7 +91,7 @@ export class Upload<Value> {
    * Step 1. With a lease: what is stored is looked at while it is held, and changed by its version. So what another
    * call changes, which holds after this one, is not overwritten, also if this process stands still in between.
    */
-  async #accept(claim: Claim, lease?: CoreLease): Promise<Begun> {
+  async #accept(claim: UploadClaim, lease?: CoreLease): Promise<Begun> {
     const { clock } = this.#locks.keeper
     const giveUpAt = clock.now() + Math.min(this.#call.waitMs, this.#lock.spec.ttlMs)
     for (;;) {

@@ -1,25 +1,27 @@
 /** What readers see of a list, and the rows that none of them sees any more. */
 
-import type { UploadName } from '../../core/errors.ts'
+import { ConflictError, type UploadName } from '../../core/errors.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
-import { type Known, ListRecord } from './list-record.ts'
-import { LIST_OPTIONS, type ListOptions } from './options.ts'
+import { type Known, LIST_OPTIONS, type ListOptions, ListRecord } from './list-record.ts'
 import { nameOf, retiredGenerations, withRemoved } from './record.ts'
 
 /** Options of `removeRetired()`. */
-export interface RemoveRetiredOptions extends ListOptions {
-  /** Your transaction, as for `turn.batch`; null where the rows are not in a database of the record. */
-  readonly transaction: unknown
-  /** Remove the rows of these generations, in that transaction. */
-  readonly remove: (generations: readonly number[]) => unknown
-  /** How many generations at once, at most: 100 unless given. */
+export interface RemoveRetiredOptions<Transaction = unknown> extends ListOptions {
+  /**
+   * Runs its work in a transaction of yours, as for `turn.batch`: `(work) => sql.begin(work)`. Left out where the rows
+   * are not in the database of the record.
+   */
+  readonly begin?: (work: (transaction: Transaction) => Promise<void>) => Promise<unknown>
+  /** Removes the rows of these generations, in that transaction. */
+  readonly remove: (transaction: Transaction, generations: readonly number[]) => unknown
+  /** How many generations in one transaction, at most: 100 unless given. */
   readonly limit?: number
 }
 
 const REMOVE_OPTIONS: OptionNames<RemoveRetiredOptions> = {
   ...LIST_OPTIONS,
-  transaction: true,
+  begin: true,
   remove: true,
   limit: true,
 }
@@ -40,31 +42,51 @@ export async function publishedUpload(
 /**
  * Remove rows that no reader sees: of uploads that were superseded, that have failed, and that were published before
  * the last one. Never of the one that is published, nor of one that is going on or can be resumed. Answers which
- * generations are gone with this transaction: none, when all are.
+ * generations are gone.
  */
-export async function removeRetired(
+export async function removeRetired<Transaction = unknown>(
   locks: Locks,
   key: string,
-  options: RemoveRetiredOptions,
+  options: RemoveRetiredOptions<Transaction>,
 ): Promise<readonly number[]> {
   checkOptions('removeRetired()', options, REMOVE_OPTIONS)
-  const { transaction, remove, limit = DEFAULT_LIMIT } = options
+  const { begin, remove, limit = DEFAULT_LIMIT } = options
   if (typeof remove !== 'function') throw new TypeError(`remove must be a function; got ${typeof remove}`)
+  if (begin !== undefined && typeof begin !== 'function')
+    throw new TypeError(`begin must be a function that runs its work in a transaction; got ${typeof begin}`)
   if (!Number.isSafeInteger(limit) || limit < 1)
     throw new RangeError(`limit must be a whole number, 1 or more; got ${limit}`)
   const list = new ListRecord(locks, key, options)
-  let known: Known = transaction === null ? await list.look() : await list.lookIn(transaction)
-  const retired = retiredGenerations(known.record, limit)
-  if (retired.length === 0) return retired
-  // First the rows, which takes long, and then the record, which an upload may be waiting for.
-  await remove(retired)
+  const removed: number[] = []
+  for (;;) {
+    // Before the transaction: on SQLite, a connection of ours would wait for it.
+    const known = await list.look()
+    const retired = retiredGenerations(known.record, limit)
+    if (retired.length === 0) return removed
+    if (retired[0] === removed.at(-retired.length) && retired.at(-1) === removed.at(-1))
+      throw new TypeError('begin() has not committed its transaction: the same generations are retired as before')
+    const step = async (transaction: Transaction | null): Promise<void> => {
+      // First the rows, which takes long, and then the record, which an upload may be waiting for.
+      await remove(transaction as Transaction, retired)
+      await noteRemoved(list, transaction, known, retired)
+    }
+    await (begin === undefined ? step(null) : begin(step))
+    removed.push(...retired)
+  }
+}
+
+/** What other calls change meanwhile is kept. */
+async function noteRemoved(
+  list: ListRecord,
+  transaction: unknown,
+  first: Known,
+  gone: readonly number[],
+): Promise<void> {
+  let known = first
   for (let tries = 0; tries < MOST_TRIES; tries += 1) {
-    const next = withRemoved(known.record, retired)
-    const changed =
-      transaction === null ? await list.change(known, next) : await list.changeIn(transaction, known, next)
-    if (changed.state === 'changed') return retired
+    const changed = await list.change(known, withRemoved(known.record, gone), transaction)
+    if (changed.state === 'changed') return
     known = changed
   }
-  // Other calls change the record all the time. To remove rows that are gone once more does no harm.
-  return retired
+  throw new ConflictError(`the record of '${list.key}'`, MOST_TRIES, 'others changed it each time')
 }

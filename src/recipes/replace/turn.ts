@@ -191,10 +191,7 @@ export class ReplaceTurn implements Turn {
     for (let tries = 0; tries < MOST_TRIES; tries += 1) {
       const record = this.#decided(decide)
       if (record === undefined) return false
-      const known = this.#known
-      const changed = await (transaction === null
-        ? list.change(known, record)
-        : list.changeIn(transaction, known, record))
+      const changed = await list.change(this.#known, record, transaction)
       this.#known = changed
       if (changed.state === 'changed') return true
     }
