@@ -5,7 +5,8 @@ import { OPCODE } from '../../src/clients/zookeeper/messages.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
-import { writeRecord } from '../../src/engines/zookeeper/record-codec.ts'
+import { readRecord, writeRecord } from '../../src/engines/zookeeper/record-codec.ts'
+import { RecordNodes } from '../../src/engines/zookeeper/record-nodes.ts'
 import { newClaim } from '../claims.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -94,6 +95,42 @@ await describeServer('records of ZooKeeper', findOwnZooKeeper, (source) => {
     expect([await textOf(store, 'lasting'), await textOf(store, 'moved')]).toEqual(['ended', 'ended'])
   })
 
+  test('a record of a newer version in a slot that has ended stays, and the others there are swept', async () => {
+    await putEnded('beside it', 1)
+    await putEnded('newer', 1)
+    const newer = Buffer.concat([Buffer.from([2]), Buffer.alloc(40)])
+    await direct().setData(`${ROOT}/keys/newer`, newer)
+    const { store } = await open()
+    await vi.waitFor(async () => expect(await textOf(store, 'beside it')).toBe(null), LIMIT)
+    await sweep()
+    expect(await isThere(`${ROOT}/keys/beside it`)).toBe(false)
+    expect((await direct().getData(`${ROOT}/keys/newer`)).data).toEqual(newer)
+    await direct().delete(`${ROOT}/keys/newer`)
+    await sweep()
+    expect(await direct().getChildren(`${ROOT}/expiring/${ENDED}`)).not.toContain('newer')
+  })
+
+  test('a record that is put again while its slot ends is in the slot by which it is swept', async () => {
+    const { store } = await open()
+    const now = vi.spyOn(Date, 'now').mockReturnValue(Date.UTC(2040, 0, 1))
+    onTestFinished(() => now.mockRestore())
+    const put = async (ttlMs: number): Promise<unknown> =>
+      isStored(await putOne(store, putting('slots', 'x', {}, { ttlMs })))
+    await put(120_000)
+    await put(3_600_000)
+    // Its node of the first put is there. When that was told, and the record is read again, the next slot has begun.
+    const read = RecordNodes.prototype.read
+    const reading = vi.spyOn(RecordNodes.prototype, 'read').mockImplementation(function (this: RecordNodes, ...asked) {
+      now.mockReturnValue(Date.UTC(2040, 0, 1, 1))
+      return read.apply(this, asked)
+    })
+    onTestFinished(() => reading.mockRestore())
+    await put(120_000)
+    expect(reading).toHaveBeenCalled()
+    const { slot } = readRecord('', await direct().getData(`${ROOT}/keys/slots`))
+    expect(await direct().getChildren(`${ROOT}/expiring/${slot}`)).toEqual(['slots'])
+  })
+
   test('what was known of a record that was swept meanwhile does not overwrite the one that came after it', async () => {
     await putEnded('again', 1)
     const [{ store }, { store: other }] = [await open(), await open()]
@@ -144,7 +181,11 @@ await describeServer('records of ZooKeeper', findOwnZooKeeper, (source) => {
     for (const [nth, data] of [Buffer.concat([Buffer.from([2]), Buffer.alloc(40)]), Buffer.from('hello')].entries()) {
       const path = `${ROOT}/keys/odd ${nth}`
       await session.create(persistent(path, data))
-      await expect(store.get([`odd ${nth}`])).rejects.toMatchObject({ transient: false, outcome: 'not-applied' })
+      // What was asked for in the same batch is answered.
+      expect(await store.get(['makes the nodes', `odd ${nth}`])).toMatchObject([
+        { state: 'read', stored: { key: 'makes the nodes' } },
+        { state: 'failed', error: { transient: false, outcome: 'not-applied' } },
+      ])
       expect(await store.put([removing(`odd ${nth}`)])).toMatchObject([
         { state: 'failed', error: { transient: false } },
       ])

@@ -119,10 +119,15 @@ export class EtcdStore implements Store {
     const { client, names } = this.#context
     const success = keys.map((key) => ({ range: { key: names.record(key) } }))
     const { responses } = await client.txn({ success }, options)
-    return keys.map((key, index) => {
-      const record = readRecord(responses[index]?.range?.kvs[0])
-      this.#remember(key, record)
-      return { state: 'read', stored: storedOf(key, record, wallClockMs()), serverTimeMs: null }
+    return keys.map((key, index): Got => {
+      try {
+        const record = readRecord(responses[index]?.range?.kvs[0])
+        this.#remember(key, record)
+        return { state: 'read', stored: storedOf(key, record, wallClockMs()), serverTimeMs: null }
+      } catch (error) {
+        // A newer version, or another program, has put it. The others are there.
+        return { state: 'failed', error: asEngineError('get', error) }
+      }
     })
   }
 

@@ -6,7 +6,7 @@ import { hasCode, wasRefused } from '../../clients/zookeeper/errors.ts'
 import type { MultiStep } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { ZooKeeperContext } from './class-session.ts'
-import type { RecordLook, RecordNodes } from './record-nodes.ts'
+import type { RecordLook, RecordNodes, Unreadable } from './record-nodes.ts'
 import { endedSlots } from './record-slots.ts'
 
 const NOTHING = Buffer.alloc(0)
@@ -33,7 +33,7 @@ export async function sweepRecords(
     const left = SWEPT_AT_ONCE - ended.length
     const keys = (await childrenOf(zk, names.slot(slot))).slice(0, left).map((name) => names.keyOf(name))
     const { looks } = await nodes.readAll(zk, keys)
-    for (const [index, key] of keys.entries()) ended.push({ key, slot, ...(looks[index] as RecordLook) })
+    ended.push(...endedAmong(keys, slot, looks))
     if (ended.length === SWEPT_AT_ONCE) break
   }
   // Without a record, or put again with another slot: only the node in the slot goes.
@@ -47,10 +47,22 @@ export async function sweepRecords(
   let alone = 0
   for (const { key, slot } of over) {
     const { looks } = await nodes.readAll(zk, [key])
-    const one = { key, slot, ...(looks[0] as RecordLook) }
-    if (isOver(one) && (await isApplied(zk, deleting(context, [one])))) alone += 1
+    const [one] = endedAmong([key], slot, looks)
+    if (one !== undefined && isOver(one) && (await isApplied(zk, deleting(context, [one])))) alone += 1
   }
   return done + alone
+}
+
+/** Without those that cannot be read: a newer version sweeps its own. */
+function endedAmong(
+  keys: readonly string[],
+  slot: number,
+  looks: readonly (RecordLook | Unreadable)[],
+): readonly Ended[] {
+  return keys.flatMap((key, index) => {
+    const look = looks[index] as RecordLook | Unreadable
+    return 'unreadable' in look ? [] : [{ key, slot, ...look }]
+  })
 }
 
 function isOver({ record, slot }: Ended): boolean {

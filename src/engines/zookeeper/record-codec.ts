@@ -57,9 +57,7 @@ export const NO_RECORD: ZooKeeperRecord = {
 }
 
 /** Throws an `EngineError` if a newer version, or another program, has put it. */
-export function readRecord(path: string, node: NodeData | undefined): ZooKeeperRecord {
-  if (node === undefined) return NO_RECORD
-  const { data, stat } = node
+export function readRecord(path: string, { data, stat }: NodeData): ZooKeeperRecord {
   if (data.length < HEAD_BYTES || data[0] === 0) throw unreadable(path, 'is no record of ours')
   if (data[0] !== FORMAT) throw unreadable(path, `was written by a newer Holdfast (format ${data[0]})`)
   return {

@@ -15,10 +15,11 @@
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { MultiStep } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
+import { EngineError } from '../../core/errors.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import { noChroot } from './errors.ts'
 import { pathsTo } from './names.ts'
-import { asOf, type RecordContent, readRecord, writeRecord, type ZooKeeperRecord } from './record-codec.ts'
+import { asOf, NO_RECORD, type RecordContent, readRecord, writeRecord, type ZooKeeperRecord } from './record-codec.ts'
 import { settled } from './settled.ts'
 
 const NOTHING = Buffer.alloc(0)
@@ -30,6 +31,11 @@ export interface RecordLook {
   readonly sweeps: number | undefined
 }
 
+/** A newer version, or another program, has put what is there. */
+export interface Unreadable {
+  readonly unreadable: EngineError
+}
+
 /** What else is looked at in the same round trip. */
 export interface BesideRecord {
   /** The path of an entry. */
@@ -38,11 +44,17 @@ export interface BesideRecord {
   readonly line?: boolean
 }
 
+/**
+ * Whether the node in the slot of a record is there. `kept`: by a record in the same slot, whose version is compared.
+ * `seen`: left by an earlier record. A sweep may take it away.
+ */
+export type InSlot = 'missing' | 'seen' | 'kept'
+
 /** `none`: the line has no node. */
 export type LineState = 'has entries' | 'is empty' | 'none'
 
 export interface RecordRead extends RecordLook {
-  /** By the clock of the servers. Null: there are no records at all, and nothing tells the time. */
+  /** By the clock of the servers. Null: they do not tell it, and there are no records at all. */
   readonly nowMs: number | null
   readonly hasEntry: boolean
   readonly line: LineState
@@ -55,16 +67,26 @@ export class RecordNodes {
     this.#context = context
   }
 
-  /** What time it is. What is read behind it, on the same session, is no older. Null: there are no records at all. */
+  /** What time it is. What is read behind it, on the same session, is no older. Null: the server does not tell us. */
   async now(zk: ZooKeeperSession): Promise<number | null> {
-    const { names, acl } = this.#context
-    const path = `${names.recordRoot}/now`
+    const told = await this.#timeIn(zk, this.#context.names.recordRoot)
+    if (told !== null) return told
+    // There are no records at all. It may be that this user can create nothing elsewhere.
+    return await this.#timeIn(zk, '').catch((error: unknown) => {
+      if (hasCode(error, 'noAuth')) return null
+      throw error
+    })
+  }
+
+  /** By a node below that one. Null: that one is not there. */
+  async #timeIn(zk: ZooKeeperSession, parent: string): Promise<number | null> {
+    const path = `${parent}/holdfast-now`
+    const steps: readonly MultiStep[] = [
+      { create: { path, data: NOTHING, mode: 'ephemeral', acl: this.#context.acl } },
+      { setData: { path, data: NOTHING, version: -1 } },
+      { delete: { path, version: -1 } },
+    ]
     try {
-      const steps: readonly MultiStep[] = [
-        { create: { path, data: NOTHING, mode: 'ephemeral', acl } },
-        { setData: { path, data: NOTHING, version: -1 } },
-        { delete: { path, version: -1 } },
-      ]
       return (await zk.multiStat(steps, 1)).mtimeMs
     } catch (error) {
       if (hasCode(error, 'noNode')) return null
@@ -72,16 +94,18 @@ export class RecordNodes {
     }
   }
 
-  /** Several records, in one round trip. */
+  /** Several records, in one round trip. One that cannot be read does not hide the others. */
   async readAll(
     zk: ZooKeeperSession,
     keys: readonly string[],
-  ): Promise<{ readonly nowMs: number | null; readonly looks: readonly RecordLook[] }> {
+  ): Promise<{ readonly nowMs: number | null; readonly looks: readonly (RecordLook | Unreadable)[] }> {
     const telling = this.now(zk)
     const counting = this.#sweeps(zk)
     const reading = Promise.all(keys.map((key) => this.#record(zk, key)))
     const [nowMs, sweeps, records] = await Promise.all([telling, counting, reading])
-    return { nowMs, looks: records.map((record) => ({ record: asOf(record, nowMs ?? 0), sweeps })) }
+    const look = (record: ZooKeeperRecord | Unreadable): RecordLook | Unreadable =>
+      'unreadable' in record ? record : { record: asOf(record, nowMs ?? 0), sweeps }
+    return { nowMs, looks: records.map(look) }
   }
 
   /** A record and what is beside it, in one round trip. */
@@ -90,8 +114,10 @@ export class RecordNodes {
     const entering = entry === undefined ? undefined : zk.exists(entry)
     const lining = line === true ? this.#line(zk, key) : undefined
     const [{ nowMs, looks }, stat, state] = await Promise.all([reading, entering, lining])
+    const look = looks[0] as RecordLook | Unreadable
+    if ('unreadable' in look) throw look.unreadable
     return {
-      ...(looks[0] as RecordLook),
+      ...look,
       nowMs,
       hasEntry: entry === undefined || stat !== undefined,
       line: state ?? 'has entries',
@@ -103,7 +129,7 @@ export class RecordNodes {
     key: string,
     { record, sweeps }: RecordLook,
     content: RecordContent,
-    { entry, line, isIndexed }: { entry: string | undefined; line: LineState; isIndexed: boolean },
+    { entry, line, inSlot }: { entry: string | undefined; line: LineState; inSlot: InSlot },
   ): { readonly steps: readonly MultiStep[]; readonly told: number; readonly index: number } {
     const { names, acl } = this.#context
     const path = names.record(key)
@@ -119,7 +145,9 @@ export class RecordNodes {
     const told = steps.length
     steps.push({ setData: { path, data: writeRecord(content), version: isNew ? 0 : record.nodeVersion } })
     const index = steps.length
-    if (content.slot !== 0 && !isIndexed) steps.push(create(names.expiring(content.slot, key)))
+    const expiring = names.expiring(content.slot, key)
+    if (content.slot !== 0 && inSlot === 'missing') steps.push(create(expiring))
+    if (content.slot !== 0 && inSlot === 'seen') steps.push({ check: { path: expiring, version: -1 } })
     return { steps, told, index }
   }
 
@@ -142,12 +170,13 @@ export class RecordNodes {
     return (await zk.exists(this.#context.names.recordSweeps))?.version
   }
 
-  async #record(zk: ZooKeeperSession, key: string): Promise<ZooKeeperRecord> {
+  async #record(zk: ZooKeeperSession, key: string): Promise<ZooKeeperRecord | Unreadable> {
     const path = this.#context.names.record(key)
     try {
       return readRecord(path, await zk.getData(path))
     } catch (error) {
-      if (hasCode(error, 'noNode')) return readRecord(path, undefined)
+      if (hasCode(error, 'noNode')) return NO_RECORD
+      if (error instanceof EngineError) return { unreadable: error }
       throw error
     }
   }

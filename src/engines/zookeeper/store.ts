@@ -26,7 +26,14 @@ import type { ClassSessions } from './class-sessions.ts'
 import { asEngineError, unsettledPut } from './errors.ts'
 import { SWEPT_AT_ONCE, sweepRecords } from './expired-records.ts'
 import { asOf, changed, livesForMsOf, NO_RECORD, refusal, storedOf } from './record-codec.ts'
-import { type LineState, type RecordLook, RecordNodes, type RecordRead } from './record-nodes.ts'
+import {
+  type InSlot,
+  type LineState,
+  type RecordLook,
+  RecordNodes,
+  type RecordRead,
+  type Unreadable,
+} from './record-nodes.ts'
 
 const traits: StoreTraits = {
   holding: true,
@@ -88,7 +95,8 @@ export class ZooKeeperStore implements Store {
       const { zk } = await this.#sessions.any('get')
       const { nowMs, looks } = await this.#nodes.readAll(zk, keys)
       return keys.map((key, index) => {
-        const look = looks[index] as RecordLook
+        const look = looks[index] as RecordLook | Unreadable
+        if ('unreadable' in look) return { state: 'failed', error: look.unreadable }
         this.#remember(key, look, nowMs)
         return { state: 'read', stored: storedOf(key, look.record, nowMs ?? 0), serverTimeMs: nowMs }
       })
@@ -124,7 +132,9 @@ export class ZooKeeperStore implements Store {
       for (let from = 0; from < keys.length; from += LISTED_AT_ONCE) {
         const some = keys.slice(from, from + LISTED_AT_ONCE)
         const { nowMs, looks } = await this.#nodes.readAll(zk, some)
-        for (const [index, { record }] of looks.entries()) {
+        for (const [index, look] of looks.entries()) {
+          if ('unreadable' in look) throw look.unreadable
+          const { record } = look
           if (record.kind !== 'value') continue
           const { mark, mzxid: version, value } = record
           const livesForMs = livesForMsOf(record, nowMs ?? 0)
@@ -148,7 +158,7 @@ export class ZooKeeperStore implements Store {
     const mayHold = when.holding === undefined || holder !== undefined
     const session = holder?.session ?? (await this.#sessions.any('put'))
     let line: LineState = 'has entries'
-    let isIndexed = false
+    let seenSlot = 0
     let look = mayHold ? this.#expected(change, holder !== undefined) : undefined
     for (let tries = 1; tries <= TRIES; tries += 1) {
       if (look === undefined) {
@@ -160,13 +170,9 @@ export class ZooKeeperStore implements Store {
         line = isFree ? read.line : 'has entries'
       }
       const content = changed(look.record, change, line === 'has entries', wallClockMs())
-      // The node in the slot is there already, if the last change of the record was in the same one.
-      const isThere = isIndexed || (look.record.mzxid > 0n && look.record.slot === content.slot)
-      const { steps, told, index } = this.#nodes.change(key, look, content, {
-        entry: holder?.path,
-        line,
-        isIndexed: isThere,
-      })
+      const isKept = look.record.mzxid > 0n && look.record.slot === content.slot
+      const inSlot: InSlot = isKept ? 'kept' : seenSlot === content.slot ? 'seen' : 'missing'
+      const { steps, told, index } = this.#nodes.change(key, look, content, { entry: holder?.path, line, inSlot })
       try {
         const { mzxid, mtimeMs, version } = await session.zk.multiStat(steps, told)
         const record = { ...content, mzxid, nodeVersion: version, putAtMs: mtimeMs }
@@ -175,8 +181,8 @@ export class ZooKeeperStore implements Store {
       } catch (error) {
         this.#recent.delete(key)
         if (!hasChanged(error)) throw error
-        // A record of the same key was in this slot before.
-        if (error.step === index && hasCode(error, 'nodeExists')) isIndexed = true
+        // A record of the same key was in this slot before; or its node there has been swept meanwhile.
+        if (error.step === index) seenSlot = hasCode(error, 'nodeExists') ? content.slot : 0
         // The first step looks for the entry of a holder. What is missing elsewhere can be created.
         const isEntryGone = holder !== undefined && error.step === 0
         if (hasCode(error, 'noNode') && !isEntryGone) await this.#nodes.createParents(session.zk, content.slot)
