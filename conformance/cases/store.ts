@@ -77,17 +77,21 @@ const reading: readonly Case[] = [
     },
   },
   {
-    name: 'answers tell the time of the server, if they tell one',
+    name: 'all answers tell the time of the server, also those about what was never put, or none does',
     async run(scene) {
       const [, store] = await scene.engineAndStore()
-      const key = scene.recordKey()
-      const [got] = await store.get([key])
+      const [key, other] = [scene.recordKey(), scene.recordKey('never put')]
+      const before = await store.get([other, key])
       const put = isStored(await putOne(store, putting(key, 'a')))
       const refused = isRefused(await putOne(store, putting(key, 'b', { absent: true })), 'absent', 'a')
-      for (const time of [got?.state === 'read' ? got.serverTimeMs : NaN, put.serverTimeMs, refused.serverTimeMs]) {
-        if (time === null) continue
-        assert(Math.abs(time - Date.now()) < DAY_MS, `${time} is a time of day, in milliseconds since 1970`)
-      }
+      const nowhere = isRefused(await putOne(store, putting(other, 'b', { version: 1n })), 'version', null)
+      const after = await store.get([key, other])
+      const times = [...before, put, refused, nowhere, ...after].map((answer) =>
+        answer.state === 'failed' ? Number.NaN : answer.serverTimeMs,
+      )
+      if (times.every((time) => time === null)) return
+      for (const time of times)
+        assert(Math.abs((time ?? Number.NaN) - Date.now()) < DAY_MS, `${time} is a time of day, in ms since 1970`)
     },
   },
 ]

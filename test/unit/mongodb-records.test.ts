@@ -8,7 +8,14 @@ import type { Claim } from '../../src/core/engine.ts'
 import type { Change, Got, Put, Stored, When } from '../../src/core/store.ts'
 import { lineOf, type ShownLine } from '../../src/engines/mongodb/codec.ts'
 import { enterPipeline, evictPipeline, leavePipeline, renewPipeline } from '../../src/engines/mongodb/pipelines.ts'
-import { gotOf, type PutDocument, putNowhere, putOf, type ShownRecord } from '../../src/engines/mongodb/record-codec.ts'
+import {
+  gotNothing,
+  gotOf,
+  type PutDocument,
+  putNowhere,
+  putOf,
+  type ShownRecord,
+} from '../../src/engines/mongodb/record-codec.ts'
 import { putPipeline } from '../../src/engines/mongodb/record-pipeline.ts'
 import { upsertsRecord } from '../../src/engines/mongodb/store.ts'
 import { type FakeClock, fakeClock, MemoryServer } from '../../src/testing.ts'
@@ -97,7 +104,7 @@ class RecordTrace {
     const { key, when } = change
     const before = this.#lines.documents.get(key)
     const after = this.#lines.change(key, putPipeline(change), { upsert: upsertsRecord(when) })
-    if (after === undefined) return putNowhere(key, when)
+    if (after === undefined) return putNowhere(key, when, Date.now())
     const { remove_at, entries, record } = after as unknown as {
       remove_at: Date
       entries: { expires_at: Date }[]
@@ -171,7 +178,7 @@ class RecordTrace {
 
   #compare(key: string): void {
     const document = this.#lines.documents.get(key) as unknown as ShownRecord | undefined
-    const found = gotOf(key, document && { ...document, now: new Date() })
+    const found = document === undefined ? gotNothing(key, Date.now()) : gotOf(key, { ...document, now: new Date() })
     const [expected] = this.#memory.getRecords([key])
     expect(this.#read(found, 1)).toEqual(this.#read(expected, 0))
   }

@@ -43,13 +43,16 @@ export function putOf(key: string, answer: PutDocument): Put {
 }
 
 /** `when` needs something that a key without a document does not have. */
-export function putNowhere(key: string, { holding }: When): Put {
+export function putNowhere(key: string, { holding }: When, serverTimeMs: number): Put {
   const by = holding === undefined ? 'version' : 'holding'
-  return { state: 'refused', by, stored: nothing(key), serverTimeMs: null }
+  return { state: 'refused', by, stored: nothing(key), serverTimeMs }
 }
 
-export function gotOf(key: string, shown: ShownRecord | undefined): Got {
-  if (shown === undefined) return { state: 'read', stored: nothing(key), serverTimeMs: null }
+export function gotNothing(key: string, serverTimeMs: number): Got {
+  return { state: 'read', stored: nothing(key), serverTimeMs }
+}
+
+export function gotOf(key: string, shown: ShownRecord): Got {
   const { record, now } = readable(shown)
   return { state: 'read', stored: storedOf(key, record, now), serverTimeMs: now.getTime() }
 }

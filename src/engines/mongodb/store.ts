@@ -16,6 +16,7 @@ import {
 import { asEngineError } from './errors.ts'
 import { NOW } from './expressions.ts'
 import {
+  gotNothing,
   gotOf,
   PUT_FIELDS,
   type PutDocument,
@@ -56,9 +57,12 @@ export class MongodbStore implements Store {
   async get(keys: readonly string[]): Promise<readonly Got[]> {
     const found = await this.#look([{ $match: { _id: { $in: keys } } }, { $project: { ...SHOWN_FIELDS, now: NOW } }])
     const byKey = new Map(found.map((shown) => [shown._id, shown]))
+    const timeMs = found[0]?.now.getTime() ?? (await this.#serverTimeMs())
     return keys.map((key) => {
+      const shown = byKey.get(key)
+      if (shown === undefined) return gotNothing(key, timeMs)
       try {
-        return gotOf(key, byKey.get(key))
+        return gotOf(key, shown)
       } catch (error) {
         return { state: 'failed', error: asEngineError(error) }
       }
@@ -111,13 +115,23 @@ export class MongodbStore implements Store {
     try {
       const update = { filter: { _id: key }, pipeline: putPipeline(change), upsert: upsertsRecord(when) }
       const stored = await this.#collection.change(update, PUT_FIELDS, ANSWER_MS)
-      if (stored === undefined) return putNowhere(key, when)
+      if (stored === undefined) return putNowhere(key, when, await this.#serverTimeMs())
       const answer = stored as unknown as PutDocument
       const put = putOf(key, answer)
       this.#tell(answer)
       return put
     } catch (error) {
       return { state: 'failed', error: asEngineError(error) }
+    }
+  }
+
+  /** Where no document tells it. */
+  async #serverTimeMs(): Promise<number> {
+    try {
+      const { localTime } = await this.#collection.command({ hello: 1 }, ANSWER_MS)
+      return (localTime as Date).getTime()
+    } catch (error) {
+      throw asEngineError(error)
     }
   }
 

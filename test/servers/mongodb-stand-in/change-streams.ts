@@ -3,7 +3,7 @@ import { Timestamp } from 'bson'
 import type { Data, Entry } from './data.ts'
 import { describePaths, describeUpdate, type UpdateDescription } from './difference.ts'
 import { CommandError } from './errors.ts'
-import { atOneInstant, optionsFor, runPipeline } from './evaluate.ts'
+import { atOneInstant, filter, optionsFor, runPipeline } from './evaluate.ts'
 import { positionOf, type ResumeToken, tokenOfEvent, tokenOfTime } from './tokens.ts'
 import { type Document, keyOf } from './values.ts'
 
@@ -20,6 +20,9 @@ export class ChangeStream {
   readonly #data: Data
   readonly #scope: Scope
   readonly #options: Document
+  /** The filter that the pipeline begins with: most events end there, and it is read once. */
+  readonly #passes: (event: Document) => boolean
+  /** The rest of the pipeline. */
   readonly #pipeline: readonly Document[]
   #at: Timestamp
   #index: number
@@ -28,7 +31,10 @@ export class ChangeStream {
     this.#data = data
     this.#scope = scope
     this.#options = options
-    this.#pipeline = pipeline
+    const [first, ...rest] = pipeline
+    const criteria = first?.$match as Document | undefined
+    this.#passes = criteria === undefined ? () => true : filter(criteria)
+    this.#pipeline = criteria === undefined ? pipeline : rest
     const begin = beginOf(data, options)
     this.#at = begin.at
     this.#index = begin.index
@@ -71,7 +77,10 @@ export class ChangeStream {
       const _id = tokenOfEvent(entry, true)
       events.push({ _id, operationType: 'invalidate', clusterTime: entry.at })
     }
-    return atOneInstant(() => runPipeline(events, this.#pipeline, optionsFor()))
+    return atOneInstant(() => {
+      const passed = events.filter((event) => this.#passes(event))
+      return passed.length === 0 ? [] : runPipeline(passed, this.#pipeline, optionsFor())
+    })
   }
 
   #event(entry: Entry): Document {
