@@ -2,9 +2,9 @@
  * Four projects. scripts/test.mjs runs `unit` as a step of its own, and the other three together, in lanes.
  *
  * Unit tests are pure. The others start servers and processes, kill and stop them, and measure what the survivors
- * notice: as many files run side by side as there are cores, the longest first (scripts/lanes.mjs). On a busy machine a
- * lease can be lost for want of a processor even so: scripts/test.mjs tries what failed again, alone, and names every
- * test that needed it.
+ * notice: a few files run side by side, the longest first (scripts/lanes.mjs). On a busy machine a lease can be lost
+ * for want of a processor even so: scripts/test.mjs tries what failed again, alone, and names every test that needed
+ * it.
  */
 import { defineConfig } from 'vitest/config'
 import { LongestFirst, lanes } from './scripts/lanes.mjs'

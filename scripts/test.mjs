@@ -9,8 +9,8 @@
  *     npm run check                     what is quick: before each commit
  *
  * Steps that use one core run side by side; what such a step prints is shown when it ends. Tests with servers come
- * last, in lanes (scripts/lanes.mjs). They mostly wait, and measure what processes notice, so nothing else runs beside
- * them.
+ * last, in lanes (scripts/lanes.mjs). They mostly wait, and measure what processes notice. So only what computes and
+ * waits for nothing runs beside them, and only with the processor time that they leave.
  *
  * The last line is always `N passed, N failed, N skipped`: tests are counted one by one, any other step as one, and
  * every skip is listed with its reason. A test with servers that fails beside others is tried again alone. One that
@@ -58,12 +58,20 @@ const inLanes = ['facts', 'engines', 'cli']
  * Phases come one after the other: what is built first is used by the rest. In a phase, queues of steps are worked off
  * side by side. Tests have timers, so the tools beside them give way.
  */
-const phases = [
-  [['build']],
-  [['unit', 'examples'], ['conformance'], ['types', 'lint', 'format', 'package']],
-  [['simulate', 'mutants']],
-]
-const givesWay = ['types', 'lint', 'format', 'package']
+const phases = [[['build']], [['unit', 'examples'], ['conformance'], ['types', 'lint', 'format', 'package']]]
+
+/** They compute, on virtual time: what runs beside them cannot disturb them. */
+const besideServers = ['simulate', 'mutants']
+
+const { PRIORITY_BELOW_NORMAL, PRIORITY_LOW } = constants.priority
+const priorities = {
+  types: PRIORITY_BELOW_NORMAL,
+  lint: PRIORITY_BELOW_NORMAL,
+  format: PRIORITY_BELOW_NORMAL,
+  package: PRIORITY_BELOW_NORMAL,
+  simulate: PRIORITY_LOW,
+  mutants: PRIORITY_LOW,
+}
 
 /** The conformance of the engines without a server is a part of `engines` as well. */
 const everything = [...Object.keys(steps), ...inLanes].filter((name) => name !== 'conformance')
@@ -85,7 +93,13 @@ if (unknown.length > 0) {
 const startedAt = performance.now()
 const total = emptyTally()
 for (const queues of phases) await sideBySide(queues.map((queue) => queue.filter((name) => chosen.includes(name))))
-await withServers(inLanes.filter((name) => chosen.includes(name)))
+await Promise.all([
+  withServers(inLanes.filter((name) => chosen.includes(name))),
+  sideBySide(
+    [besideServers.filter((name) => chosen.includes(name))],
+    inLanes.some((name) => chosen.includes(name)),
+  ),
+])
 
 console.log('')
 for (const kind of ['skipped', 'unsteady', 'failed']) for (const line of total[kind]) console.log(`${kind}: ${line}`)
@@ -94,11 +108,10 @@ console.log(`${total.passed} passed, ${total.failed.length} failed, ${total.skip
 process.exitCode = total.failed.length === 0 ? 0 : 1
 
 /** A queue that is alone prints as it goes; with others, each step prints when it ends. */
-async function sideBySide(queues) {
-  const alone = queues.filter((queue) => queue.length > 0).length === 1
+async function sideBySide(queues, others = queues.filter((queue) => queue.length > 0).length > 1) {
   await Promise.all(
     queues.map(async (queue) => {
-      for (const name of queue) await step(name, alone ? undefined : { pieces: [], givesWay: givesWay.includes(name) })
+      for (const name of queue) await step(name, others ? { pieces: [], priority: priorities[name] } : undefined)
     }),
   )
 }
@@ -208,7 +221,7 @@ async function run(out, title, program, args, env = process.env) {
   return await new Promise((resolve) => {
     const output = out === undefined ? 'inherit' : 'pipe'
     const child = spawn(program, args, { stdio: ['inherit', output, output], env })
-    if (out?.givesWay && child.pid !== undefined) setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL)
+    if (out?.priority !== undefined && child.pid !== undefined) setPriority(child.pid, out.priority)
     for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece) => out.pieces.push(piece))
     child.once('error', (error) => resolve(failure(`${title}: ${error.message}`)))
     child.once('close', (code, signal) => {
