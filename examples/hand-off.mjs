@@ -15,11 +15,12 @@ await (file === undefined ? story() : worker(`sqlite:${file}`))
 /** Holds the lock until it is told to release it. */
 async function worker(url) {
   const locks = await connect(url)
-  process.send('waits')
+  const say = (text) => process.send({ text, at: Date.now() })
+  say('waits')
   const lease = await locks.mutex('till').acquire()
-  process.send(`holds, token ${lease.token}`)
+  say(`holds, token ${lease.token}`)
   await once(process, 'message')
-  process.send('releases')
+  say('releases')
   await lease.release()
   await locks.close()
   process.disconnect()
@@ -31,15 +32,15 @@ async function story() {
   const startedAt = Date.now()
   const tokens = []
   const holding = []
-  const say = (column, text) =>
-    console.log(`${String(Date.now() - startedAt).padStart(6)} ms  ${' '.repeat(22 * column)}${text}`)
+  const say = (column, text, at = Date.now()) =>
+    console.log(`${String(at - startedAt).padStart(6)} ms  ${' '.repeat(22 * column)}${text}`)
 
   /** A process that stands in line when this resolves. */
   async function start(column) {
     const child = fork(fileURLToPath(import.meta.url), [join(folder, 'locks.db')])
     const held = new Promise((resolve) => {
-      child.on('message', (text) => {
-        say(column, text)
+      child.on('message', ({ text, at }) => {
+        say(column, text, at)
         if (!text.startsWith('holds')) return
         tokens.push(BigInt(text.replace(/\D/g, '')))
         resolve()
@@ -61,10 +62,11 @@ async function story() {
   const c = await start(2)
   a.send('release')
   await holding[1]
-  await sleep(100)
+  await sleep(300)
   say(1, '━━ kill -9 ━━')
   b.kill('SIGKILL')
   await holding[2]
+  await sleep(300)
   c.send('release')
   await once(c, 'exit')
   assert.deepEqual(
