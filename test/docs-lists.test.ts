@@ -132,8 +132,17 @@ describe('lists in the documentation', () => {
   })
 
   test('every page can be found from docs/README.md', () => {
-    const listed = pages.filter((page) => /^docs\/(?:engines\/)?[\w-]+\.md$/.test(page) && page !== 'docs/README.md')
+    const listed = pages.filter(
+      (page) => /^docs\/(?:engines\/|recipes\/)?[\w-]+\.md$/.test(page) && page !== 'docs/README.md',
+    )
     expect(listed.length).toBeGreaterThan(20)
     expect(listed.filter((page) => !index.includes(`](${page.slice('docs/'.length)}`))).toEqual([])
+  })
+
+  test('every recipe is in the index of recipes', () => {
+    const recipes = readdirSync(join('docs', 'recipes')).filter((name) => name !== 'README.md')
+    const listed = readFileSync(join('docs', 'recipes', 'README.md'), 'utf8')
+    expect(recipes.length).toBeGreaterThan(4)
+    expect(recipes.filter((name) => !listed.includes(`](${name}`))).toEqual([])
   })
 })

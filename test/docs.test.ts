@@ -94,6 +94,34 @@ describe('code in the documentation', () => {
   })
 })
 
+/** The lines in the tables of docs/recipes/README.md, each with an import of what it names. */
+function recipeLines(): readonly CodeBlock[] {
+  const page = 'docs/recipes/README.md'
+  const text = readFileSync(page, 'utf8')
+  const modules = [...text.matchAll(/((?:`\w+`(?: and )?)+)\s+from\s+((?:`holdfast\/[\w-]+`(?:\s+or\s+)?)+)/g)].flatMap(
+    ([, names = '', from = '']) => {
+      const [, module = ''] = /`([^`]+)`/.exec(from) ?? []
+      return [...names.matchAll(/`(\w+)`/g)].map(([, name = '']) => [name, module] as const)
+    },
+  )
+  return text.split('\n').flatMap((line, index) => {
+    const [, code = ''] = /^\|.*\| `([^`]+)` \|$/.exec(line) ?? []
+    if (code === '' || code.startsWith('holdfast ')) return []
+    const used = modules.filter(([name]) => new RegExp(`\\b${name}\\(`).test(code))
+    const imports = used.map(([name, module]) => `import { ${name} } from '${module}';`)
+    return { page, line: index + 1, code: `${imports.join(' ')} ${code}` }
+  })
+}
+
+test('the lines of the index of recipes compile', async () => {
+  const lines = recipeLines()
+  expect(lines.length).toBeGreaterThan(12)
+  expect(lines.filter(({ code }) => code.startsWith('import ')).length).toBeGreaterThan(8)
+  expect(await problems(lines)).toEqual([])
+  const wrong = lines.map((line) => ({ ...line, code: line.code.replace('.take(', '.takes(') }))
+  expect(await problems(wrong)).toHaveLength(1)
+})
+
 interface Program {
   readonly page: string
   /** Of all blocks of the page, the one with this in it. */
