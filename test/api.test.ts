@@ -4,7 +4,8 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { Surface, statements } from './surface.ts'
+import { statements } from '../site/declarations.ts'
+import { Surface } from './surface.ts'
 
 /** What is behind all doors of the package. */
 function publicSurface(): Surface {
@@ -79,7 +80,9 @@ describe('the surface of a module', () => {
 
   test('splits what tsc writes into statements', () => {
     expect(
-      statements(`export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}\nexport type E = \`\${number}s\`;\n`),
+      statements(
+        `export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}\nexport type E = \`\${number}s\`;\n`,
+      ).map(({ text }) => text),
     ).toEqual([`export interface A extends B<{\n    c: 1;\n}> {\n    d: "}";\n}`, `export type E = \`\${number}s\`;`])
   })
 })

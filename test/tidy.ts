@@ -4,6 +4,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { anchorsOf, linksOf } from '../site/markdown.ts'
 
 export interface Rule {
   readonly name: string
@@ -140,7 +141,7 @@ export const rules: readonly Rule[] = [
     name: 'links between documents lead somewhere',
     files: /\.md$/,
     find: deadLinks,
-    bad: 'see [there](no-such-file.md)',
+    bad: 'see [there](#there)\n\n```\n# there\n```\n',
     good: 'see [here](#here) and [the web](https://example.org/)\n\n## Here\n',
   },
 ]
@@ -198,29 +199,16 @@ export function withoutComments(text: string): string {
 }
 
 function deadLinks(text: string, path: string): readonly string[] {
-  const prose = text.replaceAll(/^```.*?^```/gms, '').replaceAll(/`[^`\n]*`/g, '')
-  return [...prose.matchAll(/\]\(([^)\s]+)\)/g)].flatMap(([, link = '']) => {
+  return linksOf(text).flatMap((link) => {
     if (/^[a-z]+:/.test(link)) return []
     const [file = '', anchor] = link.split('#')
     const target = file === '' ? path : join(dirname(path), file)
     if (file !== '' && !existsSync(target)) return [`${link} is not there`]
     if (anchor === undefined || !target.endsWith('.md')) return []
-    return anchors(file === '' ? text : readFileSync(target, 'utf8')).includes(anchor)
+    return anchorsOf(file === '' ? text : readFileSync(target, 'utf8')).includes(anchor)
       ? []
       : [`${link} has no such heading`]
   })
-}
-
-/** As GitHub makes them from headings. */
-function anchors(markdown: string): readonly string[] {
-  const headings = markdown.matchAll(/^#{1,6} (.+)$/gm)
-  return [...headings].map(([, heading = '']) =>
-    heading
-      .trim()
-      .toLowerCase()
-      .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-'),
-  )
 }
 
 /** Every file of the repository that is not made or fetched. */
