@@ -135,7 +135,7 @@ async function lostLease() {
   const { RedisServer, findOwnRedis } = await import('../dist/test/servers/redis.js')
   const { FaultProxy } = await import('../dist/test/servers/proxy.js')
   const source = await findOwnRedis()
-  assert.ok('program' in source, String(source))
+  assert.ok('program' in source, source.reason)
   const server = await RedisServer.start(source)
   const proxy = await FaultProxy.start({ port: server.port })
   try {
