@@ -128,6 +128,22 @@ describe('work that throws', () => {
     expect(others).toHaveLength(1)
   })
 
+  test.each([
+    ['an object without a prototype', Object.create(null), 'object'],
+    ['a symbol', Symbol('no disk'), 'Symbol(no disk)'],
+  ])('has ended, also if it throws %s: no other host runs the tick again', async (_, thrown, told) => {
+    const runs: string[] = []
+    const hosts = ['a', 'b'].map((name) => world.host(name))
+    for (const { jobs } of hosts)
+      jobs.add('job', '0 * * * *', { takeover: 2 }, (run) => {
+        runs.push(described(world.time(), run))
+        throw thrown
+      })
+    await world.clock.advance('61m')
+    expect(runs).toHaveLength(1)
+    expect(await historyOf(hosts[0] as CronHost, 'job')).toMatchObject([{ outcome: 'failed', error: told }])
+  })
+
   test('is a warning of the process where no onError was given, and no unhandled rejection', async () => {
     const { cron } = await import('../../src/recipes/cron/index.ts')
     const warned = new Promise<Error>((resolve) => process.once('warning', resolve))

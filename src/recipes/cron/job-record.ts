@@ -3,6 +3,7 @@
  * claimed: it only rises, so no tick is claimed twice.
  */
 import type { Lease } from '../../core/lease.ts'
+import { thrownText } from '../../core/thrown.ts'
 
 /** The line and the record of a job have this before its name. */
 const KEY_PREFIX = 'cron:'
@@ -77,8 +78,7 @@ export function withEnding(
   const [last, ...earlier] = record?.runs ?? []
   if (record === undefined || last?.id !== id || last.outcome !== undefined) return undefined
   const { endedAt, outcome, error } = ending
-  const told =
-    error === undefined ? {} : { error: shortened(error instanceof Error ? error.message : `${error as string}`) }
+  const told = error === undefined ? {} : { error: shortened(thrownText(error)) }
   return { ...record, runs: [{ ...last, endedAt, outcome, ...told }, ...earlier] }
 }
 

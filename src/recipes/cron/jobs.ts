@@ -8,6 +8,7 @@ import { type Duration, parseDuration } from '../../core/duration.ts'
 import { onAbort } from '../../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showAs } from '../../core/show.ts'
+import { thrownText } from '../../core/thrown.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
@@ -159,8 +160,7 @@ class CronJobs implements Jobs {
 }
 
 function warn(error: unknown, name: string): void {
-  const text = error instanceof Error ? error.message : String(error)
-  process.emitWarning(`cron job '${name}': ${text}`, {
+  process.emitWarning(`cron job '${name}': ${thrownText(error)}`, {
     code: 'HOLDFAST_CRON',
     detail: error instanceof Error ? (error.stack ?? '') : '',
   })

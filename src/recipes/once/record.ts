@@ -12,6 +12,7 @@
  */
 import { createHash } from 'node:crypto'
 import type { AttemptName, StoredFailure } from '../../core/errors.ts'
+import { thrownText } from '../../core/thrown.ts'
 
 /** All states have these. */
 interface CommonRecord extends AttemptName {
@@ -103,18 +104,9 @@ const LARGEST_FIELDS_BYTES = 8_192
 
 /** What is stored of an error. */
 export function storedFailure(error: unknown): StoredFailure {
-  if (!(error instanceof Error)) return { name: 'Error', message: textOf(error), fields: {} }
-  const { name, message } = error
-  return { name: textOf(name), message: textOf(message), fields: storableFields(error) }
-}
-
-/** Not everything that can be thrown can be made a string: an object without a prototype cannot. */
-function textOf(value: unknown): string {
-  try {
-    return String(value).slice(0, LONGEST_MESSAGE)
-  } catch {
-    return typeof value
-  }
+  const message = thrownText(error).slice(0, LONGEST_MESSAGE)
+  if (!(error instanceof Error)) return { name: 'Error', message, fields: {} }
+  return { name: thrownText(error.name).slice(0, LONGEST_MESSAGE), message, fields: storableFields(error) }
 }
 
 /** Fields that JSON cannot keep, or that are too large in all, are left out: the failure itself has to be stored. */
