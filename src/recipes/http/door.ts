@@ -23,7 +23,7 @@ import {
 /** A request, alike in every framework. */
 export interface IdempotentRequest {
   readonly method: string
-  /** Path and query; of Hono, the whole URL. */
+  /** Path and query. */
   readonly url: string
   header(name: string): string | undefined
   /**

@@ -44,7 +44,10 @@ export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
 
 async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<IdempotentRequest> {
   const { req } = context
-  const described = { method: req.method, url: req.url, header: (name: string) => req.header(name), raw: context }
+  // Without the host: behind a proxy, each server may see its own, and a retry at another one is the same request.
+  const { pathname, search } = new URL(req.url)
+  const header = (name: string): string | undefined => req.header(name)
+  const described = { method: req.method, url: `${pathname}${search}`, header, raw: context }
   return { ...described, body: door.hasKey(described) ? new Uint8Array(await bodyOf(req)) : undefined }
 }
 
