@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url'
 /** By engine: its files, in the order in which a server has to read them, and the parts that these include. */
 export const ENGINES = {
   postgres: {
-    files: ['tables', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look', 'records', 'take'],
+    files: ['tables', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look', 'records', 'entrances', 'take'],
     parts: ['open_next_line', 'take_free_line'],
   },
   mysql: {

@@ -162,7 +162,7 @@ export class RecordStore<Value> {
 
   /**
    * `putBytes` under the key of a lease, which is released in the same step where the store can do that. If the change
-   * is refused, the lease goes on.
+   * is refused, or has to be asked for again, the lease goes on.
    */
   async putLeaving(lease: EntryLease, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
     const leaves = this.putsEntering && this.#requests.putsLeaving && options.holding === undefined
@@ -216,18 +216,24 @@ export class RecordStore<Value> {
   ): Promise<PutOutcome<Value>> {
     const change = this.#change(key, bytes, options)
     let doubtful = false
+    let leaves = leaving !== undefined
     const put = await repeatCall(
       this.#keeper,
       () =>
-        leaving === undefined ? this.#requests.put(change) : this.#requests.putLeaving({ change, id: leaving.entryId }),
+        leaves
+          ? this.#requests.putLeaving({ change, id: (leaving as EntryLease).entryId })
+          : this.#requests.put(change),
       (error) => {
+        // What may be in the way is the line, which another transaction has locked: the record does without it.
+        leaves = false
         if (error.outcome === 'not-applied') return true
         doubtful = true
         return isRepeatable(change) && (options.holding as Partial<Lease> | undefined)?.held !== false
       },
     )
-    if (put.state === 'stored') leaving?.releasedByStore()
-    else if (doubtful && isSame(put.stored.value, bytes)) {
+    if (put.state === 'stored') {
+      if (leaves) leaving?.releasedByStore()
+    } else if (doubtful && isSame(put.stored.value, bytes)) {
       const { stored, serverTimeMs } = put
       return { state: 'stored', version: stored.version, mark: stored.mark, serverTimeMs }
     }

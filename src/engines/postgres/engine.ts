@@ -111,7 +111,16 @@ export class PostgresEngine implements Engine {
     )
     this.#unsynced = new UnsyncedLeaves(clock)
     this.#cleanup = new RowCleanup(clock, COLD_MS, (keys, sweep) => this.#clear(keys, sweep))
-    this.#records = new PostgresStore({ call: (...call) => this.#call(...call), names, clock })
+    this.#records = new PostgresStore({
+      call: (...call) => this.#call(...call),
+      names,
+      clock,
+      lines: {
+        listensAs: () => this.#listensAs,
+        entered: (claims) => this.#cleanup.entered(claims),
+        left: (places) => this.#left(places),
+      },
+    })
     this.store = this.#records
   }
 
@@ -141,10 +150,17 @@ export class PostgresEngine implements Engine {
       first !== undefined && places.length === 1 ? this.#leaveOne(first) : aroundLockedRows(places, several)
     return leaving.then((left) => {
       for (const [index, place] of places.entries()) if (left[index] === 'unsynced') this.#unsynced.add(place)
-      for (const { key } of places) this.#cleanup.left(key, 'free')
-      this.#cleanup.work()
+      this.#left(places)
       return left.map((result) => result !== 'absent')
     })
+  }
+
+  #left(places: readonly EntryName[]): void {
+    for (const { key, id } of places) {
+      this.#rechecks.forget(id)
+      this.#cleanup.left(key, 'free')
+    }
+    this.#cleanup.work()
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {

@@ -33,6 +33,8 @@ const PARAMETERS = {
   locked_keys: 'text[]',
   get: 'text[]',
   put: 'text[] text[] bigint[] bigint[] text[] boolean[] bigint[] bigint[] integer',
+  begin: 'text[] text[] bigint[] bigint[] boolean[] bigint[] bigint[] text[] text[] bigint[] text integer',
+  end: 'text[] text[] bigint[] bigint[] boolean[] bigint[] bigint[] text[] text integer',
   take: 'text[] integer[] bigint[] integer[] integer[] bigint[] bigint[] bigint[] bigint[] bigint[] integer',
   facts: 'text text',
   records: 'text boolean integer',

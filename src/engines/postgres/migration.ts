@@ -44,7 +44,8 @@ export function firstUse(names: PostgresNames): string {
       AND to_regclass('public.holdfast_entry') IS NOT NULL AND to_regclass('public.holdfast_record') IS NOT NULL
       AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL
       AND to_regproc('public.holdfast_put_${FUNCTIONS_VERSION}') IS NOT NULL
-      AND to_regproc('public.holdfast_take_${FUNCTIONS_VERSION}') IS NOT NULL`,
+      AND to_regproc('public.holdfast_take_${FUNCTIONS_VERSION}') IS NOT NULL
+      AND to_regproc('public.holdfast_begin_${FUNCTIONS_VERSION}') IS NOT NULL`,
     names,
   )
   return `

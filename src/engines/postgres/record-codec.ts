@@ -1,5 +1,5 @@
 /** Changes as the functions of sql/records.sql want them, and what those answer in the words of the contract. */
-import type { Change, Put, Stored, StoredSummary, When } from '../../core/store.ts'
+import type { Change, Entered, Entrance, Put, Stored, StoredSummary, When } from '../../core/store.ts'
 import { texts } from './codec.ts'
 
 /** Value in hexadecimal digits, version, mark, and for how long it lives. Null: nothing is stored. */
@@ -7,17 +7,27 @@ export type FoundRow = readonly [string | null, string, string, number | null] |
 
 export type PutRow = readonly ['stored', string, string] | readonly [keyof When, FoundRow] | readonly ['strict']
 
+/** The answer of `begin`: where it is stored, with the token. */
+export type EnteredRow = PutRow | readonly ['stored', string, string, string]
+
 /** Key, bytes, version, mark, and for how long it lives. Null bytes: it has expired, or is a removal. */
 export type RecordRow = readonly [string, number | null, string, string, number | null]
 
 /** One array for each parameter of `put`. */
 export function valuesOf(changes: readonly Change[]): string[] {
+  const [keys, values, ttls, marks, ...others] = freeValuesOf(changes)
+  return [keys, values, ttls, marks, nullable(changes, ({ when }) => when.holding), ...others]
+}
+
+type FreeValues = [keys: string, values: string, ttls: string, marks: string, ...conditions: string[]]
+
+/** The same without that of the entries: for `begin` and `end`, which have arrays of their own for those. */
+export function freeValuesOf(changes: readonly Change[]): FreeValues {
   return [
     texts(changes.map(({ key }) => key)),
     nullable(changes, ({ value }) => (value === null ? null : Buffer.from(value).toString('hex'))),
     nullable(changes, ({ ttlMs }) => ttlMs),
     nullable(changes, ({ mark }) => mark),
-    nullable(changes, ({ when }) => when.holding),
     nullable(changes, ({ when }) => when.absent),
     nullable(changes, ({ when }) => when.version),
     nullable(changes, ({ when }) => when.markBelow),
@@ -46,6 +56,12 @@ export function putOf(key: string, row: PutRow, serverTimeMs: number): Put {
   }
   const [by, found] = row as readonly [keyof When, FoundRow]
   return { state: 'refused', by, stored: storedOf(key, found), serverTimeMs }
+}
+
+export function enteredOf({ claim, change }: Entrance, row: EnteredRow, serverTimeMs: number): Entered {
+  const put = putOf(change.key, row as PutRow, serverTimeMs)
+  if (put.state !== 'stored') return { standing: { state: 'busy', ahead: null }, put }
+  return { standing: { state: 'held', token: BigInt(row[3] ?? ''), heldForMs: claim.ttlMs }, put }
 }
 
 export function summaryOf([key, bytes, version, mark, livesForMs]: RecordRow): StoredSummary | undefined {

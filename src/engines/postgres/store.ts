@@ -3,10 +3,14 @@
  * What is stored, and every decision about it, is in sql/records.sql.
  */
 import type { Clock } from '../../core/clock.ts'
+import type { Claim } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import {
   type Change,
+  type Entered,
+  type Entrance,
   type Got,
+  type Leaving,
   type Put,
   type Store,
   type StoredSummary,
@@ -23,11 +27,22 @@ import {
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
-import { arrayOf, numbers, texts } from './codec.ts'
+import { arrayOf, type EntryName, numbers, texts } from './codec.ts'
 import { asEngineError, ENGINE, isMissing, isRowLocked } from './errors.ts'
 import { callOf, type PostgresFunction } from './function-calls.ts'
 import { type PostgresNames, renamed } from './names.ts'
-import { type FoundRow, type PutRow, putOf, type RecordRow, storedOf, summaryOf, valuesOf } from './record-codec.ts'
+import {
+  type EnteredRow,
+  enteredOf,
+  type FoundRow,
+  freeValuesOf,
+  type PutRow,
+  putOf,
+  type RecordRow,
+  storedOf,
+  summaryOf,
+  valuesOf,
+} from './record-codec.ts'
 
 const traits: StoreTraits = {
   holding: true,
@@ -55,6 +70,15 @@ export interface PostgresStoreSetup {
   readonly call: (name: PostgresFunction, values: readonly string[], limitMs?: number) => Promise<string>
   readonly names: PostgresNames
   readonly clock: Clock
+  readonly lines: LinesBeside
+}
+
+/** What the engine has to know of lines that are entered and left by its store. */
+export interface LinesBeside {
+  /** Under which name this process hears of its entries. */
+  readonly listensAs: () => string
+  readonly entered: (claims: readonly Claim[]) => void
+  readonly left: (places: readonly EntryName[]) => void
 }
 
 /** What a transaction of the user cannot see of a line, since it sees all as it was when it began. */
@@ -66,11 +90,13 @@ export class PostgresStore implements Store {
   readonly #putIn: string
   readonly #table: string
   readonly #sweep: RecordSweep
+  readonly #lines: LinesBeside
   /** The tables were there: a call has been answered. */
   #isReady = false
 
-  constructor({ call, names, clock }: PostgresStoreSetup) {
+  constructor({ call, names, clock, lines }: PostgresStoreSetup) {
     this.#call = call
+    this.#lines = lines
     const types = 'text text bigint bigint text boolean bigint bigint boolean boolean bigint'
     this.#putIn = callOf('put_in', types.split(' '), names)
     this.#table = renamed('public.holdfast_record', names)
@@ -87,13 +113,34 @@ export class PostgresStore implements Store {
   }
 
   async put(changes: readonly Change[]): Promise<readonly Put[]> {
-    try {
-      return await this.#put(changes)
-    } catch (error) {
-      const keys = new Set(changes.map(({ key }) => key))
-      if (!isRowLocked(error) || keys.size === 1) throw error
-      return await this.#putEach(changes, keys)
-    }
+    return aroundLockedRecords(
+      changes,
+      ({ key }) => key,
+      (some) => this.#put(some),
+      failedPut,
+    )
+  }
+
+  async putEntering(entrances: readonly Entrance[]): Promise<readonly Entered[]> {
+    this.#lines.entered(entrances.map(({ claim }) => claim))
+    return aroundLockedRecords(
+      entrances,
+      ({ claim }) => claim.key,
+      (some) => this.#begin(some),
+      failedEntrance,
+    )
+  }
+
+  async putLeaving(leavings: readonly Leaving[]): Promise<readonly Put[]> {
+    const puts = await aroundLockedRecords(
+      leavings,
+      ({ change }) => change.key,
+      (some) => this.#end(some),
+      failedPut,
+    )
+    const gone = leavings.filter((_, index) => puts[index]?.state === 'stored')
+    this.#lines.left(gone.map(({ change, id }) => ({ key: change.key, id })))
+    return puts
   }
 
   async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
@@ -163,18 +210,33 @@ export class PostgresStore implements Store {
     return changes.map(({ key }, index) => putOf(key, rows[index] as PutRow, serverTimeMs))
   }
 
-  /** One record is locked, by a transaction of the user: those of the other keys are put without it. */
-  async #putEach(changes: readonly Change[], keys: ReadonlySet<string>): Promise<readonly Put[]> {
-    const answers = new Map<Change, Put>()
-    const putKey = async (key: string): Promise<void> => {
-      const group = changes.filter((change) => change.key === key)
-      const puts = await this.#put(group).catch((error: EngineError) =>
-        group.map((): Put => ({ state: 'failed', error })),
-      )
-      for (const [index, change] of group.entries()) answers.set(change, puts[index] as Put)
-    }
-    await Promise.all([...keys].map(putKey))
-    return changes.map((change) => answers.get(change) as Put)
+  async #begin(entrances: readonly Entrance[]): Promise<readonly Entered[]> {
+    const claims = entrances.map(({ claim }) => claim)
+    const values = [
+      ...freeValuesOf(entrances.map(({ change }) => change)),
+      texts(claims.map(({ id }) => id)),
+      texts(claims.map(({ holder }) => holder)),
+      numbers(claims.map(({ ttlMs }) => ttlMs)),
+      this.#lines.listensAs(),
+      String(RECORD_WAIT_MS),
+    ]
+    const text = await this.#call('begin', values, Math.max(...claims.map(({ ttlMs }) => ttlMs)))
+    this.#isReady = true
+    this.#sweep.afterPut()
+    const [serverTimeMs, rows] = arrayOf('begin', text) as [number, readonly EnteredRow[]]
+    return entrances.map((entrance, index) => enteredOf(entrance, rows[index] as EnteredRow, serverTimeMs))
+  }
+
+  async #end(leavings: readonly Leaving[]): Promise<readonly Put[]> {
+    const values = [
+      ...freeValuesOf(leavings.map(({ change }) => change)),
+      texts(leavings.map(({ id }) => id)),
+      this.#lines.listensAs(),
+      String(RECORD_WAIT_MS),
+    ]
+    const [serverTimeMs, rows] = arrayOf('end', await this.#call('end', values)) as [number, readonly PutRow[]]
+    this.#sweep.afterPut()
+    return leavings.map(({ change }, index) => putOf(change.key, rows[index] as PutRow, serverTimeMs))
   }
 
   /** Undefined: the transaction cannot see the line as it is. */
@@ -192,5 +254,37 @@ export class PostgresStore implements Store {
     if (row[0] === 'strict') return undefined
     this.#sweep.afterPut()
     return putOf(key, row, serverTimeMs)
+  }
+}
+
+function failedPut(error: EngineError): Put {
+  return { state: 'failed', error }
+}
+
+function failedEntrance(error: EngineError): Entered {
+  const failure = { state: 'failed', error } as const
+  return { standing: failure, put: failure }
+}
+
+/** If one record is locked, by a transaction of the user, then what is asked for other keys is done without it. */
+async function aroundLockedRecords<One, Answer>(
+  items: readonly One[],
+  keyOf: (item: One) => string,
+  call: (items: readonly One[]) => Promise<readonly Answer[]>,
+  failed: (error: EngineError) => Answer,
+): Promise<readonly Answer[]> {
+  try {
+    return await call(items)
+  } catch (error) {
+    const keys = new Set(items.map(keyOf))
+    if (!isRowLocked(error) || keys.size === 1) throw error
+    const answers = new Map<One, Answer>()
+    const callFor = async (key: string): Promise<void> => {
+      const group = items.filter((item) => keyOf(item) === key)
+      const some = await call(group).catch((why: EngineError) => group.map(() => failed(why)))
+      for (const [index, item] of group.entries()) answers.set(item, some[index] as Answer)
+    }
+    await Promise.all([...keys].map(callFor))
+    return items.map((item) => answers.get(item) as Answer)
   }
 }

@@ -52,6 +52,11 @@ export class SqliteRecords {
     return puts
   }
 
+  /** The first condition of a change that is not met, as things are. */
+  refusal({ key, when }: Change): keyof When | undefined {
+    return this.#refusal(when, this.#stored(key))
+  }
+
   /**
    * By the host's monotonic clock, which begins anew when the machine does. What was owed before a restart is owed
    * still, from now on.

@@ -4,7 +4,10 @@ import { identityOf } from '../../clients/sqlite/folder.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
 import {
   type Change,
+  type Entered,
+  type Entrance,
   type Got,
+  type Leaving,
   type Put,
   type Store,
   type StoredSummary,
@@ -13,6 +16,7 @@ import {
 } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
+import { putEntering, putLeaving } from './entrances.ts'
 import { fileOf } from './lock-file.ts'
 import { SqliteRecords } from './records.ts'
 import { prepareRecords, type RecordStatements } from './sql/records.ts'
@@ -60,6 +64,14 @@ export class SqliteStore implements Store {
 
   hold(steps: readonly PoolStep[], signal?: AbortSignal): Promise<readonly PoolAnswer[]> {
     return this.#options.writer.run((transaction) => transaction.holdUnits(steps), signal)
+  }
+
+  putEntering(entrances: readonly Entrance[], signal?: AbortSignal): Promise<readonly Entered[]> {
+    return this.#options.writer.run((transaction) => putEntering(transaction, entrances), signal)
+  }
+
+  putLeaving(leavings: readonly Leaving[], signal?: AbortSignal): Promise<readonly Put[]> {
+    return this.#options.writer.run((transaction) => putLeaving(transaction, leavings), signal)
   }
 
   /**

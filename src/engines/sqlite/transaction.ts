@@ -86,6 +86,16 @@ export class SqliteTransaction {
     })
   }
 
+  /** Whether this entry is in the line, or was evicted from it. */
+  has(key: string, id: string): boolean {
+    return this.#sql.entryExists.all(key, id).length > 0
+  }
+
+  /** Whether this claim would hold at once. */
+  isFree(claim: Claim): boolean {
+    return this.#mayHold(claim, this.#totalsOf(claim.key))
+  }
+
   evict(key: string, token: bigint, how: 'expire' | 'now'): boolean {
     const [entry] = this.#sql.entryByToken.all(key, Number(token))
     if (entry === undefined) return false
