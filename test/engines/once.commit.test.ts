@@ -3,16 +3,17 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createConnection } from 'mysql2/promise'
-import pg from 'pg'
+import pg, { type Connection } from 'pg'
 import postgres from 'postgres'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { connect } from '../../src/connect.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Locks } from '../../src/locks.ts'
 import { type Attempt, once } from '../../src/recipes/once/index.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
-import { findPostgres, PostgresServer } from '../servers/postgres.ts'
+import { findOwnPostgres, findPostgres, PostgresServer } from '../servers/postgres.ts'
+import type { ServerProcess } from '../servers/servers.ts'
 import { describeServer } from '../servers/suite.ts'
 
 /** A database of the user, by one driver. */
@@ -152,6 +153,57 @@ await describeServer('commit on PostgreSQL', findPostgres, (source) => {
       await sql.end()
     }
   })
+})
+
+await describeServer('commit on a PostgreSQL that stands still', findOwnPostgres, (source) => {
+  test.for(['answers late', 'answers to none'] as const)(
+    'and %s: there is one row, and one answer',
+    { timeout: 60_000 },
+    async (how) => {
+      await using server = await PostgresServer.start(source)
+      const { process } = server as { process: ServerProcess }
+      const url = await server.database()
+      await using locks = await connect(url as `postgres://${string}`, { ttl: '1s' })
+      const pay = once(locks, { wait: '30s' })
+      const looker = new pg.Client({ connectionString: url })
+      await looker.connect()
+      const count = async (): Promise<number> => (await looker.query('select * from books')).rows.length
+      await looker.query(CREATE)
+      // A transaction of the user, as with any driver that gives up waiting. It ends its connection then.
+      const book = async (attempt: Attempt, freeze: boolean): Promise<string> => {
+        const client = new pg.Client({ connectionString: url, query_timeout: freeze ? 500 : 20_000 })
+        client.on('error', () => {})
+        await client.connect()
+        try {
+          await client.query('begin')
+          await client.query('insert into books values ($1)', [attempt.key])
+          const value = await attempt.commit(client, `booked by ${attempt.number}`)
+          if (freeze) process.pause()
+          await client.query('commit')
+          return value
+        } finally {
+          if (freeze && how === 'answers to none') (client as unknown as { connection: Connection }).connection.end()
+          else if (!freeze) await client.end()
+        }
+      }
+      let isLost = false
+      const work = (attempt: Attempt): Promise<string> => {
+        attempt.signal.addEventListener('abort', () => {
+          isLost = true
+        })
+        return book(attempt, true)
+      }
+      const asked = pay.run('frozen', work).catch((error: Error) => error)
+      await vi.waitFor(() => expect(isLost).toBe(true), { timeout: 20_000 })
+      process.resume()
+      const told = await asked
+      const retried = await pay.run('frozen', (attempt) => book(attempt, false))
+      expect(await count(), 'rows').toBe(1)
+      if (!(told instanceof Error)) expect(told.value).toBe(retried.value)
+      expect(await pay.run('frozen', () => 'again')).toMatchObject({ value: retried.value, replayed: true })
+      await looker.end()
+    },
+  )
 })
 
 await describeServer('commit on MariaDB', findMariadb, (source) => {

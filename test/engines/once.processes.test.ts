@@ -1,272 +1,51 @@
 /**
  * Eight processes, each with twenty callers of one key, while some are killed and some are stopped for longer than the
- * ttl, in the middle of the work. With `commit` there is one order for each key. Without it, every further execution
- * has the same attempt id and a higher number, and a payment provider that is given the id charges once.
+ * ttl. With `commit` there is one order for each key. Without it, every further execution has the same attempt id and a
+ * higher number, and a payment provider that is given the id charges once.
  *
  * HOLDFAST_ROUNDS makes it longer.
  */
-import { type ChildProcess, fork } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { dice } from '../../conformance/chance.ts'
-import { builtModule } from '../built.ts'
+import { afterEach, beforeEach, describe, test } from 'vitest'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
-import { findZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
-
-const PROCESSES = 8
-const CALLERS = 20
-const TTL_MS = 800
-/** The shortest of ZooKeeper. */
-const ZOOKEEPER_TTL_MS = 2_000
-const ROUNDS = Number(process.env.HOLDFAST_ROUNDS ?? 2)
-const SEED = Number(process.env.HOLDFAST_SEED ?? Date.now() % 1_000_000)
-const LIMIT_MS = 60_000 + 20_000 * ROUNDS
-
-interface Execution {
-  readonly id: string
-  readonly number: number
-}
-
-interface Shop {
-  setup(): Promise<unknown>
-  orders(name: string): Promise<readonly { readonly attempt: string; readonly number: number }[]>
-  close(): Promise<void>
-}
-
-type Kind = 'sqlite' | 'postgres' | 'mysql' | 'provider'
-
-type Said =
-  | { readonly ready: true }
-  | ({ readonly gate: string; readonly at: string; readonly key: string } & Execution)
-  | { readonly answered: string; readonly values: readonly string[] }
-  | { readonly failed: string }
-
-let folder: string
-const fleets: Fleet[] = []
-
-beforeEach(() => {
-  builtModule('src/index.ts')
-  folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
-})
-
-afterEach(async () => {
-  await Promise.all(fleets.splice(0).map((fleet) => fleet.end()))
-  rmSync(folder, { recursive: true, force: true })
-})
-
-/** The processes, and what is done to them. */
-class Fleet {
-  readonly #args: readonly string[]
-  readonly #ttlMs: number
-  readonly #chance = dice(SEED)
-  readonly #children = new Set<ChildProcess>()
-  readonly #timers = new Set<NodeJS.Timeout>()
-  /** The executions of the round, in the order in which they began. */
-  executions: Execution[] = []
-  faults: string[] = []
-  #faultsLeft = 0
-  #key = ''
-  #waiting = new Map<ChildProcess, { resolve(values: readonly string[]): void; reject(error: Error): void }>()
-
-  constructor(url: string, kind: Kind, ttlMs: number) {
-    this.#ttlMs = ttlMs
-    this.#args = [url, String(ttlMs), kind, String(CALLERS)]
-    fleets.push(this)
-  }
-
-  async start(): Promise<void> {
-    await Promise.all(Array.from({ length: PROCESSES }, () => this.#spawn()))
-  }
-
-  async #spawn(): Promise<ChildProcess> {
-    const child = fork('test/engines/once.child.mjs', this.#args)
-    this.#children.add(child)
-    const ready = once(child, 'message')
-    await ready
-    child.on('message', (said: Said) => this.#hear(child, said))
-    child.on('exit', (code, signal) => {
-      if (this.#children.has(child)) this.#waiting.get(child)?.reject(new Error(`a worker ended (${code ?? signal})`))
-    })
-    return child
-  }
-
-  /** Ask all of them for `key`. Resolves with what they were given, when each that lives has answered. */
-  async round(key: string): Promise<ReadonlySet<string>> {
-    this.#key = key
-    this.executions = []
-    this.#faultsLeft = 1 + this.#chance.below(3)
-    const answers = [...this.#children].map((child) => this.#ask(child))
-    const values = new Set((await Promise.all(answers)).flat())
-    this.#faultsLeft = 0
-    return values
-  }
-
-  /** A process that is killed is followed by another one, which is asked for the same. */
-  async #ask(child: ChildProcess): Promise<readonly string[]> {
-    const answered = new Promise<readonly string[]>((resolve, reject) => {
-      this.#waiting.set(child, { resolve, reject })
-    })
-    child.send({ key: this.#key })
-    return answered
-  }
-
-  #hear(child: ChildProcess, said: Said): void {
-    if ('failed' in said) this.#waiting.get(child)?.reject(new Error(`a worker failed: ${said.failed}`))
-    if ('answered' in said && said.answered === this.#key) this.#waiting.get(child)?.resolve(said.values)
-    if (!('gate' in said)) return
-    const { at, id, number, gate } = said
-    if (at === 'begun') this.executions.push({ id, number })
-    // The first one to begin never gets through unhurt: without faults, this would show nothing.
-    const strike = this.#faultsLeft > 0 && (at === 'worked' || this.#chance.oneIn(3))
-    if (!strike) {
-      child.send({ open: gate })
-      return
-    }
-    this.#faultsLeft -= 1
-    const how = this.#chance.oneIn(2) ? 'kill' : 'stop'
-    this.faults.push(`${how} at '${at}'`)
-    if (how === 'kill') this.#kill(child)
-    else this.#stop(child, gate)
-  }
-
-  #kill(child: ChildProcess): void {
-    this.#children.delete(child)
-    child.kill('SIGKILL')
-    const waiting = this.#waiting.get(child)
-    const follow = async (): Promise<readonly string[]> => this.#ask(await this.#spawn())
-    follow().then(
-      (values) => waiting?.resolve(values),
-      (error: Error) => waiting?.reject(error),
-    )
-  }
-
-  /** It finds the word to go on when it wakes. */
-  #stop(child: ChildProcess, gate: string): void {
-    child.kill('SIGSTOP')
-    child.send({ open: gate })
-    const timer = setTimeout(
-      () => {
-        this.#timers.delete(timer)
-        child.kill('SIGCONT')
-      },
-      this.#ttlMs * (1.2 + this.#chance.below(20) / 10),
-    )
-    this.#timers.add(timer)
-  }
-
-  async end(): Promise<void> {
-    for (const timer of this.#timers) clearTimeout(timer)
-    const children = [...this.#children]
-    this.#children.clear()
-    await Promise.all(
-      children.map(async (child) => {
-        const gone = child.exitCode === null && child.signalCode === null ? once(child, 'exit') : undefined
-        child.kill('SIGKILL')
-        await gone
-      }),
-    )
-  }
-}
-
-/** Every execution is of the same attempt, and has a number of its own. */
-function checkExecutions(executions: readonly Execution[]): void {
-  expect(new Set(executions.map(({ id }) => id)).size, 'ids of one request').toBe(1)
-  const numbers = executions.map(({ number }) => number)
-  expect(
-    numbers.toSorted((a, b) => a - b),
-    'numbers of executions',
-  ).toEqual(numbers.map((_, index) => index + 1))
-}
-
-async function expectOneCharge(url: string, ttlMs = TTL_MS): Promise<void> {
-  const fleet = new Fleet(url, 'provider', ttlMs)
-  await fleet.start()
-  let executions = 0
-  for (let round = 0; round < ROUNDS; round += 1) {
-    const values = await fleet.round(`key ${round}`)
-    checkExecutions(fleet.executions)
-    expect(values.size, `answers, with HOLDFAST_SEED=${SEED}`).toBe(1)
-    executions += fleet.executions.length
-  }
-  expect(executions, `executions after ${fleet.faults.join(', ')}`).toBeGreaterThan(ROUNDS)
-  await fleet.end()
-}
-
-async function expectOneOrder(url: string, kind: Exclude<Kind, 'provider'>): Promise<void> {
-  const { shops } = (await import('./once.shops.mjs' as string)) as {
-    shops: Record<typeof kind, (url: string) => Promise<Shop>>
-  }
-  const shop = await shops[kind](url)
-  const fleet = new Fleet(url, kind, TTL_MS)
-  try {
-    await shop.setup()
-    await fleet.start()
-    for (let round = 0; round < ROUNDS; round += 1) {
-      const key = `key ${round}`
-      const values = await fleet.round(key)
-      checkExecutions(fleet.executions)
-      const [order, ...others] = await shop.orders(key)
-      expect(others, `further orders, with HOLDFAST_SEED=${SEED}`).toEqual([])
-      expect([...values], 'answers').toEqual([JSON.stringify({ order: key, number: order?.number })])
-    }
-    expect(fleet.faults.length, 'faults').toBeGreaterThanOrEqual(ROUNDS)
-  } finally {
-    // Before their server goes: they would complain, in this process as an unhandled error.
-    await Promise.all([shop.close(), fleet.end()])
-  }
-}
+import { expectOneCharge, expectOneOrder, LIMIT_MS } from './once-fleet.ts'
 
 describe('processes that are killed and stopped, on SQLite', () => {
+  let folder: string
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
+  })
+
+  afterEach(() => rmSync(folder, { recursive: true, force: true }))
+
   test('charge once', () => expectOneCharge(`sqlite:${join(folder, 'locks.db')}`), LIMIT_MS)
   test('store one order', () => expectOneOrder(`sqlite:${join(folder, 'shop.db')}`, 'sqlite'), LIMIT_MS)
 })
 
-/** One test with a server of its own. */
-function testOn<Server extends AsyncDisposable>(
-  name: string,
-  start: () => Promise<Server>,
-  work: (server: Server) => Promise<void>,
-): void {
-  test(
-    name,
-    async () => {
-      await using server = await start()
-      await work(server)
-    },
-    LIMIT_MS,
-  )
-}
-
 await describeServer('processes that are killed and stopped, on PostgreSQL', findPostgres, (source) => {
-  const start = (): Promise<PostgresServer> => PostgresServer.start(source)
-  testOn('charge once', start, async (server) => expectOneCharge(await server.database()))
-  testOn('store one order', start, async (server) => expectOneOrder(await server.database(), 'postgres'))
+  test.for(['charge once', 'store one order'] as const)('%s', { timeout: LIMIT_MS }, async (what) => {
+    await using server = await PostgresServer.start(source)
+    const url = await server.database()
+    await (what === 'charge once' ? expectOneCharge(url) : expectOneOrder(url, 'postgres'))
+  })
 })
 
 await describeServer('processes that are killed and stopped, on MariaDB', findMariadb, (source) => {
-  const start = (): Promise<MariadbServer> => MariadbServer.start(source)
-  testOn('charge once', start, (server) => expectOneCharge(server.url))
-  testOn('store one order', start, (server) => expectOneOrder(server.url, 'mysql'))
+  test.for(['charge once', 'store one order'] as const)('%s', { timeout: LIMIT_MS }, async (what) => {
+    await using server = await MariadbServer.start(source)
+    await (what === 'charge once' ? expectOneCharge(server.url) : expectOneOrder(server.url, 'mysql'))
+  })
 })
 
 await describeServer('processes that are killed and stopped, on Redis', findRedis, (source) => {
-  testOn(
-    'charge once',
-    () => RedisServer.start(source),
-    (server) => expectOneCharge(server.url),
-  )
-})
-
-await describeServer('processes that are killed and stopped, on ZooKeeper', findZooKeeper, (source) => {
-  testOn(
-    'charge once',
-    () => ZooKeeperServer.start(source),
-    (server) => expectOneCharge(server.url, ZOOKEEPER_TTL_MS),
-  )
+  test('charge once', { timeout: LIMIT_MS }, async () => {
+    await using server = await RedisServer.start(source)
+    await expectOneCharge(server.url)
+  })
 })
