@@ -36,6 +36,7 @@ export interface FleetOptions {
   readonly ttlMs?: number
   /** What is done to processes: both unless given. */
   readonly faults?: readonly Fault[]
+  readonly rounds?: number
 }
 
 type Said =
@@ -187,17 +188,18 @@ function checkExecutions(executions: readonly Execution[]): void {
 }
 
 /** All callers of a key get one answer, and every further execution has the same attempt id and a higher number. */
-export async function expectOneCharge(url: string, options?: FleetOptions): Promise<void> {
+export async function expectOneCharge(url: string, options: FleetOptions = {}): Promise<void> {
+  const { rounds = ROUNDS } = options
   await using fleet = new OnceFleet(url, 'provider', options)
   await fleet.start()
   let executions = 0
-  for (let round = 0; round < ROUNDS; round += 1) {
+  for (let round = 0; round < rounds; round += 1) {
     const values = await fleet.round(`key ${round}`)
     checkExecutions(fleet.executions)
     expect(values.size, `answers, with HOLDFAST_SEED=${SEED}`).toBe(1)
     executions += fleet.executions.length
   }
-  expect(executions, `executions after ${fleet.faults.join(', ')}`).toBeGreaterThan(ROUNDS)
+  expect(executions, `executions after ${fleet.faults.join(', ')}`).toBeGreaterThan(rounds)
 }
 
 /** With `commit`, there is one order for each key. */

@@ -13,18 +13,19 @@ import { expectOneCharge, LIMIT_MS } from './once-fleet.ts'
 /** The shortest of etcd and of ZooKeeper. */
 const WHOLE_SECONDS_TTL_MS = 2_000
 const MONGODB_TTL_MS = 1_000
+const rounds = Number(process.env.HOLDFAST_ROUNDS ?? 1)
 
 await describeServer('processes that are killed and stopped, on etcd', findEtcd, (source) => {
   test('charge once', { timeout: LIMIT_MS }, async () => {
     await using server = await EtcdServer.start(source)
-    await expectOneCharge(server.url, { ttlMs: WHOLE_SECONDS_TTL_MS })
+    await expectOneCharge(server.url, { rounds, ttlMs: WHOLE_SECONDS_TTL_MS })
   })
 })
 
 await describeServer('processes that are killed and stopped, on ZooKeeper', findZooKeeper, (source) => {
   test('charge once', { timeout: LIMIT_MS }, async () => {
     await using server = await ZooKeeperServer.start(source)
-    await expectOneCharge(server.url, { ttlMs: WHOLE_SECONDS_TTL_MS })
+    await expectOneCharge(server.url, { rounds, ttlMs: WHOLE_SECONDS_TTL_MS })
   })
 })
 
@@ -33,7 +34,7 @@ await describeServer('processes that are killed, on session locks of PostgreSQL'
   test('charge once', { timeout: LIMIT_MS }, async () => {
     await using server = await PostgresServer.start(source)
     const url = (await server.database()).replace(/^postgres(ql)?:/, 'postgres-advisory:')
-    await expectOneCharge(url, { ttlMs: MONGODB_TTL_MS, faults: ['kill'] })
+    await expectOneCharge(url, { rounds, ttlMs: MONGODB_TTL_MS, faults: ['kill'] })
   })
 })
 
@@ -41,5 +42,5 @@ test('processes that are killed and stopped, on a stand-in of MongoDB, charge on
   timeout: LIMIT_MS,
 }, async () => {
   await using server = await StandIn.start({ replicaSet: true })
-  await expectOneCharge(server.url, { ttlMs: MONGODB_TTL_MS })
+  await expectOneCharge(server.url, { rounds, ttlMs: MONGODB_TTL_MS })
 })
