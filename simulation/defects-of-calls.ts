@@ -24,8 +24,8 @@ export const CALL_DEFECTS: readonly Defect[] = [
   },
   {
     name: 'a doubtful entry that is gone is not left',
-    file: 'src/core/keeper.ts',
-    find: '    if (entry.pendingEnter !== 0 || entry.doubtfulUntil > this.clock.now()) void this.leave(entry)\n',
+    file: 'src/core/entry-tracker.ts',
+    find: '    if (entry.pendingEnter !== 0 || entry.doubtfulUntil > this.#clock.now()) void this.leave(entry)\n',
     replace: '',
     why: 'an enter of it that is still on its way stands in line for no caller, for a whole ttl',
     conditions: {

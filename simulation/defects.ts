@@ -63,7 +63,7 @@ const core: readonly Defect[] = [
   {
     name: 'held by flag',
     file: 'src/core/entry-lease.ts',
-    find: 'return this.keeper.check(this.#entry)',
+    find: 'return this.keeper.entries.check(this.#entry)',
     replace: "return this.#entry.phase === 'held'",
     why: 'no timer fires during a stall: a holder that looks right after it must see the clock, not what the timer would have set',
   },
@@ -84,7 +84,7 @@ const core: readonly Defect[] = [
   {
     name: 'waiter not removed on abort',
     file: 'src/core/acquire.ts',
-    find: '      end({ state })\n      void keeper.leave(entry)',
+    find: '      end({ state })\n      void keeper.entries.leave(entry)',
     replace: '      end({ state })',
     why: 'the place in line is kept, renewed and granted, and no caller wants it',
   },
@@ -126,7 +126,7 @@ const core: readonly Defect[] = [
   },
   {
     name: 'gap ignored',
-    file: 'src/core/keeper.ts',
+    file: 'src/core/entry-tracker.ts',
     find: "        if (entry.phase !== 'held') this.#carryOut(entry, entry.hearHint(), now)\n",
     replace: "        if (entry.phase !== 'held') continue\n",
     why: 'a grant that was announced during the outage is noticed only with the next renewal',
@@ -140,7 +140,7 @@ const core: readonly Defect[] = [
   },
   {
     name: 'heartbeat dies of one failure',
-    file: 'src/core/keeper.ts',
+    file: 'src/core/entry-tracker.ts',
     find: '    this.#carryOut(entry, entry.hearFailure(error, sent, now), now)',
     replace:
       "    if (entry.hearFailure(error, sent, now).step === 'refuse') this.#refuse(entry, error)\n    else this.#heartbeat.remove(entry)",

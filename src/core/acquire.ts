@@ -1,7 +1,7 @@
 /**
  * The wait loop. It exists once, for all engines and all primitives.
  *
- * Ask; if the answer is "waiting", the keeper's heartbeat and the engine's news do the rest, and this loop sleeps. It
+ * Ask; if the answer is "waiting", the tracker's heartbeat and the engine's news do the rest, and this loop sleeps. It
  * wakes when the entry is held, when the wait runs out, when the caller cancels, or when the entry expired in line (our
  * process was stopped for longer than its ttl): then it asks again, at the back.
  */
@@ -147,7 +147,7 @@ function outcomeWithin(
   signal: AbortSignal | undefined,
   now: number,
 ): Promise<WaitOutcome> {
-  const outcome = keeper.enter(entry, now)
+  const outcome = keeper.entries.enter(entry, now)
   const endless = deadline === Number.POSITIVE_INFINITY || !entry.wait
   if (endless && signal === undefined) return outcome
 
@@ -162,7 +162,7 @@ function outcomeWithin(
       // Granted in this very moment: a time-out takes it, a cancellation gives it back.
       if (state === 'timeout' && entry.phase === 'held') return
       end({ state })
-      void keeper.leave(entry)
+      void keeper.entries.leave(entry)
     }
     const forget = onAbort(signal, () => giveUp('cancelled'))
     if (signal?.aborted) giveUp('cancelled')

@@ -28,5 +28,5 @@ export function heedSignals(
   if (signals === false) return () => {}
   const options = signals === true ? {} : signals
   graceMsOf(options)
-  return drainOnSignals({ drain: () => drain(options), heldKeys: () => keeper.heldKeys() })
+  return drainOnSignals({ drain: () => drain(options), heldKeys: () => keeper.entries.heldKeys() })
 }

@@ -65,7 +65,7 @@ export class EntryLease implements CoreLease {
   }
 
   get held(): boolean {
-    return this.keeper.check(this.#entry)
+    return this.keeper.entries.check(this.#entry)
   }
 
   get remainingMs(): number {
@@ -78,20 +78,20 @@ export class EntryLease implements CoreLease {
   }
 
   limitHold(at: number): void {
-    this.keeper.limitHold(this.#entry, at)
+    this.keeper.entries.limitHold(this.#entry, at)
   }
 
   /** Made when first asked for: most short leases never need one. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = truthfulController(() => this.keeper.check(this.#entry))
+      this.#controller = truthfulController(() => this.keeper.entries.check(this.#entry))
       if (this.lossError !== undefined) this.#controller.abort(this.lossError)
     }
     return this.#controller.signal
   }
 
   get lossError(): LeaseLostError | undefined {
-    this.keeper.check(this.#entry)
+    this.keeper.entries.check(this.#entry)
     return this.#lossError
   }
 
@@ -124,10 +124,10 @@ export class EntryLease implements CoreLease {
   #release(afterMs: number, byStore = false): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
     const now = this.keeper.clock.now()
-    this.keeper.check(this.#entry, now)
+    this.keeper.entries.check(this.#entry, now)
     this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
-    if (byStore) return this.keeper.leftByStore(this.#entry)
-    return afterMs > 0 ? this.keeper.leaveAfter(this.#entry, afterMs) : this.keeper.leave(this.#entry)
+    if (byStore) return this.keeper.entries.leftByStore(this.#entry)
+    return afterMs > 0 ? this.keeper.entries.leaveAfter(this.#entry, afterMs) : this.keeper.entries.leave(this.#entry)
   }
 
   /** Tell the holder to end, with this reason. It goes on holding until it has: a leader resigns so. */

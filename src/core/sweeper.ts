@@ -196,10 +196,6 @@ export class Sweeper {
     this.#repeats.put(departure, Math.max(now, departure.notBefore), now)
   }
 
-  get idle(): boolean {
-    return this.#leaves.idle && this.#later.size === 0
-  }
-
   /** Resolves when nothing is on its way into a line, and every leave has been tried. */
   async drained(): Promise<void> {
     // Leaves wait for the enter that they must not overtake. It is answered, or times out, before this is drained.
