@@ -3,9 +3,10 @@
  * that they do not use.
  */
 import type { Engine } from './core/engine.ts'
+import { LOCKS_OPTIONS, type LocksOptions } from './core/locks-options.ts'
 import { checkOptions } from './core/options.ts'
 import { redactUrl } from './core/redact.ts'
-import { createLocks, LOCKS_OPTIONS, type Locks, type LocksOptions } from './locks.ts'
+import { createLocks, type Locks } from './locks.ts'
 
 /** How to open an engine by URL. `url` is as the user wrote it; options of the engine are in its query. */
 type Opener = (url: string) => Promise<Engine>

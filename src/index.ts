@@ -29,19 +29,11 @@ export {
 export type { Lease, ReleaseOptions } from './core/lease.ts'
 export type { LineSample, Sample } from './core/line-view.ts'
 export type { AcquireOptions, LineAcquireOptions, Lock, WeightedAcquireOptions, Work } from './core/lock.ts'
+export type { LockOptions, LocksOptions, ReentrantLockOptions, WatchOptions } from './core/locks-options.ts'
 export type { Logger } from './core/logging.ts'
 export type { OrderReport } from './core/order.ts'
 export type { SampleOptions } from './core/sample.ts'
 export type { WarnAfter } from './core/warn-after.ts'
-export {
-  createLocks,
-  type LockOptions,
-  type Locks,
-  type LocksOptions,
-  type ReadWriteLock,
-  type ReentrantLockOptions,
-  type Semaphore,
-  type WatchOptions,
-} from './locks.ts'
+export { createLocks, type Locks, type ReadWriteLock, type Semaphore } from './locks.ts'
 export type { AllLease } from './primitives/all.ts'
 export type { Election, Leader, LeadOptions } from './primitives/election.ts'

@@ -1,9 +1,9 @@
 /** What users create: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
 import { hostname } from 'node:os'
-import { type Chance, type Clock, systemChance, systemClock } from './core/clock.ts'
+import { systemChance, systemClock } from './core/clock.ts'
 import { publish } from './core/diagnostics.ts'
 import { type DrainOptions, graceMsOf, heedSignals } from './core/drain.ts'
-import { type Duration, parseDuration } from './core/duration.ts'
+import type { Duration } from './core/duration.ts'
 import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engine.ts'
 import { EngineError, HoldfastError, UnsupportedError } from './core/errors.ts'
 import { Keeper } from './core/keeper.ts'
@@ -18,63 +18,29 @@ import {
   type Scope,
   type WeightedAcquireOptions,
 } from './core/lock.ts'
-import { type Logger, logWarnings, publishAndLog } from './core/logging.ts'
-import { checkOptions, type OptionNames } from './core/options.ts'
+import {
+  callTimeoutMsOf,
+  DEFAULT_TTL_MS,
+  everyMsOf,
+  LOCK_OPTIONS,
+  LOCKS_OPTIONS,
+  type LockOptions,
+  type LocksOptions,
+  REENTRANT_LOCK_OPTIONS,
+  type ReentrantLockOptions,
+  ttlMsOf,
+  WATCH_OPTIONS,
+  type WatchOptions,
+} from './core/locks-options.ts'
+import { logWarnings, publishAndLog } from './core/logging.ts'
+import { checkOptions } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs } from './core/show.ts'
-import { LongStays, parseWarnAfter, type WarnAfter } from './core/warn-after.ts'
+import { LongStays, parseWarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
-
-/** Options of one lock. */
-export interface LockOptions {
-  /** How long the lease lives without renewal: after a crash, others wait this long. Renewed every third of it. */
-  readonly ttl?: Duration
-  /**
-   * How long one hold may last, from the grant on; without limit unless given. At its end the work is told to stop
-   * (`lease.signal`, with `why: 'maxHold'`) and the lease is not renewed any more: the next one is let in when the work
-   * has settled, or else when the ttl is over.
-   */
-  readonly maxHold?: Duration
-}
-
-/** Options of a lock that its holder may be allowed to take again. */
-export interface ReentrantLockOptions extends LockOptions {
-  /** Asking inside a `using` of the same key gives a nested lease instead of a `DeadlockError`. */
-  readonly reentrant?: boolean
-}
-
-/** Options for all locks of one engine; those of a lock or of an acquire win over them. */
-export interface LocksOptions {
-  /** The ttl of locks that name none: 30 s. */
-  readonly ttl?: Duration
-  /** The name of this process, for people who look at the line. `host:pid` unless given. */
-  readonly holder?: string
-  /**
-   * How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl.
-   */
-  readonly callTimeout?: Duration
-  /** For development: report keys taken in opposite orders. `true` warns through `process.emitWarning`. */
-  readonly checkOrder?: boolean | ((report: OrderReport) => void)
-  /**
-   * `{ hold: '5m', wait: '1m' }`: tell of every hold and every wait that is longer, once, on `holdfast:warning` and to
-   * the logger. Off unless given.
-   */
-  readonly warnAfter?: WarnAfter
-  /** Where to log: pino, or anything with its four methods. Silent unless given. */
-  readonly logger?: Logger
-  /**
-   * Drain when the process gets SIGTERM or SIGINT, and then let the signal end it: see `drain`. With `{ grace }` for
-   * another grace than that of `drain`. Not unless given: a library does not listen to signals unasked.
-   */
-  readonly signals?: boolean | DrainOptions
-  /** For tests: where time comes from. */
-  readonly clock?: Clock
-  /** For tests: where ids and jitter come from. */
-  readonly chance?: Chance
-}
 
 /** Two locks of one key: many readers, or one writer, in order of arrival. */
 export interface ReadWriteLock {
@@ -89,38 +55,8 @@ export interface Semaphore extends Lock<WeightedAcquireOptions> {
   readonly limit: number
 }
 
-/** How to watch a line. */
-export interface WatchOptions {
-  /** How long to go without a look at most: 1 s. Engines that can watch are looked at sooner, when the line changes. */
-  readonly every?: Duration
-  /** Ends the watch. */
-  readonly signal?: AbortSignal
-}
-
-const LOCK_OPTIONS: OptionNames<LockOptions> = { ttl: true, maxHold: true }
-const REENTRANT_LOCK_OPTIONS: OptionNames<ReentrantLockOptions> = { ...LOCK_OPTIONS, reentrant: true }
-const WATCH_OPTIONS: OptionNames<WatchOptions> = { every: true, signal: true }
-export const LOCKS_OPTIONS: OptionNames<LocksOptions> = {
-  ttl: true,
-  holder: true,
-  callTimeout: true,
-  checkOrder: true,
-  logger: true,
-  warnAfter: true,
-  signals: true,
-  clock: true,
-  chance: true,
-}
-
-const DEFAULT_TTL_MS = 30_000
-const DEFAULT_CALL_TIMEOUT_MS = 5_000
-const DEFAULT_WATCH_MS = 1_000
-const SHORTEST_WATCH_MS = 10
-const SHORTEST_CALL_TIMEOUT_MS = 1
 /** Its line is looked at by `ping`; who is in it does not matter. */
 const PING_KEY = 'holdfast:ping'
-/** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
-const LONGEST_TTL_MS = 24 * 3_600_000
 
 /** Locks on an engine that you have made: `createLocks(redis({ client }))`. By URL: `connect`. */
 export function createLocks(engine: Engine, options: LocksOptions = {}): Locks {
@@ -153,10 +89,7 @@ export class Locks implements AsyncDisposable {
     this.holder = options.holder ?? `${hostname()}:${process.pid}`
     checkHolder(this.holder)
     this.#ttl = options.ttl ?? DEFAULT_TTL_MS
-    const callTimeoutMs = parseDuration(options.callTimeout ?? DEFAULT_CALL_TIMEOUT_MS, 'callTimeout')
-    if (callTimeoutMs < SHORTEST_CALL_TIMEOUT_MS) {
-      throw new RangeError(`callTimeout must be at least ${SHORTEST_CALL_TIMEOUT_MS} ms; got ${callTimeoutMs} ms`)
-    }
+    const callTimeoutMs = callTimeoutMsOf(options)
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     if (options.warnAfter !== undefined)
       this.#longStays = new LongStays(clock, parseWarnAfter(options.warnAfter), publishing, this.#elections)
@@ -245,9 +178,7 @@ export class Locks implements AsyncDisposable {
   watch(key: string, options: WatchOptions = {}): AsyncGenerator<Line, void, void> {
     checkKey(key)
     checkOptions('watch()', options, WATCH_OPTIONS)
-    const everyMs = parseDuration(options.every ?? DEFAULT_WATCH_MS, 'every')
-    if (everyMs < SHORTEST_WATCH_MS)
-      throw new RangeError(`every must be at least ${SHORTEST_WATCH_MS} ms; got ${everyMs} ms`)
+    const everyMs = everyMsOf(options)
     const timing = { everyMs, unwatchedEveryMs: everyMs, toleratedMs: 0 }
     return endable(options.signal, (signal) => watchLine(this.#scope.keeper, key, timing, signal))
   }
@@ -344,10 +275,7 @@ export class Locks implements AsyncDisposable {
   }
 
   #ttlMs(options: LockOptions): number {
-    const ttlMs = Math.ceil(parseDuration(options.ttl ?? this.#ttl, 'ttl'))
-    const { minTtlMs } = this.engine.traits
-    if (ttlMs >= minTtlMs && ttlMs <= LONGEST_TTL_MS) return ttlMs
-    throw new RangeError(`ttl must be from ${minTtlMs} ms (${this.engine.name}) to 24 h; got ${ttlMs} ms`)
+    return ttlMsOf(options.ttl ?? this.#ttl, this.engine)
   }
 }
 

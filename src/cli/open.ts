@@ -2,8 +2,9 @@
 import { defaultUrl, openEngine } from '../connect.ts'
 import { systemClock as clock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
+import type { LocksOptions } from '../core/locks-options.ts'
 import { fallbackAfter } from '../core/time-limit.ts'
-import { createLocks, type Locks, type LocksOptions } from '../locks.ts'
+import { createLocks, type Locks } from '../locks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 

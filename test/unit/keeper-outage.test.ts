@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { EngineError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
-import type { LocksOptions } from '../../src/locks.ts'
+import type { LocksOptions } from '../../src/core/locks-options.ts'
 import { published } from './published.ts'
 import { held, unknownOutcome, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
 import { BEAT, evenChance, MARGIN, type ScriptedWorld, scripted, settled, TTL, type Watched, watched } from './world.ts'

@@ -1,9 +1,10 @@
 /** Two or more "processes" that share a memory server: their calls are counted, and one of them can be cut off. */
 import { delegate } from '../../conformance/delegate.ts'
 import type { Engine } from '../../src/core/engine.ts'
+import type { LocksOptions } from '../../src/core/locks-options.ts'
 import type { Change, Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
-import { createLocks, type Locks, type LocksOptions } from '../../src/locks.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
 
 const opened: Locks[] = []
