@@ -17,6 +17,7 @@ import { Missing, type Program } from '../servers/programs.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { fightFor } from './lock-fights.ts'
+import { ExclusiveLoad, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
 import { stored } from './mongodb-world.ts'
 
 const LIMIT = { timeout: 60_000, interval: 20 }
@@ -32,9 +33,6 @@ async function open(url: string, ttl: '3s' | '30s'): Promise<Locks> {
   return locks
 }
 
-const waiting = (locks: Locks, key: string, count: number): Promise<void> =>
-  vi.waitFor(async () => expect((await locks.inspect(key)).entries).toHaveLength(count), LIMIT)
-
 const FAULTS = ['killed', 'frozen', 'stepped down'] as const
 
 await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) => {
@@ -46,6 +44,12 @@ await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) =
   afterEach(async () => await set.heal(), LONG_MS)
   afterAll(async () => await set?.[Symbol.asyncDispose]())
 
+  const members: Members<MongodbServer> = {
+    open: (ttl) => open(set.url, ttl),
+    leader: () => set.primary(),
+    othersThan: (server) => set.othersThan(server),
+  }
+
   async function befall(primary: MongodbServer, how: (typeof FAULTS)[number]): Promise<void> {
     if (how === 'killed') await primary.process?.kill()
     else if (how === 'frozen') primary.process?.pause()
@@ -54,20 +58,7 @@ await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) =
 
   test.each(FAULTS)(
     'the primary is %s: leases go on, waiters are served, new locks are had',
-    async (how) => {
-      const [one, other] = [await open(set.url, '30s'), await open(set.url, '30s')]
-      const lease = await one.mutex(how).acquire()
-      const next = other.mutex(how).acquire()
-      await waiting(one, how, 2)
-      await befall(await set.primary(), how)
-      const fresh = await vi.waitFor(async () => await other.mutex(`${how}: new`).acquire(), LIMIT)
-      expect(fresh.held).toBe(true)
-      expect(lease.held).toBe(true)
-      await vi.waitFor(async () => expect((await lease.release()) || !lease.held).toBe(true), LIMIT)
-      const granted = await next
-      expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
-      expect(granted.held).toBe(true)
-    },
+    (how) => goOnWithoutLeader(members, how, (primary) => befall(primary, how)),
     LONG_MS,
   )
 
@@ -76,65 +67,25 @@ await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) =
     async (how) => {
       const clients = [await open(set.url, '30s'), await open(set.url, '30s')]
       const held = await (clients[0] as Locks).mutex(`${how}: held`).acquire()
-      let [inside, done, goesOn] = [0, 0, true]
-      const tokens: bigint[] = []
-      const caller = async (locks: Locks): Promise<void> => {
-        while (goesOn) {
-          // The call on which the primary died may fail; the next one is answered by another member.
-          const lease = await locks
-            .mutex(`${how}: load`)
-            .acquire()
-            .catch((error: { code?: string }) => {
-              if (error.code !== 'ENGINE') throw error
-            })
-          if (lease === undefined) continue
-          inside += 1
-          expect(inside, 'how many are inside').toBe(1)
-          tokens.push(lease.token ?? 0n)
-          await new Promise(setImmediate)
-          inside -= 1
-          await lease.release()
-          done += 1
-        }
-      }
-      const work = Promise.all(clients.flatMap((locks) => Array.from({ length: 4 }, () => caller(locks))))
-      const advance = async (by: number): Promise<void> => {
-        const before = done
-        // A caller that fails is told at once.
-        await Promise.race([work, vi.waitFor(() => expect(done).toBeGreaterThan(before + by), LIMIT)])
-      }
+      const load = new ExclusiveLoad(clients, `${how}: load`, { tolerant: true })
       try {
-        await advance(10)
+        await load.advance(10)
         const primary = await set.primary()
         await befall(primary, how)
         await set.primaryWithout(primary)
-        await advance(10)
+        await load.advance(10)
       } finally {
-        goesOn = false
-        await work
+        await load.end()
       }
       expect(held.signal.aborted).toBe(false)
       expect(await held.release()).toBe(true)
-      expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
     },
     LONG_MS,
   )
 
   test(
     'the majority is lost: no lock is granted, holders are told in time, and all goes on when it is back',
-    async () => {
-      const locks = await open(set.url, '3s')
-      const lease = await locks.mutex('majority').acquire()
-      const told = vi.fn()
-      lease.signal.addEventListener('abort', told)
-      const primary = await set.primary()
-      for (const { process } of set.othersThan(primary)) process?.pause()
-      await expect(locks.mutex('majority: new').tryAcquire()).rejects.toMatchObject({ code: 'ENGINE' })
-      await vi.waitFor(() => expect(told).toHaveBeenCalled(), LIMIT)
-      expect(lease.held).toBe(false)
-      for (const { process } of set.othersThan(primary)) process?.resume()
-      await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
-    },
+    () => stopWithoutMajority(members),
     LONG_MS,
   )
 

@@ -10,6 +10,7 @@ import { createLocks, type Locks } from '../../src/index.ts'
 import { ClusterDeployment, thirdOf } from '../servers/cluster.ts'
 import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
+import { ExclusiveLoad } from './members.ts'
 import { deploymentWorld } from './redis-world.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
@@ -137,27 +138,8 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
     // Held all the time, alone in its line: its keys do not all exist, which is what makes a move hard.
     const held = await one.mutex(`{lock:${key}}:held`, { ttl: '3s' }).acquire()
     expect(slotOf(`lock:{lock:${key}}:held`)).toBe(slot)
-    let [inside, done, moving] = [0, 0, true]
-    const tokens: bigint[] = []
-    const work = [one, other].flatMap((locks) =>
-      Array.from({ length: 4 }, async () => {
-        while (moving) {
-          const lease = await locks.mutex(key).acquire()
-          inside += 1
-          expect(inside, 'how many are inside').toBe(1)
-          tokens.push(lease.token ?? 0n)
-          await new Promise(setImmediate)
-          inside -= 1
-          await lease.release()
-          done += 1
-        }
-      }),
-    )
-    const settled = Promise.all(work)
-    // Looked at below, unless something else has failed before.
-    settled.catch(() => undefined)
+    const load = new ExclusiveLoad([one, other], key)
     for (let move = 0; move < 4; move += 1) {
-      const before = done
       const { finish } = await cluster.beginMove(slot, ((await cluster.ownerOf(slot)) + 1) % 3)
       try {
         await vi.waitFor(() => expect(held.remainingMs).toBeLessThan(2500), LIMIT)
@@ -165,13 +147,11 @@ await describeServer('a Redis Cluster', findOwnRedis, ({ program }) => {
       } finally {
         await finish()
       }
-      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 20), LIMIT)
+      await load.advance(20)
     }
-    moving = false
-    await settled
+    await load.end()
     expect(held.signal.aborted).toBe(false)
     expect(await held.release()).toBe(true)
-    expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
   })
 })
 

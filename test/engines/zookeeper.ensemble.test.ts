@@ -10,6 +10,7 @@ import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { findOwnZooKeeper, type ZooKeeperServer } from '../servers/zookeeper.ts'
 import { ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.ts'
+import { ExclusiveLoad, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
 import { zookeeperWorld } from './zookeeper-world.ts'
 
 const LIMIT = { timeout: 45_000, interval: 10 }
@@ -47,9 +48,7 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
 
   const othersThan = (server: ZooKeeperServer): readonly ZooKeeperServer[] =>
     ensemble.servers.filter((one) => one !== server)
-
-  const waiting = (locks: Locks, key: string, count: number): Promise<void> =>
-    vi.waitFor(async () => expect((await locks.inspect(key)).entries).toHaveLength(count), LIMIT)
+  const members: Members<ZooKeeperServer> = { open, othersThan, leader: () => ensemble.leader() }
 
   conformance(
     { describe, it, afterAll },
@@ -81,22 +80,11 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
 
     test.each(['killed', 'frozen'] as const)(
       'the leader is %s: leases go on, waiters are served, new locks are had',
-      async (how) => {
-        const [one, other] = [await open('30s'), await open('30s')]
-        const lease = await one.mutex(how).acquire()
-        const next = other.mutex(how).acquire()
-        await waiting(one, how, 2)
-        const leader = await ensemble.leader()
-        if (how === 'killed') await leader.process?.kill()
-        else leader.process?.pause()
-        const fresh = await other.mutex(`${how}: new`).acquire()
-        expect(fresh.held).toBe(true)
-        expect(lease.held).toBe(true)
-        await vi.waitFor(async () => expect((await lease.release()) || !lease.held).toBe(true), LIMIT)
-        const granted = await next
-        expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
-        expect(granted.held).toBe(true)
-      },
+      (how) =>
+        goOnWithoutLeader(members, how, async (leader) => {
+          if (how === 'killed') await leader.process?.kill()
+          else leader.process?.pause()
+        }),
     )
 
     test('a minority is cut off, and leases of its clients go on', async () => {
@@ -112,20 +100,8 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
       expect(await lease.release()).toBe(true)
     })
 
-    test('the majority is gone: no lock is granted, holders are told in time, and all goes on when it is back', async () => {
-      const locks = await open('3s')
-      const lease = await locks.mutex('majority').acquire()
-      const told = vi.fn()
-      lease.signal.addEventListener('abort', told)
-      const leader = await ensemble.leader()
-      for (const { process } of othersThan(leader)) process?.pause()
-      const asked = locks.mutex('majority: new').tryAcquire()
-      await expect(asked).rejects.toMatchObject({ code: 'ENGINE' })
-      await vi.waitFor(() => expect(told).toHaveBeenCalled(), LIMIT)
-      expect(lease.held).toBe(false)
-      for (const { process } of othersThan(leader)) process?.resume()
-      await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
-    })
+    test('the majority is gone: no lock is granted, holders are told in time, and all goes on when it is back', () =>
+      stopWithoutMajority(members))
 
     test.each(['follower', 'leader'] as const)(
       'a %s is cut off: it grants nothing, its holder knows of the loss before the next one is let in, the others go on',
@@ -135,7 +111,7 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
         const [behind, outside] = [await open('2s', [server]), await open('30s', othersThan(server))]
         const lease = await behind.mutex(which).acquire()
         const next = outside.mutex(which).acquire()
-        await waiting(outside, which, 2)
+        await inLine(outside, which, 2)
         ensemble.cutOff(server)
         const refused = behind.mutex(`${which}: new`).tryAcquire()
         refused.catch(() => undefined)
@@ -172,31 +148,12 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
     test('servers are restarted one after the other under load: there are never two holders, tokens rise, a lease that is held goes on', async () => {
       const clients = [await open('30s'), await open('30s')]
       const held = await (clients[0] as Locks).mutex('rolling: held').acquire()
-      let [inside, done, rolling] = [0, 0, true]
-      const tokens: bigint[] = []
-      const work = clients.flatMap((locks) =>
-        Array.from({ length: 4 }, async () => {
-          while (rolling) {
-            const lease = await locks.mutex('rolling').acquire()
-            inside += 1
-            expect(inside, 'how many are inside').toBe(1)
-            tokens.push(lease.token ?? 0n)
-            await new Promise(setImmediate)
-            inside -= 1
-            await lease.release()
-            done += 1
-          }
-        }),
-      )
-      const settled = Promise.all(work)
+      const load = new ExclusiveLoad(clients, 'rolling')
       await ensemble.rollingRestart('killed')
-      const before = done
-      await vi.waitFor(() => expect(done).toBeGreaterThan(before + 10), LIMIT)
-      rolling = false
-      await settled
+      await load.advance(10)
+      await load.end()
       expect(held.signal.aborted).toBe(false)
       expect(await held.release()).toBe(true)
-      expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
     })
   })
 })

@@ -1,0 +1,112 @@
+/**
+ * What becomes of locks when members of a cluster of servers fail, and a load that notices two holders: written once,
+ * for etcd, ZooKeeper, MongoDB and Redis Cluster.
+ */
+import { expect, vi } from 'vitest'
+import type { Locks } from '../../src/index.ts'
+
+/** A machine on which three members take turns may take long to elect a leader. */
+const LIMIT = { timeout: 60_000, interval: 10 }
+
+export interface Member {
+  readonly process?: { pause(): void; resume(): void }
+}
+
+export interface Members<Server extends Member> {
+  /** Of all members. The test closes it. */
+  open(ttl: '3s' | '30s'): Promise<Locks>
+  leader(): Promise<Server>
+  othersThan(server: Server): readonly Server[]
+}
+
+/** Until so many are in the line of `key`. */
+export function inLine(locks: Locks, key: string, count: number): Promise<void> {
+  return vi.waitFor(async () => expect((await locks.inspect(key)).entries).toHaveLength(count), LIMIT)
+}
+
+/** Something befalls the leader: leases go on, waiters are served, new locks are had. */
+export async function goOnWithoutLeader<Server extends Member>(
+  members: Members<Server>,
+  key: string,
+  befall: (leader: Server) => Promise<void> | void,
+): Promise<void> {
+  const [one, other] = [await members.open('30s'), await members.open('30s')]
+  const lease = await one.mutex(key).acquire()
+  const next = other.mutex(key).acquire()
+  await inLine(one, key, 2)
+  await befall(await members.leader())
+  const fresh = await vi.waitFor(async () => await other.mutex(`${key}: new`).acquire(), LIMIT)
+  expect(fresh.held).toBe(true)
+  expect(lease.held).toBe(true)
+  await vi.waitFor(async () => expect((await lease.release()) || !lease.held).toBe(true), LIMIT)
+  const granted = await next
+  expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
+  expect(granted.held).toBe(true)
+}
+
+/** The majority is frozen: no lock is granted, holders are told in time, and all goes on when it is back. */
+export async function stopWithoutMajority<Server extends Member>(members: Members<Server>): Promise<void> {
+  const locks = await members.open('3s')
+  const lease = await locks.mutex('majority').acquire()
+  const told = vi.fn()
+  lease.signal.addEventListener('abort', told)
+  const others = members.othersThan(await members.leader())
+  for (const { process } of others) process?.pause()
+  await expect(locks.mutex('majority: new').tryAcquire()).rejects.toMatchObject({ code: 'ENGINE' })
+  await vi.waitFor(() => expect(told).toHaveBeenCalled(), LIMIT)
+  expect(lease.held).toBe(false)
+  for (const { process } of others) process?.resume()
+  await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
+}
+
+/** Callers of several clients on one key, one after the other, while something happens to the servers. */
+export class ExclusiveLoad {
+  readonly #tokens: bigint[] = []
+  readonly #work: Promise<unknown>
+  #inside = 0
+  #done = 0
+  #goesOn = true
+
+  /** `tolerant`: a call on which a server died may fail; the next one is answered by another. */
+  constructor(clients: readonly Locks[], key: string, { tolerant = false } = {}) {
+    const callers = clients.flatMap((locks) =>
+      Array.from({ length: 4 }, async () => {
+        while (this.#goesOn) await this.#turn(locks, key, tolerant)
+      }),
+    )
+    this.#work = Promise.all(callers)
+    // Told by `advance` and `end`, unless something else has failed before.
+    this.#work.catch(() => undefined)
+  }
+
+  async #turn(locks: Locks, key: string, tolerant: boolean): Promise<void> {
+    const lease = await locks
+      .mutex(key)
+      .acquire()
+      .catch((error: { code?: string }) => {
+        if (!tolerant || error.code !== 'ENGINE') throw error
+      })
+    if (lease === undefined) return
+    this.#inside += 1
+    expect(this.#inside, 'how many are inside').toBe(1)
+    this.#tokens.push(lease.token ?? 0n)
+    await new Promise(setImmediate)
+    this.#inside -= 1
+    await lease.release()
+    this.#done += 1
+  }
+
+  /** Until more than `count` further turns are done. */
+  async advance(count: number): Promise<void> {
+    const before = this.#done
+    await Promise.race([this.#work, vi.waitFor(() => expect(this.#done).toBeGreaterThan(before + count), LIMIT)])
+  }
+
+  /** Callers end after their turn. Fails if two were inside at once, or if a token did not rise. */
+  async end(): Promise<void> {
+    this.#goesOn = false
+    await this.#work
+    const tokens = this.#tokens
+    expect(tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))).toBe(true)
+  }
+}
