@@ -8,8 +8,8 @@ import { EtcdServer, findEtcd } from '../test/servers/etcd.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { figure } from './driver.ts'
 import { peers } from './etcd-peers.ts'
-import { acquireAndRelease } from './ours.ts'
-import { afterKill, handOff, untilWaiting } from './processes.ts'
+import { acquireAndRelease, serveLine } from './ours.ts'
+import { afterKill, handOff } from './processes.ts'
 
 export async function run(): Promise<void> {
   const source = await findEtcd()
@@ -40,32 +40,12 @@ async function besideOthers(server: EtcdServer, count: number): Promise<void> {
   await locks.close()
 }
 
-/** A hundred of one process wait for one key, and are served one after the other. */
 async function manyWaiters(server: EtcdServer): Promise<void> {
   const [holding, waiting] = [await open(server), await open(server)]
-  const first = await holding.mutex('line').acquire()
-  const tokens: bigint[] = []
-  const served = Array.from({ length: 100 }, async () => {
-    const lease = await waiting.mutex('line').acquire()
-    tokens.push(lease.token ?? 0n)
-    await lease.release()
-  })
-  await untilWaiting(holding, 'line', 100)
-  const before = await metrics(server)
-  const startedAt = performance.now()
-  await first.release()
-  await Promise.all(served)
-  const tookMs = performance.now() - startedAt
-  const after = await metrics(server)
-  console.log('\n100 waiters of one process on one key')
+  const [before, after] = await serveLine(holding, waiting, () => metrics(server))
   figure('watches', `${before.watches}   (1)`)
   // The last waiter to be served leaves an empty line, and no event is sent.
   figure('watch events for each of 100 releases', `${((after.events - before.events) / 100).toFixed(2)}   (at most 1)`)
-  figure('time of one hand-off', `${(tookMs / 100).toFixed(2)} ms`)
-  figure(
-    'served in order',
-    tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint)) ? 'yes' : 'NO',
-  )
   await Promise.all([holding.close(), waiting.close()])
 }
 

@@ -74,3 +74,33 @@ export async function letManyWait(holding: Locks, waiting: Locks): Promise<() =>
   await sleep(3_000)
   return () => cancel.abort()
 }
+
+/**
+ * A hundred of one process wait for one key, and are served one after the other. `measured` is called before and after
+ * them; the answer is both of its answers.
+ */
+export async function serveLine<Reading>(
+  holding: Locks,
+  waiting: Locks,
+  measured: () => Promise<Reading>,
+): Promise<readonly [before: Reading, after: Reading]> {
+  const first = await holding.mutex('line').acquire()
+  const tokens: bigint[] = []
+  const served = Array.from({ length: 100 }, async () => {
+    const lease = await waiting.mutex('line').acquire()
+    tokens.push(lease.token ?? 0n)
+    await lease.release()
+  })
+  await untilWaiting(holding, 'line', 100)
+  const before = await measured()
+  const startedAt = performance.now()
+  await first.release()
+  await Promise.all(served)
+  const tookMs = performance.now() - startedAt
+  const after = await measured()
+  const inOrder = tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint))
+  console.log('\n100 waiters of one process on one key')
+  figure('time of one hand-off', `${(tookMs / 100).toFixed(2)} ms`)
+  figure('served in order', inOrder ? 'yes' : 'NO')
+  return [before, after]
+}

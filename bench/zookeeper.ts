@@ -7,8 +7,8 @@ import { createLocks, type Locks } from '../src/index.ts'
 import { Missing } from '../test/servers/programs.ts'
 import { findZooKeeper, ZooKeeperServer } from '../test/servers/zookeeper.ts'
 import { figure } from './driver.ts'
-import { acquireAndRelease } from './ours.ts'
-import { afterKill, handOff, untilWaiting } from './processes.ts'
+import { acquireAndRelease, serveLine } from './ours.ts'
+import { afterKill, handOff } from './processes.ts'
 import { kazooPairs, peers } from './zookeeper-peers.ts'
 
 export async function run(): Promise<void> {
@@ -42,26 +42,8 @@ async function besideOthers(server: ZooKeeperServer, count: number): Promise<voi
   await locks.close()
 }
 
-/** A hundred of one process wait for one key, and are served one after the other. */
 async function manyWaiters(server: ZooKeeperServer): Promise<void> {
   const [holding, waiting] = [await open(server), await open(server)]
-  const first = await holding.mutex('line').acquire()
-  const tokens: bigint[] = []
-  const served = Array.from({ length: 100 }, async () => {
-    const lease = await waiting.mutex('line').acquire()
-    tokens.push(lease.token ?? 0n)
-    await lease.release()
-  })
-  await untilWaiting(holding, 'line', 100)
-  const startedAt = performance.now()
-  await first.release()
-  await Promise.all(served)
-  const tookMs = performance.now() - startedAt
-  console.log('\n100 waiters of one process on one key')
-  figure('time of one hand-off', `${(tookMs / 100).toFixed(2)} ms`)
-  figure(
-    'served in order',
-    tokens.every((token, index) => index === 0 || token > (tokens[index - 1] as bigint)) ? 'yes' : 'NO',
-  )
+  await serveLine(holding, waiting, async () => undefined)
   await Promise.all([holding.close(), waiting.close()])
 }

@@ -3,8 +3,8 @@ import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { guard } from '../../src/guards/mongodb.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
-import { freePort } from '../servers/ports.ts'
-import { eventually, World } from './holdfast.ts'
+import { World } from './holdfast.ts'
+import { outOfReach, shownAndEvicted } from './server-cases.ts'
 
 describe('holdfast on a stand-in for MongoDB', () => {
   let server: StandIn
@@ -20,14 +20,7 @@ describe('holdfast on a stand-in for MongoDB', () => {
   })
 
   test('run holds, show tells who, evict ends it', async () => {
-    const { url } = server
-    const work = 'echo $HOLDFAST_TOKEN; sleep 60'
-    const held = world.start(['run', 'shown', '--url', url, '--', 'sh', '-c', work])
-    await eventually('a token', async () => /^\d+\n$/.test(held.stdout))
-    const token = held.stdout.trim()
-    expect((await world.run('show', 'shown', '--url', url)).stdout).toContain(token)
-    expect(await world.run('evict', 'shown', '--token', token, '--now', '--url', url)).toMatchObject({ exit: 0 })
-    expect((await held.ended).exit).not.toBe(0)
+    await shownAndEvicted(world, server.url)
   })
 
   test('doctor finds the server, the set, and what wakes waiters', async () => {
@@ -52,10 +45,6 @@ describe('holdfast on a stand-in for MongoDB', () => {
   })
 
   test('a server that is not there is said to be out of reach, without the password', async () => {
-    const url = `mongodb://somebody:hunter2@127.0.0.1:${await freePort()}/shop`
-    const { exit, stdout, stderr } = await world.run('doctor', '--url', url)
-    expect(exit).not.toBe(0)
-    expect(stdout + stderr).toContain('ECONNREFUSED')
-    expect(stdout + stderr).not.toContain('hunter2')
+    await outOfReach(world, 'mongodb')
   })
 })

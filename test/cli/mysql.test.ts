@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
 import { World } from './holdfast.ts'
-import { servedInOrder } from './order.ts'
+import { servedInOrder } from './server-cases.ts'
 
 await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
   let server: MariadbServer

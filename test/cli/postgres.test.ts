@@ -8,7 +8,7 @@ import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer, present } from '../servers/suite.ts'
 import { eventually, World } from './holdfast.ts'
-import { servedInOrder } from './order.ts'
+import { servedInOrder } from './server-cases.ts'
 
 await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
   let server: PostgresServer

@@ -2,13 +2,13 @@
  * The worlds of the conformance cases on etcd: clients by URL, processes of their own, and a look at what is stored.
  */
 import { delegate } from '../../conformance/delegate.ts'
-import type { ActorModule, World } from '../../conformance/index.ts'
+import type { World } from '../../conformance/index.ts'
 import { EtcdClient } from '../../src/clients/etcd/client.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
 import { builtModule } from '../built.ts'
 import type { EtcdServer } from '../servers/etcd.ts'
-import { FaultProxy } from '../servers/proxy.ts'
+import { proxiedActors } from './proxied-actors.ts'
 
 const module = builtModule('src/engines/etcd/index.ts')
 
@@ -28,26 +28,7 @@ export interface Place {
 
 /** One server or several. The network of a process goes through proxies of its own. */
 export function etcdWorld({ url, servers, restart, asEntries = false }: Place): World {
-  const proxies: FaultProxy[] = []
-
-  const actor = async (): Promise<ActorModule> => {
-    const own = await Promise.all(servers.map((server) => FaultProxy.start(server)))
-    proxies.push(...own)
-    return {
-      module,
-      export: 'openEtcd',
-      options: `etcd://${own.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
-      cut: () => {
-        for (const proxy of own) proxy.blackHole()
-      },
-      refuse: async () => {
-        for (const proxy of own) await proxy.refuse()
-      },
-      heal: async () => {
-        for (const proxy of own) await proxy.heal()
-      },
-    }
-  }
+  const actors = proxiedActors(servers, { module, open: 'openEtcd', scheme: 'etcd' })
 
   const engine = async (): Promise<Engine> => {
     const opened = await connected(await openEtcd(url))
@@ -56,12 +37,10 @@ export function etcdWorld({ url, servers, restart, asEntries = false }: Place): 
 
   return {
     engine,
-    actor,
+    actor: actors.actor,
     leftovers: () => stored(servers),
     ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
-    close: async () => {
-      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
-    },
+    close: () => actors[Symbol.asyncDispose](),
   }
 }
 

@@ -7,11 +7,12 @@ import { createConnection, createPool, type Pool, type PoolOptions, type QueryOp
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { type MysqlClient, mysql } from '../../src/engines/mysql/index.ts'
-import { createLocks, EngineError, type Locks } from '../../src/index.ts'
+import { createLocks, type Locks } from '../../src/index.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import type { ServerProcess } from '../servers/servers.ts'
 import { describeServer } from '../servers/suite.ts'
 import { mysqlWorld } from './mysql-world.ts'
+import { giveUpOnFrozen } from './sql-server.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 
@@ -185,14 +186,7 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
   test('a single connection on a frozen server: calls are given up in time, nothing is sent behind them, and all goes on afterwards', async () => {
     const connection = await createConnection(server.url)
     const locks = createLocks(mysql({ client: connection }), { ttl: '2s', callTimeout: '300ms' })
-    const lease = await locks.mutex('key').acquire()
-    const owned = server.process as ServerProcess
-    owned.pause()
-    for (let attempt = 0; attempt < 5; attempt += 1)
-      await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
-    await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
-    owned.resume()
-    await vi.waitFor(async () => expect(await locks.mutex('key').tryAcquire()).toBeDefined(), LIMIT)
+    await giveUpOnFrozen(locks, server.process as ServerProcess)
     await locks.close()
     await connection.end()
   })

@@ -1,12 +1,19 @@
 /** Records in MariaDB: the cases that hold for every SQL server, and those about its tables and rights. */
 import { type Connection, createConnection, createPool } from 'mysql2/promise'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { isRefused, isStored, putOne, putting, textOf } from '../../conformance/records.ts'
-import type { Store } from '../../src/core/store.ts'
+import { isRefused, isStored, putting, textOf } from '../../conformance/records.ts'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { describeServer } from '../servers/suite.ts'
-import { A, claimOf, type SqlConnection, type SqlStoreServer, sqlStoreCases, withStore } from './sql-store.ts'
+import {
+  A,
+  claimOf,
+  expectAdviceToMigrate,
+  type SqlConnection,
+  type SqlStoreServer,
+  sqlStoreCases,
+  withStore,
+} from './sql-store.ts'
 
 await describeServer('records in MariaDB', findOwnMariadb, (source) => {
   let server: MariadbServer
@@ -25,6 +32,7 @@ await describeServer('records in MariaDB', findOwnMariadb, (source) => {
     },
     open: (url) => openMysql(url),
     connect,
+    pool: (url) => createPool({ uri: url, connectionLimit: 1 }),
     begin: (level) => [`SET TRANSACTION ISOLATION LEVEL ${level}`, 'START TRANSACTION'],
     tell: async (url, statement) => {
       const { client, end } = await connect(url)
@@ -43,15 +51,6 @@ await describeServer('records in MariaDB', findOwnMariadb, (source) => {
   const { begin, putIn, tell } = tests
 
   sqlStoreCases(() => dealing, tests)
-
-  test('outside of a transaction it is refused before anything is stored', async () => {
-    const pool = createPool({ uri: tests.url(), connectionLimit: 1 })
-    tests.keep(() => pool.end())
-    const { client } = await tests.connect()
-    for (const outside of [client, pool, {}, undefined])
-      await expect(putIn(outside, putting('key', 'no'))).rejects.toThrow(TypeError)
-    expect(await textOf(tests.store(), 'key')).toBe(null)
-  })
 
   test('the settings of the transaction are as before', async () => {
     const transaction = await begin()
@@ -95,11 +94,7 @@ await describeServer('records in MariaDB', findOwnMariadb, (source) => {
     await server.asRoot(`grant select, insert, update, delete, execute on ${name}.* to ${user}@'%'`)
     const limited = await tests.open(`mysql://${user}:secret@${server.host}:${server.port}/${name}`)
     expect(await limited.renew([claimOf(A)])).toMatchObject([{ state: 'held' }])
-    await expect(putOne(limited.store as Store, putting('key', 'no'))).rejects.toMatchObject({
-      outcome: 'not-applied',
-      transient: false,
-      message: expect.stringContaining('holdfast migrate --print'),
-    })
+    await expectAdviceToMigrate(limited)
   })
 })
 

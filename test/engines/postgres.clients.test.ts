@@ -4,11 +4,12 @@ import postgresJs from 'postgres'
 import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { type PostgresClient, type PostgresEngine, postgres } from '../../src/engines/postgres/index.ts'
-import { createLocks, EngineError } from '../../src/index.ts'
+import { createLocks } from '../../src/index.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import type { ServerProcess } from '../servers/servers.ts'
 import { describeServer } from '../servers/suite.ts'
 import { postgresWorld } from './postgres-world.ts'
+import { giveUpOnFrozen } from './sql-server.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
 
@@ -110,14 +111,7 @@ await describeServer('a client of PostgreSQL that was brought', findOwnPostgres,
     const sql = postgresJs(database, { max: 2, onnotice: () => undefined })
     const engine: PostgresEngine = postgres({ client: sql })
     const locks = createLocks(engine, { ttl: '2s', callTimeout: '300ms' })
-    const lease = await locks.mutex('key').acquire()
-    const owned = server.process as ServerProcess
-    owned.pause()
-    for (let attempt = 0; attempt < 5; attempt += 1)
-      await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
-    await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
-    owned.resume()
-    await vi.waitFor(async () => expect(await locks.mutex('key').tryAcquire()).toBeDefined(), LIMIT)
+    await giveUpOnFrozen(locks, server.process as ServerProcess)
     await locks.close()
     await sql.end()
   })

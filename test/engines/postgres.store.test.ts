@@ -3,12 +3,20 @@ import pg from 'pg'
 import postgresJs from 'postgres'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { isRefused, isStored, putOne, putting, textOf } from '../../conformance/records.ts'
-import type { Store } from '../../src/core/store.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { migration } from '../../src/engines/postgres/migration.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
-import { A, B, claimOf, type SqlConnection, type SqlStoreServer, sqlStoreCases, withStore } from './sql-store.ts'
+import {
+  A,
+  B,
+  claimOf,
+  expectAdviceToMigrate,
+  type SqlConnection,
+  type SqlStoreServer,
+  sqlStoreCases,
+  withStore,
+} from './sql-store.ts'
 
 await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
   let server: PostgresServer
@@ -22,6 +30,7 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
     database: () => server.database(),
     open: (url) => openPostgres(url),
     connect,
+    pool: (url) => new pg.Pool({ connectionString: url, max: 1 }),
     begin: (level) => [`BEGIN ISOLATION LEVEL ${level}`],
     tell: async (url, statement) => {
       await using connection = await server.connect(url)
@@ -80,15 +89,6 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
     }
   })
 
-  test('outside of a transaction it is refused before anything is stored', async () => {
-    const pool = new pg.Pool({ connectionString: tests.url(), max: 1 })
-    tests.keep(() => pool.end())
-    const { client } = await tests.connect()
-    for (const outside of [client, pool, {}, undefined])
-      await expect(putIn(outside, putting('key', 'no'))).rejects.toThrow(TypeError)
-    expect(await textOf(tests.store(), 'key')).toBe(null)
-  })
-
   test('the settings of the transaction are as before', async () => {
     const transaction = await begin()
     const wait = async (): Promise<unknown> =>
@@ -124,11 +124,7 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
     url.username = 'clerk'
     const limited = await tests.open(url.href)
     expect(await limited.enter([claimOf(A)])).toMatchObject([{ state: 'held' }])
-    await expect(putOne(limited.store as Store, putting('key', 'no'))).rejects.toMatchObject({
-      outcome: 'not-applied',
-      transient: false,
-      message: expect.stringContaining('holdfast migrate --print'),
-    })
+    await expectAdviceToMigrate(limited)
   })
 })
 

@@ -11,6 +11,17 @@ import { type DatabaseTests, LIMIT, type SqlDatabase } from './sql-database.ts'
 /** One that no test outlasts. */
 const CLAIM = { holder: 'h', weight: 1, limit: 1, ttlMs: 600_000, wait: true }
 
+/** On a frozen server calls are given up in time, and all goes on afterwards. `locks` has a callTimeout of 300 ms. */
+export async function giveUpOnFrozen(locks: Locks, server: { pause(): void; resume(): void }): Promise<void> {
+  const lease = await locks.mutex('key').acquire()
+  server.pause()
+  for (let attempt = 0; attempt < 5; attempt += 1)
+    await expect(locks.mutex(`${attempt}`).tryAcquire()).rejects.toThrow(EngineError)
+  await vi.waitFor(() => expect(lease.signal.aborted).toBe(true), LIMIT)
+  server.resume()
+  await vi.waitFor(async () => expect(await locks.mutex('key').tryAcquire()).toBeDefined(), LIMIT)
+}
+
 export function sqlServerCases<Database extends SqlDatabase>(tests: DatabaseTests<Database>): void {
   const { open, untilInLine } = tests
 

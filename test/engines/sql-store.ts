@@ -25,6 +25,8 @@ export interface SqlStoreServer {
   connect(url: string): Promise<SqlConnection>
   /** The statements that begin a transaction at that level. */
   begin(level: string): readonly string[]
+  /** A pool of the user, of one connection. */
+  pool(url: string): { end(): Promise<unknown> }
   tell(url: string, statement: string): Promise<readonly Record<string, unknown>[]>
   /** The statement by which the only entry of the line `key` leaves. */
   readonly leave: string
@@ -103,8 +105,26 @@ export function withStore(server: () => SqlStoreServer): StoreTests {
   }
 }
 
+/** Its user may not make the table of records. */
+export async function expectAdviceToMigrate(limited: Engine): Promise<void> {
+  await expect(putOne(limited.store as Store, putting('key', 'no'))).rejects.toMatchObject({
+    outcome: 'not-applied',
+    transient: false,
+    message: expect.stringContaining('holdfast migrate --print'),
+  })
+}
+
 export function sqlStoreCases(server: () => SqlStoreServer, tests: StoreTests): void {
   const { begin, putIn } = tests
+
+  test('outside of a transaction it is refused before anything is stored', async () => {
+    const pool = server().pool(tests.url())
+    tests.keep(() => pool.end())
+    const { client } = await tests.connect()
+    for (const outside of [client, pool, {}, undefined])
+      await expect(putIn(outside, putting('key', 'no'))).rejects.toThrow(TypeError)
+    expect(await textOf(tests.store(), 'key')).toBe(null)
+  })
 
   describe.each(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])('inside a transaction: %s', (level) => {
     test('a change is there when the transaction is committed, and not otherwise', async () => {

@@ -2,14 +2,14 @@
  * The worlds of the conformance cases on ZooKeeper: clients by URL, processes of their own, and a look at what is
  * stored.
  */
-import type { ActorModule, World } from '../../conformance/index.ts'
+import type { World } from '../../conformance/index.ts'
 import { hasCode } from '../../src/clients/zookeeper/errors.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
 import { builtModule } from '../built.ts'
-import { FaultProxy } from '../servers/proxy.ts'
 import type { ZooKeeperServer } from '../servers/zookeeper.ts'
+import { proxiedActors } from './proxied-actors.ts'
 
 const module = builtModule('src/engines/zookeeper/index.ts')
 
@@ -27,33 +27,15 @@ export interface Place {
 
 /** One server or several. The network of a process goes through proxies of its own. */
 export function zookeeperWorld({ url, servers, restart }: Place): World {
-  const proxies: FaultProxy[] = []
-
-  const actor = async (): Promise<ActorModule> => {
-    const own = await Promise.all(servers.map((server) => FaultProxy.start(server)))
-    proxies.push(...own)
-    return {
-      module,
-      export: 'openZooKeeper',
-      options: `zookeeper://${own.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
-      cut: () => {
-        for (const proxy of own) proxy.blackHole()
-      },
-      heal: async () => {
-        for (const proxy of own) await proxy.heal()
-      },
-    }
-  }
+  const actors = proxiedActors(servers, { module, open: 'openZooKeeper', scheme: 'zookeeper' })
 
   return {
     engine: async () => await connected(await openZooKeeper(url)),
-    actor,
+    actor: actors.actor,
     // The nodes of lines themselves are taken away by the server, in its own time: see zookeeper.server.test.ts.
     leftovers: async () => (await stored(servers)).filter((path) => path.split('/').length > 3),
     ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
-    close: async () => {
-      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
-    },
+    close: () => actors[Symbol.asyncDispose](),
   }
 }
 

@@ -4,47 +4,14 @@
  * its own tests say so.
  */
 import type { Connection, RowDataPacket } from 'mysql2/promise'
-import { afterEach, beforeAll, expect, test, vi } from 'vitest'
-import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
-import { describeServer } from '../servers/suite.ts'
+import { expect, test, vi } from 'vitest'
+import type { MariadbServer } from '../servers/mariadb.ts'
+import { ask, describeMariadb, LIMIT } from './mariadb.ts'
 
-const LIMIT = { timeout: 30_000, interval: 10 }
-
-await describeServer('MariaDB, where a connection waits', findOwnMariadb, (source) => {
+await describeMariadb('MariaDB, where a connection waits', ({ connect, busy }) => {
   let server: MariadbServer
   let one: Connection
   let other: Connection
-  const opened: Connection[] = []
-
-  async function connect(to: MariadbServer = server, url?: string): Promise<Connection> {
-    const connection = await to.connect(url)
-    opened.push(connection)
-    return connection
-  }
-
-  /** The first row of what is asked. */
-  async function ask(connection: Connection, sql: string): Promise<Record<string, unknown>> {
-    const [rows] = await connection.query<RowDataPacket[]>(sql)
-    return rows[0] ?? {}
-  }
-
-  beforeAll(async () => {
-    server = await MariadbServer.start(source)
-    one = await server.connect()
-    other = await server.connect()
-    return () => server[Symbol.asyncDispose]()
-  })
-
-  afterEach(() => {
-    for (const connection of opened.splice(0)) connection.destroy()
-  })
-
-  /** Until that connection is at it. */
-  const busy = (thread: unknown, expected: Record<string, string>): Promise<void> =>
-    vi.waitFor(async () => {
-      const threads = (await server.asRoot('show processlist')) as { Id: number }[]
-      expect(threads.find(({ Id }) => Id === thread)).toMatchObject(expected)
-    }, LIMIT)
 
   const sleeping = (thread: unknown): Promise<void> => busy(thread, { State: 'User sleep' })
 
@@ -145,4 +112,8 @@ await describeServer('MariaDB, where a connection waits', findOwnMariadb, (sourc
       expect(threads.map(({ Id }) => Id)).not.toContain(thread)
     }, LIMIT)
   })
+
+  return (connections) => {
+    ;({ server, one, other } = connections)
+  }
 })

@@ -1,6 +1,5 @@
 /** The MySQL engine without a server: what is published is the SQL files, names, batches, URLs and errors. */
 
-import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parseUrl } from '../../src/clients/mysql/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
@@ -20,28 +19,13 @@ import {
   takeAllStatement,
   takeStatement,
 } from '../../src/engines/mysql/plain-statements.ts'
+import { expectFreshSources } from './sql-sources.ts'
 
-const FOLDER = 'src/engines/mysql/sql'
 const NAMES = { database: undefined, name: 'holdfast' }
-
-interface Generator {
-  readonly ENGINES: Readonly<Record<string, Readonly<Record<'files' | 'parts', readonly string[]>>>>
-  generate(engine: string): string
-}
 
 describe('the SQL', () => {
   test('sources.ts is made from the SQL files as they are: run npm run build', async () => {
-    const { ENGINES, generate } = (await import('../../scripts/sql.mjs' as string)) as Generator
-    expect(readFileSync('src/engines/mysql/sources.ts', 'utf8')).toBe(generate('mysql'))
-    expect(
-      readdirSync(FOLDER)
-        .map((file) => file.replace('.sql', ''))
-        .toSorted(),
-    ).toEqual(
-      Object.values(ENGINES.mysql ?? {})
-        .flat()
-        .toSorted(),
-    )
+    await expectFreshSources('mysql')
   })
 
   test('what is sent to the server has no comments, and is otherwise as it is written', () => {

@@ -1,6 +1,5 @@
 /** The PostgreSQL engine without a server: what is published is the SQL files, names, arrays, URLs and errors. */
 
-import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { splitUrl } from '../../src/clients/postgres/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
@@ -10,27 +9,11 @@ import { asEngineError } from '../../src/engines/postgres/errors.ts'
 import { callOf } from '../../src/engines/postgres/function-calls.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
 import { checkNames, renamed } from '../../src/engines/postgres/names.ts'
-
-const FOLDER = 'src/engines/postgres/sql'
-
-interface Generator {
-  readonly ENGINES: Readonly<Record<string, Readonly<Record<'files' | 'parts', readonly string[]>>>>
-  generate(engine: string): string
-}
+import { expectFreshSources } from './sql-sources.ts'
 
 describe('the SQL', () => {
   test('sources.ts is made from the SQL files as they are: run npm run build', async () => {
-    const { ENGINES, generate } = (await import('../../scripts/sql.mjs' as string)) as Generator
-    expect(readFileSync('src/engines/postgres/sources.ts', 'utf8')).toBe(generate('postgres'))
-    expect(
-      readdirSync(FOLDER)
-        .map((file) => file.replace('.sql', ''))
-        .toSorted(),
-    ).toEqual(
-      Object.values(ENGINES.postgres ?? {})
-        .flat()
-        .toSorted(),
-    )
+    await expectFreshSources('postgres')
   })
 
   test('everything of ours is under names that can be changed', () => {
