@@ -158,6 +158,7 @@ await describeServer('brought clients', findOwnRedis, (source) => {
         'persistence',
         'replicas',
         'strangers',
+        ...(kind.name === 'node-redis' ? ['client'] : []),
       ])
       await using client = await server.connect()
       await client.command('CONFIG', 'SET', 'save', '900 1')

@@ -266,7 +266,9 @@ await describeServer('a bad network before Redis', findOwnRedis, (source) => {
     const limited = { pingInterval: 200, socket: { socketTimeout: 1000, reconnectStrategy: () => 100 } }
     const client = createClient({ url: `redis://127.0.0.1:${proxy.port}`, ...limited }).on('error', () => undefined)
     await client.connect()
-    const locks = createLocks(redis({ client }), { ttl: '3s' })
+    const engine = redis({ client })
+    expect((await engine.diagnose()).map(({ name }) => name)).not.toContain('client')
+    const locks = createLocks(engine, { ttl: '3s' })
     opened.push(locks)
     await (await locks.mutex('warm up').acquire()).release()
     await behind.close()

@@ -7,6 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { Finding } from '../../core/engine.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import type { RedisWire, Server } from './wire.ts'
@@ -33,6 +34,8 @@ export interface NodeRedisListener extends NodeRedisCommon {
 
 /** What we use of a client, as `createClient` makes it. */
 export interface NodeRedisClient extends NodeRedisListener {
+  /** As it was created. */
+  readonly options?: { readonly socket?: object | undefined } | undefined
   readonly isReady: boolean
   sendCommand(args: string[]): Promise<unknown>
 }
@@ -66,6 +69,7 @@ export class NodeRedisWire implements RedisWire {
   readonly keyPrefix = ''
   connection = 0
   readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
+  readonly finding?: Finding
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: AnyNodeRedis
@@ -79,6 +83,7 @@ export class NodeRedisWire implements RedisWire {
     this.#client = client
     this.cluster = isCluster(client)
     this.inOrder = !this.cluster && !isPool(client) && !isSentinel(client)
+    if (this.inOrder && isPatientForEver(client as NodeRedisClient)) this.finding = PATIENT_FOR_EVER
     neverCrash(client)
     client.on('ready', this.#ready)
     client.on('error', this.#error)
@@ -128,6 +133,20 @@ async function connectable(client: NodeRedisListener): Promise<NodeRedisListener
   const { masters } = client
   const node = await client.nodeClient(masters[Math.floor(Math.random() * masters.length)])
   return (node as NodeRedisClient).duplicate()
+}
+
+/** Only its owner can give it a limit: we could end its connection only by closing it for good. */
+const PATIENT_FOR_EVER: Finding = {
+  name: 'client',
+  status: 'warn',
+  finding: 'node-redis waits for ever on a connection on which nothing is answered',
+  todo: 'create it with pingInterval and socket: { socketTimeout, reconnectStrategy } (docs/engines/redis.md)',
+}
+
+function isPatientForEver({ options }: NodeRedisClient): boolean {
+  if (options === undefined) return false
+  const { socketTimeout } = (options.socket ?? {}) as { socketTimeout?: number }
+  return socketTimeout === undefined || socketTimeout === 0
 }
 
 function isCluster(client: NodeRedisCommon): client is NodeRedisCluster {

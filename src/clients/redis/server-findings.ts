@@ -23,18 +23,19 @@ export interface ServerQuestion {
 }
 
 /**
- * They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst.
- * Rejects with an `EngineError`.
+ * They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. And
+ * `client`, if something is wrong with the client. Rejects with an `EngineError`.
  */
 export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
+  const { wire } = question
   const findings: Finding[] = []
   try {
-    const servers = await question.wire.servers()
+    const servers = await wire.servers()
     for (const server of servers) findings.push(...(await examine(server, question)))
   } catch (error) {
     throw asEngineError(error)
   }
-  return worstOfEach(findings)
+  return worstOfEach(wire.finding === undefined ? findings : [...findings, wire.finding])
 }
 
 async function examine(server: Server, { prefix, replicas, thorough }: ServerQuestion): Promise<readonly Finding[]> {

@@ -7,6 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { Finding } from '../../core/engine.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { asEngineError } from './errors.ts'
@@ -26,6 +27,8 @@ export interface RedisWire {
   readonly ready: boolean
   /** What the client last complained of; undefined when all is well. */
   readonly trouble: Error | undefined
+  /** What about the client itself weakens a promise. */
+  readonly finding?: Finding
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
   /** To be told of what is asked and answered, where a connection that is silent is ours to end. */
