@@ -45,6 +45,6 @@ describe('holdfast on a stand-in for MongoDB', () => {
   })
 
   test('a server that is not there is said to be out of reach, without the password', async () => {
-    await outOfReach(world, 'mongodb')
+    await outOfReach(world, 'mongodb', '/shop')
   })
 })

@@ -29,8 +29,8 @@ export async function shownAndEvicted(world: World, url: string): Promise<void> 
 }
 
 /** `run` and `doctor` of a server that is not there: with what the network said, and without the password. */
-export async function outOfReach(world: World, scheme: string): Promise<void> {
-  const url = `${scheme}://user:hunter2@127.0.0.1:${await freePort()}/shop`
+export async function outOfReach(world: World, scheme: string, path = ''): Promise<void> {
+  const url = `${scheme}://user:hunter2@127.0.0.1:${await freePort()}${path}`
   const doctor = await world.run('doctor', '--url', url)
   expect(doctor.exit).not.toBe(0)
   expect(doctor.stdout + doctor.stderr).toContain('ECONNREFUSED')

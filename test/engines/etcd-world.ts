@@ -40,7 +40,7 @@ export function etcdWorld({ url, servers, restart, asEntries = false }: Place): 
     actor: actors.actor,
     leftovers: () => stored(servers),
     ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
-    close: () => actors[Symbol.asyncDispose](),
+    close: actors.close,
   }
 }
 

@@ -2,7 +2,7 @@
  * Three members of etcd conform, and what becomes of locks when members die, freeze or are cut off from each other:
  * never two holders, and no lease is lost that need not be.
  */
-import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, test } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { openEtcd } from '../../src/engines/etcd/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
@@ -12,7 +12,6 @@ import { describeServer } from '../servers/suite.ts'
 import { etcdWorld } from './etcd-world.ts'
 import { ExclusiveLoad, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
 
-const LIMIT = { timeout: 45_000, interval: 10 }
 /**
  * Played on one member only (etcd.test.ts): what is a matter of the client alone, what takes three members on two
  * processors long and tells nothing more, and what counts the sockets of this process, through which the members talk

@@ -9,7 +9,7 @@ import type { Locks } from '../../src/index.ts'
 const LIMIT = { timeout: 60_000, interval: 10 }
 
 export interface Member {
-  readonly process?: { pause(): void; resume(): void }
+  readonly process?: { pause(): void; resume(): void } | undefined
 }
 
 export interface Members<Server extends Member> {
@@ -68,7 +68,7 @@ export class ExclusiveLoad {
   #goesOn = true
 
   /** `tolerant`: a call on which a server died may fail; the next one is answered by another. */
-  constructor(clients: readonly Locks[], key: string, { tolerant = false } = {}) {
+  constructor(clients: readonly Locks[], key: string, { tolerant = false }: { readonly tolerant?: boolean } = {}) {
     const callers = clients.flatMap((locks) =>
       Array.from({ length: 4 }, async () => {
         while (this.#goesOn) await this.#turn(locks, key, tolerant)

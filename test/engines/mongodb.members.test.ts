@@ -17,7 +17,7 @@ import { Missing, type Program } from '../servers/programs.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 import { fightFor } from './lock-fights.ts'
-import { ExclusiveLoad, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
+import { ExclusiveLoad, goOnWithoutLeader, type Members, stopWithoutMajority } from './members.ts'
 import { stored } from './mongodb-world.ts'
 
 const LIMIT = { timeout: 60_000, interval: 20 }

@@ -2,9 +2,10 @@
 import type { ActorModule } from '../../conformance/index.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 
-export interface ProxiedActors extends AsyncDisposable {
+export interface ProxiedActors {
   /** One more process. Its network can be cut, can refuse, and can be healed. */
   actor(): Promise<ActorModule>
+  close(): Promise<void>
 }
 
 /** `open`: what the module calls its function from a URL to an engine. */
@@ -32,7 +33,7 @@ export function proxiedActors(
         },
       }
     },
-    [Symbol.asyncDispose]: async () => {
+    close: async () => {
       for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
     },
   }

@@ -81,7 +81,12 @@ export async function describeOtherClient(client: OtherClient, more: (node: Shar
     test('we do not get what it holds, wait for it, and have it when it has released', async (context) => {
       const holding = theirs(context, client.holdsUntilWaitedFor)
       await inLine(1)
-      expect((await locks.inspect(key)).entries[0]).toMatchObject({ state: 'held', weight: 1, limit: 1, ...client.entry })
+      expect((await locks.inspect(key)).entries[0]).toMatchObject({
+        state: 'held',
+        weight: 1,
+        limit: 1,
+        ...client.entry,
+      })
       expect(await locks.mutex(key).tryAcquire()).toBeUndefined()
       const lease = await locks.mutex(key).acquire()
       expect(lease.held).toBe(true)

@@ -35,7 +35,7 @@ export function zookeeperWorld({ url, servers, restart }: Place): World {
     // The nodes of lines themselves are taken away by the server, in its own time: see zookeeper.server.test.ts.
     leftovers: async () => (await stored(servers)).filter((path) => path.split('/').length > 3),
     ...(restart === undefined ? { lacks: { restart: 'it is not our server' } } : { restart, restartKeepsLines: true }),
-    close: () => actors[Symbol.asyncDispose](),
+    close: actors.close,
   }
 }
 
