@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Group } from '../case.ts'
-import { fifo, ownTtl } from '../needs.ts'
+import { fifo, outliving, ownTtl } from '../needs.ts'
 import { entryOf, isBusy, isGone, isHeld, isWaiting, statesOf } from '../standings.ts'
 
 export const expiry: Group = {
@@ -191,6 +191,19 @@ export const expiry: Group = {
         isBusy(standing)
         await scene.inLine(engine, key, 0)
         isHeld((await engine.enter([scene.claim(key, { wait: false })]))[0])
+      },
+    },
+    {
+      name: 'what the engine cannot keep busy for so long is free when its ttl is over, though its process goes on',
+      needs: [outliving],
+      async run(scene) {
+        const [engine, locks] = [await scene.engine(), await scene.locks({ ttl: 2 * scene.fairTtlMs })]
+        // Another lease of the same ttl is kept alive.
+        await locks.mutex(scene.key('other')).acquire()
+        const lease = await locks.mutex(scene.key()).acquire()
+        const agreed = await lease.release({ after: '24h' })
+        if (agreed) await engine.evict(lease.key, lease.token ?? 0n, 'now')
+        await scene.inLine(engine, lease.key, 0)
       },
     },
     {

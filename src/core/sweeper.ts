@@ -12,7 +12,7 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import { type Entry, marginMs } from './entry.ts'
 import type { EntryRequests } from './entry-requests.ts'
-import type { EngineError } from './errors.ts'
+import { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { fallbackAfter } from './time-limit.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
@@ -146,6 +146,8 @@ export class Sweeper {
 
   async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
     const [standing] = await this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
+    if (standing?.state === 'failed' && standing.error instanceof EngineError)
+      this.#publish.failure({ engine: this.#engine.name, verb: 'renew', key, error: standing.error })
     // Another token is another stay in the line: ours had ended, and the key was free in between.
     return standing?.state === 'held' && standing.token === token
   }

@@ -96,8 +96,6 @@ export class Removals {
       const stored = readEntryData(node.data)
       if (stored.evicted) return EVICTED
       const token = tokenOf(stored, node.stat)
-      // What happens to the node from now on is our own doing.
-      session.forget(id)
       const done = await this.#shortly(ttlMs, async (short) => {
         if (short.timeoutMs < ttlMs) throw ttlTooLong(ttlMs, short.timeoutMs)
         const data = writeData({ ...stored, ttlMs: short.timeoutMs, token, outlives: true })
@@ -113,6 +111,10 @@ export class Removals {
         }
       })
       if (!done) continue
+      // Not before: what could not be moved is deleted by its session, when it is not asked for any more.
+      session.forget(id)
+      // Waiters of this process watch it from now on, as they do those of others.
+      session.waiters.changed(key)
       if (found.ahead < view.held) return { state: 'held', token, heldForMs: ttlMs }
       return { state: 'waiting', ahead: found.ahead, livesForMs: ttlMs }
     }
