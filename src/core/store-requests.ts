@@ -5,7 +5,7 @@
  * A call that is not answered in time rejects with an `EngineError` of unknown outcome. The change may have been made,
  * or may still be. Nothing is repeated here: which changes can be is known in store/record-store.ts.
  */
-import { Batch, type BatchSpec } from './batch.ts'
+import { Batch, type BatchSpec, type Sent } from './batch.ts'
 import type { Clock } from './clock.ts'
 import { EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
@@ -51,6 +51,8 @@ export class StoreRequests {
   /** Undefined where the store cannot do it. */
   readonly #leavings: Batch<StoreRequest<Leaving, Written>, Put> | undefined
   readonly #waiting = new Set<StoreRequest<unknown, never>>()
+  /** By key: reads that have not been sent. Who asks for the same until then has the same answer. */
+  readonly #unsentReads = new Map<string, Promise<Read>>()
 
   constructor(options: StoreRequestsOptions) {
     const { store, clock, keepAlive, nextSequence, closing } = options
@@ -58,7 +60,11 @@ export class StoreRequests {
     this.#options = options
     const gets = this.#spec<string, Read>('reading a record', (keys, signal) => store.get(keys, signal))
     const puts = this.#spec<Change, Written>('storing a record', (changes, signal) => store.put(changes, signal))
-    this.#gets = new Batch(gets, clock, keepAlive, nextSequence)
+    const sending = (request: StoreRequest<string, Read>, sent: Sent): boolean => {
+      this.#unsentReads.delete(request.key)
+      return gets.sending(request, sent)
+    }
+    this.#gets = new Batch({ ...gets, sending }, clock, keepAlive, nextSequence)
     this.#puts = new Batch(puts, clock, keepAlive, nextSequence)
     const draws = this.#spec<Draw, Taken>(
       'drawing from a rate limit',
@@ -77,9 +83,13 @@ export class StoreRequests {
     onAbort(closing, () => this.#close())
   }
 
-  /** What is stored under `key`. */
+  /** What is stored under `key`: after this was called, also where another caller has asked first. */
   get(key: string): Promise<Read> {
-    return this.#ask(this.#gets, key, key)
+    const unsent = this.#unsentReads.get(key)
+    if (unsent !== undefined) return unsent
+    const read = this.#ask(this.#gets, key, key)
+    if (!this.#options.closing.aborted) this.#unsentReads.set(key, read)
+    return read
   }
 
   put(change: Change): Promise<Written> {
@@ -157,6 +167,7 @@ export class StoreRequests {
   #close(): void {
     for (const request of this.#waiting) request.reject(this.#closed(request.sent ? 'unknown' : 'not-applied'))
     this.#waiting.clear()
+    this.#unsentReads.clear()
     this.#gets.stop()
     this.#puts.stop()
     this.#draws.stop()

@@ -61,6 +61,20 @@ function records(engine: Engine, options: LocksOptions = {}): RecordStore<unknow
   return new RecordStore('test', locksOn(engine, options), {})
 }
 
+test('reads of one key that are not sent yet are one read, and what is asked after that is read anew', async () => {
+  const world = new Faulty()
+  const store = records(world.engine)
+  await store.put('a', 1, {})
+  world.calls.length = 0
+  const first = [store.get('a'), store.get('b'), store.get('a')]
+  // In the turn after the ticks, the call is on its way.
+  await new Promise((resolve) => process.nextTick(() => process.nextTick(resolve)))
+  const later = store.get('a')
+  await Promise.all([...first, later])
+  expect(world.calls).toEqual(['get a b', 'get a'])
+  expect((await first[2])?.value).toBe(1)
+})
+
 test('what callers ask in one turn goes out in one call for each verb, whatever recipe they are of', async () => {
   const { engine, calls } = new Faulty()
   const locks = locksOn(engine)
