@@ -5,6 +5,7 @@ import * as errors from '../src/core/errors.ts'
 
 const {
   AcquireTimeoutError,
+  CachedFailureError,
   ConflictError,
   DeadlockError,
   EngineError,
@@ -36,6 +37,7 @@ const samples: readonly errors.HoldfastError[] = [
   new UnknownOutcomeError('key', { id: 'id', number: 1 }),
   new ReplayedFailureError('key', { id: 'id', number: 1 }, { name: 'Error', message: 'why', fields: {} }),
   new SupersededError('key', 1, { generation: 2 }),
+  new CachedFailureError('key', { name: 'Error', message: 'why', fields: {} }),
   new StockError('stock', 'below', 'why'),
 ]
 

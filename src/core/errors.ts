@@ -23,6 +23,7 @@ export type ErrorCode =
   | 'UNKNOWN_OUTCOME'
   | 'REPLAYED_FAILURE'
   | 'SUPERSEDED'
+  | 'CACHED_FAILURE'
   | 'STOCK'
 
 const brandOf = (code: ErrorCode): symbol => Symbol.for(`holdfast.error.${code}`)
@@ -292,6 +293,20 @@ export class ReplayedFailureError extends HoldfastError {
     super('REPLAYED_FAILURE', `'${key}' has failed for good before: ${failure.name}: ${failure.message}`)
     this.key = key
     this.attempt = attempt
+    this.failure = failure
+  }
+}
+
+/** The fill of a cached value has failed a short while ago, in this process or another. `failure` is what it threw. */
+export class CachedFailureError extends HoldfastError {
+  static override readonly code = 'CACHED_FAILURE'
+  override readonly code = 'CACHED_FAILURE'
+  readonly key: string
+  readonly failure: StoredFailure
+
+  constructor(key: string, failure: StoredFailure) {
+    super('CACHED_FAILURE', `the fill of '${key}' has failed before: ${failure.name}: ${failure.message}`)
+    this.key = key
     this.failure = failure
   }
 }

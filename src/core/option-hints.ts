@@ -3,6 +3,7 @@
 const OF_ASKING = 'an option of acquire() and using()'
 const OF_LOCKS = 'an option of createLocks() and connect()'
 const OF_ONCE = 'an option of once()'
+const OF_CACHE = 'an option of cache()'
 const OF_JOB = 'an option of add(), of the jobs of cron()'
 const OF_REPLACE = 'an option of replace()'
 const OF_ENGINE = 'an option of the engine: createLocks(redis({ client, ... })), or a part of its URL'
@@ -33,6 +34,11 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   failures: OF_ONCE,
   scope: 'an option of run() of once()',
   fingerprint: 'an option of run() of once()',
+  negative: OF_CACHE,
+  softWait: 'an option of cache() and of get()',
+  early: OF_CACHE,
+  jitter: OF_CACHE,
+  leaseTtl: OF_CACHE,
   hold: 'an option of stock() and of reserve()',
   late: 'an option of confirm(), of a stock',
   force: 'an option of set() and remove(), of a stock',

@@ -115,12 +115,14 @@ export class RecordStore<Value> {
     this.putsEntering = this.checksHolding && requests.store.putEntering !== undefined
   }
 
-  async get(key: string): Promise<Found<Value>> {
+  /** `repeatMs`: for how long it is asked again if it fails, instead of as long as one call may take. */
+  async get(key: string, repeatMs?: number): Promise<Found<Value>> {
     checkKey(key)
     const { stored, serverTimeMs } = await repeatCall(
       this.#keeper,
       () => this.#requests.get(key),
       () => true,
+      repeatMs,
     )
     return this.#found(stored, serverTimeMs)
   }

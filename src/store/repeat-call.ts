@@ -6,15 +6,16 @@ const SHORTEST_PAUSE_MS = 5
 const LONGEST_PAUSE_MS = 500
 
 /**
- * Ask again what failed, for as long as one call may take. `mayRepeat` decides whether that is harmless. A call that
- * has taken all of that time is not repeated.
+ * Ask again what failed, for as long as one call may take, or for `limitMs`. `mayRepeat` decides whether that is
+ * harmless. A call that has taken all of that time is not repeated.
  */
 export async function repeatCall<Answer>(
   { clock, chance, callTimeoutMs }: Keeper,
   ask: () => Promise<Answer>,
   mayRepeat: (error: EngineError) => boolean,
+  limitMs: number = callTimeoutMs,
 ): Promise<Answer> {
-  const giveUpAt = clock.now() + callTimeoutMs
+  const giveUpAt = clock.now() + limitMs
   let doubt: EngineError | undefined
   for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
     try {

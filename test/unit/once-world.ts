@@ -31,6 +31,8 @@ export class FakeProcess {
   stopped = false
   /** How many turns more its nth put takes to arrive. */
   putDelay: (nth: number) => number = () => 0
+  /** How many turns more the answer to its nth put takes. */
+  answerDelay: (nth: number) => number = () => 0
   #puts = 0
 
   constructor(
@@ -49,8 +51,11 @@ export class FakeProcess {
       put: (changes) =>
         this.#called('put', async () => {
           this.#puts += 1
-          await turns(this.putDelay(this.#puts))
-          return store.put(change === undefined ? changes : changes.map(change))
+          const nth = this.#puts
+          await turns(this.putDelay(nth))
+          const answer = await store.put(change === undefined ? changes : changes.map(change))
+          await turns(this.answerDelay(nth))
+          return answer
         }),
       list: (prefix) => store.list(prefix),
       ...(inOneStep

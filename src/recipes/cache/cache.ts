@@ -1,0 +1,246 @@
+/**
+ * `cache(locks, …)`: one cache, and the way of a `get`:
+ *
+ * 1. The first level, if there is one. Else one read of the store, in one call with what else this turn asks.
+ * 2. A value that can be served is served. If it is time for a new one, a filler begins behind it.
+ * 3. Nothing: the callers of this process wait for one filler (flights.ts), and that for the one of all processes
+ *    (filler.ts).
+ *
+ * **Old values.** Each caller has a moment at which it began. It is only given what was true at a later one: its own
+ * read, a value that was stored after it came, or one whose fill began after it came. Else it looks again. So no caller
+ * that comes after an invalidation, of any process, is given what was there before.
+ */
+import { CachedFailureError, EngineError } from '../../core/errors.ts'
+import type { Keeper } from '../../core/keeper.ts'
+import type { LineLock } from '../../core/lock.ts'
+import { showAs } from '../../core/show.ts'
+import type { Locks } from '../../locks.ts'
+import { RecordStore } from '../../store/record-store.ts'
+import { repeatCall } from '../../store/repeat-call.ts'
+import { encodeValue, jsonSerializer, type Serializer } from '../../store/serializer.ts'
+import type { FillOutcome, Moment } from './fill.ts'
+import { Filler } from './filler.ts'
+import { SingleFlights, waitFor } from './flights.ts'
+import { LocalValues } from './local.ts'
+import {
+  type Cache,
+  type CacheFill,
+  type CacheGetOptions,
+  type CacheOptions,
+  type ReadCache,
+  type ReadGet,
+  readCacheOptions,
+  readGetOptions,
+  readTtl,
+} from './options.ts'
+import { type CacheRecord, recordKeyOf, recordSerializer } from './record.ts'
+import { type Look, Shelf } from './shelf.ts'
+
+/** Another process refreshes: this one does not ask again for so long. */
+const REST_MS = 200
+
+/** What a caller wants, its options read. */
+interface CacheCall extends ReadGet {
+  /** As the user has given it. */
+  readonly key: string
+  readonly recordKey: string
+  readonly fill: CacheFill<unknown>
+}
+
+export class FleetCache implements Cache {
+  readonly #locks: Locks
+  readonly #keeper: Keeper
+  readonly #cache: ReadCache
+  readonly #lockOptions: { readonly ttl?: NonNullable<CacheOptions['leaseTtl']> }
+  readonly #serializer: Serializer
+  readonly #shelf: Shelf
+  readonly #local: LocalValues | undefined
+  readonly #flights = new SingleFlights<FillOutcome>()
+  readonly #outageFlights = new SingleFlights<Uint8Array>()
+  /** Keys that another process refreshes. */
+  readonly #resting = new Set<string>()
+  #moments = 0
+
+  static {
+    showAs('Cache', FleetCache)
+  }
+
+  constructor(locks: Locks, options: CacheOptions) {
+    this.#cache = readCacheOptions(options)
+    const { leaseTtl, store, values, serialize = jsonSerializer } = options
+    const records = new RecordStore<CacheRecord>('cache', locks, { store, serialize: recordSerializer })
+    this.#locks = locks
+    this.#keeper = locks.keeper
+    this.#lockOptions = leaseTtl === undefined ? {} : { ttl: leaseTtl }
+    this.#serializer = serialize
+    const { early, local, outage, name } = this.#cache
+    const { clock, chance } = this.#keeper
+    // What an outage is filled for is served at once: a read that fails is not asked again.
+    const repeatMs = outage === 'fill' ? 0 : undefined
+    this.#shelf = new Shelf({ records, values, clock, early, fraction: () => chance.fraction(), repeatMs })
+    this.#local = local === undefined ? undefined : new LocalValues(clock, local.max, local.ttlMs)
+    // What is wrong with the ttl of the lease is told now.
+    this.#writeLock(recordKeyOf(name, 'any'))
+  }
+
+  get name(): string {
+    return this.#cache.name
+  }
+
+  async get<Value>(key: string, first: CacheGetOptions | CacheFill<Value>, second?: CacheFill<Value>): Promise<Value> {
+    const [options, fill] = second === undefined ? [{}, first] : [first, second]
+    if (typeof fill !== 'function')
+      throw new TypeError(`get takes a key, options, and the fill as a function; got ${typeof fill}`)
+    const recordKey = recordKeyOf(this.name, key)
+    const call: CacheCall = { key, recordKey, fill, ...readGetOptions(this.#cache, options as CacheGetOptions) }
+    call.signal?.throwIfAborted()
+    const bytes = this.#local?.get(recordKey) ?? (await this.#bytesOf(call))
+    return this.#serializer.decode(bytes) as Value
+  }
+
+  async invalidate(key: string): Promise<void> {
+    const recordKey = recordKeyOf(this.name, key)
+    this.#local?.forget(recordKey)
+    try {
+      // To remove it twice is to remove it once, and perhaps a value that was filled in between.
+      await repeatCall(
+        this.#keeper,
+        () => this.#shelf.records.remove(recordKey),
+        () => true,
+      )
+    } finally {
+      this.#local?.forget(recordKey)
+    }
+  }
+
+  /** Look until there is something to give, or to throw. */
+  async #bytesOf(call: CacheCall): Promise<Uint8Array> {
+    const began = this.#nextMoment()
+    try {
+      for (;;) {
+        const bytes = await this.#tryToServe(call, began)
+        if (bytes !== undefined) return bytes
+        call.signal?.throwIfAborted()
+      }
+    } catch (error) {
+      const outage = error instanceof EngineError && this.#cache.outage === 'fill' && !this.#keeper.closing.aborted
+      if (!outage) throw error
+      return await this.#fillInOutage(call)
+    }
+  }
+
+  /** Undefined: what came of it is nothing for this caller, which has to look again. */
+  async #tryToServe(call: CacheCall, began: number): Promise<Uint8Array | undefined> {
+    const { recordKey, signal } = call
+    const { clock } = this.#keeper
+    const ticket = this.#local?.ticket(recordKey) ?? 0
+    const reading = this.#shelf.look(recordKey)
+    const look = signal === undefined ? await reading : ((await waitFor(reading, clock, Infinity, signal)) as Look)
+    const { verdict, found } = look
+    if (verdict.is === 'failure') throw new CachedFailureError(call.key, verdict.failure)
+    if (verdict.is === 'nothing') return this.#servedBy(call, began, await this.#wait(call, look, Infinity))
+    const { record, freshMs, refresh } = verdict
+    this.#local?.keep(recordKey, ticket, { bytes: record.bytes, version: found.version, freshMs })
+    if (!refresh) return record.bytes
+    if (freshMs > 0 || call.softWaitMs === 0) this.#refreshBehind(call, look)
+    else return (await this.#servedSoon(call, began, look)) ?? record.bytes
+    return record.bytes
+  }
+
+  /** A value by the flight of this key, if there is one for this caller. */
+  #servedBy({ key }: CacheCall, began: number, outcome: FillOutcome | undefined): Uint8Array | undefined {
+    if (outcome?.state === 'threw') throw outcome.error
+    if (outcome?.state === 'failure') throw new CachedFailureError(key, outcome.failure)
+    return outcome?.state === 'value' && outcome.asOf > began ? outcome.bytes : undefined
+  }
+
+  /** There is a stale value: a new one is waited for, but not for long, and what is wrong with it is not told. */
+  async #servedSoon(call: CacheCall, began: number, look: Look): Promise<Uint8Array | undefined> {
+    try {
+      return this.#servedBy(call, began, await this.#wait(call, look, call.softWaitMs))
+    } catch {
+      call.signal?.throwIfAborted()
+      return undefined
+    }
+  }
+
+  #wait(call: CacheCall, look: Look, limitMs: number): Promise<FillOutcome | undefined> {
+    return waitFor(this.#flight(call, look, true), this.#keeper.clock, limitMs, call.signal)
+  }
+
+  /** One try, in the background. */
+  #refreshBehind(call: CacheCall, look: Look): void {
+    const { recordKey } = call
+    if (this.#resting.has(recordKey) || this.#flights.has(recordKey)) return
+    const rest = ({ state }: FillOutcome): void => {
+      if (state !== 'busy') return
+      this.#resting.add(recordKey)
+      this.#keeper.clock.timer(REST_MS, () => this.#resting.delete(recordKey))
+    }
+    // A store that is down is told to the callers who ask it.
+    this.#flight(call, look, false).then(rest, () => {})
+  }
+
+  #flight(call: CacheCall, look: Look, wait: boolean): Promise<FillOutcome> {
+    const { key, recordKey, fill, ttlMs, staleMs } = call
+    return this.#flights.join(recordKey, async () => {
+      const filler = new Filler({
+        key,
+        recordKey,
+        fill,
+        lifetime: { ttlMs, staleMs },
+        cache: this.#cache,
+        shelf: this.#shelf,
+        keeper: this.#keeper,
+        write: this.#writeLock(recordKey),
+        read: this.#readLock(recordKey),
+        moment: (): Moment => ({ asOf: this.#nextMoment(), ticket: this.#local?.ticket(recordKey) ?? 0 }),
+        encode: (value) => encodeValue(this.#serializer, key, value, Infinity),
+      })
+      const outcome = await filler.run(look, wait)
+      if (outcome.state === 'value' && outcome.version !== undefined)
+        this.#local?.keep(recordKey, outcome.ticket, { ...outcome, version: outcome.version })
+      return outcome
+    })
+  }
+
+  /** Without the store: once for the callers of this process. */
+  async #fillInOutage(call: CacheCall): Promise<Uint8Array> {
+    const { key, recordKey, fill, signal } = call
+    const { clock, closing } = this.#keeper
+    const flight = this.#outageFlights.join(recordKey, async () => {
+      const ticket = this.#local?.ticket(recordKey) ?? 0
+      let freshMs = call.ttlMs
+      const value = await fill({
+        key,
+        signal: closing,
+        ttl: (ttl) => {
+          freshMs = readTtl(ttl)
+        },
+      })
+      const bytes = encodeValue(this.#serializer, key, value, Infinity)
+      this.#local?.keep(recordKey, ticket, { bytes, version: 0n, freshMs })
+      return bytes
+    })
+    return (await waitFor(flight, clock, Infinity, signal)) as Uint8Array
+  }
+
+  #nextMoment(): number {
+    this.#moments += 1
+    return this.#moments
+  }
+
+  #writeLock(recordKey: string): LineLock {
+    return this.#locks.mutex(recordKey, this.#lockOptions) as LineLock
+  }
+
+  #readLock(recordKey: string): LineLock | undefined {
+    if (this.#locks.engine.traits.sharing === 'none') return undefined
+    return this.#locks.rw(recordKey, this.#lockOptions).read as LineLock
+  }
+
+  toJSON(): object {
+    const { name, ttlMs, staleMs } = this.#cache
+    return { name, engine: this.#locks.engine.name, ttlMs, staleMs }
+  }
+}

@@ -1,0 +1,96 @@
+/** Where records and values are: the store of an engine, and beside it, if there is one, a store of the user's. */
+import type { Clock } from '../../core/clock.ts'
+import { EngineError } from '../../core/errors.ts'
+import type { Found, RecordStore } from '../../store/record-store.ts'
+import { type CacheRecord, judge, type Verdict } from './record.ts'
+import { bytesOf, labelled, type ValueStore, valueKeyOf } from './values.ts'
+
+/** What was found under a key, and what it is good for. */
+export interface Look {
+  readonly found: Found<CacheRecord>
+  readonly verdict: Verdict
+  /** When it was asked for, by the clock of this process: what was found had at most so much left as it says then. */
+  readonly askedAt: number
+}
+
+export interface ShelfSpec {
+  readonly records: RecordStore<CacheRecord>
+  readonly values: ValueStore | undefined
+  readonly clock: Clock
+  /** Of XFetch. */
+  readonly early: number
+  readonly fraction: () => number
+  /** For how long a read that fails is asked again; undefined: for as long as one call may take. */
+  readonly repeatMs: number | undefined
+}
+
+export class Shelf {
+  readonly #spec: ShelfSpec
+
+  constructor(spec: ShelfSpec) {
+    this.#spec = spec
+  }
+
+  get records(): RecordStore<CacheRecord> {
+    return this.#spec.records
+  }
+
+  async look(recordKey: string): Promise<Look> {
+    const { records, values, clock, repeatMs } = this.#spec
+    const askedAt = clock.now()
+    if (values === undefined) return this.#look(await records.get(recordKey, repeatMs), askedAt)
+    // Both at once: one round trip. What was read of the values may be older than the record.
+    const [found, stored] = await Promise.all([records.get(recordKey, repeatMs), this.#get(values, recordKey)])
+    const { value } = found
+    if (value?.is !== 'value' || bytesOf(value.by, stored) === undefined) return this.lookAt(recordKey, found, askedAt)
+    return this.#look(withBytes(found, bytesOf(value.by, stored)), askedAt)
+  }
+
+  /** What the store has answered to a change that it has refused. */
+  async lookAt(recordKey: string, found: Found<CacheRecord>, askedAt: number): Promise<Look> {
+    const { values } = this.#spec
+    const { value } = found
+    if (values === undefined || value?.is !== 'value') return this.#look(found, askedAt)
+    return this.#look(withBytes(found, bytesOf(value.by, await this.#get(values, recordKey))), askedAt)
+  }
+
+  /** What a record has inside of it: the value, unless that is put beside it, where `put` has to be called first. */
+  inside(bytes: Uint8Array): Uint8Array {
+    return this.#spec.values === undefined ? bytes : new Uint8Array(0)
+  }
+
+  /** Put the value into the key-value store, if there is one. It does not count before the record says so. */
+  async put(recordKey: string, by: string, bytes: Uint8Array, ttlMs: number): Promise<void> {
+    const { values } = this.#spec
+    if (values === undefined) return
+    try {
+      await values.set(valueKeyOf(recordKey), labelled(by, bytes), ttlMs)
+    } catch (error) {
+      throw valuesError('could not set', error, 'unknown')
+    }
+  }
+
+  async #get(values: ValueStore, recordKey: string): Promise<Uint8Array | string | null | undefined> {
+    try {
+      return await values.get(valueKeyOf(recordKey))
+    } catch (error) {
+      throw valuesError('could not get', error, 'not-applied')
+    }
+  }
+
+  #look(found: Found<CacheRecord>, askedAt: number): Look {
+    const { early, fraction } = this.#spec
+    return { found, verdict: judge(found, early, fraction), askedAt }
+  }
+}
+
+/** A record whose value is not there is none: the value was evicted, or is from another fill. */
+function withBytes(found: Found<CacheRecord>, bytes: Uint8Array | undefined): Found<CacheRecord> {
+  if (found.value?.is !== 'value') return found
+  return { ...found, value: bytes === undefined ? undefined : { ...found.value, bytes } }
+}
+
+function valuesError(what: string, error: unknown, outcome: EngineError['outcome']): EngineError {
+  const why = error instanceof Error ? error.message : String(error)
+  return new EngineError('values', `the key-value store of cache() ${what} a value: ${why}`, { outcome, cause: error })
+}
