@@ -100,7 +100,7 @@ test('who comes while the value is being stored is not given it if it was invali
   of(0).answerDelay = (nth) => (nth === 2 ? 60 : 0)
   const before = here.get('page', () => 'old')
   await expect
-    .poll(async () => (await of(1).server.getRecords(['cache:page']))[0])
+    .poll(() => of(1).server.getRecords(['cache:page'])[0])
     .toMatchObject({
       stored: { value: expect.toSatisfy((value: Uint8Array) => Buffer.from(value).includes('old')) },
     })
