@@ -51,6 +51,13 @@ interface Searchable {
   readonly heading: string
   readonly url: string
   readonly body: string
+  /** How much it counts beside others with the same words. */
+  readonly weight: number
+}
+
+/** A page for users comes before one that explains why it is so, and before a declaration. */
+function weightOf(source: string): number {
+  return /^docs\/(?:decisions|api)\/|^(?:CHANGELOG|CONTRIBUTING)/.test(source) ? 0.25 : 1
 }
 
 /** What search finds on a page. Of a source only its name: it would be found by every word. */
@@ -60,6 +67,7 @@ function searchable(page: Page, { title, sections }: Rendered, isSource: boolean
     heading: index === 0 ? '' : text,
     url: addressOf(page.source) + (index === 0 ? '' : `#${id}`),
     body: isSource ? '' : body,
+    weight: isSource ? 0.2 : weightOf(page.source),
   }))
 }
 

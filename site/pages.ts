@@ -4,7 +4,7 @@
  * page, too: a source with its colours, a folder as a list.
  */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { linksOf } from './markdown.ts'
 
 export interface Page {
@@ -79,7 +79,12 @@ function folderText(readme: string): string {
     const [, title = name] = isPage ? (/^# (.+)$/m.exec(readFileSync(join(folder, name), 'utf8')) ?? []) : []
     return isPage ? `- [${title}](${name})` : `- \`${name}\``
   })
-  return `# ${folder}\n\n${items.join('\n')}\n`
+  return `# ${titleOfFolder(folder)}\n\n${items.join('\n')}\n`
+}
+
+/** `docs/decisions` is called Decisions; a folder of sources has its path. */
+function titleOfFolder(folder: string): string {
+  return folder.startsWith('docs') ? basename(folder).replace(/^./, (first) => first.toUpperCase()) : folder
 }
 
 function sourceText(source: string): string {

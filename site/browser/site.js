@@ -69,8 +69,14 @@
     await Promise.all([load('minisearch.js'), load('search.js')])
     const made = new window.MiniSearch({
       fields: ['heading', 'page', 'body'],
-      storeFields: ['heading', 'page', 'body', 'url'],
-      searchOptions: { boost: { heading: 4, page: 3 }, prefix: true, fuzzy: (term) => (term.length > 4 ? 0.2 : 0) },
+      storeFields: ['heading', 'page', 'body', 'url', 'weight'],
+      searchOptions: {
+        boost: { heading: 4, page: 3 },
+        boostDocument: (id, term, { weight }) => weight,
+        prefix: (term) => term.length > 2,
+        fuzzy: (term) => (term.length > 5 ? 0.15 : 0),
+        weights: { prefix: 0.3, fuzzy: 0.1 },
+      },
     })
     made.addAll(window.holdfastSections)
     return made
