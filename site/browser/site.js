@@ -72,7 +72,7 @@
       storeFields: ['heading', 'page', 'body', 'url', 'weight'],
       searchOptions: {
         boost: { heading: 4, page: 3 },
-        boostDocument: (id, term, { weight }) => weight,
+        boostDocument: (_id, _term, { weight }) => weight,
         prefix: (term) => term.length > 2,
         fuzzy: (term) => (term.length > 5 ? 0.15 : 0),
         weights: { prefix: 0.3, fuzzy: 0.1 },
