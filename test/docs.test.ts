@@ -136,6 +136,27 @@ const LOCKS = "import { connect } from 'holdfast'\nconst locks = await connect()
 const CLOSE = 'await locks.close()'
 
 const programs: readonly Program[] = [
+  {
+    page: 'docs/application.md',
+    part: "app.post('/payments'",
+    before: 'process.env.PORT = 0',
+    after: `
+import { once } from 'node:events'
+await once(server, 'listening')
+const post = (path, body, headers) =>
+  fetch(\`http://127.0.0.1:\${server.address().port}\${path}\`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', connection: 'close', ...headers },
+    body: JSON.stringify(body),
+  })
+const key = { 'idempotency-key': 'k' }
+const answers = await Promise.all([post('/payments', { cents: 1 }, key), post('/payments', { cents: 1 }, key)])
+answers.push(await post('/payments', { cents: 2 }, key), await post('/payments', { cents: 3 }), await post('/report', {}))
+console.log(answers.map(({ status }) => status).join(' '))
+console.log(answers.filter(({ headers }) => headers.has('idempotent-replayed')).length, answers[0].headers.has('ratelimit'))
+process.kill(process.pid, 'SIGTERM')`,
+    says: /^\d+ charges 1, \w+\n(?:\d+ makes the report of .*\n)+201 201 422 400 201\n1 true$/,
+  },
   { page: 'docs/best-practices.md', part: 'fakeClock()' },
   { page: 'docs/best-practices.md', part: 'warnAfter', after: CLOSE },
   {
