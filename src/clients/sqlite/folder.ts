@@ -7,30 +7,28 @@
  */
 import { accessSync, constants, lstatSync, mkdirSync, readlinkSync, realpathSync, type Stats, statSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { basename, dirname, isAbsolute, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { refusal } from './errors.ts'
 import { readProc } from './host.ts'
+import { isShare, stateFolder } from './places.ts'
 
 /**
- * The embedded default, one for each user: `$XDG_STATE_HOME/holdfast/locks.db`, or `~/.local/state/holdfast/locks.db`.
+ * The embedded default, one for each user: `holdfast/locks.db` in the folder that `stateFolder` says, such as
+ * `~/.local/state`.
  */
 export function defaultFile(env: NodeJS.ProcessEnv = process.env): string {
-  const state = stateFolder(env)
+  const state = stateFolder(env, process.platform, knownHome)
   if (state !== undefined) return join(state, 'holdfast', 'locks.db')
+  const variables = process.platform === 'win32' ? 'LOCALAPPDATA nor USERPROFILE' : 'XDG_STATE_HOME nor HOME'
   throw refusal(
-    'no place for the lock file: neither XDG_STATE_HOME nor HOME names a folder. ' +
+    `no place for the lock file: neither ${variables} names a folder. ` +
       'Set one of them, or name a file (sqlite:/path/to/locks.db)',
   )
 }
 
-function stateFolder(env: NodeJS.ProcessEnv): string | undefined {
-  const { XDG_STATE_HOME: xdg, HOME: home } = env
-  if (xdg !== undefined && isAbsolute(xdg)) return xdg
-  if (home !== undefined && isAbsolute(home)) return join(home, '.local', 'state')
+function knownHome(): string | undefined {
   try {
-    // Without HOME, the user database still knows; a cron job and a shell then agree on the place.
-    const known = homedir()
-    return isAbsolute(known) ? join(known, '.local', 'state') : undefined
+    return homedir()
   } catch {
     return undefined
   }
@@ -83,7 +81,7 @@ export function preparePlace(file: string, { isDefaultFile = false, allowNetwork
   demandPlainFile(file)
   demandAccess(folder, constants.W_OK | constants.X_OK, `'${file}'`, `its folder '${folder}'`)
   if (lookAt(file) !== undefined) demandAccess(file, constants.R_OK | constants.W_OK, `'${file}'`, 'it')
-  const type = allowNetworkFs ? undefined : networkTypeOf(realpathSync(folder), readProc('/proc/self/mountinfo') ?? '')
+  const type = allowNetworkFs ? undefined : networkType(realpathSync(folder))
   if (type === undefined) return
   throw refusal(
     `'${file}' is on a network or shared file system (${type}), where file locks and clocks of several machines ` +
@@ -251,6 +249,11 @@ const NETWORK_TYPES = new Set(
     'fuse.juicefs fuse.davfs2 fuse.curlftpfs fuse.vmhgfs-fuse fuse.grpcfuse fuse.osxfs fuse.moosefs fuse.seaweedfs'
   ).split(' '),
 )
+
+function networkType(folder: string): string | undefined {
+  if (process.platform === 'win32') return isShare(folder) ? 'a share of another host' : undefined
+  return networkTypeOf(folder, readProc('/proc/self/mountinfo') ?? '')
+}
 
 /**
  * The type of the file system that `folder` is on, if it is a network one, out of the kernel's list of mounts (proc(5),

@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path'
 import { loadDriver, versionOf } from '../../clients/sqlite/driver.ts'
 import { defaultFile, networkTypeOf } from '../../clients/sqlite/folder.ts'
 import { readProc } from '../../clients/sqlite/host.ts'
+import { stateFolder } from '../../clients/sqlite/places.ts'
 import type { Finding } from '../../core/engine.ts'
 
 const OTHERS_WRITE = 0o022
@@ -27,13 +28,16 @@ export async function diagnose(file: string, isDefaultFile: boolean): Promise<re
 
 function permissions(file: string): Finding {
   const name = 'file'
+  // Windows has neither such modes nor such numbers.
+  if (process.getuid === undefined)
+    return { name, status: 'ok', finding: `${file}; who may write it is not known on this system` }
   const loose = [file, dirname(file)].filter((path) => (statSync(path).mode & OTHERS_WRITE) !== 0)
   const { uid } = statSync(file)
   if (loose.length > 0) {
     const todo = `a user who can write there can take or break your locks; if that is not wanted: chmod go-w ${loose.join(' ')}`
     return { name, status: 'warn', finding: `${file}; writable by others: ${loose.join(', ')}`, todo }
   }
-  if (uid !== process.getuid?.())
+  if (uid !== process.getuid())
     return {
       name,
       status: 'warn',
@@ -111,7 +115,9 @@ function othersFiles(file: string): string[] {
   const users = (readProc('/etc/passwd') ?? '').split('\n').map((line) => line.split(':'))
   return users.flatMap(([user, , , , , home]) => {
     if (user === undefined || home === undefined || user === self || home === '') return []
-    const theirs = join(home, '.local', 'state', 'holdfast', 'locks.db')
+    const state = stateFolder({ HOME: home }, process.platform, () => undefined)
+    if (state === undefined) return []
+    const theirs = join(state, 'holdfast', 'locks.db')
     return theirs !== file && exists(theirs) ? [`${theirs} (${user})`] : []
   })
 }

@@ -10,6 +10,7 @@ import { resolve } from 'node:path'
 import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 import { defaultFile, withoutLinks } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
+import { pathOfUrl } from '../../clients/sqlite/places.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
@@ -101,7 +102,7 @@ function yesOrNo(name: string, value: string): boolean {
 
 /**
  * From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and
- * `sqlite:///absolute/path`, with options as a query.
+ * `sqlite:///absolute/path`, with options as a query. On Windows also `sqlite:C:\path` and `sqlite:///C:/path`.
  */
 export function openSqlite(url: string): SqliteEngine {
   const { path, query } = /^sqlite:(?<path>[^?#]*)(?:\?(?<query>[^#]*))?$/i.exec(url)?.groups ?? {}
@@ -113,26 +114,6 @@ export function openSqlite(url: string): SqliteEngine {
       throw new TypeError(`unknown option '${name}' in a sqlite: URL; known: ${Object.keys(URL_OPTIONS).join(', ')}`)
     options = { ...options, ...option(value) }
   }
-  const file = pathOf(path)
+  const file = pathOfUrl(path, process.platform)
   return sqlite(file === '' ? options : { ...options, file })
-}
-
-/** Two slashes announce a host, which a file does not have: `sqlite://name` is refused, as it is surely a mistake. */
-function pathOf(path: string): string {
-  const match = /^\/\/(?<host>[^/]*)(?<rest>.*)$/s.exec(path)
-  if (match === null) return decode(path)
-  const { host, rest = '' } = match.groups ?? {}
-  if (host === '' || host === 'localhost') return decode(rest)
-  throw new TypeError(
-    `'sqlite:${path}' names a host; write sqlite:${host}${rest} for a relative path, or sqlite:/path for an absolute one`,
-  )
-}
-
-function decode(path: string): string {
-  try {
-    return decodeURIComponent(path)
-  } catch {
-    // A file name with a per cent sign in it.
-    return path
-  }
 }
