@@ -13,9 +13,10 @@ export function delegate(to: Engine, overrides: Partial<Engine> = {}): Engine {
     list: (prefix, onProgress) => to.list(prefix, onProgress),
     [Symbol.asyncDispose]: () => to[Symbol.asyncDispose](),
   }
-  const { subscribe, watch, store } = to
+  const { subscribe, watch, store, diagnose } = to
   if (store !== undefined) Object.assign(passing, { store })
   if (subscribe !== undefined) passing.subscribe = (listener) => subscribe.call(to, listener)
   if (watch !== undefined) passing.watch = (key, listener) => watch.call(to, key, listener)
+  if (diagnose !== undefined) passing.diagnose = () => diagnose.call(to)
   return Object.assign(passing, overrides)
 }

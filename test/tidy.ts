@@ -114,7 +114,7 @@ export const rules: readonly Rule[] = [
       { inComments: false },
     ),
     // The second door is a server's clock, not ours: SQLite has none, so the processes of a host share the machine's.
-    except: /^src\/(?:core\/clock|clients\/sqlite\/host)\.ts$/,
+    except: /^src\/(?:core\/clock|clients\/sqlite\/monotonic)\.ts$/,
   },
   pattern(
     'no path of one machine, no host of a registry',

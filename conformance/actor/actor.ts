@@ -7,6 +7,7 @@
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
+import { monotonicNs } from '../../src/clients/sqlite/monotonic.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
@@ -47,7 +48,7 @@ function leaseOf(name: string): Lease {
 }
 
 function look(lease: Lease): Look {
-  const atNs = process.hrtime.bigint()
+  const atNs = monotonicNs()
   return { atNs, held: lease.held, aborted: lease.signal.aborted, token: lease.token }
 }
 
@@ -65,7 +66,7 @@ function attend(name: string, looking: boolean): void {
     record.told = true
   })
   setInterval(() => {
-    const atNs = process.hrtime.bigint()
+    const atNs = monotonicNs()
     const looked = looking ? { held: lease.held, aborted: lease.signal.aborted } : undefined
     record.turns.push({ atNs, looked, told: record.told })
   }, 2).unref()

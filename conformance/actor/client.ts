@@ -111,14 +111,14 @@ export class Actor {
     this.#spoiled = true
     const { pid } = this.#process
     this.#guard = spawn('sh', ['-c', `read gone; kill -KILL ${pid}`], { stdio: ['pipe', 'ignore', 'ignore'] })
-    this.#process.kill('SIGSTOP')
+    signal(this.#process, 'SIGSTOP')
   }
 
   /** SIGCONT. */
   continue(): void {
-    this.#guard?.kill('SIGKILL')
+    if (this.#guard !== undefined) signal(this.#guard, 'SIGKILL')
     this.#guard = undefined
-    this.#process.kill('SIGCONT')
+    signal(this.#process, 'SIGCONT')
   }
 
   /** Cut it off from the server: in the network, where the world can, or else inside the process. */
@@ -159,6 +159,11 @@ export class Actor {
     for (const { reject } of this.#pending.values()) reject(error)
     this.#pending.clear()
   }
+}
+
+/** By its number: `kill` of Deno first closes what connects us to the child. */
+function signal({ pid }: ChildProcess, name: NodeJS.Signals): void {
+  if (pid !== undefined) process.kill(pid, name)
 }
 
 /** A compiled script of this folder: beside us in the package; in the source tree, where `npm run build` puts it. */

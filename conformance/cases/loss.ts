@@ -3,6 +3,7 @@
  * of its event loop, with the time of the host, which all processes share.
  */
 import assert from 'node:assert/strict'
+import { monotonicNs } from '../../src/clients/sqlite/monotonic.ts'
 import type { Look, Turn } from '../actor/protocol.ts'
 import type { Group } from '../case.ts'
 import { actors, lossBeforeNext } from '../needs.ts'
@@ -30,7 +31,7 @@ async function takenOver(
   if (away === 'cut') await actor.cut()
   else actor.stop()
   const lease = await next
-  const grantedNs = process.hrtime.bigint()
+  const grantedNs = monotonicNs()
   if (away === 'stopped') actor.continue()
   const turns = await scene.eventually('three turns after the grant', async () => {
     const all = await actor.ask('turns', { lease: 'a' })

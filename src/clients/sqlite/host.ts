@@ -12,6 +12,7 @@
  */
 import { readFileSync, readlinkSync } from 'node:fs'
 import { type Clock, systemClock } from '../../core/clock.ts'
+import { monotonicNs } from './monotonic.ts'
 
 const BOOT_ID = '/proc/sys/kernel/random/boot_id'
 
@@ -44,8 +45,10 @@ function monotonicOffsetNs(): bigint {
 /** Milliseconds of the host's monotonic clock. Timers are the system's. */
 export function hostClock(): Clock {
   const offsetNs = monotonicOffsetNs()
+  // Asked for now, so that a runtime which cannot tell is refused before a file is made.
+  monotonicNs()
   return {
-    now: () => Number(process.hrtime.bigint() - offsetNs) / 1e6,
+    now: () => Number(monotonicNs() - offsetNs) / 1e6,
     timer: systemClock.timer,
     stayAlive: systemClock.stayAlive,
   }
