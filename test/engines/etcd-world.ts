@@ -26,6 +26,17 @@ export interface Place {
   readonly asEntries?: boolean
 }
 
+/** One server, which can be restarted if it is ours. */
+export function etcdPlace(server: EtcdServer): Place {
+  const { url, process } = server
+  if (process === undefined) return { url, servers: [server] }
+  const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
+    await (how === 'killed' ? process.kill() : process.stop())
+    await process.start()
+  }
+  return { url, servers: [server], restart }
+}
+
 /** One server or several. The network of a process goes through proxies of its own. */
 export function etcdWorld({ url, servers, restart, asEntries = false }: Place): World {
   const actors = proxiedActors(servers, { module, open: 'openEtcd', scheme: 'etcd' })

@@ -9,7 +9,7 @@ import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
 import { EtcdServer, findEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
-import { etcdWorld } from './etcd-world.ts'
+import { etcdPlace, etcdWorld } from './etcd-world.ts'
 
 const ASKS_FOR_THE_TTL = 'looking'
 /** A ttl is 2 s at least, so whatever waits for its end waits long. */
@@ -19,16 +19,8 @@ await describeServer('etcd', findEtcd, (source) => {
   const starting = EtcdServer.start(source)
   afterAll(async () => (await starting)[Symbol.asyncDispose]())
 
-  async function world(options: { readonly asEntries: boolean }): Promise<World> {
-    const server = await starting
-    const { url, process } = server
-    if (process === undefined) return etcdWorld({ url, servers: [server], ...options })
-    const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
-      await (how === 'killed' ? process.kill() : process.stop())
-      await process.start()
-    }
-    return etcdWorld({ url, servers: [server], restart, ...options })
-  }
+  const world = async (options: { readonly asEntries: boolean }): Promise<World> =>
+    etcdWorld({ ...etcdPlace(await starting), ...options })
 
   const runner = { describe, it, afterAll }
   conformance(runner, 'etcd', () => world({ asEntries: true }), {

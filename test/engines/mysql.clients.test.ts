@@ -9,6 +9,7 @@ import { conformance } from '../../conformance/index.ts'
 import { type MysqlClient, mysql } from '../../src/engines/mysql/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
 import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
+import { startsMysql } from '../servers/mysql.ts'
 import type { ServerProcess } from '../servers/servers.ts'
 import { describeServer } from '../servers/suite.ts'
 import { mysqlWorld } from './mysql-world.ts'
@@ -76,7 +77,8 @@ const CLIENTS: Readonly<Record<string, (uri: string) => Promise<Brought>>> = {
     poolAfter(
       uri,
       'set session transaction isolation level serializable, read only',
-      `set sql_mode = 'ANSI,ORACLE,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,SIMULTANEOUS_ASSIGNMENT'`,
+      // What MySQL reads as a comment, only MariaDB has.
+      `set sql_mode = concat('ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH' /*M! , ',ORACLE,SIMULTANEOUS_ASSIGNMENT' */)`,
       `set time_zone = '-11:00'`,
       'set completion_type = 1',
     ),
@@ -137,7 +139,8 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     async (name) => {
       const [home, elsewhere] = ['its `home`', 'elsewhere']
       for (const database of [home, elsewhere].map((one) => one.replaceAll('`', '``'))) {
-        await server.asRoot(`create or replace database \`${database}\``)
+        await server.asRoot(`drop database if exists \`${database}\``)
+        await server.asRoot(`create database \`${database}\``)
         await server.asRoot(`grant all on \`${database}\`.* to app@'%'`)
       }
       const { client, close } = await (CLIENTS[name] as (uri: string) => Promise<Brought>)(
@@ -164,7 +167,8 @@ await describeServer('a client of MariaDB that was brought', findOwnMariadb, (so
     }
   })
 
-  test('without autocommit, a statement that waited in vain for a locked row leaves nothing locked on the connection', async () => {
+  test('without autocommit, a statement that waited in vain for a locked row leaves nothing locked on the connection', async (context) => {
+    if (startsMysql(source)) context.skip('MySQL cannot limit how long one statement waits: our own limit comes first')
     const pool = poolAfter(server.url, 'set autocommit = 0')
     const engine = mysql({ client: pool.client, listen: false, name: 'in_vain' })
     const claim = { id: 'a'.repeat(32), holder: 'test', weight: 1, limit: 1, ttlMs: 60_000, wait: true }

@@ -25,6 +25,17 @@ export interface Place {
   restart?(how: 'cleanly' | 'killed'): Promise<void>
 }
 
+/** One server, which can be restarted if it is ours. */
+export function zookeeperPlace(server: ZooKeeperServer): Place {
+  const { url, process } = server
+  if (process === undefined) return { url, servers: [server] }
+  const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
+    await (how === 'killed' ? process.kill() : process.stop())
+    await process.start()
+  }
+  return { url, servers: [server], restart }
+}
+
 /** One server or several. The network of a process goes through proxies of its own. */
 export function zookeeperWorld({ url, servers, restart }: Place): World {
   const actors = proxiedActors(servers, { module, open: 'openZooKeeper', scheme: 'zookeeper' })

@@ -3,7 +3,7 @@ import { afterAll, describe, it } from 'vitest'
 import { conformance, type World } from '../../conformance/index.ts'
 import { describeServer } from '../servers/suite.ts'
 import { findZooKeeper, ZooKeeperServer } from '../servers/zookeeper.ts'
-import { zookeeperWorld } from './zookeeper-world.ts'
+import { zookeeperPlace, zookeeperWorld } from './zookeeper-world.ts'
 
 /** A ttl is 2 s at least, so whatever waits for its end waits long. */
 const atOnce = 16
@@ -12,16 +12,7 @@ await describeServer('zookeeper', findZooKeeper, (source) => {
   const starting = ZooKeeperServer.start(source)
   afterAll(async () => (await starting)[Symbol.asyncDispose]())
 
-  async function world(): Promise<World> {
-    const server = await starting
-    const { url, process } = server
-    if (process === undefined) return zookeeperWorld({ url, servers: [server] })
-    const restart = async (how: 'cleanly' | 'killed'): Promise<void> => {
-      await (how === 'killed' ? process.kill() : process.stop())
-      await process.start()
-    }
-    return zookeeperWorld({ url, servers: [server], restart })
-  }
+  const world = async (): Promise<World> => zookeeperWorld(zookeeperPlace(await starting))
 
   conformance({ describe, it, afterAll }, 'zookeeper', world, { atOnce })
 })

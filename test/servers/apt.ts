@@ -5,10 +5,14 @@
  *
  * Packages the machine has already are taken as they are (apt reads the real dpkg status), except the named ones
  * themselves: a program can be split over several packages, of which one may be installed.
+ *
+ * Packages of another release of Debian (a suite, such as `sid`) come with all that they need, the C library included,
+ * and their programs are run by the loader among them: nothing of theirs has to fit this machine.
  */
 import { execFile } from 'node:child_process'
-import { mkdir, readdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { existsSync } from 'node:fs'
+import { chmod, mkdir, readdir, rm, writeFile } from 'node:fs/promises'
+import { basename, join, relative } from 'node:path'
 import { promisify } from 'node:util'
 
 const run = promisify(execFile)
@@ -22,6 +26,44 @@ const LIMIT_MS = 10 * 60_000
  * removes it.
  */
 export async function fetchPackages(packages: readonly string[], root: string, scratch: string): Promise<void> {
+  await unpack(packages, root, scratch, [])
+}
+
+/** The same, out of another suite of Debian, for a machine that has nothing. */
+export async function fetchFromSuite(
+  suite: string,
+  packages: readonly string[],
+  root: string,
+  scratch: string,
+): Promise<void> {
+  const sources = join(scratch, 'sources.list')
+  const status = join(scratch, 'status')
+  await mkdir(scratch, { recursive: true })
+  await writeFile(sources, `deb ${KEYRING} ${await debianMirror()} ${suite} main\n`)
+  await writeFile(status, '')
+  const own = [`Dir::Etc::SourceList=${sources}`, 'Dir::Etc::SourceParts=-', `Dir::State::status=${status}`]
+  await unpack(packages, root, scratch, own)
+}
+
+const KEYRING = '[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
+
+/** Where this machine gets Debian from, or what HOLDFAST_TEST_DEBIAN_MIRROR says. */
+async function debianMirror(): Promise<string> {
+  const given = process.env.HOLDFAST_TEST_DEBIAN_MIRROR
+  if (given) return given
+  const { stdout } = await run('apt-get', ['update', '--print-uris'])
+  const found = /'([^']+\/debian)\/dists\/[^']*InRelease'/.exec(stdout)?.[1]
+  if (found === undefined)
+    throw new Error('the apt of this machine knows no mirror of Debian: HOLDFAST_TEST_DEBIAN_MIRROR can name one')
+  return found
+}
+
+async function unpack(
+  packages: readonly string[],
+  root: string,
+  scratch: string,
+  more: readonly string[],
+): Promise<void> {
   const lists = join(scratch, 'lists')
   const archives = join(scratch, 'archives')
   await mkdir(join(lists, 'partial'), { recursive: true })
@@ -32,6 +74,7 @@ export async function fetchPackages(packages: readonly string[], root: string, s
     `Dir::Cache=${scratch}`,
     `Dir::Cache::archives=${archives}`,
     'Debug::NoLocking=1',
+    ...more,
   ]
   const options = [...state.flatMap((option) => ['-o', option]), ...PATIENCE]
 
@@ -64,4 +107,31 @@ export async function libraryFolders(root: string): Promise<readonly string[]> {
     for (const name of names) if (name.includes('-linux-')) folders.push(join(parent, name))
   }
   return folders
+}
+
+/**
+ * A script beside an unpacked `root` that runs a program of it with its own loader and libraries: its path. The script
+ * becomes the program, so that they have one process id; and the root may be moved.
+ */
+export async function loaderScript(root: string, program: string): Promise<string> {
+  const folders = (await libraryFolders(root)).map((folder) => relative(root, folder))
+  const loader = (await Promise.all(folders.map((folder) => loaderIn(root, folder)))).find((one) => one !== undefined)
+  if (loader === undefined || !existsSync(join(root, program)))
+    throw new Error(`what was unpacked has no ${loader === undefined ? 'loader' : program}`)
+  const script = join(root, 'run', basename(program))
+  const libraries = folders.map((folder) => `$root/${folder}`).join(':')
+  const lines = [
+    '#!/bin/sh',
+    'root=$(dirname "$(dirname "$(readlink -f "$0")")")',
+    `exec "$root/${loader}" --library-path "${libraries}" "$root/${program}" "$@"`,
+  ]
+  await mkdir(join(root, 'run'), { recursive: true })
+  await writeFile(script, `${lines.join('\n')}\n`)
+  await chmod(script, 0o755)
+  return script
+}
+
+async function loaderIn(root: string, folder: string): Promise<string | undefined> {
+  const name = (await readdir(join(root, folder))).find((one) => /^ld-linux.*\.so\.\d+$/.test(one))
+  return name === undefined ? undefined : join(folder, name)
 }

@@ -7,8 +7,9 @@
  */
 import { chmodSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { findServer } from './other-servers.ts'
 import { freePort } from './ports.ts'
-import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
+import { Missing, type Program, type Recipe } from './programs.ts'
 import { ServerProcess } from './servers.ts'
 import type { Authority } from './tls.ts'
 import { serverUser } from './user.ts'
@@ -49,7 +50,7 @@ export async function findEtcd(): Promise<EtcdSource | Missing> {
 
 /** For suites that kill and pause their server. */
 export async function findOwnEtcd(): Promise<{ readonly program: Program } | Missing> {
-  const program = await findProgram(recipe)
+  const program = await findServer(recipe)
   return program instanceof Missing ? program : { program }
 }
 

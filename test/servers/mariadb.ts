@@ -1,5 +1,6 @@
 /**
  * MariaDB for tests and benchmarks: a server of our own, or the MySQL or MariaDB that HOLDFAST_TEST_MYSQL_URL names.
+ * The program may also be MySQL itself (mysql.ts): then it is prepared and started as that wants it.
  *
  * Ours has a database `holdfast` and a user `app`, who may do everything there and nothing elsewhere: engines are tried
  * with the rights that an application has. A server that was not started here is never killed, paused or restarted: its
@@ -11,8 +12,10 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Connection, createConnection } from 'mysql2/promise'
+import { isMysql, mysqlInstallation, mysqlOptions } from './mysql.ts'
+import { findServer } from './other-servers.ts'
 import { freePort } from './ports.ts'
-import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
+import { Missing, type Program, type Recipe } from './programs.ts'
 import { ServerProcess } from './servers.ts'
 
 const recipe: Recipe = {
@@ -44,7 +47,7 @@ export async function findMariadb(): Promise<MariadbSource | Missing> {
 
 /** For suites that kill and pause their server. */
 export async function findOwnMariadb(): Promise<{ readonly program: Program } | Missing> {
-  const program = await findProgram(recipe)
+  const program = await findServer(recipe)
   return program instanceof Missing ? program : { program }
 }
 
@@ -146,6 +149,7 @@ mkdir data
 
 /** The system tables, as `mariadb-install-db` makes them, and a user without rights elsewhere. */
 function installation(program: Program, folder: string): readonly string[] {
+  if (isMysql(program)) return mysqlInstallation(program, folder, common(program, folder))
   const files = ['system_tables', 'system_tables_data'].map((name) => systemFile(program, name))
   return ['-c', BOOTSTRAP, 'sh', ...files, USERS, program.path, ...common(program, folder)]
 }
@@ -177,12 +181,8 @@ function shareOf({ root }: Program): string {
  */
 function common(program: Program, folder: string): readonly string[] {
   const share = shareOf(program)
-  const small = [
-    '--innodb-buffer-pool-size=32M',
-    '--innodb-log-file-size=8M',
-    '--performance-schema=OFF',
-    '--skip-log-bin',
-  ]
+  const small = ['--innodb-buffer-pool-size=32M', '--performance-schema=OFF', '--skip-log-bin']
+  const own = isMysql(program) ? mysqlOptions : ['--innodb-log-file-size=8M']
   return [
     '--no-defaults',
     `--datadir=${join(folder, 'data')}`,
@@ -190,6 +190,7 @@ function common(program: Program, folder: string): readonly string[] {
     `--lc-messages-dir=${share}`,
     `--character-sets-dir=${share}/charsets`,
     ...small,
+    ...own,
   ]
 }
 

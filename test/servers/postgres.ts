@@ -9,8 +9,9 @@ import { randomBytes } from 'node:crypto'
 import { realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import pg from 'pg'
+import { findServer } from './other-servers.ts'
 import { freePort } from './ports.ts'
-import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
+import { Missing, type Program, type Recipe } from './programs.ts'
 import { type ServerPlan, ServerProcess } from './servers.ts'
 
 const recipe: Recipe = {
@@ -44,7 +45,7 @@ export async function findPostgres(): Promise<PostgresSource | Missing> {
 
 /** For suites that kill and pause their server. */
 export async function findOwnPostgres(): Promise<{ readonly program: Program } | Missing> {
-  const program = await findProgram(recipe)
+  const program = await findServer(recipe)
   return program instanceof Missing ? program : { program }
 }
 

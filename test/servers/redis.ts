@@ -4,8 +4,9 @@
  * A server that was not started here is never killed, paused or restarted: its `process` is undefined. Suites that do
  * such things ask for `findOwnRedis`.
  */
+import { findServer } from './other-servers.ts'
 import { freePort } from './ports.ts'
-import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
+import { Missing, type Program, type Recipe } from './programs.ts'
 import { Resp, type RespOptions } from './resp.ts'
 import { ServerProcess } from './servers.ts'
 
@@ -38,7 +39,7 @@ export async function findRedis(): Promise<RedisSource | Missing> {
 
 /** For suites that kill and pause their server. */
 export async function findOwnRedis(): Promise<{ readonly program: Program } | Missing> {
-  const program = await findProgram(recipe)
+  const program = await findServer(recipe)
   return program instanceof Missing ? program : { program }
 }
 

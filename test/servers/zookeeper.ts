@@ -7,15 +7,15 @@
  * do such things ask for `findOwnZooKeeper`.
  */
 import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
-import { mkdtemp, rename, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { fetchPackages } from './apt.ts'
-import { oneAtATime } from './one-at-a-time.ts'
+import { keptFolder } from './kept.ts'
+import { chosenFor, otherAt } from './other-servers.ts'
 import { freePort } from './ports.ts'
 import { findProgram, Missing, type Program, type Recipe } from './programs.ts'
 import { ServerProcess } from './servers.ts'
-import { cacheFolder, serverUser } from './user.ts'
+import { serverUser } from './user.ts'
 
 const java: Recipe = {
   name: 'java',
@@ -59,12 +59,8 @@ export async function findZooKeeper(): Promise<ZooKeeperSource | Missing> {
 export async function findOwnZooKeeper(): Promise<{ readonly program: ZooKeeperProgram } | Missing> {
   const found = await findProgram(java)
   if (found instanceof Missing) return found
-  const installed = join('/', ...JARS)
-  const cached = join(cacheFolder(), 'zookeeper')
   try {
-    if (!existsSync(join(installed, 'zookeeper.jar')) && !existsSync(cached)) await oneAtATime(() => fetchJars(cached))
-    // What this machine has already was not fetched. A jar that is in neither place is passed over by Java.
-    const places = [installed, join(cached, ...JARS)]
+    const places = await jarFolders()
     const classPath = NEEDED.flatMap((jar) => places.map((place) => join(place, `${jar}.jar`))).join(':')
     return { program: { java: found, classPath } }
   } catch (error) {
@@ -75,18 +71,14 @@ export async function findOwnZooKeeper(): Promise<{ readonly program: ZooKeeperP
   }
 }
 
-/** Into a folder of its own first: another process that looks meanwhile finds all of it or nothing. */
-async function fetchJars(target: string): Promise<void> {
-  if (existsSync(target)) return
-  const work = await mkdtemp(`${target}-`)
-  try {
-    await fetchPackages([PACKAGE], join(work, 'root'), join(work, 'apt'))
-    await rename(join(work, 'root'), target).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error
-    })
-  } finally {
-    await rm(work, { recursive: true, force: true })
-  }
+/** What this machine has already is not fetched. A jar that is in none of them is passed over by Java. */
+async function jarFolders(): Promise<readonly string[]> {
+  const other = chosenFor('zookeeper')
+  if (other !== undefined) return [(await otherAt(other)).path]
+  const installed = join('/', ...JARS)
+  if (existsSync(join(installed, 'zookeeper.jar'))) return [installed]
+  const cached = await keptFolder('zookeeper', (root, scratch) => fetchPackages([PACKAGE], root, scratch))
+  return [installed, join(cached, ...JARS)]
 }
 
 /** A server among others: its number, and where they talk to each other. */
