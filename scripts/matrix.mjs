@@ -224,7 +224,8 @@ async function play(command, args, { cwd = process.cwd(), env = process.env } = 
       sum.failed.push({ name: "its clock is the host's", why: `it is ${apartMs.toFixed(0)} ms off that of Node` })
   })
   const code = await ended(child)
-  if (code !== 0) XX
+  if (code !== 0)
+    sum.failed.push({ name: 'all of it', why: reasonIn(`ended with ${code} after ${said} lines: ${complaints}`) })
   return { ...about, ...sum, seconds: (performance.now() - startedAt) / 1000 }
 }
 
