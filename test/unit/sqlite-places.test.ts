@@ -11,8 +11,8 @@ describe('the state of a user is kept', () => {
     ['linux', { HOME: '/home/me', XDG_STATE_HOME: 'not/absolute' }, '/home/me/.local/state'],
     ['linux', {}, undefined],
     ['freebsd', { HOME: '/home/me' }, '/home/me/.local/state'],
-    ['darwin', { HOME: '/Users' }, '/Users/Library/Application Support'],
-    ['darwin', { HOME: '/Users', XDG_STATE_HOME: '/var/state' }, '/var/state'],
+    ['darwin', { HOME: '/people/me' }, '/people/me/Library/Application Support'],
+    ['darwin', { HOME: '/people/me', XDG_STATE_HOME: '/var/state' }, '/var/state'],
     ['win32', { LOCALAPPDATA: 'D:\\Data', USERPROFILE: 'C:\\Users\\me' }, 'D:\\Data'],
     ['win32', { USERPROFILE: 'C:\\Users\\me' }, 'C:\\Users\\me\\AppData\\Local'],
     // A shell that comes from elsewhere may set HOME as well. Services of Windows do not have it.
@@ -24,7 +24,7 @@ describe('the state of a user is kept', () => {
 
   test('below the home that the system knows, if no variable names one', () => {
     expect(stateFolder({}, 'linux', () => '/home/me')).toBe('/home/me/.local/state')
-    expect(stateFolder({ HOME: '' }, 'darwin', () => '/Users')).toBe('/Users/Library/Application Support')
+    expect(stateFolder({ HOME: '' }, 'darwin', () => '/people/me')).toBe('/people/me/Library/Application Support')
     expect(stateFolder({}, 'win32', () => 'C:\\Users\\me')).toBe('C:\\Users\\me\\AppData\\Local')
     expect(stateFolder({}, 'linux', () => '')).toBeUndefined()
   })
