@@ -15,7 +15,8 @@ export const jsonSerializer: Serializer = {
     if (text === undefined) throw new TypeError(`JSON has no word for a ${typeof value}`)
     return text
   },
-  decode: (bytes) => (bytes.length === 0 ? undefined : JSON.parse(Buffer.from(bytes).toString())),
+  decode: ({ buffer, byteOffset, length }) =>
+    length === 0 ? undefined : JSON.parse(Buffer.from(buffer, byteOffset, length).toString()),
 }
 
 /** The bytes of a value; throws a `TypeError` or a `RangeError` that says what is wrong with it, and for which key. */

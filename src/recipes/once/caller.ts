@@ -23,27 +23,13 @@ import {
   LeaseLostError,
   UnknownOutcomeError,
 } from '../../core/errors.ts'
-import type { LineLock } from '../../core/lock.ts'
 import type { Found, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { OnceAttempt } from './attempt.ts'
-import type { Crashed } from './options.ts'
+import type { OnceCall } from './call.ts'
+import { OwnStarts } from './own-starts.ts'
 import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, sameRequest } from './record.ts'
 
 const SHORTEST_RETRY_MS = 1_000
-/** How long to pause before a `started` is tried to be taken back again. */
-const FIRST_PAUSE_MS = 1_000
-const LONGEST_PAUSE_MS = 60_000
-
-/** What a caller wants, its options read. */
-export interface OnceCall {
-  /** As the user has given it. */
-  readonly key: string
-  readonly lock: LineLock
-  readonly fingerprint: string | undefined
-  readonly waitMs: number
-  readonly crashed: Crashed
-  readonly signal: AbortSignal | undefined
-}
 
 /** A caller has the result that is stored, or is to run the work. */
 export type Begun = SettledRecord | OnceAttempt
@@ -63,10 +49,7 @@ export class OnceCaller {
   readonly #call: OnceCall
   readonly #records: RecordStore<OnceRecord>
   readonly #keepMs: number
-  /** The entries of this caller: no other has their ids. */
-  readonly #entryIds: string[] = []
-  /** What was stored before a `started` of this caller; undefined: nothing was. */
-  #before: OnceRecord | undefined
+  readonly #starts: OwnStarts
   /** A `started` of this caller may be stored, though it does not run. */
   #doubtful = false
   #over = false
@@ -75,6 +58,7 @@ export class OnceCaller {
     this.#call = call
     this.#records = records
     this.#keepMs = keepMs
+    this.#starts = new OwnStarts(call, records, keepMs)
   }
 
   /** The result, or an execution that has begun. Rejects with what is in the way. */
@@ -84,7 +68,7 @@ export class OnceCaller {
     } catch (error) {
       this.#over = true
       // It would be taken for a crash.
-      if (this.#doubtful) void this.#undo()
+      if (this.#doubtful) void this.#starts.takeBack()
       throw error
     }
   }
@@ -150,13 +134,13 @@ export class OnceCaller {
       lock,
       signal,
       (entryId) => {
-        record = this.#nextRecord(before?.value, entryId)
+        record = this.#starts.next(before?.value, entryId)
         return record
       },
       { ...this.#unchanged(before), ttlMs: this.#keepMs },
       () => {
         // It was cancelled meanwhile.
-        if (this.#over) void this.#undo()
+        if (this.#over) void this.#starts.takeBack()
       },
     )
     return { lease, look: lookOf(put, record) }
@@ -183,7 +167,7 @@ export class OnceCaller {
 
   async #putBeside(entryId: string): Promise<Look> {
     const { key } = this.#call.lock
-    const record = this.#nextRecord(undefined, entryId)
+    const record = this.#starts.next(undefined, entryId)
     const options = { holding: { key, entryId }, absent: true as const, ttlMs: this.#keepMs }
     return lookOf(await this.#records.put(key, record, options), record)
   }
@@ -220,7 +204,7 @@ export class OnceCaller {
         continue
       }
       this.#askAboutCrash(found)
-      const record = this.#nextRecord(found.value, lease.entryId)
+      const record = this.#starts.next(found.value, lease.entryId)
       const options = { holding: lease, ...this.#unchanged(found), ttlMs: this.#keepMs }
       const put = await records.put(lock.key, record, options)
       if (put.state === 'refused' && put.by === 'holding')
@@ -259,57 +243,13 @@ export class OnceCaller {
 
   /** An execution has begun, and has not ended. */
   #isCrash({ value }: Found<OnceRecord>): boolean {
-    return value?.state === 'started' && !this.#entryIds.includes(value.by)
+    return value?.state === 'started' && !this.#starts.has(value)
   }
 
   #askAboutCrash(found: Found<OnceRecord>): void {
     if (this.#call.crashed !== 'ask' || !this.#isCrash(found)) return
     const { id, number } = found.value as OnceRecord
     throw new UnknownOutcomeError(this.#call.key, { id, number })
-  }
-
-  #nextRecord(before: OnceRecord | undefined, by: string): StartedRecord {
-    const { lock, fingerprint } = this.#call
-    const ran = before !== undefined && !this.#entryIds.includes(before.by)
-    if (ran || before === undefined) this.#before = before
-    this.#entryIds.push(by)
-    return {
-      state: 'started',
-      id: before?.id ?? lock.scope.keeper.chance.id(),
-      number: ran ? before.number + 1 : (before?.number ?? 1),
-      by,
-      fingerprint: before?.fingerprint ?? fingerprint,
-      steps: before?.steps,
-    }
-  }
-
-  /**
-   * Take a `started` of this caller back, for others would take it for a crash. While the engine cannot be reached, it
-   * is tried again and again, until the record would have expired.
-   */
-  async #undo(): Promise<void> {
-    const { clock, closing } = this.#call.lock.scope.keeper
-    const giveUpAt = clock.now() + this.#keepMs
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-      try {
-        await this.#restore()
-        return
-      } catch (error) {
-        // The next caller finds a `started`, and does what it does about a crash. This call tells why by itself.
-        if (!(error instanceof EngineError && error.transient) || closing.aborted) return
-        if (clock.now() + pauseMs > giveUpAt) return
-      }
-      await new Promise<void>((resolve) => clock.timer(pauseMs, resolve))
-    }
-  }
-
-  /** What was stored before is stored again: the id of an earlier execution must not be forgotten. */
-  async #restore(): Promise<void> {
-    const { key } = this.#call.lock
-    const { value, version } = await this.#records.get(key)
-    if (value?.state !== 'started' || !this.#entryIds.includes(value.by)) return
-    if (this.#before === undefined) await this.#records.remove(key, { version })
-    else await this.#records.put(key, this.#before, { version, ttlMs: this.#keepMs })
   }
 }
 

@@ -1,0 +1,81 @@
+/**
+ * The `started` records of one caller: how they are made, how they are known again, and how they are taken back.
+ *
+ * The answer to a `started` can be lost. Then it may be stored, though nothing runs, and another caller would take it
+ * for an execution that has died. Its own caller knows it by the id of the entry, which no other has. If that caller
+ * gives up, what was there before is put back.
+ */
+import { EngineError } from '../../core/errors.ts'
+import type { RecordStore } from '../../store/record-store.ts'
+import type { OnceCall } from './call.ts'
+import type { OnceRecord, StartedRecord } from './record.ts'
+
+/** How long to pause before a `started` is tried to be taken back again. */
+const FIRST_PAUSE_MS = 1_000
+const LONGEST_PAUSE_MS = 60_000
+
+export class OwnStarts {
+  readonly #call: OnceCall
+  readonly #records: RecordStore<OnceRecord>
+  readonly #keepMs: number
+  /** The entries of this caller: no other has their ids. */
+  readonly #entryIds: string[] = []
+  /** What was stored before a `started` of this caller; undefined: nothing was. */
+  #before: OnceRecord | undefined
+
+  constructor(call: OnceCall, records: RecordStore<OnceRecord>, keepMs: number) {
+    this.#call = call
+    this.#records = records
+    this.#keepMs = keepMs
+  }
+
+  /** Whether an entry of this caller has stored it. */
+  has({ by }: OnceRecord): boolean {
+    return this.#entryIds.includes(by)
+  }
+
+  /** The one of the entry `by`, after what is stored. One of this caller that was stored before has not run. */
+  next(before: OnceRecord | undefined, by: string): StartedRecord {
+    const { lock, fingerprint } = this.#call
+    const ran = before !== undefined && !this.has(before)
+    if (ran || before === undefined) this.#before = before
+    this.#entryIds.push(by)
+    return {
+      state: 'started',
+      id: before?.id ?? lock.scope.keeper.chance.id(),
+      number: ran ? before.number + 1 : (before?.number ?? 1),
+      by,
+      fingerprint: before?.fingerprint ?? fingerprint,
+      steps: before?.steps,
+    }
+  }
+
+  /**
+   * Take one back that may be stored. While the engine cannot be reached, that is tried again and again, until the
+   * record would have expired. Never rejects.
+   */
+  async takeBack(): Promise<void> {
+    const { clock, closing } = this.#call.lock.scope.keeper
+    const giveUpAt = clock.now() + this.#keepMs
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+      try {
+        await this.#restore()
+        return
+      } catch (error) {
+        // The next caller finds a `started`, and does what it does about a crash. This call tells why by itself.
+        if (!(error instanceof EngineError && error.transient) || closing.aborted) return
+        if (clock.now() + pauseMs > giveUpAt) return
+      }
+      await new Promise<void>((resolve) => clock.timer(pauseMs, resolve))
+    }
+  }
+
+  /** What was stored before is stored again: the id of an earlier execution must not be forgotten. */
+  async #restore(): Promise<void> {
+    const { key } = this.#call.lock
+    const { value, version } = await this.#records.get(key)
+    if (value?.state !== 'started' || !this.has(value)) return
+    if (this.#before === undefined) await this.#records.remove(key, { version })
+    else await this.#records.put(key, this.#before, { version, ttlMs: this.#keepMs })
+  }
+}
