@@ -2,12 +2,12 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { faulty } from '../../conformance/faulty.ts'
 import type { Engine } from '../../src/core/engine.ts'
-import { EngineError } from '../../src/core/errors.ts'
+import { EngineError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { type Once, once, UnknownOutcomeError } from '../../src/recipes/once/index.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { closeAll, locksOn, turns } from './once-world.ts'
+import { closeAll, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
 
@@ -127,6 +127,29 @@ describe('a result whose answer was lost', () => {
       expect((await locks.inspect('once::a')).entries).toEqual([])
     },
   )
+})
+
+describe('a process that stands still when it has begun, and before it is told so,', () => {
+  test.each([[true], [false]])('does not work: others may (in one step: %s)', async (inOneStep) => {
+    const { clock, engine, pay, other } = await world(inOneStep)
+    const failing = gate<never>()
+    const first = other.run('a', () => failing.opened)
+    await turns()
+    const ran: number[] = []
+    const asked = pay.run('a', ({ number }) => ran.push(number))
+    await turns()
+    const held = engine.next('put', 'hold reply')
+    failing.open(Promise.reject(new Error('failed')) as never)
+    await expect(first).rejects.toThrow('failed')
+    await held.reached
+    clock.stall('4s')
+    held.release()
+    await expect(asked).rejects.toThrow(LeaseLostError)
+    expect(ran).toEqual([])
+    await turns()
+    // It has not run, and is no crash.
+    expect(await runs(other)).toBe(2)
+  })
 })
 
 test('a process that has died is still told as a crash', async () => {

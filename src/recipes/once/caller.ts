@@ -191,8 +191,11 @@ export class OnceCaller {
     for (let look = first; ; ) {
       if (look.state === 'begun') {
         const { record, version } = look
-        if (record.by === lease.entryId)
+        if (record.by === lease.entryId) {
+          // This process may have stood still before it heard so. Another execution may have begun meanwhile.
+          lease.assertHeld()
           return new OnceAttempt({ key, lease, records, keepMs: this.#keepMs, record, version })
+        }
         // An entry before this one had begun, and has expired in the line: another caller may have begun since.
         look = await this.#lookNow()
       }
