@@ -1,8 +1,11 @@
 /** `tick()`: one tick, whatever scheduler told of it, and clocks of hosts that are wrong. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { faulty } from '../../conformance/faulty.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
+import { memory } from '../../src/engines/memory/index.ts'
+import { createLocks } from '../../src/locks.ts'
 import { tick } from '../../src/recipes/cron/index.ts'
-import { type CronHost, CronWorld, historyOf, NOON } from './cron-world.ts'
+import { type CronHost, CronWorld, historyOf, NOON, TTL } from './cron-world.ts'
 import { gate, settled, watched } from './world.ts'
 
 let world: CronWorld
@@ -29,6 +32,22 @@ test('of hosts that come at the same time, one runs it', async () => {
   done.open()
   await world.clock.advance('1s')
   expect(asked.filter(({ value }) => value.ran)).toHaveLength(1)
+})
+
+test('a host that stands still when it has claimed, and before it is told so, does not work: another one has', async () => {
+  const engine = faulty(memory({ server: world.server }))
+  await using locks = createLocks(engine, { clock: world.clock, ttl: TTL })
+  const other = world.host()
+  const ran: string[] = []
+  const held = engine.next('put', 'hold reply')
+  const asked = tick(locks, 'job', NOON, { takeover: 1 }, () => ran.push('first'))
+  await held.reached
+  world.clock.stall(TTL + 1_000)
+  const taken = await tick(other.locks, 'job', NOON, { takeover: 1 }, ({ attempt }) => ran.push(`attempt ${attempt}`))
+  expect(taken.ran).toBe(true)
+  held.release()
+  await expect(asked).rejects.toThrow(LeaseLostError)
+  expect(ran).toEqual(['attempt 2'])
 })
 
 describe('the clock of a host', () => {

@@ -232,6 +232,8 @@ export class CronJob<Result> {
   }
 
   async #work(lease: Lease, stored: StoredRun, found: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
+    // This host may have stood still before it heard of its claim. Another one may have taken the run over meanwhile.
+    lease.assertHeld()
     begun()
     const stop = joinSignals([lease.signal, this.#stopWork])
     const { tick, attempt, missed } = stored
