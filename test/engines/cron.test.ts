@@ -98,10 +98,9 @@ async function expectEachTickOnce(url: string, clocks: WrongClocks): Promise<voi
     await sleep(LOOK_MS)
   }
 
-  expect(begun(), 'each tick is begun').toEqual(ticks)
+  // What must never happen comes first: a machine that is too busy for a tick in every second fails only the rest.
   const once = fleet.begun('once').map(({ tick }) => tick)
   expect(once.length, 'without takeover, no tick is begun twice').toBe(new Set(once).size)
-  expect(completed(), 'with takeover, each tick is completed').toEqual(ticks)
   for (const [tick, runs] of observer.runsOf('again')) {
     const done = runs.filter(({ outcome }) => outcome === 'done')
     expect(done.length, `${tick} is not completed twice`).toBeLessThanOrEqual(1)
@@ -112,6 +111,8 @@ async function expectEachTickOnce(url: string, clocks: WrongClocks): Promise<voi
     expect(at, `${job} ${tick} is not begun before its time`).toBeGreaterThanOrEqual(tick - 1)
   const attempts = fleet.begun('again').map(({ tick, attempt }) => `${tick} ${attempt}`)
   expect(attempts.length, 'no attempt is begun twice').toBe(new Set(attempts).size)
+  expect(begun(), 'each tick is begun').toEqual(ticks)
+  expect(completed(), 'with takeover, each tick is completed').toEqual(ticks)
 }
 
 const clocks = await WrongClocks.make()
