@@ -15,7 +15,7 @@ import type { Store } from '../src/core/store.ts'
 import { delegate } from './delegate.ts'
 
 /** The calls that can be made to fail. From `get` on they are those of the store. */
-export type FaultyVerb = 'enter' | 'renew' | 'leave' | 'get' | 'put' | 'putEntering' | 'putLeaving'
+export type FaultyVerb = 'enter' | 'renew' | 'leave' | 'get' | 'put' | 'hold' | 'putEntering' | 'putLeaving'
 
 /**
  * What happens to one call. `lose`: the caller gets an `EngineError` of unknown outcome, as from a connection that
@@ -75,6 +75,7 @@ export function faulty(engine: Engine): FaultyEngine {
     leave: [],
     get: [],
     put: [],
+    hold: [],
     putEntering: [],
     putLeaving: [],
   }
@@ -142,13 +143,14 @@ export function faulty(engine: Engine): FaultyEngine {
   })
   const { store } = engine
   if (store !== undefined) {
-    const { putIn, take, putEntering, putLeaving } = store
+    const { putIn, take, hold, putEntering, putLeaving } = store
     const faultyStore: Store = {
       traits: store.traits,
       get: (keys, signal) => call('get', (late) => store.get(keys, late ? undefined : signal)),
       put: (changes, signal) => call('put', (late) => store.put(changes, late ? undefined : signal)),
       list: (prefix, onProgress) => store.list(prefix, onProgress),
       ...(take === undefined ? {} : { take: (draws, signal) => pass('take', () => take.call(store, draws, signal)) }),
+      ...(hold === undefined ? {} : { hold: (steps, signal) => call('hold', () => hold.call(store, steps, signal)) }),
       // It goes by the connection of the user.
       ...(putIn === undefined ? {} : { putIn: (transaction, change) => putIn.call(store, transaction, change) }),
       ...(putEntering === undefined

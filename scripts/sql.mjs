@@ -15,7 +15,20 @@ import { fileURLToPath } from 'node:url'
 /** By engine: its files, in the order in which a server has to read them, and the parts that these include. */
 export const ENGINES = {
   postgres: {
-    files: ['tables', 'line', 'tidy', 'enter', 'renew', 'leave', 'evict', 'look', 'records', 'entrances', 'take'],
+    files: [
+      'tables',
+      'line',
+      'tidy',
+      'enter',
+      'renew',
+      'leave',
+      'evict',
+      'look',
+      'records',
+      'entrances',
+      'take',
+      'pools',
+    ],
     parts: ['open_next_line', 'take_free_line'],
   },
   mysql: {
@@ -32,6 +45,7 @@ export const ENGINES = {
       'tidy',
       'records',
       'take',
+      'pools',
     ],
     parts: ['declare_line', 'declare_rollback', 'news_name', 'open_line', 'settle_line', 'finish', 'user_code'],
   },

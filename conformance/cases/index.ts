@@ -19,6 +19,7 @@ import { looking } from './looking.ts'
 import { loss } from './loss.ts'
 import { mutexGroups } from './mutex.ts'
 import { order } from './order.ts'
+import { poolsGroup } from './pools.ts'
 import { restarts } from './restart.ts'
 import { sharing } from './sharing.ts'
 import { stalls } from './stall.ts'
@@ -36,6 +37,7 @@ export const groups: readonly Group[] = [
   storeGroup,
   storeHoldingGroup,
   drawsGroup,
+  poolsGroup,
   storeEnteringGroup,
   ...mutexGroups,
   tokens,

@@ -9,12 +9,14 @@
  * counts, and it counts once. The work of a step does not grow with the number of holds. What has lapsed is taken back
  * by later steps, some at a time, and by a step whose answer depends on it for as long as it does.
  *
- * The rule is engines/shared/pool-rule.ts; recipes/stock is what users see of it.
+ * The rule is core/pool-rule.ts; recipes/stock is what users see of it.
  */
 import type { EngineError } from './errors.ts'
 
 /** How many units one line may have, and so how many a step can reserve, or change the stock of an item by. */
 export const MOST_UNITS = 1_000_000_000
+/** For how long an item can be kept for the first in line. What says more was written before a clock was set back. */
+export const LONGEST_WANT_MS = 60_000
 /** How high the stock of an item may be. */
 export const HIGHEST_STOCK = 1_000_000_000_000
 
@@ -50,7 +52,8 @@ export interface PoolStep {
   readonly ms: number
   /**
    * For `reserve`. Above 0: this id is the first in line for each of its items. If it gets them not, then they are
-   * *wanted* by it for so long: a `reserve` of another id that is not the first in line is answered `short`.
+   * *wanted* by it for so long, at most `LONGEST_WANT_MS`: a `reserve` of another id that is not the first in line is
+   * answered `short`.
    */
   readonly wantMs: number
   /** For `confirm`: see there. For `set` and `add`: also below what is sold and held. */

@@ -25,7 +25,7 @@ export class PoolStore {
     const { store } = locks.keeper
     if (store?.store.hold === undefined) {
       const { name } = locks.engine
-      const message = `${name} keeps no stock for ${recipe}(): give it the option store, which takes locks on an engine that does (sqlite, redis)`
+      const message = `${name} keeps no stock for ${recipe}(): give it the option store, which takes locks on an engine that does (postgres, mysql, sqlite, redis)`
       throw new UnsupportedError(name, message)
     }
     this.#keeper = locks.keeper

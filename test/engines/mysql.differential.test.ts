@@ -6,23 +6,12 @@ import type { Claim, Engine, Standing } from '../../src/core/engine.ts'
 import { mysql, openMysql } from '../../src/engines/mysql/index.ts'
 import { createLocks } from '../../src/index.ts'
 import { newClaim } from '../claims.ts'
-import { ServerClock } from '../servers/clock.ts'
-import { findOwnMariadb, MariadbServer } from '../servers/mariadb.ts'
-import { Missing } from '../servers/programs.ts'
+import { Clockwork } from '../servers/clockwork.ts'
 import { describeServer } from '../servers/suite.ts'
 import { Pair, Trace } from './differential.ts'
 
 const CLIENTS = 3
 const STEPS = 1200
-
-/** A server whose clock stands still until it is moved. */
-async function clockwork(): Promise<{ readonly clock: ServerClock; readonly server: MariadbServer } | Missing> {
-  const source = await findOwnMariadb()
-  if (source instanceof Missing) return source
-  const clock = await ServerClock.make(1_800_000_000_000)
-  if (clock instanceof Missing) return clock
-  return { clock, server: await MariadbServer.start({ program: clock.drive(source.program) }) }
-}
 
 function claimOf(key: string): Claim {
   return newClaim(key, { ttlMs: 10_000 })
@@ -33,7 +22,7 @@ function tokenOf(standing: Standing | undefined): bigint {
   return standing.token
 }
 
-await describeServer('MariaDB under a clock of ours', clockwork, ({ clock, server }) => {
+await describeServer('MariaDB under a clock of ours', Clockwork.mariadb, ({ clock, server }) => {
   afterAll(async () => {
     await server[Symbol.asyncDispose]()
     clock[Symbol.dispose]()

@@ -102,7 +102,7 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
       message: expect.stringContaining('GRANT'),
     })
     const grants = text.split('\n').filter((line) => /^--\s+GRANT/.test(line))
-    expect(grants).toHaveLength(5)
+    expect(grants).toHaveLength(8)
     await tell(
       name,
       ...grants.map((line) =>
@@ -168,7 +168,7 @@ await describeServer('the tables in MariaDB', findOwnMariadb, (source) => {
       )
       return rows.map((row) => (row as { name: string }).name)
     }
-    const endings = ['entry', 'line', 'meta', 'record']
+    const endings = ['entry', 'line', 'meta', 'pool', 'pool_hold', 'pool_item', 'record']
     const named = ['holdfast', 'Team_1'].flatMap((one) => endings.map((table) => `${one}_${table}`))
     expect(await tables(name)).toEqual(named)
     expect(await tables(elsewhere)).toEqual(endings.map((table) => `holdfast_${table}`))

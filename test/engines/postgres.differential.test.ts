@@ -2,23 +2,12 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Claim, Engine, Line } from '../../src/core/engine.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
-import { ServerClock } from '../servers/clock.ts'
-import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
-import { Missing } from '../servers/programs.ts'
+import { Clockwork } from '../servers/clockwork.ts'
 import { describeServer } from '../servers/suite.ts'
 import { Pair, Trace } from './differential.ts'
 
 const CLIENTS = 3
 const STEPS = 1500
-
-/** A server whose clock stands still until it is moved. */
-async function clockwork(): Promise<{ readonly clock: ServerClock; readonly server: PostgresServer } | Missing> {
-  const source = await findOwnPostgres()
-  if (source instanceof Missing) return source
-  const clock = await ServerClock.make(1_800_000_000_000)
-  if (clock instanceof Missing) return clock
-  return { clock, server: await PostgresServer.start({ program: clock.drive(source.program) }) }
-}
 
 function claimOf(key: string, id: string): Claim {
   return { key, id, holder: 'test', weight: 1, limit: 1, ttlMs: 10_000, wait: true }
@@ -31,7 +20,7 @@ async function tokenOf(engine: Engine, claim: Claim): Promise<bigint> {
   return standing.token
 }
 
-await describeServer('PostgreSQL under a clock of ours', clockwork, ({ clock, server }) => {
+await describeServer('PostgreSQL under a clock of ours', Clockwork.postgres, ({ clock, server }) => {
   let database: string
 
   beforeAll(async () => {

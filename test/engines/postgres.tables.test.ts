@@ -9,6 +9,8 @@ import { createLocks, type Locks } from '../../src/index.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
 import { describeServer } from '../servers/suite.ts'
 
+const TABLES = ['entry', 'line', 'meta', 'pool', 'pool_hold', 'pool_item', 'record']
+
 await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
   let server: PostgresServer
 
@@ -104,11 +106,11 @@ await describeServer('the tables in PostgreSQL', findOwnPostgres, (source) => {
     })
     const tables = await tell(
       database,
-      `SELECT schemaname || '.' || tablename AS name FROM pg_tables WHERE tablename ~ '_(line|entry|meta|record)$' ORDER BY 1`,
+      `SELECT schemaname || '.' || tablename AS name FROM pg_tables WHERE tablename ~ '^(holdfast|Team_1)_' ORDER BY 1`,
     )
     expect(tables.map(({ name }) => name)).toEqual([
-      ...['Locks.Team_1_entry', 'Locks.Team_1_line', 'Locks.Team_1_meta', 'Locks.Team_1_record'],
-      ...['public.holdfast_entry', 'public.holdfast_line', 'public.holdfast_meta', 'public.holdfast_record'],
+      ...TABLES.map((table) => `Locks.Team_1_${table}`),
+      ...TABLES.map((table) => `public.holdfast_${table}`),
     ])
     await expect(openPostgres(database, { schema: 'a"b' })).rejects.toThrow(TypeError)
     await expect(openPostgres(database, { name: 'x'.repeat(60) })).rejects.toThrow(TypeError)

@@ -6,13 +6,15 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { comparable, PoolTrace } from '../../conformance/pool-trace.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import type { Store } from '../../src/core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../src/core/store-hold.ts'
+import { openMysql } from '../../src/engines/mysql/index.ts'
+import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
 import { type FakeClock, fakeClock, MemoryServer, memory } from '../../src/testing.ts'
-import { comparable, PoolTrace } from '../pool-trace.ts'
 import { Clockwork } from '../servers/clockwork.ts'
 import { describeServer } from '../servers/suite.ts'
 
@@ -56,17 +58,38 @@ async function compare(
   }
 }
 
-await describeServer('pools on Redis', Clockwork.start, ({ clock, server }) => {
-  afterAll(async () => {
-    await server[Symbol.asyncDispose]()
-    clock[Symbol.dispose]()
-  })
+/** The engine of one client, of a trace. */
+type Open<Server> = (server: Server, seed: number) => Promise<Engine>
 
-  test.each(SEEDS)('answers as memory does, three clients, seed %i', async (seed) => {
-    const open = (): Promise<Engine> => openRedis(server.url, { prefix: `seed ${seed}:` })
-    await compare(seed, await Promise.all(Array.from({ length: CLIENTS }, open)), (ms) => clock.advance(ms))
-  })
-})
+function compared<Server extends AsyncDisposable>(open: Open<Server>): (clockwork: Clockwork<Server>) => void {
+  return (clockwork) => {
+    const { clock, server } = clockwork
+    afterAll(() => clockwork[Symbol.asyncDispose]())
+
+    test.each(SEEDS)('answers as memory does, three clients, seed %i', async (seed) => {
+      const engines = await Promise.all(Array.from({ length: CLIENTS }, () => open(server, seed)))
+      await compare(seed, engines, (ms) => clock.advance(ms))
+    })
+  }
+}
+
+await describeServer(
+  'pools on Redis',
+  Clockwork.start,
+  compared((server, seed) => openRedis(server.url, { prefix: `seed ${seed}:` })),
+)
+
+await describeServer(
+  'pools on PostgreSQL',
+  Clockwork.postgres,
+  compared((server, seed) => openPostgres(server.url, { name: `seed_${seed}`, listen: false })),
+)
+
+await describeServer(
+  'pools on MariaDB',
+  Clockwork.mariadb,
+  compared((server, seed) => openMysql(server.url, { name: `seed_${seed}`, listen: false })),
+)
 
 describe('pools on SQLite', () => {
   test.each(SEEDS)('answers as memory does, three clients, seed %i', async (seed) => {

@@ -13,6 +13,7 @@ import { drawDefects } from './broken/draws.ts'
 import { expiryDefects } from './broken/expiries.ts'
 import { lineDefects } from './broken/lines.ts'
 import { lifeDefects } from './broken/lives.ts'
+import { poolDefects } from './broken/pools.ts'
 import { recordDefects } from './broken/records.ts'
 import { strangers } from './broken/strangers.ts'
 import { wordDefects } from './broken/words.ts'
@@ -24,6 +25,7 @@ const defects: readonly Defect[] = [
   ...wordDefects,
   ...recordDefects,
   ...drawDefects,
+  ...poolDefects,
   strangers,
 ]
 const names: readonly string[] = groups.flatMap(({ cases }) => cases.map(({ name }) => name))

@@ -1,9 +1,9 @@
 /** The rule of pools against a model without counters and without clearing away, by random steps; and its mutants. */
 import { describe, expect, test } from 'vitest'
+import { comparable, PoolTrace, stepOf } from '../../conformance/pool-trace.ts'
+import type { PoolHold, PoolRows } from '../../src/core/pool-rule.ts'
 import type { PoolAnswer, PoolLine, PoolStep } from '../../src/core/store-hold.ts'
 import { MemoryPools } from '../../src/engines/memory/pools.ts'
-import type { PoolHold, PoolRows } from '../../src/engines/shared/pool-rule.ts'
-import { comparable, PoolTrace, stepOf } from '../pool-trace.ts'
 
 const SEEDS = 60
 const CALLS = 250

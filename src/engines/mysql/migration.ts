@@ -12,7 +12,16 @@ import { optionsOf } from '../../clients/mysql/connect.ts'
 import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
 import { EngineError } from '../../core/errors.ts'
 import { ENGINE } from './errors.ts'
-import { checkNames, DEFAULT_NAME, type MysqlNames, PROCEDURES, procedureOf, renamed, TABLES } from './names.ts'
+import {
+  checkNames,
+  DEFAULT_NAME,
+  type MysqlNames,
+  PROCEDURES,
+  procedureOf,
+  renamed,
+  TABLE_NAMES,
+  TABLES,
+} from './names.ts'
 import { sources } from './sources.ts'
 
 const FORMAT = 1
@@ -25,7 +34,7 @@ const TURN_S = 30
 export function migration(names: MysqlNames): string {
   const { database = 'your_database', name } = names
   const text = renamed(sources.join('\n'), names).replaceAll('CREATE PROCEDURE', 'CREATE PROCEDURE IF NOT EXISTS')
-  const grants = ['meta', 'line', 'entry', 'record'].map(
+  const grants = TABLE_NAMES.map(
     (table) => `GRANT SELECT, INSERT, UPDATE, DELETE ON ${database}.${name}_${table} TO your_user;`,
   )
   return `-- Tables and procedures of Holdfast. Run it in the database that the application uses, as a user who may

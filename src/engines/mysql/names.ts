@@ -3,8 +3,8 @@
  *
  * Procedures that differ have different names, which end in a hash of their text: processes with older and newer
  * versions of Holdfast work side by side on one database, each with its own, as scripts of Redis do. Those of records,
- * and of rate limits, have versions of their own: a change of them does not lock out a user of locks who may not create
- * procedures.
+ * of rate limits and of pools have versions of their own: a change of them does not lock out a user of locks who may
+ * not create procedures.
  */
 import { createHash } from 'node:crypto'
 import { sources } from './sources.ts'
@@ -35,21 +35,27 @@ export function checkNames({ database, name }: MysqlNames): MysqlNames {
 
 /** The statements of sql/, each without what is only for people: first the tables, then the procedures. */
 const [tables = '', ...procedures] = sources.map(stripped)
+const poolProcedures = statementsIn(procedures.pop() ?? '')
 const drawProcedures = statementsIn(procedures.pop() ?? '')
 const recordProcedures = statementsIn(procedures.pop() ?? '')
 const lineProcedures = statementsIn(procedures.join('\n'))
 export const TABLES: readonly string[] = statementsIn(tables)
-export const PROCEDURES: readonly string[] = [...lineProcedures, ...recordProcedures, ...drawProcedures]
+export const PROCEDURES: readonly string[] = [
+  ...lineProcedures,
+  ...recordProcedures,
+  ...drawProcedures,
+  ...poolProcedures,
+]
 
 const LINE_VERSION = versionOf(lineProcedures)
 /** By name, for procedures that are not those of lines. */
 const VERSIONS: ReadonlyMap<string, string> = new Map(
-  [recordProcedures, drawProcedures].flatMap((statements) => {
+  [recordProcedures, drawProcedures, poolProcedures].flatMap((statements) => {
     const version = versionOf(statements)
     return statements.map((sql) => [/`holdfast_(\w+)`/.exec(sql)?.[1] ?? '', version] as const)
   }),
 )
-const TABLE_NAMES = new Set(['meta', 'line', 'entry', 'record'])
+export const TABLE_NAMES: readonly string[] = ['meta', 'line', 'entry', 'record', 'pool', 'pool_item', 'pool_hold']
 
 /**
  * Another text has another name. How it is wrapped does not count: users without CREATE ROUTINE would be locked out.
@@ -64,7 +70,7 @@ export function renamed(sql: string, { database, name }: MysqlNames): string {
   const place = database === undefined ? '' : `\`${database.replaceAll('`', '``')}\`.`
   return sql.replaceAll(/`holdfast_(\w+)`/g, (_, what: string) => {
     const version = VERSIONS.get(what) ?? LINE_VERSION
-    return `${place}\`${name}_${what}${TABLE_NAMES.has(what) ? '' : `_${version}`}\``
+    return `${place}\`${name}_${what}${TABLE_NAMES.includes(what) ? '' : `_${version}`}\``
   })
 }
 

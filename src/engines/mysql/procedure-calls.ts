@@ -179,6 +179,7 @@ export type MysqlProcedure =
   | 'tidy'
   | 'due_lines'
   | 'take'
+  | 'hold'
   | 'wake_engines'
   | 'get'
   | 'put'

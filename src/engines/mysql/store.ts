@@ -13,10 +13,12 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn, DrawPart } from '../../core/store-take.ts'
 import { calledBy, checkClient, type MysqlTransactionClient } from '../../transactions/mysql/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
+import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { endOf, hex } from './codec.ts'
 import { asDoubtful, ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
@@ -94,6 +96,19 @@ export class MysqlStore implements Store {
     return draws.map((draw, index) => drawnOf(ENGINE, draw, words[index] ?? '', Number(nowUs)))
   }
 
+  async hold(steps: readonly PoolStep[], signal?: AbortSignal): Promise<readonly PoolAnswer[]> {
+    const pools = poolsOf(steps).keys.map((key) => `${hex(key)};`)
+    const batch = steps.map((step) => `${packStep(step)};`)
+    const args = [`'${pools.join('')}'`, `'${batch.join('')}'`]
+    const [[[answer] = []] = []] = await this.#caller.call('hold', args, { signal })
+    const answers = String(answer).split(';').slice(0, -1)
+    const words = answers.map((one) => {
+      const [state, text = '', ...numbers] = one.split(' ')
+      return [state, Buffer.from(text, 'hex').toString(), ...numbers]
+    })
+    return poolAnswersOf(ENGINE, words, steps.length)
+  }
+
   /** Clear away before the engine is closed. */
   finish(): Promise<void> {
     return this.#sweep.finish()
@@ -167,6 +182,10 @@ export class MysqlStore implements Store {
     if (!inTransaction) throw notInTransaction('putIn', 'Call beginTransaction() on this connection first.')
     return rows.map((row) => (Array.isArray(row) ? row : Object.values(row)))
   }
+}
+
+function packStep({ key, verb, id, lines, ms, wantMs, flag }: PoolStep): string {
+  return [hex(key), verb, hex(id), hex(textOfLines(lines)), Math.ceil(ms), Math.ceil(wantMs), flag ? 1 : 0].join(' ')
 }
 
 function packDrawPart({ key, rate, cost }: DrawPart): string {

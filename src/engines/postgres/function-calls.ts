@@ -36,6 +36,7 @@ const PARAMETERS = {
   begin: 'text[] text[] bigint[] bigint[] boolean[] bigint[] bigint[] text[] text[] bigint[] text integer',
   end: 'text[] text[] bigint[] bigint[] boolean[] bigint[] bigint[] text[] text integer',
   take: 'text[] integer[] bigint[] integer[] integer[] bigint[] bigint[] bigint[] bigint[] bigint[] integer',
+  hold: 'text[] integer[] text[] text[] text[] bigint[] bigint[] boolean[] integer',
   facts: 'text text',
   records: 'text boolean integer',
   forget: 'integer',

@@ -15,7 +15,9 @@ import { sources } from './sources.ts'
 /** For people and for psql. It can be run again. */
 export function migration(names: PostgresNames): string {
   const { schema, name } = names
-  const tables = ['meta', 'line', 'entry', 'record'].map((table) => `"${schema}"."${name}_${table}"`).join(', ')
+  const tables = ['meta', 'line', 'entry', 'record', 'pool', 'pool_item', 'pool_hold']
+    .map((table) => `"${schema}"."${name}_${table}"`)
+    .join(', ')
   return `-- Tables and functions of Holdfast, in the schema "${schema}". Run it as a user who may create them. The
 -- user of your application then needs:
 --
@@ -45,7 +47,9 @@ export function firstUse(names: PostgresNames): string {
       AND to_regproc('public.holdfast_enter_${FUNCTIONS_VERSION}') IS NOT NULL
       AND to_regproc('public.holdfast_put_${FUNCTIONS_VERSION}') IS NOT NULL
       AND to_regproc('public.holdfast_take_${FUNCTIONS_VERSION}') IS NOT NULL
-      AND to_regproc('public.holdfast_begin_${FUNCTIONS_VERSION}') IS NOT NULL`,
+      AND to_regproc('public.holdfast_begin_${FUNCTIONS_VERSION}') IS NOT NULL
+      AND to_regclass('public.holdfast_pool_hold') IS NOT NULL
+      AND to_regproc('public.holdfast_hold_${FUNCTIONS_VERSION}') IS NOT NULL`,
     names,
   )
   return `

@@ -17,6 +17,7 @@ import {
   type StoreTraits,
   VALUE_LIMIT_BYTES,
 } from '../../core/store.ts'
+import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import {
   askerOf,
@@ -26,6 +27,7 @@ import {
 } from '../../transactions/postgres/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
+import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { arrayOf, type EntryName, numbers, texts } from './codec.ts'
 import { asEngineError, ENGINE, isMissing, isRowLocked } from './errors.ts'
@@ -162,6 +164,25 @@ export class PostgresStore implements Store {
     this.#isReady = true
     this.#sweep.afterPut()
     return draws.map((draw, index) => drawnOf(ENGINE, draw, answers[index] ?? '', nowUs))
+  }
+
+  async hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
+    const { keys, places } = poolsOf(steps)
+    const values = [
+      texts(keys),
+      numbers(places),
+      texts(steps.map(({ verb }) => verb)),
+      texts(steps.map(({ id }) => id)),
+      texts(steps.map(({ lines }) => textOfLines(lines))),
+      numbers(steps.map(({ ms }) => Math.ceil(ms))),
+      numbers(steps.map(({ wantMs }) => Math.ceil(wantMs))),
+      numbers(steps.map(({ flag }) => Number(flag))),
+      String(RECORD_WAIT_MS),
+    ]
+    const answers = arrayOf('hold', await this.#call('hold', values))
+    this.#isReady = true
+    const words = answers.map((answer) => String(answer).split('\t'))
+    return poolAnswersOf(ENGINE, words, steps.length)
   }
 
   /** Clear away before the engine is closed. */

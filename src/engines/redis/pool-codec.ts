@@ -1,9 +1,8 @@
 /** What lua/hold.lua is given, and what it answers, in the words of the contract. */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
-import { EngineError } from '../../core/errors.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
-import { poolAnswerOf, textOfLines } from '../shared/pool-codec.ts'
+import { poolAnswersOf, textOfLines } from '../shared/pool-codec.ts'
 import { poolKeys } from './names.ts'
 
 const ANSWER_WORDS = 4
@@ -25,17 +24,7 @@ export function holdWords(names: RedisNames, steps: readonly PoolStep[]): string
 
 export function readHolds(reply: unknown, count: number): PoolAnswer[] {
   const words: readonly unknown[] = Array.isArray(reply) ? reply : []
-  if (words.length !== ANSWER_WORDS * count)
-    throw unexpected(`has ${words.length} words instead of ${ANSWER_WORDS * count}`)
-  const answers: PoolAnswer[] = []
-  for (let at = 0; at < words.length; at += ANSWER_WORDS) {
-    const answer = poolAnswerOf(words.slice(at, at + ANSWER_WORDS))
-    if (answer === undefined) throw unexpected(`has the unknown state ${JSON.stringify(words[at])}`)
-    answers.push(answer)
-  }
-  return answers
-}
-
-function unexpected(what: string): EngineError {
-  return new EngineError(ENGINE, `hold: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
+  const answers: unknown[][] = []
+  for (let at = 0; at < words.length; at += ANSWER_WORDS) answers.push(words.slice(at, at + ANSWER_WORDS))
+  return poolAnswersOf(ENGINE, answers, count)
 }

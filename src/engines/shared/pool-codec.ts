@@ -15,7 +15,9 @@
  *     differs    lines
  *     pool       of each item: item, stock, sold, held; when the next hold lapses (ms), or -1; how many holds
  */
-import type { PoolAnswer, PoolItemView, PoolLine } from '../../core/store-hold.ts'
+import { EngineError } from '../../core/errors.ts'
+import { compareKeys } from '../../core/keys.ts'
+import type { PoolAnswer, PoolItemView, PoolLine, PoolStep } from '../../core/store-hold.ts'
 
 const SEPARATOR = '\n'
 
@@ -27,8 +29,30 @@ export function linesOfText(text: string): readonly PoolLine[] {
   return rowsOf(text, 2).map(([item, quantity]) => ({ item: item as string, quantity: Number(quantity) }))
 }
 
+/** The pools of these steps, once each, in the order in which they are locked; and of each step which one it is. */
+export function poolsOf(steps: readonly PoolStep[]): {
+  readonly keys: readonly string[]
+  readonly places: readonly number[]
+} {
+  const keys = [...new Set(steps.map(({ key }) => key))].toSorted(compareKeys)
+  const places = new Map(keys.map((key, index) => [key, index + 1]))
+  return { keys, places: steps.map(({ key }) => places.get(key) as number) }
+}
+
+/** The answers to `count` steps, each of four words; what is left out at the end of one is nothing. */
+export function poolAnswersOf(engine: string, answers: readonly (readonly unknown[])[], count: number): PoolAnswer[] {
+  const unexpected = (what: string): EngineError =>
+    new EngineError(engine, `hold: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
+  if (answers.length !== count) throw unexpected(`has ${answers.length} parts instead of ${count}`)
+  return answers.map((words) => {
+    const answer = poolAnswerOf(words)
+    if (answer === undefined) throw unexpected(`has the unknown state ${JSON.stringify(words[0])}`)
+    return answer
+  })
+}
+
 /** The words of one answer. Undefined: the server has answered something else. */
-export function poolAnswerOf(words: readonly unknown[]): PoolAnswer | undefined {
+function poolAnswerOf(words: readonly unknown[]): PoolAnswer | undefined {
   const [state, text, first, second] = words.map(String) as [string, string, string, string]
   const nextMs = Number(first) < 0 ? null : Number(first)
   switch (state) {

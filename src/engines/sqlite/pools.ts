@@ -1,7 +1,8 @@
-/** Pools inside one transaction: the rows of each in tables of the file, for the rule in shared/pool-rule.ts. */
+/** Pools inside one transaction: the rows of each in tables of the file, for the rule in core/pool-rule.ts. */
+
+import { type PoolHold, type PoolItem, type PoolRows, poolAnswer } from '../../core/pool-rule.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import { linesOfText, textOfLines } from '../shared/pool-codec.ts'
-import { type PoolHold, type PoolItem, type PoolRows, poolAnswer } from '../shared/pool-rule.ts'
 import type { PoolHoldRow, PoolItemRow, PoolStatements } from './sql/pools.ts'
 
 const STATES = ['held', 'sold', 'changed'] as const

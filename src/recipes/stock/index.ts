@@ -8,7 +8,7 @@
  *     await hold.confirm()                 // 'sold', or 'lapsed' if it took too long
  *
  * Read stock.ts for what is asked and answered, and waiting-list.ts for who waits for whom. What a pool does is in
- * core/store-hold.ts, and the rule in engines/shared/pool-rule.ts.
+ * core/store-hold.ts, and the rule in core/pool-rule.ts.
  */
 import type { Locks } from '../../locks.ts'
 import type { Stock, StockOptions } from './options.ts'

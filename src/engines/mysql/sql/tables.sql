@@ -92,3 +92,32 @@ CREATE TABLE IF NOT EXISTS `holdfast_record` (
   KEY expiry (expires_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 //
+
+-- Pools: stock of which parts are held for a while; see pools.sql. A call that changes a pool has locked this row.
+CREATE TABLE IF NOT EXISTS `holdfast_pool` (
+  k VARBINARY(512) NOT NULL PRIMARY KEY
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+
+CREATE TABLE IF NOT EXISTS `holdfast_pool_item` (
+  k VARBINARY(512) NOT NULL,
+  item VARBINARY(128) NOT NULL,
+  stock BIGINT NOT NULL,
+  sold BIGINT NOT NULL,
+  held BIGINT NOT NULL, -- what has lapsed and was not taken back included
+  wanted_by VARBINARY(256) NOT NULL, -- the id of the first in line; '' if none wants it
+  wanted_until BIGINT NOT NULL,
+  PRIMARY KEY (k, item)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//
+
+CREATE TABLE IF NOT EXISTS `holdfast_pool_hold` (
+  k VARBINARY(512) NOT NULL,
+  id VARBINARY(256) NOT NULL,
+  state TINYINT NOT NULL, -- 0 held, 1 sold, 2 a change of the stock
+  units BLOB NOT NULL, -- item and quantity by turns, separated by line feeds
+  due_at BIGINT NOT NULL, -- when it lapses, or is forgotten
+  PRIMARY KEY (k, id),
+  KEY due (k, state, due_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+//

@@ -1,4 +1,4 @@
--- Steps on pools: stock of which parts are held for a while. The rule is engines/shared/pool-rule.ts, and this is the
+-- Steps on pools: stock of which parts are held for a while. The rule is core/pool-rule.ts, and this is the
 -- same in Lua, step by step, under the same names.
 --
 -- KEYS                 in Cluster: the four keys of each pool
@@ -18,7 +18,7 @@
 -- Times are milliseconds since 1970. Items are read once for a call and written at its end: the steps of a batch are
 -- mostly about the same few.
 local call = redis.call
-local TAKEN_BACK_AT_ONCE, FORGOTTEN_AT_ONCE = 100, 10
+local TAKEN_BACK_AT_ONCE, FORGOTTEN_AT_ONCE, LONGEST_WANT_MS = 100, 10, 60000
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -145,7 +145,8 @@ local function standing(hold)
 end
 
 local function is_wanted(item, except_by)
-  return item.wanted_by ~= '' and item.wanted_by ~= except_by and item.wanted_until > now
+  local wanted_for = item.wanted_until - now
+  return item.wanted_by ~= '' and item.wanted_by ~= except_by and wanted_for > 0 and wanted_for <= LONGEST_WANT_MS
 end
 
 local function any_wanted(pool, lines)

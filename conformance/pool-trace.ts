@@ -4,16 +4,17 @@
  * Items, ids and quantities are few, so that steps meet: retries, reuse with other quantities, holds that lapse while
  * others wait. Now and then many small holds lapse at once: more than a step takes back at a time.
  */
-import { type Dice, dice } from '../conformance/chance.ts'
+
 import { compareKeys } from '../src/core/keys.ts'
 import type { PoolAnswer, PoolLine, PoolStep } from '../src/core/store-hold.ts'
+import { type Dice, dice } from './chance.ts'
 
 const ITEMS = ['A', 'a', 'á', 'a b', '{x}', '"', '\u{1F512}']
 const UNKNOWN_ITEM = 'unknown'
 const KEYS = ['stock:one', 'stock:two}']
 const IDS = 14
 /** The clock is moved by whole ticks, and what lives does so for some ticks and a half: see engines/differential.ts. */
-export const TICK_MS = 10
+export const TICK_MS = 100
 const CROWD = 230
 
 export class PoolTrace {
@@ -21,8 +22,11 @@ export class PoolTrace {
   #changes = 0
   #crowds = 0
 
-  constructor(seed: number) {
+  readonly #keys: readonly string[]
+
+  constructor(seed: number, keys: readonly string[] = KEYS) {
     this.#dice = dice(seed)
+    this.#keys = keys
   }
 
   /** Steps of one call, or for how many milliseconds to move the clock before the next one. */
@@ -31,23 +35,26 @@ export class PoolTrace {
     if (chance.oneIn(6)) return TICK_MS * chance.below(chance.oneIn(4) ? 60 : 8)
     if (chance.oneIn(60)) return this.#crowd()
     const steps = Array.from({ length: 1 + chance.below(4) }, () => this.#step())
-    return chance.oneIn(4) ? [...steps, this.#show(chance.pick(KEYS))] : steps
+    return chance.oneIn(4) ? [...steps, this.#show(chance.pick(this.#keys))] : steps
   }
 
   /** Many that hold one each, for all that is left, and lapse together: the next cart needs most of them back. */
   #crowd(): readonly PoolStep[] {
-    const key = this.#dice.pick(KEYS)
+    const key = this.#dice.pick(this.#keys)
     this.#crowds += 1
     const lines = [{ item: 'A', quantity: 1 }]
     const steps = Array.from({ length: CROWD }, (_, index) =>
       stepOf(key, 'reserve', { id: `crowd ${this.#crowds} ${index}`, lines, ms: 2.5 * TICK_MS }),
     )
-    return [stepOf(key, 'set', { id: this.#changeId(), lines: [{ item: 'A', quantity: CROWD }], ms: 25 }), ...steps]
+    return [
+      stepOf(key, 'set', { id: this.#changeId(), lines: [{ item: 'A', quantity: CROWD }], ms: 2.5 * TICK_MS }),
+      ...steps,
+    ]
   }
 
   #step(): PoolStep {
     const chance = this.#dice
-    const key = chance.pick(KEYS)
+    const key = chance.pick(this.#keys)
     const verbs = [
       'reserve',
       'reserve',
@@ -93,6 +100,12 @@ export class PoolTrace {
 
 export function stepOf(key: string, verb: PoolStep['verb'], asked: Partial<PoolStep> & { id: string }): PoolStep {
   return { key, verb, lines: [], ms: 0, wantMs: 0, flag: false, ...asked }
+}
+
+/** An answer with items in order, and without times. */
+export function timeless(answer: PoolAnswer): unknown {
+  const { livesForMs, nextMs, ...others } = comparable(answer) as Record<string, unknown>
+  return { ...others, lives: livesForMs !== undefined, lapses: typeof nextMs }
 }
 
 /** An answer with items in order, and times in ticks: a server counts whole milliseconds. */

@@ -7,7 +7,7 @@
  * look through the holds: it takes back some that have lapsed, and then believes the counters. If that is not enough
  * for what is asked, then it takes back more, for as long as there are any.
  */
-import type { PoolAnswer, PoolItemView, PoolLine, PoolStep } from '../../core/store-hold.ts'
+import { LONGEST_WANT_MS, type PoolAnswer, type PoolItemView, type PoolLine, type PoolStep } from './store-hold.ts'
 
 /** How many lapsed holds a step takes back before it looks whether that was enough. As in all other engines. */
 export const TAKEN_BACK_AT_ONCE = 100
@@ -221,7 +221,8 @@ class PoolStepRule {
   }
 
   #isWanted({ wantedBy, wantedUntil }: PoolItem, exceptBy: string): boolean {
-    return wantedBy !== '' && wantedBy !== exceptBy && wantedUntil > this.#now
+    const wantedForMs = wantedUntil - this.#now
+    return wantedBy !== '' && wantedBy !== exceptBy && wantedForMs > 0 && wantedForMs <= LONGEST_WANT_MS
   }
 
   #anyWanted(lines: readonly PoolLine[]): boolean {

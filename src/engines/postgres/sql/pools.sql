@@ -1,0 +1,329 @@
+-- Pools: stock of which parts are held for a while. The rule is core/pool-rule.ts, and this is the same in
+-- PL/pgSQL, step by step, under the same names.
+--
+-- A call locks the rows of its pools, in the order of their keys, before it reads the clock and anything else. What
+-- belongs to a pool is changed under that lock only, except for ids that are to be forgotten: those count for nothing.
+CREATE TABLE IF NOT EXISTS public.holdfast_pool (
+  key text COLLATE "C" PRIMARY KEY
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE IF NOT EXISTS public.holdfast_pool_item (
+  key text COLLATE "C" NOT NULL,
+  item text COLLATE "C" NOT NULL,
+  stock bigint NOT NULL,
+  sold bigint NOT NULL,
+  -- What has lapsed and was not taken back included.
+  held bigint NOT NULL,
+  -- The id of the first in line, that wants this item; '' if none does.
+  wanted_by text NOT NULL,
+  wanted_until timestamptz NOT NULL,
+  PRIMARY KEY (key, item)
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE TABLE IF NOT EXISTS public.holdfast_pool_hold (
+  key text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  -- held, sold, or changed: the id of a change of the stock.
+  state text NOT NULL,
+  -- Item and quantity by turns, separated by line feeds.
+  lines text NOT NULL,
+  -- When it lapses, or is forgotten.
+  at timestamptz NOT NULL,
+  PRIMARY KEY (key, id)
+) WITH (fillfactor = 70, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX IF NOT EXISTS holdfast_pool_lapses ON public.holdfast_pool_hold (key, at) WHERE state = 'held';
+CREATE INDEX IF NOT EXISTS holdfast_pool_forgets ON public.holdfast_pool_hold (at) WHERE state <> 'held';
+
+-- Some pages that stay: see tables.sql.
+DO $$
+BEGIN
+  IF pg_relation_size('public.holdfast_pool_hold') > 0 THEN
+    RETURN;
+  END IF;
+  INSERT INTO public.holdfast_pool (key)
+    SELECT 'holdfast filling ' || i || repeat('.', 1900) FROM generate_series(1, 60) i;
+  INSERT INTO public.holdfast_pool_item (key, item, stock, sold, held, wanted_by, wanted_until)
+    SELECT 'holdfast filling', i, 0, 0, 0, repeat('.', 1900), '-infinity' FROM generate_series(1, 60) i;
+  INSERT INTO public.holdfast_pool_hold (key, id, state, lines, at)
+    SELECT 'holdfast filling', i, 'held', repeat('.', 1900), '-infinity' FROM generate_series(1, 60) i;
+  DELETE FROM public.holdfast_pool WHERE key LIKE 'holdfast filling %';
+  DELETE FROM public.holdfast_pool_item WHERE key = 'holdfast filling';
+  DELETE FROM public.holdfast_pool_hold WHERE key = 'holdfast filling';
+END $$;
+
+-- Steps, in the order of the arrays. `pools` are the keys of all, once each, in their order, and `places` says which of
+-- them a step is about. The answer is a JSON array with a text for each step: four words with tabs between them, as in
+-- engines/shared/pool-codec.ts.
+CREATE OR REPLACE FUNCTION public.holdfast_hold_2(
+  pools text[], places integer[], verbs text[], ids text[], all_lines text[], mss bigint[], want_mss bigint[],
+  flags boolean[], row_wait_ms integer
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  prepared text := public.holdfast_begin_call_2(row_wait_ms);
+  now timestamptz;
+  answers text[];
+  is_fresh boolean := false;
+  matters boolean := false;
+BEGIN
+  FOR i IN 1 .. cardinality(pools) LOOP
+    LOOP
+      PERFORM 1 FROM public.holdfast_pool p WHERE p.key = pools[i] FOR NO KEY UPDATE;
+      EXIT WHEN FOUND;
+      INSERT INTO public.holdfast_pool (key) VALUES (pools[i]) ON CONFLICT DO NOTHING;
+      is_fresh := true;
+    END LOOP;
+  END LOOP;
+  now := clock_timestamp();
+  FOR i IN 1 .. cardinality(pools) LOOP
+    PERFORM public.holdfast_take_back_2(pools[i], now);
+  END LOOP;
+  FOR i IN 1 .. cardinality(places) LOOP
+    answers[i] := public.holdfast_pool_step_2(
+      pools[places[i]], verbs[i], ids[i], all_lines[i], mss[i] * interval '1 ms', want_mss[i] * interval '1 ms',
+      flags[i], now);
+    matters := matters OR (verbs[i] <> 'find' AND answers[i] ~ '^(held|sold|cancelled|changed)');
+  END LOOP;
+  IF is_fresh THEN
+    DELETE FROM public.holdfast_pool p
+      WHERE p.key = ANY (pools) AND NOT EXISTS (SELECT FROM public.holdfast_pool_item i WHERE i.key = p.key);
+  END IF;
+  IF NOT matters THEN
+    -- Nothing was changed that a crash could lose.
+    prepared := set_config('synchronous_commit', 'off', true);
+  END IF;
+  -- Ids that are to be forgotten, of all pools: more than these steps can remember. Last, since no row is waited for
+  -- after this: of two calls that clear away each other's, none waits for the other.
+  DELETE FROM public.holdfast_pool_hold h WHERE h.ctid = ANY (ARRAY(
+    SELECT f.ctid FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now
+      ORDER BY f.at LIMIT 10 * cardinality(places) FOR UPDATE SKIP LOCKED));
+  RETURN to_json(answers);
+END $$;
+
+-- One step on a pool that is locked.
+CREATE OR REPLACE FUNCTION public.holdfast_pool_step_2(
+  own_key text, verb text, own_id text, own_lines text, life interval, want interval, flag boolean, now timestamptz
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  known public.holdfast_pool_hold;
+  lacking text;
+  is_known boolean;
+  is_first boolean := want > interval '0';
+  words text[] := string_to_array(own_lines, E'\n');
+BEGIN
+  IF verb = 'show' THEN
+    RETURN public.holdfast_pool_show_2(own_key, now);
+  END IF;
+  IF verb = 'unwant' THEN
+    PERFORM public.holdfast_pool_want_2(own_key, words, own_id, '', '-infinity');
+    RETURN 'gone';
+  END IF;
+  SELECT * INTO known FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
+  is_known := known.at > now;
+  IF NOT is_known THEN
+    -- What is due is gone, and given back if it was held.
+    DELETE FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
+    IF known.state = 'held' THEN
+      PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 0);
+    END IF;
+  END IF;
+  is_known := is_known IS TRUE;
+
+  IF verb = 'reserve' THEN
+    IF is_known AND known.lines <> own_lines THEN
+      RETURN E'differs\t' || known.lines;
+    END IF;
+    IF NOT is_known THEN
+      lacking := public.holdfast_pool_lacks_2(
+        own_key, CASE WHEN is_first THEN 'first' ELSE verb END, own_id, words, flag, now);
+      IF lacking IS NOT NULL THEN
+        IF is_first THEN
+          PERFORM public.holdfast_pool_want_2(own_key, words, NULL, own_id, now + want);
+        END IF;
+        RETURN lacking;
+      END IF;
+      PERFORM public.holdfast_pool_move_2(own_key, own_lines, 1, 0);
+      PERFORM public.holdfast_pool_want_2(
+        own_key, words, CASE WHEN is_first THEN NULL ELSE own_id END, '', '-infinity');
+      INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'held', own_lines, now + life);
+      RETURN concat_ws(E'\t', 'held', own_lines, extract(epoch FROM life) * 1000);
+    END IF;
+  ELSIF verb = 'extend' AND is_known AND known.state = 'held' AND known.at < now + life THEN
+    known.at := now + life;
+    UPDATE public.holdfast_pool_hold h SET at = known.at WHERE h.key = own_key AND h.id = own_id;
+  ELSIF verb = 'confirm' AND (NOT is_known OR known.state = 'held') THEN
+    IF is_known THEN
+      PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 1);
+      UPDATE public.holdfast_pool_hold h SET state = 'sold', at = now + life WHERE h.key = own_key AND h.id = own_id;
+      RETURN E'sold\t' || known.lines;
+    END IF;
+    -- The buyer has paid: it goes before those that wait.
+    IF NOT flag OR public.holdfast_pool_lacks_2(own_key, verb, own_id, words, flag, now) IS NOT NULL THEN
+      RETURN 'gone';
+    END IF;
+    PERFORM public.holdfast_pool_move_2(own_key, own_lines, 0, 1);
+    INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'sold', own_lines, now + life);
+    RETURN E'sold\t' || own_lines;
+  ELSIF verb = 'cancel' AND is_known AND known.state = 'held' THEN
+    DELETE FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
+    PERFORM public.holdfast_pool_move_2(own_key, known.lines, -1, 0);
+    RETURN E'cancelled\t\t' || public.holdfast_is_wanted_2(own_key, string_to_array(known.lines, E'\n'), now);
+  ELSIF verb IN ('set', 'add') THEN
+    IF NOT is_known THEN
+      lacking := public.holdfast_pool_lacks_2(own_key, verb, own_id, words, flag, now);
+      IF lacking IS NOT NULL THEN
+        RETURN lacking;
+      END IF;
+      FOR i IN 1 .. cardinality(words) BY 2 LOOP
+        INSERT INTO public.holdfast_pool_item AS i (key, item, stock, sold, held, wanted_by, wanted_until)
+          VALUES (own_key, words[i], words[i + 1]::bigint, 0, 0, '', '-infinity')
+          ON CONFLICT (key, item) DO UPDATE
+            SET stock = excluded.stock + CASE WHEN verb = 'add' THEN i.stock ELSE 0 END;
+      END LOOP;
+      INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'changed', own_lines, now + life);
+    END IF;
+    RETURN E'changed\t\t' || public.holdfast_is_wanted_2(own_key, words, now);
+  END IF;
+
+  RETURN CASE
+    WHEN is_known AND known.state = 'held'
+      THEN concat_ws(E'\t', 'held', known.lines, extract(epoch FROM known.at - now) * 1000)
+    WHEN is_known AND known.state = 'sold' THEN E'sold\t' || known.lines
+    ELSE 'gone' END;
+END $$;
+
+-- The answer to a step of which a line lacks, when all that could help was taken back; null if none does. `what` is the
+-- verb, or `first` for a `reserve` of the first in line.
+CREATE OR REPLACE FUNCTION public.holdfast_pool_lacks_2(
+  own_key text, what text, own_id text, words text[], flag boolean, now timestamptz
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  may_be_new boolean := what IN ('set', 'add');
+  more boolean := true;
+  r public.holdfast_pool_item;
+  quantity bigint;
+  lacks boolean;
+  short text;
+BEGIN
+  LOOP
+    short := NULL;
+    FOR i IN 1 .. cardinality(words) BY 2 LOOP
+      SELECT * INTO r FROM public.holdfast_pool_item p WHERE p.key = own_key AND p.item = words[i];
+      IF r.item IS NULL AND NOT may_be_new THEN
+        RETURN E'unknown\t' || words[i];
+      END IF;
+      quantity := words[i + 1]::bigint + CASE WHEN what = 'add' THEN coalesce(r.stock, 0) ELSE 0 END;
+      lacks := CASE
+        WHEN may_be_new THEN quantity < 0 OR (NOT flag AND quantity < coalesce(r.sold + r.held, 0))
+        ELSE r.stock - r.sold - r.held < quantity
+          OR (what = 'reserve' AND r.wanted_by NOT IN ('', own_id)
+            AND r.wanted_until > now AND r.wanted_until <= now + interval '1 min') END;
+      IF lacks THEN
+        short := words[i];
+        EXIT;
+      END IF;
+    END LOOP;
+    EXIT WHEN short IS NULL;
+    IF NOT more THEN
+      RETURN concat_ws(E'\t', 'short', short, public.holdfast_next_lapse_2(own_key, now));
+    END IF;
+    more := public.holdfast_take_back_2(own_key, now);
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- Take back a hundred holds that have lapsed: their units are there again. True: there may be more.
+CREATE OR REPLACE FUNCTION public.holdfast_take_back_2(own_key text, now timestamptz)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  taken integer;
+  their_lines text;
+BEGIN
+  WITH lapsed AS (
+    DELETE FROM public.holdfast_pool_hold h
+      WHERE h.key = own_key AND h.id = ANY (ARRAY(
+        SELECT l.id FROM public.holdfast_pool_hold l
+          WHERE l.key = own_key AND l.state = 'held' AND l.at <= now ORDER BY l.at LIMIT 100))
+      RETURNING h.lines
+  )
+  SELECT count(*), string_agg(l.lines, E'\n') INTO taken, their_lines FROM lapsed l;
+  IF taken > 0 THEN
+    PERFORM public.holdfast_pool_move_2(own_key, their_lines, -1, 0);
+  END IF;
+  RETURN taken = 100;
+END $$;
+
+-- So many times the units of these lines are held, and sold, than were before.
+CREATE OR REPLACE FUNCTION public.holdfast_pool_move_2(own_key text, own_lines text, to_held integer, to_sold integer)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  words text[] := string_to_array(own_lines, E'\n');
+  line record;
+BEGIN
+  IF cardinality(words) = 2 THEN
+    UPDATE public.holdfast_pool_item i
+      SET held = i.held + to_held * words[2]::bigint, sold = i.sold + to_sold * words[2]::bigint
+      WHERE i.key = own_key AND i.item = words[1];
+    RETURN;
+  END IF;
+  FOR line IN
+    SELECT words[n] AS item, sum(words[n + 1]::bigint)::bigint AS quantity
+      FROM generate_series(1, cardinality(words), 2) n GROUP BY 1
+  LOOP
+    UPDATE public.holdfast_pool_item i
+      SET held = i.held + to_held * line.quantity, sold = i.sold + to_sold * line.quantity
+      WHERE i.key = own_key AND i.item = line.item;
+  END LOOP;
+END $$;
+
+-- The items of these lines are wanted by `new_id`; if `old_id` is not null, then only those that it wants.
+CREATE OR REPLACE FUNCTION public.holdfast_pool_want_2(
+  own_key text, words text[], old_id text, new_id text, until timestamptz
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  FOR n IN 1 .. cardinality(words) BY 2 LOOP
+    UPDATE public.holdfast_pool_item i SET wanted_by = new_id, wanted_until = until
+      WHERE i.key = own_key AND i.item = words[n] AND (old_id IS NULL OR i.wanted_by = old_id)
+        AND (i.wanted_by <> '' OR new_id <> '');
+  END LOOP;
+END $$;
+
+-- 1 if an id that is the first in line wants one of these items, else 0.
+CREATE OR REPLACE FUNCTION public.holdfast_is_wanted_2(own_key text, words text[], now timestamptz)
+RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  FOR n IN 1 .. cardinality(words) BY 2 LOOP
+    PERFORM 1 FROM public.holdfast_pool_item i
+      WHERE i.key = own_key AND i.item = words[n] AND i.wanted_by <> ''
+        AND i.wanted_until > now AND i.wanted_until <= now + interval '1 min';
+    IF FOUND THEN
+      RETURN 1;
+    END IF;
+  END LOOP;
+  RETURN 0;
+END $$;
+
+-- When the next hold lapses (ms), or -1.
+CREATE OR REPLACE FUNCTION public.holdfast_next_lapse_2(own_key text, now timestamptz)
+RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+  next_at timestamptz;
+BEGIN
+  SELECT h.at INTO next_at FROM public.holdfast_pool_hold h
+    WHERE h.key = own_key AND h.state = 'held' ORDER BY h.at LIMIT 1;
+  RETURN CASE WHEN next_at IS NULL THEN -1 ELSE greatest(0, extract(epoch FROM next_at - now) * 1000) END;
+END $$;
+
+CREATE OR REPLACE FUNCTION public.holdfast_pool_show_2(own_key text, now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  items text;
+  holds bigint;
+BEGIN
+  WHILE public.holdfast_take_back_2(own_key, now) LOOP
+  END LOOP;
+  SELECT string_agg(concat_ws(E'\n', i.item, i.stock, i.sold, i.held), E'\n') INTO items
+    FROM public.holdfast_pool_item i WHERE i.key = own_key;
+  SELECT count(*) INTO holds FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.state = 'held';
+  RETURN concat_ws(E'\t', 'pool', coalesce(items, ''), public.holdfast_next_lapse_2(own_key, now), holds);
+END $$;
