@@ -17,6 +17,7 @@ export const COMMANDS: CommandTable = {
   guard: { summary: 'show or reset the marks of guards', load: () => import('./commands/guard.ts') },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   rate: { summary: 'show what is left of the rate limits of a key', load: () => import('./commands/rate.ts') },
+  stock: { summary: 'show what is sold, held and left of a stock', load: () => import('./commands/stock.ts') },
   cron: { summary: 'list the jobs of cron(), and their last runs', load: () => import('./commands/cron.ts') },
   doctor: { summary: 'check the engine and what could break its promises', load: () => import('./commands/doctor.ts') },
   migrate: {

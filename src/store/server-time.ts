@@ -12,6 +12,7 @@ export class ServerTime {
   readonly #clock: Clock
   /** What the server's wall clock is ahead of our monotonic one; undefined until it was told. */
   #aheadMs: number | undefined
+  #behindMs = 0
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -20,6 +21,11 @@ export class ServerTime {
   /** Milliseconds since 1970. */
   now(): number {
     return this.#aheadMs === undefined ? wallClockMs() : this.#clock.now() + this.#aheadMs
+  }
+
+  /** The server's time is later than `now()` by this at most. 0 until it was told. */
+  get behindMs(): number {
+    return this.#behindMs
   }
 
   /**
@@ -32,6 +38,12 @@ export class ServerTime {
     const now = this.#clock.now()
     const [least, most] = [serverTimeMs, serverTimeMs + (now - sentAt)]
     const believed = this.#aheadMs === undefined ? least : now + this.#aheadMs
-    this.#aheadMs = Math.min(Math.max(believed, least), most) - now
+    const bounded = Math.min(Math.max(believed, least), most)
+    // A slow call says less than the quick one before it, unless that was wrong.
+    this.#behindMs = Math.min(
+      most - bounded,
+      bounded === believed && this.#aheadMs !== undefined ? this.#behindMs : Number.POSITIVE_INFINITY,
+    )
+    this.#aheadMs = bounded - now
   }
 }

@@ -1,8 +1,8 @@
 /** `stock` on a memory server: what users ask, and what they are answered. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
+import type { Engine } from '../../src/core/engine.ts'
 import { EngineError, StockError, UnsupportedError } from '../../src/core/errors.ts'
-import type { Store } from '../../src/core/store.ts'
 import { type StockOptions, stock } from '../../src/recipes/stock/index.ts'
 import { MemoryServer, memory } from '../../src/testing.ts'
 import { held, leftOf, StockWorld } from './stock-world.ts'
@@ -186,9 +186,7 @@ describe('a stock', () => {
 
   test('says which option helps where the engine keeps none, and takes it', async () => {
     const engine = memory({ server: new MemoryServer({ clock: world.clock }) })
-    const { store } = engine
-    const { hold: _, ...without } = { traits: store.traits, get: store.get, put: store.put, list: store.list, hold: 0 }
-    const locks = world.locks(delegate(engine, { store: without as Store }))
+    const locks = world.locks({ ...delegate(engine, {}), store: undefined } as unknown as Engine)
     expect(() => stock(locks, 'x')).toThrow(UnsupportedError)
     expect(() => stock(locks, 'x')).toThrow(/give it the option store/)
     const one = stock(locks, 'x', { store: world.locks() })
