@@ -2,7 +2,8 @@
  * The command line in few files, dist/bundle/cli: Node takes a good millisecond to find, read and link each of a
  * hundred small modules, and a shell script pays that at every `holdfast run`. The same code as dist/src, three folders
  * below package.json like dist/src/cli, without comments and blanks: one file for the start, one for each engine, one
- * for what they have in common, one for each command. Packages stay outside: the user's own are used.
+ * for what they have in common, one for running commands, one for each command that looks. A command loads four of
+ * them. Packages stay outside: the user's own are used.
  *
  * CommonJS, because its loader is a part of Node's own start, and that of modules takes as long again.
  */
@@ -17,8 +18,10 @@ const engine = engines.toSorted((a, b) => b.length - a.length).join('|')
 const FILES = [
   [new RegExp(`^(?:engines|clients|guards|transactions)/(${engine})\\b`), 1],
   // What the start itself needs of the core stays with it.
-  [/^core\/(?:did-you-mean|duration|keys)\b/, 'start'],
+  [/^core\/(?:did-you-mean|duration|keys)\b/, null],
+  [/^cli\/(?:commands\/(?:run|elect)|job|supervise|guardian|command-process|wait-display)\b/, 'job'],
   [/^(?:core|primitives|engines|clients|guards|transactions|locks|connect)\b/, 'core'],
+  [/^cli\/(?:failure|line-view|open|signals)\b/, 'core'],
 ]
 
 function fileOf(id) {

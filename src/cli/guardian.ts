@@ -110,7 +110,8 @@ arm() {
 while read -r order first second <&3; do
   case $order in
     watch) target=$first; [ -z "$id" ] || session=$(session_of "$target"); [ -z "$delay" ] || arm ;;
-    arm) delay=$first grace=$second; arm ;;
+    # Without a target there is nothing to end yet: watch arms it.
+    arm) delay=$first grace=$second; [ -z "$target" ] || arm ;;
     end) cancel; end "$first"; exit ;;
     done) cancel; exit ;;
   esac

@@ -8,6 +8,7 @@ import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
 import { COMMANDS, RENAMED } from './commands.ts'
 import { enableCompileCache } from './compile-cache.ts'
 import { EXITS } from './exits.ts'
+import { print, printable, printJson, STDERR, STDOUT, say, write } from './output.ts'
 
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
@@ -35,7 +36,6 @@ async function main(argv: readonly string[]): Promise<number> {
 /** Asked for, it goes to stdout; without a command, to stderr, and as an error. */
 async function help(name: string | undefined, missing: boolean): Promise<number> {
   const { commandHelp, mainHelp } = await import('./help.ts')
-  const { write, STDERR, STDOUT } = await import('./output.ts')
   const known = name === undefined ? undefined : ownValue(COMMANDS, name)
   const summaries = Object.entries(COMMANDS).map(([command, { summary }]) => ({ name: command, summary }))
   const text =
@@ -44,8 +44,7 @@ async function help(name: string | undefined, missing: boolean): Promise<number>
   return missing ? EXITS.usage.code : EXITS.ok.code
 }
 
-async function version(json: boolean): Promise<number> {
-  const { print, printJson, STDOUT } = await import('./output.ts')
+function version(json: boolean): number {
   const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8')
   const { version } = JSON.parse(text) as { version: string }
   if (json) printJson(STDOUT, 'version', { version, node: process.version })
@@ -55,7 +54,6 @@ async function version(json: boolean): Promise<number> {
 
 async function fail(error: unknown, argv: readonly string[]): Promise<number> {
   const { failureOf } = await import('./failure.ts')
-  const { printable, printJson, say, STDERR } = await import('./output.ts')
   const { kind, exit, message } = failureOf(error)
   const ours = argv.slice(0, argv.includes('--') ? argv.indexOf('--') : argv.length)
   if (ours.includes('--json')) printJson(STDERR, ours[0] ?? '', { error: { kind, message }, exit })
