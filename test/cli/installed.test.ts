@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { builtCommand } from '../built.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
@@ -177,15 +177,41 @@ test('the embedded default uses the SQLite of Node, or that of the project, or s
   expect(holdfast(project, ...run)).toEqual({ status: 0, said: 'held\n' })
 })
 
-test('the start loads neither an engine nor the core', () => {
+/** What the command loads: files of its own, and modules of Node. Both are paid for at every start. */
+function loadedBy(...args: readonly string[]): { files: readonly string[]; modules: readonly string[] } {
   const main = realpathSync(command)
   const script = `
-    process.argv = [process.execPath, ${JSON.stringify(main)}, '--version']
-    process.on('exit', () => console.log(Object.keys(require.cache).map((file) => require('node:path').basename(file)).join()))
+    const before = new Set(process.moduleLoadList)
+    process.argv = [process.execPath, ${JSON.stringify(main)}, ...${JSON.stringify(args)}]
+    process.on('exit', () => {
+      const files = Object.keys(require.cache).filter((file) => file.startsWith(${JSON.stringify(dirname(main))}))
+      const modules = process.moduleLoadList.filter((name) => !before.has(name))
+      console.log(JSON.stringify({ files, modules }))
+    })
     require(${JSON.stringify(main)})`
-  const [version, loaded = ''] = execFileSync(process.execPath, ['-e', script], { encoding: 'utf8' }).split('\n')
-  expect(version).toMatch(/^\d+\.\d+\.\d+/)
-  expect(loaded.split(',').toSorted()).toEqual(['holdfast.cjs', 'output.cjs', 'start.cjs'])
+  const printed = execFileSync(process.execPath, ['-e', script], { encoding: 'utf8', cwd: resolve('.') })
+  const { files, modules } = JSON.parse(printed.trim().split('\n').at(-1) ?? '') as Record<string, readonly string[]>
+  return {
+    files: (files ?? []).map((file) => basename(file)).toSorted(),
+    modules: (modules ?? []).map((name) => name.replace('NativeModule ', '')),
+  }
+}
+
+test('the start loads neither an engine nor the core', () => {
+  expect(loadedBy('--version').files).toEqual(['holdfast.cjs'])
+})
+
+test('a command loads four files of ours, and no module of Node that it can do without', () => {
+  const url = `sqlite:${join(world, 'loaded.db')}`
+  const looking = loadedBy('ls', '--url', url)
+  expect(looking.files).toEqual(['core.cjs', 'holdfast.cjs', 'ls.cjs', 'sqlite.cjs'])
+  const running = loadedBy('run', 'loaded', '--url', url, '--', 'true')
+  expect(running.files).toEqual(['core.cjs', 'holdfast.cjs', 'job.cjs', 'sqlite.cjs'])
+  for (const heavy of ['crypto', 'perf_hooks', 'http', 'tls', 'worker_threads', 'readline']) {
+    expect(looking.modules).not.toContain(heavy)
+    expect(running.modules).not.toContain(heavy)
+  }
+  for (const ofProcesses of ['child_process', 'net']) expect(looking.modules).not.toContain(ofProcesses)
 })
 
 test('each engine has a file of its own, so that a command loads only the one that it needs', () => {
