@@ -118,7 +118,7 @@ await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) =
       const before = await behind.mutex('rolled back').acquire()
       await before.release()
       // Killed, not frozen: a frozen member finds in its sockets, when it goes on, what the primary has sent it.
-      await Promise.all(set.othersThan(primary).map(({ process }) => process?.kill()))
+      await Promise.all(set.othersThan(primary).map(async ({ process }) => await process?.kill()))
       const asked = behind.mutex('rolled back').acquire({ wait: '5s' })
       const outcome = asked.then(
         () => 'granted',
@@ -126,7 +126,7 @@ await describeServer('three members of MongoDB', findOwnMongodb, ({ program }) =
       )
       await vi.waitFor(async () => expect(await entriesAt(primary, 'rolled back')).toBe(1), LIMIT)
       await primary.process?.kill()
-      await Promise.all(set.othersThan(primary).map(({ process }) => process?.start()))
+      await Promise.all(set.othersThan(primary).map(async ({ process }) => await process?.start()))
       await set.primaryWithout(primary)
       const outside = await open(set.url, '30s')
       const lease = await vi.waitFor(async () => await outside.mutex('rolled back').acquire(), LIMIT)
