@@ -108,7 +108,7 @@ function problem(type: keyof typeof TITLES, status: number, detail: string, retr
 }
 
 /** Rounded up: a client that comes too early would be refused again. */
-function seconds(ms: number): number {
+export function seconds(ms: number): number {
   return Math.max(1, Math.ceil(ms / 1000))
 }
 

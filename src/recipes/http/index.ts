@@ -11,6 +11,8 @@
  *
  * `limited(limit, { key })` answers 429 to what a rate limit does not allow (rate.ts).
  *
+ * `httpProblem(error)` is what to answer when a handler threw an error of Holdfast (problems.ts).
+ *
  * Read door.ts first; node.ts, fastify.ts and hono.ts hold back the responses of each framework.
  */
 import { checkOptions } from '../../core/options.ts'
@@ -32,6 +34,7 @@ export type {
 } from './fastify.ts'
 export type { HonoMiddleware, IdempotentHonoContext } from './hono.ts'
 export type { NodeMiddleware } from './node.ts'
+export { type HttpProblem, httpProblem } from './problems.ts'
 export {
   type Limited,
   type LimitedFastifyReply,
