@@ -93,6 +93,8 @@ function consume(tarball, doors, peers) {
   for (const door of doors) importDoor(home, door, peers)
 
   say('a small program compiles against it, and runs')
+  // Its door adds to the types of Fastify, and imports nothing of it that runs.
+  link(home, 'fastify')
   writeFileSync(join(home, 'types.ts'), doors.map((door, i) => `export type * as door${i} from '${door}'`).join('\n'))
   writeFileSync(join(home, 'consumer.ts'), CONSUMER)
   const settings = {
@@ -128,11 +130,15 @@ function importDoor(home, door, peers) {
     const [, peer] = /Cannot find package '([^']+)'/.exec(error.stderr) ?? []
     if (peer === undefined || !peers.includes(peer) || !door.includes('/'))
       throw new Error(`${door} cannot be imported:\n${error.stderr}`)
-    mkdirSync(dirname(join(home, 'node_modules', peer)), { recursive: true })
-    symlinkSync(resolve('node_modules', peer), join(home, 'node_modules', peer))
+    link(home, peer)
     node(home, 'door.mjs')
     console.log(`${door}, given ${peer}`)
   }
+}
+
+function link(home, peer) {
+  mkdirSync(dirname(join(home, 'node_modules', peer)), { recursive: true })
+  symlinkSync(resolve('node_modules', peer), join(home, 'node_modules', peer))
 }
 
 function say(what) {

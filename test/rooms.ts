@@ -44,6 +44,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   store: ['core', 'locks'],
   recipes: ['core', 'locks', 'store'],
   connect: ['core', 'locks', 'engines/*'],
+  frameworks: ['core', 'locks', 'connect', 'recipes'],
   index: ['core', 'primitives', 'locks', 'connect'],
   engine: ['core'],
   telemetry: ['core'],

@@ -107,7 +107,7 @@ export const rules: readonly Rule[] = [
   {
     ...pattern(
       'time passes only through core/clock.ts',
-      /^src\/(?:core|primitives|clients|engines|transactions|guards|recipes)\/.*\.ts$/,
+      /^src\/(?:core|primitives|clients|engines|transactions|guards|recipes|frameworks)\/.*\.ts$/,
       /\bDate\.now\b|\bnew Date\b(?!\([^)])|\bperformance\.now\b|\bset(?:Timeout|Interval)\(|\bprocess\.hrtime\b/,
       'const at = Date.now()',
       'const at = clock.now() // not Date.now()',

@@ -7,8 +7,9 @@ import { Cron, ScheduleModule } from '@nestjs/schedule'
 import { schedule } from 'node-cron'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
+import { OncePerTick } from '../../src/frameworks/nest/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
-import { coordinator, cron, OncePerTick, type Run } from '../../src/recipes/cron/index.ts'
+import { coordinator, cron, type Run } from '../../src/recipes/cron/index.ts'
 
 const LIMIT_MS = 20_000
 let opened: { close(): Promise<unknown> }[]

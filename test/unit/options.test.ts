@@ -15,6 +15,8 @@ import { openPostgresAdvisory, postgresAdvisory } from '../../src/engines/postgr
 import { openRedis, redis } from '../../src/engines/redis/index.ts'
 import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
+import { keyed } from '../../src/frameworks/bullmq.ts'
+import { HoldfastModule, Locked, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
 import { guard as filesGuard } from '../../src/guards/files.ts'
 import { admission } from '../../src/guards/http.ts'
 import { guard as mysqlGuard } from '../../src/guards/mysql.ts'
@@ -22,13 +24,16 @@ import { guard as postgresGuard } from '../../src/guards/postgres.ts'
 import { guard as redisGuard } from '../../src/guards/redis.ts'
 import { guard as sqliteGuard } from '../../src/guards/sqlite.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
-import { cron, OncePerTick, tick } from '../../src/recipes/cron/index.ts'
+import { cron, tick } from '../../src/recipes/cron/index.ts'
 import { idempotency } from '../../src/recipes/http/index.ts'
 import { once } from '../../src/recipes/once/index.ts'
 import { publishedUpload, removeRetired, replace } from '../../src/recipes/replace/index.ts'
+import { contextOf } from './nest-world.ts'
 import { inMemory } from './world.ts'
 
 const bothOf = (locks: Locks): ReturnType<Locks['all']> => locks.all([locks.mutex('a'), locks.mutex('b')])
+
+const openedByNest = (options: object): unknown => contextOf({ imports: [HoldfastModule.forRoot(options)] })
 
 /** Options as a JavaScript program may give them. */
 const wrong = (options: object): never => options as never
@@ -187,7 +192,20 @@ describe('the page of all options', () => {
     ['The others', () => cron(locks, unknown)],
     ['The others', () => cron(locks).drain(unknown)],
     ['The others', () => tick(locks, 'job', 1, unknown, () => undefined)],
-    ['The others', () => OncePerTick(unknown as never)],
+    ['@Locked(', () => OncePerTick(unknown)],
+    ['@Locked(', () => Locked('k', unknown)],
+    ['@Locked(', () => Once('k', unknown)],
+    ['HoldfastModule.forRoot(', () => openedByNest(unknown)],
+    [
+      'The others',
+      () =>
+        keyed(
+          locks,
+          () => 'k',
+          unknown,
+          async () => undefined,
+        ),
+    ],
   ]
 
   test.each(calls)('has each one in the section %s', async (heading, call) => {

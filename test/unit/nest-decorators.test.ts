@@ -1,0 +1,128 @@
+/** What the decorators of `holdfast/nest` leave as it was, in whatever order they are written; and `@Once`. */
+import { SetMetadata, type Type } from '@nestjs/common'
+import { Cron, ScheduleModule } from '@nestjs/schedule'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { KeyReusedError } from '../../src/core/errors.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
+import {
+  currentAttempt,
+  currentLease,
+  HoldfastModule,
+  Locked,
+  Once,
+  OncePerTick,
+} from '../../src/frameworks/nest/index.ts'
+import type { Run } from '../../src/recipes/cron/index.ts'
+import { contextOf, decorate } from './nest-world.ts'
+
+let opened: { close(): Promise<unknown> }[]
+let server: MemoryServer
+beforeEach(() => {
+  opened = []
+  server = new MemoryServer()
+})
+afterEach(async () => {
+  for (const one of opened.reverse()) await one.close()
+})
+
+/** An application with these providers, and locks on the memory of this test. */
+async function applicationOf(...providers: Type[]) {
+  const app = await contextOf({ imports: [HoldfastModule.forRoot({ engine: memory({ server }) })], providers })
+  opened.push(app)
+  return app
+}
+
+describe('metadata of other decorators', () => {
+  const Mark = SetMetadata('mark', 'noted')
+  const inOrders: readonly [string, (ours: unknown, theirs: unknown) => readonly unknown[]][] = [
+    ['above', (ours, theirs) => [ours, theirs]],
+    ['below', (ours, theirs) => [theirs, ours]],
+  ]
+
+  test.each(inOrders)('is at the method that is called, with @Locked and @Once %s', (_, order) => {
+    for (const ours of [Locked('a'), Once('a')]) {
+      class Orders {
+        async ship(_id: string, _other: string): Promise<void> {}
+      }
+      decorate(Orders, 'ship', ...order(ours, Mark))
+      expect(Reflect.getMetadata('mark', Orders.prototype.ship)).toBe('noted')
+      expect([Orders.prototype.ship.name, Orders.prototype.ship.length]).toEqual(['ship', 2])
+    }
+  })
+
+  test.each<[string, (theirs: unknown, tick: unknown, lock: unknown) => readonly unknown[]]>([
+    ['@Cron @Locked @OncePerTick', (theirs, tick, lock) => [theirs, lock, tick]],
+    ['@Locked @OncePerTick @Cron', (theirs, tick, lock) => [lock, tick, theirs]],
+    ['@OncePerTick @Cron @Locked', (theirs, tick, lock) => [tick, theirs, lock]],
+  ])('%s: each tick is run on one of two hosts, under the lock', async (_, order) => {
+    const ticks: number[] = []
+    class Reports {
+      async nightly(run: Run): Promise<void> {
+        expect(currentLease().key).toBe('reports')
+        ticks.push(run.tick.getTime())
+      }
+    }
+    decorate(Reports, 'nightly', ...order(Cron('* * * * * *'), OncePerTick(), Locked('reports')))
+    for (const _host of ['a', 'b']) {
+      const imports = [ScheduleModule.forRoot(), HoldfastModule.forRoot({ engine: memory({ server }) })]
+      opened.push(await contextOf({ imports, providers: [Reports] }))
+    }
+    await vi.waitFor(() => expect(ticks.length).toBeGreaterThanOrEqual(2), 20_000)
+    expect(new Set(ticks).size, 'no tick twice').toBe(ticks.length)
+  })
+})
+
+describe('@Once', () => {
+  interface Payment {
+    readonly tenant: string
+    readonly key: string
+    readonly cents: number
+  }
+
+  test('runs once for each key and scope, and answers what is stored', async () => {
+    const charges: string[] = []
+    class Payments {
+      async pay({ cents }: Payment): Promise<object> {
+        const attempt = currentAttempt()
+        charges.push(attempt.id)
+        return { cents, id: await attempt.step('charge', async () => attempt.id) }
+      }
+    }
+    decorate(
+      Payments,
+      'pay',
+      Once('{0.key}', { scope: '{0.tenant}', fingerprint: (payment: Payment) => payment, keep: '1h' }),
+    )
+    const one = (await applicationOf(Payments)).get(Payments)
+    const two = (await applicationOf(Payments)).get(Payments)
+    const payment = { tenant: 'acme', key: 'k', cents: 5 }
+    const answers = await Promise.all([one, two, one].map((payments) => payments.pay(payment)))
+    expect(new Set(answers.map((each) => JSON.stringify(each)))).toEqual(
+      new Set([JSON.stringify({ cents: 5, id: charges[0] })]),
+    )
+    expect(charges.length).toBe(1)
+    await two.pay({ ...payment, tenant: 'other' })
+    expect(charges.length, 'another scope is another payment').toBe(2)
+    await expect(one.pay({ ...payment, cents: 6 })).rejects.toThrow(KeyReusedError)
+    expect(() => currentAttempt()).toThrow('currentAttempt() is for what runs inside of a @Once() method')
+  })
+
+  test('takes no two keys for one, and no two methods', async () => {
+    const seen: string[] = []
+    class Mails {
+      async send(...args: string[]): Promise<void> {
+        seen.push(args.join(' + '))
+      }
+      async post(...args: string[]): Promise<void> {
+        seen.push(args.join(' + '))
+      }
+    }
+    for (const name of ['send', 'post']) decorate(Mails, name, Once('{0}:{1}'))
+    const mails = (await applicationOf(Mails)).get(Mails)
+    await mails.send('a:b', 'c')
+    await mails.send('a', 'b:c')
+    await mails.post('a', 'b:c')
+    await mails.post('a', 'b:c')
+    expect(seen).toEqual(['a:b + c', 'a + b:c', 'a + b:c'])
+  })
+})
