@@ -14,8 +14,9 @@ import { systemChance, wallClockMs } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
 import { AcquireTimeoutError, EngineError, LineFullError } from '../core/errors.ts'
 import type { Lease } from '../core/lease.ts'
+import type { LockOptions } from '../core/locks-options.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
-import type { LockOptions, Locks } from '../locks.ts'
+import type { Locks } from '../locks.ts'
 
 /** What a job of BullMQ has, as far as it is used here. */
 export interface KeyedJob {

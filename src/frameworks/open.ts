@@ -6,8 +6,9 @@ import { connect } from '../connect.ts'
 import { graceMsOf } from '../core/drain.ts'
 import type { Duration } from '../core/duration.ts'
 import type { Engine } from '../core/engine.ts'
+import { LOCKS_OPTIONS, type LocksOptions } from '../core/locks-options.ts'
 import type { OptionNames } from '../core/options.ts'
-import { createLocks, LOCKS_OPTIONS, type Locks, type LocksOptions } from '../locks.ts'
+import { createLocks, type Locks } from '../locks.ts'
 
 /** Where the locks of an application come from, and how they end. */
 export interface OpenOptions extends LocksOptions {

@@ -4,8 +4,9 @@
  */
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import type { AcquireOptions, Lock } from '../../core/lock.ts'
+import type { ReentrantLockOptions } from '../../core/locks-options.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
-import type { Locks, ReentrantLockOptions } from '../../locks.ts'
+import type { Locks } from '../../locks.ts'
 import { runWith } from './current.ts'
 import { type KeyOfCall, keyMaker } from './key-template.ts'
 import { type LocksOfDecorator, locksFor } from './tokens.ts'
