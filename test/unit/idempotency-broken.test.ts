@@ -178,3 +178,37 @@ test('Hono: a request without a key can be read as a stream', async () => {
   const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: 'streamed' })
   expect(await response.text()).toBe('streamed')
 })
+
+test.each(['Express', 'Fastify', 'Hono'])(
+  '%s: a request that comes to it twice, for the application and for a route, does not wait for itself',
+  async (name) => {
+    const keys = keysOf()
+    let handled = 0
+    const servers: Readonly<Record<string, () => Promise<number>>> = {
+      Express: () => {
+        const app = express()
+        app.use(keys.node)
+        app.post('/', keys.node, (_, response) => void response.send(`paid ${++handled}`))
+        return serving(app)
+      },
+      Fastify: async () => {
+        const app = fastify()
+        await app.register(keys.fastify)
+        await app.register(keys.fastify)
+        app.post('/', async () => `paid ${++handled}`)
+        await app.listen({ host: '127.0.0.1', port: 0 })
+        return portOf(app.server)
+      },
+      Hono: () => {
+        const app = new Hono()
+        app.use(keys.hono)
+        app.post('/', keys.hono, (context) => context.text(`paid ${++handled}`))
+        return portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+      },
+    }
+    const port = await (servers[name] as () => Promise<number>)()
+    expect(await ask(port)).toMatchObject({ status: 200, body: 'paid 1' })
+    const again = await ask(port)
+    expect([again.status, again.body, again.headers.get('idempotent-replayed')]).toEqual([200, 'paid 1', 'true'])
+  },
+)

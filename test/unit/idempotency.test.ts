@@ -205,13 +205,13 @@ describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
     expect(new Set(bodies)).toEqual(new Set(['paid 1']))
   })
 
-  test('tells a failure of the server and handles the retry anew, with the same attempt', async () => {
+  test.each([503, 429])('tells a %s and handles the retry anew, with the same attempt', async (status) => {
     const ids: (string | undefined)[] = []
     const ask = await start(name, ({ attempt }) => {
       ids.push(attempt)
-      return ids.length === 1 ? { status: 503, body: 'down' } : { status: 402, body: 'declined' }
+      return ids.length === 1 ? { status, body: 'later' } : { status: 402, body: 'declined' }
     })
-    expect(await ask('k')).toMatchObject({ status: 503, body: 'down' })
+    expect(await ask('k')).toMatchObject({ status, body: 'later' })
     expect(await ask('k')).toMatchObject({ status: 402, body: 'declined' })
     const replay = await ask('k')
     expect(replay).toMatchObject({ status: 402, body: 'declined' })

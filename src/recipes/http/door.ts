@@ -89,6 +89,14 @@ const LARGEST_BODY = 45_000
 /** The response was told to the client, and the request is to be handled again. */
 class NotKept {}
 
+/** Timed out, too early, too many: these ask the client to come again, and have done nothing. */
+const COME_AGAIN: ReadonlySet<number> = new Set([408, 425, 429])
+
+/** A client that comes again must not be told the same for as long as records are kept. */
+function isToBeRetried(status: number): boolean {
+  return status >= 500 || COME_AGAIN.has(status)
+}
+
 export class IdempotencyDoor {
   readonly attempts: WeakMap<object, Attempt> = new WeakMap()
   readonly maxBody: number
@@ -126,6 +134,8 @@ export class IdempotencyDoor {
   /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */
   async judge(request: IdempotentRequest, handle: Handle): Promise<Verdict> {
     const { method, raw } = request
+    // It came to this door before, for the application or for an outer route: it would wait for itself.
+    if (this.attempts.has(raw as object)) return { state: 'pass' }
     const key = this.#methods.has(method.toUpperCase()) ? keyOf(request.header(KEY_HEADER.toLowerCase())) : undefined
     if (key === undefined) {
       const refused = this.#options.required === true && this.#methods.has(method.toUpperCase())
@@ -141,7 +151,7 @@ export class IdempotencyDoor {
         throw attempt.final(
           new RangeError(`its response, with status ${status}, was larger than ${this.maxBody} bytes`),
         )
-      if (status >= 500 && !this.#keepErrors) throw new NotKept()
+      if (isToBeRetried(status) && !this.#keepErrors) throw new NotKept()
       return storedResponse(made, body, this.#headers)
     }
     try {

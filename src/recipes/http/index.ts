@@ -6,8 +6,8 @@
  *     app.post('/payments', keys.node, handler)       // Express; keys.fastify and keys.hono are for the others
  *
  * The handler of a framework is the work of `once`. Its response is held back until it is stored: what a client has
- * been told is what its retries are told. A response with a status of 500 or more is told, and not stored: the retry is
- * handled anew, with the same `attempt.id`.
+ * been told is what its retries are told. A response with a status of 500 or more, or one that asks to come again (408,
+ * 425, 429), is told, and not stored: the retry is handled anew, with the same `attempt.id`.
  *
  * `limited(limit, { key })` answers 429 to what a rate limit does not allow (rate.ts).
  *
