@@ -155,6 +155,24 @@ await describeServer('commit on PostgreSQL', findPostgres, (source) => {
   })
 })
 
+await describeServer('a result on PostgreSQL', findPostgres, (source) => {
+  test('is stored, though another transaction has locked the row of its line', { timeout: 60_000 }, async () => {
+    await using server = await PostgresServer.start(source)
+    const url = await server.database()
+    await using locks = await connect(url as `postgres://${string}`, { ttl: '5s' })
+    await using looker = await server.connect(url)
+    const pay = once(locks)
+    const asked = pay.run('stuck', async () => {
+      await looker.query('BEGIN')
+      await looker.query("SELECT FROM holdfast_line WHERE key = 'once::stuck' FOR UPDATE")
+      return 'paid'
+    })
+    expect(await asked).toMatchObject({ value: 'paid', replayed: false })
+    expect(await pay.run('stuck', () => 'again')).toMatchObject({ value: 'paid', replayed: true })
+    await looker.query('ROLLBACK')
+  })
+})
+
 await describeServer('commit on a PostgreSQL that stands still', findOwnPostgres, (source) => {
   test.for(['answers late', 'answers to none'] as const)(
     'and %s: there is one row, and one answer',
