@@ -18,7 +18,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'clients/zookeeper': ['core', 'clients/shared'],
   'clients/mongodb': ['core', 'clients/shared'],
   'clients/sqlite': ['core', 'clients/shared'],
-  transactions: ['core', 'clients/shared', 'clients/postgres', 'clients/mysql'],
+  transactions: ['core', 'clients/shared', 'clients/postgres', 'clients/mysql', 'clients/sqlite'],
   guards: [
     'core',
     'clients/shared',
@@ -31,7 +31,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   ],
   'engines/shared': ['core', 'clients/shared'],
   'engines/memory': ['core', 'engines/shared'],
-  'engines/sqlite': ['core', 'clients/shared', 'clients/sqlite', 'engines/shared'],
+  'engines/sqlite': ['core', 'clients/shared', 'clients/sqlite', 'engines/shared', 'transactions'],
   'engines/redis': ['core', 'clients/shared', 'clients/redis', 'engines/shared'],
   'engines/redlock': ['core', 'clients/shared', 'clients/redis', 'engines/shared'],
   'engines/postgres': ['core', 'clients/shared', 'clients/postgres', 'engines/shared', 'transactions'],

@@ -7,7 +7,19 @@ export type { OptimisticOptions, OptimisticResult, RetryOptions } from './optimi
 export type { OptimisticRowOptions, Row } from './optimistic-row.ts'
 export type { PgTransactionClient, PostgresJsSql, PostgresTransactionClient } from './postgres/client.ts'
 export { optimistic } from './postgres/optimistic.ts'
+export { cancelRow, confirmRow, extendRow, reserveRow, setupRowHolds } from './postgres/row-holds.ts'
 export { rowLock } from './postgres/row-lock.ts'
 export { type XactLockOptions, type XactLockResult, xactLock } from './postgres/xact-lock.ts'
+export type {
+  CancelRowResult,
+  ConfirmRowOptions,
+  ConfirmRowResult,
+  ExtendRowOptions,
+  ExtendRowResult,
+  ReserveRowOptions,
+  ReserveRowResult,
+  RowHoldOptions,
+  RowNotHad,
+} from './row-hold-options.ts'
 export type { ConflictReason, LockFailure, RowLockOptions, RowLockResult } from './row-lock.ts'
 export type { Table, Where } from './statements.ts'

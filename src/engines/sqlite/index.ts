@@ -19,6 +19,7 @@ import { fileOf } from './lock-file.ts'
 
 export type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
 export { defaultFile } from '../../clients/sqlite/folder.ts'
+export * from '../../transactions/sqlite.ts'
 export type { SqliteEngine } from './engine.ts'
 
 /** Options of `sqlite()`. */

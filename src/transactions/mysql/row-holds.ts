@@ -1,0 +1,76 @@
+/** Holds of rows in the caller's transaction, on MySQL and MariaDB. What they mean is in ../row-holds.ts. */
+import type {
+  CancelRowResult,
+  ConfirmRowOptions,
+  ConfirmRowResult,
+  ExtendRowOptions,
+  ExtendRowResult,
+  ReserveRowOptions,
+  ReserveRowResult,
+  RowHoldOptions,
+  RowNotHad,
+} from '../row-hold-options.ts'
+import { ROW_HOLDS_TABLE, RowHolds, type RowHoldsDialect, type Steps } from '../row-holds.ts'
+import { type Table, tableName } from '../statements.ts'
+import { checkClient, dialect, type MysqlTransactionClient, rowsOf } from './client.ts'
+import { rowLock } from './row-lock.ts'
+
+const holdsDialect: RowHoldsDialect = {
+  ...dialect,
+  nowMs: "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
+  // At REPEATABLE READ a plain look shows what was there when the transaction began.
+  current: 'FOR UPDATE',
+}
+
+/** Make the table of holds, if it is not there: once, by a user who may, outside of a transaction. */
+export async function setupRowHolds(
+  client: MysqlTransactionClient,
+  { holds = ROW_HOLDS_TABLE }: { readonly holds?: Table } = {},
+): Promise<void> {
+  checkClient(client)
+  await client.query(`CREATE TABLE IF NOT EXISTS ${tableName(dialect, holds)} (
+    row_key CHAR(64) CHARACTER SET ascii NOT NULL, id VARBINARY(256) NOT NULL, state VARCHAR(8) NOT NULL,
+    quantity BIGINT NOT NULL, due_at BIGINT NOT NULL, row_of VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL,
+    PRIMARY KEY (row_key, id), KEY due (row_key, due_at)
+  ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC`)
+}
+
+/**
+ * Hold units of a row of yours for a while, inside of your transaction: `client` is as for `rowLock`. The column `left`
+ * is what is neither sold nor held; what has lapsed is given back to it first.
+ */
+export function reserveRow(client: MysqlTransactionClient, options: ReserveRowOptions): Promise<ReserveRowResult> {
+  return withRow(client, options, (holds, rows) => holds.reserve(rows, options.quantity, options.hold))
+}
+
+/** Let a hold live for longer, from now on; never shorter than it would anyway. */
+export function extendRow(client: MysqlTransactionClient, options: ExtendRowOptions): Promise<ExtendRowResult> {
+  return withRow(client, options, (holds, rows) => holds.extend(rows, options.hold))
+}
+
+/** What is held is sold: it does not come back any more. Twice is once. */
+export function confirmRow(client: MysqlTransactionClient, options: ConfirmRowOptions): Promise<ConfirmRowResult> {
+  return withRow(client, options, (holds, rows) => holds.confirm(rows, options))
+}
+
+/** Give back what is held. */
+export function cancelRow(client: MysqlTransactionClient, options: RowHoldOptions): Promise<CancelRowResult> {
+  return withRow(client, options, (holds, rows) => holds.cancel(rows))
+}
+
+async function withRow<Result>(
+  client: MysqlTransactionClient,
+  options: RowHoldOptions,
+  work: (holds: RowHolds, rows: readonly Record<string, unknown>[]) => Steps<Result>,
+): Promise<Result | RowNotHad> {
+  const { table, where, left, wait } = options
+  const holds = new RowHolds(holdsDialect, options)
+  const locked = await rowLock(client, { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) })
+  if (locked.state !== 'locked') return locked
+  const steps = work(holds, locked.rows)
+  for (let step = steps.next(); ; ) {
+    if (step.done === true) return step.value
+    // What a statement without rows answers is not looked at.
+    step = steps.next(await rowsOf(client, step.value))
+  }
+}
