@@ -102,3 +102,46 @@ describe('a fill that fails', () => {
     await expect(pages.get('large', () => 'small')).rejects.toThrow(CachedFailureError)
   })
 })
+
+test('a refresh that takes longer than the value lives is stored, and no other fill is needed', async () => {
+  const { clock, of } = fleet(2, undefined, false)
+  const [here, there] = [0, 1].map((nth) => cache(of(nth).locks, { ...PLAIN, stale: '1s' }))
+  await here?.get('page', () => 'old')
+  await clock.advance('10.9s')
+  const work = gate<string>()
+  expect(await here?.get('page', () => work.opened)).toBe('old')
+  await turns()
+  await clock.advance('2s')
+  const waiting = there?.get('page', () => 'one too many')
+  await turns()
+  work.open('new')
+  expect(await waiting).toBe('new')
+})
+
+test('a large value is kept when its refresh fails, also if there is no room for all of the failure', async () => {
+  const { clock, of } = fleet(1)
+  const pages = cache(of(0).locks, { ...PLAIN, stale: '1m', negative: '20s' })
+  const large = 'x'.repeat(65_000)
+  await pages.get('page', () => large)
+  await clock.advance('10s')
+  let fills = 0
+  const fill = (): string => {
+    fills += 1
+    throw new Error('y'.repeat(1000))
+  }
+  for (let ask = 0; ask < 3; ask += 1) {
+    expect(await pages.get('page', fill)).toBe(large)
+    await turns()
+  }
+  expect(fills).toBe(1)
+})
+
+test('the bytes of a serializer that changes nothing are not shared', async () => {
+  const serialize = { encode: (value: unknown) => value as Uint8Array, decode: (bytes: Uint8Array) => bytes }
+  const { of } = fleet(1)
+  const pages = cache(of(0).locks, { ...PLAIN, serialize, local: { max: 10, ttl: '5s' } })
+  const fill = (): Uint8Array => Buffer.from('value')
+  const first = await pages.get('page', fill)
+  first[0] = 0
+  expect(Buffer.from(await pages.get('page', fill)).toString()).toBe('value')
+})

@@ -161,7 +161,7 @@ describe('a key-value store of the user', () => {
     const pages = cache(of(0).locks, { ...PLAIN, values })
     expect(await pages.get('page', () => 'value')).toBe('value')
     expect(await pages.get('page', () => 'again')).toBe('value')
-    expect(written).toEqual([['holdfast:value:cache:page', expect.any(Buffer), 'PX', 10_000]])
+    expect(written).toEqual([['holdfast:value:cache:page', expect.any(Buffer), 'PX', 40_000]])
   })
 
   test.each(['get', 'set'] as const)('that fails is an outage as well: %s', async (verb) => {

@@ -95,7 +95,8 @@ export class FleetCache implements Cache {
     const call: CacheCall = { key, recordKey, fill, ...readGetOptions(this.#cache, options as CacheGetOptions) }
     call.signal?.throwIfAborted()
     const bytes = this.#local?.get(recordKey) ?? (await this.#bytesOf(call))
-    return this.#serializer.decode(bytes) as Value
+    // A serializer of the user may answer the very bytes: no two callers have the same ones.
+    return this.#serializer.decode(this.#serializer === jsonSerializer ? bytes : Uint8Array.from(bytes)) as Value
   }
 
   async invalidate(key: string): Promise<void> {

@@ -1,18 +1,17 @@
 /**
  * One fill, under a lease: call what the user has given, and store what it has answered, or thrown.
  *
- * It is stored by the version of the claim, or of the value that it replaces. So it is refused if there was an
- * invalidation in between, or if another filler has begun: the lease itself need not be looked at.
+ * It is stored by the version of the claim, or of the value that it replaces, and in no other way. So it is refused if
+ * there was an invalidation in between, or if another filler has begun, and also if the server has forgotten the record
+ * meanwhile, for whatever reason: nothing that was forgotten is taken for "nothing has happened".
  */
 import type { EntryLease } from '../../core/entry-lease.ts'
 import { EngineError, type StoredFailure } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
-import { TOMBSTONE_MS } from '../../core/store.ts'
-import type { PutOutcome } from '../../store/record-store.ts'
 import { storedFailure } from '../once/record.ts'
 import type { Ticket } from './local.ts'
 import { type CacheFill, type Lifetime, type ReadCache, readTtl } from './options.ts'
-import { type CacheRecord, jittered, keptAfterFailure, type ValueRecord } from './record.ts'
+import { type CacheRecord, jittered, keptAfterFailure, spareMsOf, type ValueRecord } from './record.ts'
 import type { Look, Shelf } from './shelf.ts'
 
 /** A moment of this process: higher than all before it. A value that was true at it can be given to who came before. */
@@ -86,7 +85,7 @@ export class HeldFill {
     try {
       await shelf.put(recordKey, lease.entryId, bytes, ttlMs)
       const storing = this.#spec.moment()
-      const put = await this.#put(lease, stored, version, ttlMs, startedAt)
+      const put = await shelf.records.putLeaving(lease, stored, { version, ttlMs })
       if (put.state === 'stored') outcome = { state: 'value', bytes, version: put.version, freshMs, ...storing }
     } catch (error) {
       if (!(error instanceof EngineError) || cache.outage === 'fail') throw error
@@ -108,26 +107,12 @@ export class HeldFill {
     })
     const tookMs = keeper.clock.now() - startedAt
     const bytes = encode(value)
-    const record: ValueRecord = { is: 'value', by: lease.entryId, staleMs, tookMs, bytes: shelf.inside(bytes) }
+    const spareMs = spareMsOf(tookMs)
+    const inside = shelf.inside(bytes)
+    const record: ValueRecord = { is: 'value', by: lease.entryId, staleMs, tookMs, spareMs, bytes: inside }
+    const stored = encodeRecord(shelf, recordKey, key, record)
     const freshMs = jittered(ttlMs, cache.jitter, keeper.chance.fraction())
-    return { bytes, stored: encodeRecord(shelf, recordKey, key, record), freshMs, ttlMs: Math.ceil(freshMs + staleMs) }
-  }
-
-  /** By the version: it is refused if the value was invalidated, or if another filler has begun. */
-  async #put(
-    lease: EntryLease,
-    bytes: Uint8Array,
-    version: bigint,
-    ttlMs: number,
-    startedAt: number,
-  ): Promise<PutOutcome<CacheRecord>> {
-    const { shelf, recordKey, keeper } = this.#spec
-    const { records } = shelf
-    const put = await records.putLeaving(lease, bytes, { version, ttlMs })
-    if (put.state === 'stored' || put.found.exists || put.found.version !== 0n || !records.checksHolding) return put
-    // It has expired, and was not removed: while the line is held, a removal is remembered, for so long.
-    if (keeper.clock.now() - startedAt > TOMBSTONE_MS / 2) return put
-    return records.putBytes(recordKey, bytes, { holding: lease, version: 0n, ttlMs })
+    return { bytes, stored, freshMs, ttlMs: Math.ceil(freshMs + staleMs + spareMs) }
   }
 
   async #failed(lease: EntryLease, version: bigint, before: Look | undefined, error: unknown): Promise<FillOutcome> {
@@ -137,10 +122,10 @@ export class HeldFill {
     if (cache.negativeMs > 0) {
       const { record, ttlMs } = this.#recordOf(storedFailure(error), lease.entryId, before)
       try {
-        await shelf.records.putLeaving(lease, shelf.records.encode(lease.key, record), { version, ttlMs })
+        await shelf.records.putLeaving(lease, encodeFailure(shelf, lease.key, record), { version, ttlMs })
       } catch (unstored) {
         // What the fill has thrown is what callers have to know.
-        if (!(unstored instanceof EngineError)) throw unstored
+        if (!(unstored instanceof EngineError || unstored instanceof RangeError)) throw unstored
       }
     }
     return { state: 'threw', error }
@@ -153,7 +138,7 @@ export class HeldFill {
     if (before?.verdict.is === 'value') {
       const { record } = before.verdict
       const sinceMs = keeper.clock.now() - before.askedAt
-      const leftMs = (before.found.livesForMs ?? 0) - (record.spareMs ?? 0) - sinceMs
+      const leftMs = (before.found.livesForMs ?? 0) - record.spareMs - sinceMs
       const value = { ...record, bytes: shelf.inside(record.bytes) }
       if (leftMs > 0) return keptAfterFailure(value, leftMs, negativeMs, failure, by)
     }
@@ -170,5 +155,16 @@ function encodeRecord(shelf: Shelf, recordKey: string, key: string, record: Valu
       `the value of '${key}' has ${record.bytes.length} bytes, which is too many for a record: give cache() the option values, a key-value store for large ones`,
       { cause: error },
     )
+  }
+}
+
+/** Beside a value that is nearly too large, there is only room for the name of the failure. */
+function encodeFailure(shelf: Shelf, recordKey: string, record: CacheRecord): Uint8Array {
+  try {
+    return shelf.records.encode(recordKey, record)
+  } catch (error) {
+    if (!(error instanceof RangeError) || record?.is !== 'value') throw error
+    const failure = { name: record.failure?.name ?? '', message: '', fields: {} }
+    return shelf.records.encode(recordKey, { ...record, failure })
   }
 }

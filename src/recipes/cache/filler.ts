@@ -17,7 +17,7 @@ import { AGAIN, type FillOutcome, type FillSpec, HeldFill, type Moment } from '.
 import type { FillingRecord } from './record.ts'
 import type { Look } from './shelf.ts'
 
-/** A claim is forgotten after so long. A fill that takes longer is stored only where the server knows its line. */
+/** A claim is forgotten after so long. What takes longer to fill is given to its callers, and is not stored. */
 const CLAIM_MS = 3_600_000
 /** How long to wait in line before the record is looked at again: the engine may have become unreachable. */
 const LOOK_AGAIN_MS = 10_000

@@ -31,14 +31,14 @@ export interface ValueRecord extends CommonRecord {
   readonly staleMs: number
   /** How long the fill took. */
   readonly tookMs: number
-  /** A refresh has failed: none is tried before it has only so much left. */
+  /** A refresh has failed: none is tried before it has only so much left. Below 0: so much after its end. */
   readonly restMs?: number
   /** The entry of the filler whose refresh has failed. */
   readonly restBy?: string
-  /** What it has thrown. It is given when the value is over. */
+  /** What it has thrown. It is given if the value is over before that. */
   readonly failure?: StoredFailure
-  /** For how long the record is kept beyond that, for the failure. */
-  readonly spareMs?: number
+  /** For how long the record is kept beyond its value: a refresh replaces it by its version, and may take longer. */
+  readonly spareMs: number
   /** The value. Empty where it is in a key-value store of the user. */
   readonly bytes: Uint8Array
 }
@@ -94,10 +94,11 @@ export function judge(
 ): Verdict {
   if (record?.is === 'failed') return { is: 'failure', failure: record.failure }
   if (record?.is !== 'value') return NOTHING
-  const leftMs = (livesForMs ?? Number.POSITIVE_INFINITY) - (record.spareMs ?? 0)
-  if (leftMs <= 0) return record.failure === undefined ? NOTHING : { is: 'failure', failure: record.failure }
-  const freshMs = Math.max(0, leftMs - record.staleMs)
-  const rests = record.restMs !== undefined && leftMs > record.restMs
+  const leftMs = (livesForMs ?? Number.POSITIVE_INFINITY) - record.spareMs
+  const { failure, restMs, staleMs } = record
+  const rests = restMs !== undefined && leftMs > restMs
+  if (leftMs <= 0) return rests && failure !== undefined ? { is: 'failure', failure } : NOTHING
+  const freshMs = Math.max(0, leftMs - staleMs)
   const due = freshMs === 0 || (early > 0 && isEarly(early, record.tookMs, freshMs, fraction()))
   return { is: 'value', record, freshMs, refresh: due && !rests }
 }
@@ -116,6 +117,14 @@ export function jittered(ttlMs: number, jitter: number, fraction: number): numbe
   return ttlMs * (1 - jitter * fraction)
 }
 
+const SHORTEST_SPARE_MS = 30_000
+const LONGEST_SPARE_MS = 3_600_000
+
+/** A refresh most often takes about as long as the fill before it. */
+export function spareMsOf(tookMs: number): number {
+  return Math.ceil(Math.min(Math.max(SHORTEST_SPARE_MS, 3 * tookMs), LONGEST_SPARE_MS))
+}
+
 /**
  * A refresh has failed, and the value of `before` is kept: for as long as it would have lived, and with a note that no
  * other refresh is tried for `negativeMs`. If it ends before that is over, what is left is the failure.
@@ -127,8 +136,8 @@ export function keptAfterFailure(
   failure: StoredFailure,
   restBy: string,
 ): { readonly record: ValueRecord; readonly ttlMs: number } {
-  const spareMs = Math.ceil(Math.max(0, negativeMs - leftMs))
-  const record = { ...before, restBy, restMs: Math.max(0, leftMs - negativeMs), failure, spareMs }
+  const spareMs = Math.ceil(Math.max(before.spareMs, negativeMs - leftMs))
+  const record = { ...before, restBy, restMs: leftMs - negativeMs, failure, spareMs }
   return { record, ttlMs: leftMs + spareMs }
 }
 
