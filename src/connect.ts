@@ -2,6 +2,7 @@
  * From a URL to locks. Each engine is loaded only when its scheme is asked for, so that users do not pay for engines
  * that they do not use.
  */
+import { nearest } from './core/did-you-mean.ts'
 import type { Engine } from './core/engine.ts'
 import { LOCKS_OPTIONS, type LocksOptions } from './core/locks-options.ts'
 import { checkOptions } from './core/options.ts'
@@ -59,7 +60,9 @@ export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
   const open = scheme !== undefined && Object.hasOwn(OPENERS, scheme) ? OPENERS[scheme] : undefined
   if (open !== undefined) return open(url)
   const known = Object.keys(OPENERS).map((name) => `${name}:`)
-  throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}`)
+  const near = scheme === undefined ? undefined : nearest(`${scheme}:`, known)
+  const meant = near === undefined ? '' : `; did you mean '${near}'?`
+  throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}${meant}`)
 }
 
 /**

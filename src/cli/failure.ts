@@ -23,7 +23,7 @@ export interface Failure {
 export class Unreachable extends Error {
   constructor(url: string, error: EngineError) {
     // The URL says which engine it is; of the default, there is only the name to say.
-    const what = error.message.replace(`${error.engine}: `, '')
+    const what = error.message.replaceAll(`${error.engine}: `, '')
     super(`cannot use ${redactUrl(url).replace(/:$/, '')}: ${what}`, { cause: error })
   }
 }

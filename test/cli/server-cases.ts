@@ -36,5 +36,7 @@ export async function outOfReach(world: World, scheme: string, path = ''): Promi
   expect(doctor.stdout + doctor.stderr).toContain('ECONNREFUSED')
   const run = await world.run('run', 'job', '--wait', '1s', '--url', url, '--', 'true')
   expect(run.exit).toBe(69)
+  // The URL says which engine it is.
+  expect(run.stderr).not.toContain(`: ${scheme}: `)
   expect(doctor.stdout + doctor.stderr + run.stdout + run.stderr).not.toContain('hunter2')
 }

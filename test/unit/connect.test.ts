@@ -21,6 +21,12 @@ describe('a URL', () => {
     }
   })
 
+  test('of a mistyped scheme names the one that was meant', async () => {
+    await expect(openEngine('reddis://x')).rejects.toThrow(/; did you mean 'redis:'\?$/)
+    await expect(openEngine('postgress://x')).rejects.toThrow(/; did you mean 'postgres:'\?$/)
+    await expect(openEngine('nothing-of-the-kind://x')).rejects.toThrow(/mongodb\+srv:$/)
+  })
+
   test('is a text: what else is given is told what to do instead', async () => {
     const client = { call: () => undefined, defineCommand: () => undefined }
     for (const wrong of [client, null, 6379, new URL('memory:')])
