@@ -48,8 +48,11 @@ renderer.rules.code_block = (tokens, index, ...rest) => {
   return renderer.rules.fence?.(tokens, index, ...rest) ?? ''
 }
 
+/** A remark for programs that write a part of a page: no reader is to see it. */
+const REMARK = /^<!--.*?-->$/gms
+
 export function render(text: string, target: Target): Rendered {
-  const tokens = parser.parse(text, {})
+  const tokens = parser.parse(text.replaceAll(REMARK, ''), {})
   const headings = withAnchors(tokens)
   retarget(tokens, target)
   return {

@@ -99,6 +99,10 @@ test('Markdown has the anchors and links that GitHub shows', () => {
   })
 })
 
+test('remarks for programs are not shown', () => {
+  expect(render('# A\n\n<!-- begin: made -->\n\nb\n', (href) => href).html).not.toContain('begin')
+})
+
 test('what is said about members is read from declarations', () => {
   const [statement] = statements(
     '/** A. */\nexport interface A<T> {\n    /** One { of them. */\n    readonly one?: {\n        /** In. */\n        b: 1;\n    };\n    two: 2;\n    /** Three. */\n    three(a: { b: 1; }): void;\n}\n',
