@@ -7,6 +7,7 @@
  *     npm run matrix server mysql valkey      on servers with one of these words in their name
  *     npm run matrix -- --jobs 2              two cells at a time
  *     npm run matrix -- --list                what there is
+ *     npm run matrix -- --failed              only what failed the last time, or was never run
  *
  * Runtimes, servers and clients are fetched into the cache of the tests. What comes out is kept in
  * test/matrix/results.json, with the date and with what runtimes and servers say of themselves, and written into
@@ -19,7 +20,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
-import { CLIENT_PACKAGES, RUNTIME_ENGINES, SERVER_TESTS, writePages } from './platforms.mjs'
+import { CLIENT_PACKAGES, hasFailed, RUNTIME_ENGINES, SERVER_TESTS, writePages } from './platforms.mjs'
 import { addUp } from './reports.mjs'
 
 const RESULTS = 'test/matrix/results.json'
@@ -32,13 +33,19 @@ const SAME_CLOCK_MS = 5_000
 
 const { values: options, positionals: words } = parseArgs({
   allowPositionals: true,
-  options: { jobs: { type: 'string', default: '1' }, list: { type: 'boolean', default: false } },
+  options: {
+    jobs: { type: 'string', default: '1' },
+    list: { type: 'boolean', default: false },
+    failed: { type: 'boolean', default: false },
+  },
 })
 const { findRuntime, RUNTIMES } = await built('runtimes')
 const { OTHER_SERVERS } = await built('other-servers')
 const { installFromNpm, keptFolder, newestVersion, oldestVersion } = await built('kept')
 
+const before = JSON.parse(readFileSync(RESULTS, 'utf8'))
 const cells = allCells().filter(({ kind, id }) => {
+  if (options.failed && before[id] !== undefined && !hasFailed(before[id])) return false
   const kinds = words.filter((word) => KINDS.includes(word))
   const names = words.filter((word) => !KINDS.includes(word))
   return (kinds.length === 0 || kinds.includes(kind)) && (names.length === 0 || names.some((word) => id.includes(word)))
@@ -90,7 +97,7 @@ async function runAll() {
         failed: [{ name: 'all of it', why: reasonIn(error.message) }],
       }))
       console.log(`${id}: ${describe(result)}`)
-      if (result.failed.length > 0) failed.push(id)
+      if (hasFailed(result)) failed.push(id)
       keep(id, { on: new Date().toISOString().slice(0, 10), ...result })
     }
   }
@@ -100,7 +107,7 @@ async function runAll() {
   process.exitCode = 1
 }
 
-function describe({ passed, failed, unsteady = [], notApplicable = 0, seconds = 0, runtime, server, client }) {
+function describe({ passed, failed, unsteady = [], notApplicable = 0, seconds = 0, runtime, server, client, tests }) {
   const counts = [
     `${passed} passed`,
     `${failed.length} failed`,
@@ -109,7 +116,8 @@ function describe({ passed, failed, unsteady = [], notApplicable = 0, seconds = 
   ]
   const about = [runtime, server, client].filter((one) => one !== undefined).join(', ')
   const wrong = [...failed, ...unsteady].map(({ name, why }) => `\n    ${name}: ${why}`)
-  return `${counts.join(', ')}; ${about}; ${seconds.toFixed(0)} s${wrong.join('')}`
+  const files = tests === undefined ? '' : `\n  test files: ${describe(tests)}`
+  return `${counts.join(', ')}; ${about}; ${seconds.toFixed(0)} s${wrong.join('')}${files}`
 }
 
 function keep(id, result) {

@@ -1,6 +1,7 @@
 /**
  * What would be published, looked at as a user gets it: packed, unpacked into an empty project without any optional
- * package, imported, compiled against, run.
+ * package, imported, compiled against, run; as an application that has modules and as one that has CommonJS, on the
+ * oldest and on the newest Node.
  *
  * Prints what it does and ends with 1 at the first thing that is wrong.
  */
@@ -39,6 +40,24 @@ const isOurs: boolean = new Error('not ours') instanceof HoldfastError
 if (token === null || isOurs) throw new Error('the published package does not work')
 `
 
+/** The same in CommonJS. */
+const REQUIRING = `
+const { createLocks, HoldfastError } = require('holdfast')
+const { memory } = require('holdfast/memory')
+
+async function main() {
+  const locks = createLocks(memory(), { ttl: '30s' })
+  const token = await locks.mutex('order:42').using({ wait: '5s' }, (lease) => lease.token)
+  await locks.close()
+  if (typeof token !== 'bigint') throw new Error('the published package does not work')
+  if (!(new HoldfastError('ours') instanceof Error)) throw new Error('its errors are none')
+}
+main()
+`
+
+/** The application is run on each of these: the oldest and the newest that are supported. */
+const NODES = ['node@20', 'node@26']
+
 const work = mkdtempSync(join(tmpdir(), 'holdfast-package-'))
 try {
   const { name, exports, peerDependencies = {} } = JSON.parse(readFileSync('package.json', 'utf8'))
@@ -48,11 +67,12 @@ try {
   say('attw')
   bin('attw', tarball, '--profile', 'esm-only', '--no-definitely-typed', '--no-emoji')
   const doors = Object.keys(exports).filter((door) => !door.endsWith('.json'))
-  consume(
+  const consumer = consume(
     tarball,
     doors.map((door) => door.replace(/^\./, name)),
     Object.keys(peerDependencies),
   )
+  await onOtherNodes(consumer)
 } catch (error) {
   console.error(error.message)
   process.exitCode = 1
@@ -112,9 +132,30 @@ function consume(tarball, doors, peers) {
   writeFileSync(join(home, 'tsconfig.json'), JSON.stringify(settings))
   bin('tsc', '-p', home)
   node(home, 'consumer.js')
+  writeFileSync(join(home, 'requiring.cjs'), REQUIRING)
+  node(home, 'requiring.cjs')
 
   say('its command runs')
-  console.log(execFileSync(join(home, 'node_modules/.bin/holdfast'), ['--version'], { encoding: 'utf8' }).trim())
+  const command = join(home, 'node_modules/.bin/holdfast')
+  console.log(execFileSync(command, ['--version'], { encoding: 'utf8' }).trim())
+  return { home, command }
+}
+
+/** Modules, CommonJS and the command, on other releases of Node than ours. */
+async function onOtherNodes({ home, command }) {
+  const { findRuntime } = await import('../dist/test/servers/runtimes.js')
+  for (const name of NODES) {
+    say(`on ${name}: modules, CommonJS, and the command`)
+    const found = await findRuntime(name)
+    if ('reason' in found) {
+      if (process.env.CI) throw new Error(found.reason)
+      console.log(`left out: ${found.reason}`)
+      continue
+    }
+    for (const file of ['consumer.js', 'requiring.cjs']) node(home, file, found.path)
+    const version = execFileSync(found.path, [command, '--version'], { encoding: 'utf8' }).trim()
+    console.log(`${found.version}: ${version}`)
+  }
 }
 
 /** A door may need a package that the user brings, if it is declared as a peer. The main door needs none. */
@@ -155,8 +196,8 @@ function bin(program, ...args) {
   }
 }
 
-function node(cwd, file) {
-  execFileSync(process.execPath, [file], { cwd, encoding: 'utf8', stdio: 'pipe' })
+function node(cwd, file, program = process.execPath) {
+  execFileSync(program, [file], { cwd, encoding: 'utf8', stdio: 'pipe' })
 }
 
 function npm(args, options) {

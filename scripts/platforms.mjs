@@ -192,7 +192,8 @@ function line(results) {
   return wrapped(sentences.join(' '), 100)
 }
 
-function hasFailed({ failed, tests }) {
+/** Whether anything did: a case, or a test of a file. */
+export function hasFailed({ failed, tests }) {
   return failed.length > 0 || (tests?.failed.length ?? 0) > 0
 }
 
