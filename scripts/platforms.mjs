@@ -138,7 +138,7 @@ function outcome(result) {
   if (result === undefined) return ''
   const { passed, failed, unsteady = [] } = result
   const bad = failed.length === 0 ? '' : `, **${failed.length} failed**`
-  const late = unsteady.length === 0 ? '' : `, ${unsteady.length} at the second try`
+  const late = unsteady.length === 0 ? '' : `, ${unsteady.length} when played again`
   return `${passed + unsteady.length} passed${late}${bad}`
 }
 
@@ -180,7 +180,7 @@ function line(results) {
     .filter((name) => !bad.includes(name))
     .toSorted(byNumber)
     .join(', ')
-  const serversSaid = unique(good('server').map(({ result }) => short(result.server)))
+  const serversSaid = unique(good('server').map(({ words: [name], result }) => short(result.server ?? name)))
     .toSorted(byNumber)
     .join(', ')
   const days = unique(Object.values(results).map(({ on }) => on)).toSorted()

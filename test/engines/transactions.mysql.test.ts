@@ -112,7 +112,11 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
     const asked = rowLock<Ticket>(mine, { ...row(1), wait: LONG })
     await untilBlocked()
     await rival.commit()
-    expect(await asked).toMatchObject({ state: 'locked', rows: [{ id: 1, left: 4 }] })
+    // Newer versions of MariaDB refuse a row that was changed after the snapshot, unless they are told otherwise.
+    const refuses = await value(mine, 'select @@innodb_snapshot_isolation').catch(() => 0)
+    expect(await asked).toMatchObject(
+      Number(refuses) === 1 ? { state: 'conflict', why: 'snapshot' } : { state: 'locked', rows: [{ id: 1, left: 4 }] },
+    )
   })
 
   test('its time-out does not outlast it, whether it was granted, refused or not even asked', async () => {

@@ -119,14 +119,20 @@ const WORLDS_OF_CLIENTS: Readonly<Record<string, () => Promise<World>>> = {
       await client.connect()
       return { engine: redis({ client }), close: () => client.disconnect() }
     }),
-  '@valkey/valkey-glide': () =>
-    redisClients(async (url) => {
-      const { Decoder, GlideClient } = await import('@valkey/valkey-glide')
+  '@valkey/valkey-glide': async () => {
+    const { Decoder, GlideClient } = await import('@valkey/valkey-glide')
+    // Before 2.3 a client cannot be told later what to listen to: then waiters poll.
+    const listens = 'subscribe' in GlideClient.prototype
+    const world = await redisClients(async (url) => {
       const addresses = [{ host: '127.0.0.1', port: Number(new URL(url).port) }]
       const make = () => GlideClient.createClient({ addresses, requestTimeout: 2000, defaultDecoder: Decoder.String })
-      const [client, subscriber] = [await make(), await make()]
-      return { engine: redis({ client, subscriber }), close: () => [client, subscriber].map((each) => each.close()) }
-    }),
+      const client = await make()
+      const subscriber = listens ? await make() : undefined
+      const engine = redis(subscriber === undefined ? { client } : { client, subscriber })
+      return { engine, close: () => [client, subscriber].map((each) => each?.close()) }
+    })
+    return listens ? world : { ...world, lacks: { politeEviction: 'without a subscriber, this client hears nothing' } }
+  },
   pg: () =>
     postgresClients(async (connectionString) => {
       const { default: pg } = await import('pg')

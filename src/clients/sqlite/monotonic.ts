@@ -58,7 +58,7 @@ function firstThatWorks(open: (library: string) => ClockCall, name: string): Clo
       cause = error
     }
   }
-  const permit = name === 'Deno' ? 'give it --allow-ffi, ' : ''
+  const permit = name === 'Deno' ? 'run it with --allow-all, ' : ''
   throw refusal(
     `${name} does not tell the time of the host (${String(cause)}): ${permit}use Node, or another engine`,
     cause,

@@ -1,5 +1,6 @@
 /** Optimistic changes on MySQL and MariaDB. */
 
+import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
 import { type OptimisticOptions, type OptimisticResult, tryOptimistically } from '../optimistic.ts'
 import { changeRow, type OptimisticRowOptions, type Row, type RowAccess } from '../optimistic-row.ts'
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
@@ -27,9 +28,15 @@ function rowsBy(client: MysqlTransactionClient): RowAccess {
     dialect,
     read: (statement) => rowsOf(client, statement),
     write: async (statement) => {
-      const { affectedRows, inTransaction } = await doneBy(client, statement)
-      if (affectedRows > 0) return 'written'
-      return inTransaction ? 'missedInside' : 'missed'
+      try {
+        const { affectedRows, inTransaction } = await doneBy(client, statement)
+        if (affectedRows > 0) return 'written'
+        return inTransaction ? 'missedInside' : 'missed'
+      } catch (error) {
+        // MariaDB 11.8 says so by itself: the row was changed after the snapshot of this transaction.
+        if (errnoOf(error) !== ERRNO.snapshotChanged) throw error
+        return 'stale'
+      }
     },
   }
 }
