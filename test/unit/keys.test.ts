@@ -5,6 +5,15 @@ import { checkKey, compareKeys } from '../../src/core/keys.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 
+test('a holder that a server would refuse for ever is refused where the locks are created', () => {
+  const named = (holder: unknown) => () => createLocks(memory(), { holder: holder as string })
+  for (const holder of ['', 'web-1', '🔒'.repeat(128)]) expect(named(holder)).not.toThrow()
+  expect(named('web\0one')).toThrow(new RangeError('holder must be well-formed Unicode without NUL: "web\\u0000one"'))
+  expect(named('\ud800')).toThrow(RangeError)
+  expect(named('x'.repeat(513))).toThrow(new RangeError('holder must have at most 512 bytes of UTF-8; got 513'))
+  expect(named(7)).toThrow(new TypeError('holder must be a string; got number'))
+})
+
 describe('a key', () => {
   test('is 1 to 512 bytes of well-formed UTF-8 without NUL', () => {
     for (const key of [
