@@ -108,7 +108,10 @@ class OnceFleet implements AsyncDisposable {
 
   #hear(child: ChildProcess, said: Said): void {
     if ('failed' in said) this.#waiting.get(child)?.reject(new Error(`a worker failed: ${said.failed}`))
-    if ('answered' in said && said.answered === this.#key) this.#waiting.get(child)?.resolve(said.values)
+    if ('answered' in said && said.answered === this.#key) {
+      this.#waiting.get(child)?.resolve(said.values)
+      this.#waiting.delete(child)
+    }
     if (!('gate' in said)) return
     const { at, id, number, gate } = said
     if (at === 'begun') this.executions.push({ id, number })
@@ -130,7 +133,8 @@ class OnceFleet implements AsyncDisposable {
     const child = this.#chance.pick([...this.#children])
     const afterMs = this.#chance.below(LATEST_STRIKE_MS)
     this.#later(afterMs, () => {
-      if (!this.#children.has(child) || this.#stopped.has(child)) return
+      // One that has answered is left alone: the round would not wait for the process that follows it.
+      if (!this.#waiting.has(child) || this.#stopped.has(child)) return
       this.faults.push(`kill after ${afterMs} ms`)
       this.#kill(child)
     })
@@ -148,6 +152,7 @@ class OnceFleet implements AsyncDisposable {
     this.#children.delete(child)
     child.kill('SIGKILL')
     const waiting = this.#waiting.get(child)
+    this.#waiting.delete(child)
     const follow = async (): Promise<readonly string[]> => this.#ask(await this.#spawn())
     follow().then(
       (values) => waiting?.resolve(values),
