@@ -94,9 +94,12 @@ BEGIN
   END IF;
   -- Ids that are to be forgotten, of all pools: more than these steps can remember. Last, since no row is waited for
   -- after this: of two calls that clear away each other's, none waits for the other.
-  DELETE FROM public.holdfast_pool_hold h WHERE h.ctid = ANY (ARRAY(
-    SELECT f.ctid FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now
-      ORDER BY f.at LIMIT 10 * cardinality(places) FOR UPDATE SKIP LOCKED));
+  PERFORM 1 FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now LIMIT 1;
+  IF FOUND THEN
+    DELETE FROM public.holdfast_pool_hold h WHERE h.ctid = ANY (ARRAY(
+      SELECT f.ctid FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now
+        ORDER BY f.at LIMIT 10 * cardinality(places) FOR UPDATE SKIP LOCKED));
+  END IF;
   RETURN to_json(answers);
 END $$;
 
@@ -239,6 +242,11 @@ DECLARE
   taken integer;
   their_lines text;
 BEGIN
+  -- Nearly always there are none, and to look is cheaper than to remove nothing.
+  PERFORM 1 FROM public.holdfast_pool_hold l WHERE l.key = own_key AND l.state = 'held' AND l.at <= now LIMIT 1;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
   WITH lapsed AS (
     DELETE FROM public.holdfast_pool_hold h
       WHERE h.key = own_key AND h.id = ANY (ARRAY(
