@@ -16,6 +16,7 @@ const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>>
   guards: () => import('./guards.ts'),
   once: () => import('./once.ts'),
   'rate-limit': () => import('./rate-limit.ts'),
+  stock: () => import('./stock.ts'),
   cache: () => import('./cache.ts'),
 }
 
