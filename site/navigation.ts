@@ -40,7 +40,7 @@ export function titleOf(text: string): string {
 
 function itemsOf(part: string, titles: ReadonlyMap<string, string>): readonly Item[] {
   const items = new Map<string, Item>()
-  for (const block of part.split('\n\n')) {
+  for (const block of part.split(/\n\n|\n(?=\d+\. )/)) {
     // What is indented under a point of the list: the table of recipes, the line of engines.
     const isDetail = /^\n? {2,}/.test(block)
     for (const href of linksOf(block.replaceAll(/^ +/gm, ''))) {

@@ -37,6 +37,16 @@ describe('the built site', () => {
     ])
   })
 
+  test('indents recipes and engines under their point, and nothing else', () => {
+    const [jobs, engines] = readingOrders(writtenPages())
+    const details = (items: NonNullable<typeof jobs>['items'] = []): readonly string[] =>
+      items.filter(({ isDetail }) => isDetail).map(({ source }) => source)
+    expect(details(engines?.items).filter((source) => !source.startsWith('docs/engines/'))).toEqual([])
+    expect(details(engines?.items).length).toBeGreaterThan(8)
+    expect(details(jobs?.items)).toContain('docs/recipes/once.md')
+    expect(details(jobs?.items)).not.toContain('docs/fencing.md')
+  })
+
   test('has every page of docs/ in its navigation, but for the decisions, which have a list of their own', () => {
     const listed = new Set(readingOrders(writtenPages()).flatMap(({ items }) => items.map(({ source }) => source)))
     const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.md'))
