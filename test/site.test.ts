@@ -16,9 +16,10 @@ afterAll(() => rmSync(folder, { recursive: true }))
 describe('the built site', () => {
   const site = join(folder, 'site')
   let built: Built
+  // Two seconds of work, and far more where other programs keep the machine busy.
   beforeAll(() => {
     built = buildSite(site)
-  })
+  }, 180_000)
 
   const page = (path: string): string => readFileSync(join(site, path), 'utf8')
 
