@@ -1,6 +1,6 @@
 /**
- * A host with a task of node-cron: `node-cron.child.mjs JOURNAL MODULES`, with HOLDFAST_URL. Each run begins and ends in
- * the journal; a run that finds the file `JOURNAL.held` stays in its work.
+ * A host with a task of node-cron: `node-cron.child.mjs JOURNAL MODULES`, with HOLDFAST_URL. Each run begins and ends
+ * in the journal; a run that finds the file `JOURNAL.held` stays in its work.
  */
 import { appendFileSync, existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
