@@ -235,3 +235,14 @@ test('a step takes back what has lapsed a hundred at a time, and more only where
   expect(pools.step(stepOf('k', 'reserve', { id: 'many', lines: many, ms: 100 }), 200)).toMatchObject({ state: 'held' })
   expect(asked.length).toBe(1 + 8)
 })
+
+test('an item that was kept for the first in line before the clock was set back is not kept until it has caught up', () => {
+  const pools = new MemoryPools()
+  const [hour, lines] = [3_600_000, [{ item: 'A', quantity: 1 }]]
+  pools.step(stepOf('k', 'set', { id: '\t', lines, ms: 1 }), hour)
+  const many = [{ item: 'A', quantity: 2 }]
+  pools.step(stepOf('k', 'reserve', { id: 'first', lines: many, ms: 1, wantMs: 20_000 }), hour)
+  const other = stepOf('k', 'reserve', { id: 'other', lines, ms: 100 })
+  expect(pools.step(other, hour)).toMatchObject({ state: 'short' })
+  expect(pools.step(other, 0)).toMatchObject({ state: 'held' })
+})
