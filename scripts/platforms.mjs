@@ -98,7 +98,7 @@ function runtimes(cells) {
   const beside = unique(
     cells.flatMap(({ words: [, engine], result: { server } }) => (server && engine !== 'sqlite' ? [server] : [])),
   )
-  return `${table(heads, rows)}\n\nServers: ${beside.map(short).toSorted().join('; ')}.`
+  return `${table(heads, rows)}\n\nServers: ${beside.map(short).toSorted(alphabetically).join('; ')}.`
 }
 
 function servers(cells) {
@@ -155,7 +155,7 @@ function cell(text) {
 
 function dates(cells) {
   return unique(cells.map(({ result }) => result.on))
-    .toSorted()
+    .toSorted(alphabetically)
     .join(', ')
 }
 
@@ -185,7 +185,7 @@ function line(results) {
   const serversSaid = unique(good('server').map(({ words: [name], result }) => short(result.server ?? name)))
     .toSorted(byNumber)
     .join(', ')
-  const days = unique(Object.values(results).map(({ on }) => on)).toSorted()
+  const days = unique(Object.values(results).map(({ on }) => on)).toSorted(alphabetically)
   const sentences = [
     `**Tested on** ${[runtimesSaid, serversSaid].filter((said) => said !== '').join('; ')}.`,
     ...(bad.length === 0 ? [] : [`Not all passes on ${bad.toSorted(byNumber).join(', ')}.`]),
@@ -197,6 +197,10 @@ function line(results) {
 /** Whether anything did: a case, or a test of a file. */
 export function hasFailed({ failed, tests }) {
   return failed.length > 0 || (tests?.failed.length ?? 0) > 0
+}
+
+function alphabetically(a, b) {
+  return a < b ? -1 : 1
 }
 
 function wrapped(text, columns) {

@@ -198,11 +198,14 @@ function keyOf(table: Table, where: Where): string {
     .digest('hex')
 }
 
-/** 7, 7n and '7' are the same row. */
+/** 7, 7n and '7' are the same row. Two objects would have one word, and so two rows would share their holds. */
 function wordOf(value: unknown): string | null {
   if (value === null) return null
   if (value instanceof Date) return value.toISOString()
-  return value instanceof Uint8Array ? Buffer.from(value).toString('hex') : String(value)
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('hex')
+  if (typeof value === 'object' || typeof value === 'function' || typeof value === 'symbol')
+    throw new TypeError(`where takes strings, numbers, booleans, dates and bytes; got ${typeof value}`)
+  return String(value)
 }
 
 function wholeNumber(value: unknown, column: string): number {
