@@ -203,9 +203,9 @@ function wordOf(value: unknown): string | null {
   if (value === null) return null
   if (value instanceof Date) return value.toISOString()
   if (value instanceof Uint8Array) return Buffer.from(value).toString('hex')
-  if (typeof value === 'object' || typeof value === 'function' || typeof value === 'symbol')
-    throw new TypeError(`where takes strings, numbers, booleans, dates and bytes; got ${typeof value}`)
-  return String(value)
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean')
+    return String(value)
+  throw new TypeError(`where takes strings, numbers, booleans, dates, bytes and null; got ${typeof value}`)
 }
 
 function wholeNumber(value: unknown, column: string): number {

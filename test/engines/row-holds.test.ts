@@ -153,6 +153,8 @@ function cases(open: () => Promise<Shop>): void {
     await expect(once('reserve', { id: 'cart', quantity: 0 })).rejects.toThrow('quantity must be')
     await expect(once('confirm', { id: 'x', late: 'if-available' })).rejects.toThrow('quantity must be')
     await expect(once('reserve', { id: 'cart', quantity: 1, where: {} })).rejects.toThrow('every row')
+    const where = { id: {} } as never
+    await expect(once('reserve', { id: 'cart', quantity: 1, where })).rejects.toThrow('got object')
     await expect(shop.outside()).rejects.toThrow('needs an open transaction')
   })
 }

@@ -1,7 +1,12 @@
 /** Engines that are wrong about time: renewing, expiring, and how long a holder may believe that it holds. */
 import { systemClock } from '../../../src/core/clock.ts'
 import type { Claim, Standing } from '../../../src/core/engine.ts'
+import { EngineError } from '../../../src/core/errors.ts'
 import { answering, claiming, type Defect, defect } from './defect.ts'
+
+function refusal(): EngineError {
+  return new EngineError('memory', 'not for so long', { outcome: 'not-applied' })
+}
 
 export const expiryDefects: readonly Defect[] = [
   defect(
@@ -62,6 +67,16 @@ export const expiryDefects: readonly Defect[] = [
           )
         ).map((standing, index) =>
           standing.state === 'held' ? { ...standing, heldForMs: claims[index]?.ttlMs ?? 0 } : standing,
+        ),
+    }),
+  ),
+  defect(
+    'keeps busy for later what it says it cannot keep busy',
+    ['what the engine cannot keep busy for so long is free when its ttl is over, though its process goes on'],
+    (engine) => ({
+      renew: async (places, signal) =>
+        (await engine.renew(places, signal)).map((standing, index) =>
+          places[index]?.outlives === true ? { state: 'failed', error: refusal() } : standing,
         ),
     }),
   ),

@@ -12,6 +12,7 @@ const MARK = 'mark: only a change with a higher one is made, and a change withou
 const REFUSED = 'a refused change changes nothing: neither value nor version, mark or expiry'
 const BATCH = 'a full batch is answered in its order, each change by itself, also several of one key'
 const EXPIRES = 'a record is there until its ttl is over, and is nothing from then on'
+const TIMES = 'all answers tell the time of the server, also those about what was never put, or none does'
 const LISTED = 'a listing names what is stored under a prefix, and nothing that was removed or has expired'
 const REMOVED = 'a removal is not overwritten by a holder that had found the record, or had found nothing'
 const HOLDS = 'holding: an entry that holds can put; one that waits, has left or never came cannot'
@@ -186,7 +187,7 @@ export const recordDefects: readonly Defect[] = [
   defect('lists all records, whatever the prefix', [LISTED], (engine) =>
     storing(engine, (store) => ({ list: () => everything(store) })),
   ),
-  defect('tells the time in seconds', ['answers tell the time of the server, if they tell one'], (engine) =>
+  defect('tells the time in seconds', [TIMES], (engine) =>
     storing(engine, (store) => ({
       put: async (changes) =>
         (await store.put(changes)).map((put) =>
