@@ -2,8 +2,12 @@
  * Redis with Sentinel conforms, and a fail-over under load crashes no process: tokens rise, a holder that lost its lock
  * is told, and work goes on with the new master.
  */
+import { Redis } from 'ioredis'
 import { afterAll, afterEach, beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
+import { IoredisWire } from '../../src/clients/redis/ioredis.ts'
+import { parseUrl } from '../../src/clients/redis/url.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { createLocks, type Lease, LeaseLostError, type Locks } from '../../src/index.ts'
 import { findOwnRedis } from '../servers/redis.ts'
@@ -126,6 +130,21 @@ await describeServer('Redis with Sentinel', findOwnRedis, ({ program }) => {
       const next = await acquired(other)
       expect(next.token).toBeGreaterThan(lease.token as bigint)
       await vi.waitFor(() => expect(lease.signal.reason).toBeInstanceOf(LeaseLostError), LIMIT)
+    })
+
+    test('a fail-over that is announced while a sentinel is asked for the master ends no client', async () => {
+      const { hosts, name = '' } = parseUrl(deployment.url)
+      const client = new Redis({ sentinels: [...hosts], name, failoverDetector: true })
+      const wire = new IoredisWire(client, systemClock, { owned: true })
+      onTestFinished(() => wire.close())
+      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
+      // What the look-out of ioredis does then, at that moment.
+      const { connector } = client as unknown as { readonly connector: { disconnect(): void } }
+      const ended = new Promise((resolve) => client.once('end', resolve))
+      client.once('connecting', () => connector.disconnect())
+      client.disconnect(true)
+      await ended
+      await vi.waitFor(() => expect(wire.ready).toBe(true), LIMIT)
     })
 
     test('with durability, a lock that was granted a moment ago survives', async () => {

@@ -6,11 +6,18 @@
  * sends again all the same is harmless, since entering twice with one id is entering once.
  */
 
-import type { Clock } from '../../core/clock.ts'
+import type { Clock, Timer } from '../../core/clock.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { type IoredisClient, type IoredisCluster, IoredisListenConnection, isCluster } from './ioredis-listen.ts'
 import { ConnectionLost, type RedisWire, type Server, SilenceCheck } from './wire.ts'
+
+const CONNECT_AGAIN_MS = 50
+
+/** What we use of a client that we have made, and not of one that was brought. */
+interface OwnClient {
+  connect(): Promise<unknown>
+}
 
 export interface IoredisWireOptions {
   /** We have made the client, and end it. */
@@ -37,8 +44,9 @@ export class IoredisWire implements RedisWire {
     ready: () => this.#connected(),
     error: (error) => this.#changed(error as Error),
     close: () => this.#closed(),
-    end: () => this.#closed(),
+    end: () => this.#ended(),
   }
+  #connectAgain: Timer | undefined
 
   constructor(client: IoredisClient | IoredisCluster, clock: Clock, options: IoredisWireOptions) {
     this.#client = client
@@ -78,6 +86,7 @@ export class IoredisWire implements RedisWire {
   async close(): Promise<void> {
     for (const [event, listener] of Object.entries(this.#listeners)) this.#client.off(event, listener)
     this.silence?.stop()
+    this.#connectAgain?.cancel()
     if (this.#owned) this.#client.disconnect()
   }
 
@@ -94,6 +103,21 @@ export class IoredisWire implements RedisWire {
   #closed(): void {
     this.#unanswered.lost(this.trouble)
     this.onChange()
+  }
+
+  /**
+   * A client of ours connects again and again until it is closed, and then this is not called any more. But ioredis
+   * gives up for good where a sentinel announces a fail-over while another one is asked for the master: it takes its
+   * own look-out for fail-overs for a user that disconnects.
+   */
+  #ended(): void {
+    this.#closed()
+    if (!this.#owned) return
+    this.#connectAgain?.cancel()
+    this.#connectAgain = this.#clock.timer(CONNECT_AGAIN_MS, () => {
+      // What fails is told by the events.
+      ;(this.#client as unknown as OwnClient).connect().catch(() => {})
+    })
   }
 }
 
