@@ -62,6 +62,36 @@ describe('a store that cannot be asked', () => {
     expect(await pages.get('page', () => 'stored')).toBe('stored')
   })
 
+  test('with outage: fill, gives no caller what was begun before it came: an invalidation may lie between', async () => {
+    const world = new Trouble()
+    const pages = cache(world.locks, { ...PLAIN, outage: 'fill' })
+    const slow = gate()
+    world.down = 'get'
+    const before = pages.get('page', async () => {
+      await slow.opened
+      return 'old'
+    })
+    await turns()
+    await pages.invalidate('page')
+    const after = pages.get('page', () => 'new')
+    await turns()
+    slow.open()
+    expect(await before).toBe('old')
+    expect(await after).toBe('new')
+  })
+
+  test('is not what a fill is about that throws such an error itself: with outage: fill, it is called once', async () => {
+    const { locks } = new Trouble()
+    const pages = cache(locks, { ...PLAIN, outage: 'fill' })
+    let fills = 0
+    const asked = pages.get('page', () => {
+      fills += 1
+      throw new EngineError('elsewhere', 'another store is down', { outcome: 'unknown' })
+    })
+    await expect(asked).rejects.toThrow('another store is down')
+    expect(fills).toBe(1)
+  })
+
   test('with outage: fill and a first level, is not asked again for the ttl of that', async () => {
     const world = new Trouble()
     const pages = cache(world.locks, { ...PLAIN, outage: 'fill', local: { max: 10, ttl: '5s' } })

@@ -47,6 +47,13 @@ interface CacheCall extends ReadGet {
   readonly fill: CacheFill<unknown>
 }
 
+/** What the fill of a user has thrown, so that it is not taken for an outage of the store. */
+class FillThrew extends Error {
+  constructor(cause: unknown) {
+    super('the fill has thrown', { cause })
+  }
+}
+
 export class FleetCache implements Cache {
   readonly #locks: Locks
   readonly #keeper: Keeper
@@ -56,7 +63,7 @@ export class FleetCache implements Cache {
   readonly #shelf: Shelf
   readonly #local: LocalValues | undefined
   readonly #flights = new SingleFlights<FillOutcome>()
-  readonly #outageFlights = new SingleFlights<Uint8Array>()
+  readonly #outageFlights = new SingleFlights<{ readonly bytes: Uint8Array; readonly asOf: number }>()
   /** Keys that another process refreshes. */
   readonly #resting = new Set<string>()
   #moments = 0
@@ -124,9 +131,10 @@ export class FleetCache implements Cache {
         call.signal?.throwIfAborted()
       }
     } catch (error) {
+      if (error instanceof FillThrew) throw error.cause
       const outage = error instanceof EngineError && this.#cache.outage === 'fill' && !this.#keeper.closing.aborted
       if (!outage) throw error
-      return await this.#fillInOutage(call)
+      return await this.#fillInOutage(call, began)
     }
   }
 
@@ -150,7 +158,7 @@ export class FleetCache implements Cache {
 
   /** A value by the flight of this key, if there is one for this caller. */
   #servedBy({ key }: CacheCall, began: number, outcome: FillOutcome | undefined): Uint8Array | undefined {
-    if (outcome?.state === 'threw') throw outcome.error
+    if (outcome?.state === 'threw') throw new FillThrew(outcome.error)
     if (outcome?.state === 'failure') throw new CachedFailureError(key, outcome.failure)
     return outcome?.state === 'value' && outcome.asOf > began ? outcome.bytes : undefined
   }
@@ -206,24 +214,32 @@ export class FleetCache implements Cache {
   }
 
   /** Without the store: once for the callers of this process. */
-  async #fillInOutage(call: CacheCall): Promise<Uint8Array> {
-    const { key, recordKey, fill, signal } = call
-    const { clock, closing } = this.#keeper
-    const flight = this.#outageFlights.join(recordKey, async () => {
+  async #fillInOutage(call: CacheCall, began: number): Promise<Uint8Array> {
+    const { clock } = this.#keeper
+    for (;;) {
+      const filling = waitFor(this.#outageFlight(call), clock, Infinity, call.signal)
+      const { bytes, asOf } = (await filling) as { readonly bytes: Uint8Array; readonly asOf: number }
+      // What was begun before this caller came may be older than an invalidation that has returned since.
+      if (asOf > began) return bytes
+    }
+  }
+
+  #outageFlight({ key, recordKey, fill, ttlMs }: CacheCall): Promise<{ bytes: Uint8Array; asOf: number }> {
+    return this.#outageFlights.join(recordKey, async () => {
+      const asOf = this.#nextMoment()
       const ticket = this.#local?.ticket(recordKey) ?? 0
-      let freshMs = call.ttlMs
+      let freshMs = ttlMs
       const value = await fill({
         key,
-        signal: closing,
+        signal: this.#keeper.closing,
         ttl: (ttl) => {
           freshMs = readTtl(ttl)
         },
       })
       const bytes = encodeValue(this.#serializer, key, value, Infinity)
       this.#local?.keep(recordKey, ticket, { bytes, version: 0n, freshMs })
-      return bytes
+      return { bytes, asOf }
     })
-    return (await waitFor(flight, clock, Infinity, signal)) as Uint8Array
   }
 
   #nextMoment(): number {
