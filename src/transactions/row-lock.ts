@@ -89,6 +89,12 @@ export function notInTransaction(what: string, how: string): TypeError {
 
 const last = new WeakMap<object, Promise<unknown>>()
 
+/** How the statements of one call are kept apart from those of others. */
+export type Turn = <Result>(client: object, work: () => Promise<Result>) => Promise<Result>
+
+/** For a part of a call that has its turn already. */
+export const sameTurn: Turn = (_, work) => work()
+
 /**
  * One at a time for each client. A lock is several statements (a savepoint, a time-out, the question, and back), and
  * those of two calls that a caller makes at once on one connection must not mix.

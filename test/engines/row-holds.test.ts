@@ -88,6 +88,13 @@ function cases(open: () => Promise<Shop>): void {
     expect(await shop.left()).toBe(6)
   })
 
+  test('calls that are made at once in one transaction are done one after the other', async () => {
+    const ids = ['a', 'b', 'c']
+    const held = await shop.transaction(({ reserve }) => Promise.all(ids.map((id) => reserve({ id, quantity: 1 }))))
+    expect(held.map(({ state }) => state)).toEqual(['held', 'held', 'held'])
+    expect(await shop.left()).toBe(7)
+  })
+
   test('what is cancelled is there again, once; and so is what a transaction takes back that fails', async () => {
     await once('reserve', { id: 'cart', quantity: 4 })
     expect(await once('cancel', { id: 'cart' })).toEqual({ state: 'cancelled', quantity: 4 })

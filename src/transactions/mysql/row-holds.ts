@@ -11,9 +11,10 @@ import type {
   RowNotHad,
 } from '../row-hold-options.ts'
 import { ROW_HOLDS_TABLE, RowHolds, type RowHoldsDialect, type Steps } from '../row-holds.ts'
+import { inTurn, sameTurn } from '../row-lock.ts'
 import { type Table, tableName } from '../statements.ts'
 import { checkClient, dialect, type MysqlTransactionClient, rowsOf } from './client.ts'
-import { rowLock } from './row-lock.ts'
+import { lockRows } from './row-lock.ts'
 
 const holdsDialect: RowHoldsDialect = {
   ...dialect,
@@ -65,12 +66,16 @@ async function withRow<Result>(
 ): Promise<Result | RowNotHad> {
   const { table, where, left, wait } = options
   const holds = new RowHolds(holdsDialect, options)
-  const locked = await rowLock(client, { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) })
-  if (locked.state !== 'locked') return locked
-  const steps = work(holds, locked.rows)
-  for (let step = steps.next(); ; ) {
-    if (step.done === true) return step.value
-    // What a statement without rows answers is not looked at.
-    step = steps.next(await rowsOf(client, step.value))
-  }
+  const row = { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) }
+  // The lock and what is done under it are one turn: else two calls at once, on one connection, would read one number.
+  return await inTurn(client, async () => {
+    const locked = await lockRows(client, row, sameTurn)
+    if (locked.state !== 'locked') return locked
+    const steps = work(holds, locked.rows)
+    for (let step = steps.next(); ; ) {
+      if (step.done === true) return step.value
+      // What a statement without rows answers is not looked at.
+      step = steps.next(await rowsOf(client, step.value))
+    }
+  })
 }

@@ -17,6 +17,7 @@ import {
   type RowLockResult,
   type RowWait,
   rowWaitOf,
+  type Turn,
 } from '../row-lock.ts'
 import { type Statement, select } from '../statements.ts'
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
@@ -35,16 +36,25 @@ const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LO
  * Lock rows until the transaction ends. `client` is yours, with an open transaction: a Connection or PoolConnection of
  * mysql2/promise after `beginTransaction()`.
  */
-export async function rowLock<Columns extends object = Row>(
+export function rowLock<Columns extends object = Row>(
   client: MysqlTransactionClient,
   options: RowLockOptions,
+): Promise<RowLockResult<Columns>> {
+  return lockRows(client, options, inTurn)
+}
+
+/** The same, perhaps as a part of a call that does more. */
+export async function lockRows<Columns extends object = Row>(
+  client: MysqlTransactionClient,
+  options: RowLockOptions,
+  turn: Turn,
 ): Promise<RowLockResult<Columns>> {
   checkClient(client)
   const rowWait = rowWaitOf(options.wait)
   const mode = checkMode(options.mode)
   // Refuse a wrong question before anything is sent.
   select(dialect, options)
-  return await inTurn(client, async () => {
+  return await turn(client, async () => {
     const lock = mode === 'update' ? 'FOR UPDATE' : await shareMode(client)
     const statement = select(dialect, options, lock + SUFFIX[rowWait.how])
     try {

@@ -12,13 +12,15 @@ import type {
   RowNotHad,
 } from '../row-hold-options.ts'
 import { ROW_HOLDS_TABLE, RowHolds, type RowHoldsDialect, type Steps } from '../row-holds.ts'
+import { inTurn, sameTurn } from '../row-lock.ts'
 import { fixedTable, type Table } from '../statements.ts'
 import { askerOf, dialect, type PostgresTransactionClient } from './client.ts'
-import { rowLock } from './row-lock.ts'
+import { lockRows } from './row-lock.ts'
 
 const holdsDialect: RowHoldsDialect = {
   ...dialect,
-  nowMs: 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint',
+  // One moment for all rows that a statement looks at. The row was locked by a statement before it.
+  nowMs: 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint',
   current: '',
 }
 
@@ -69,12 +71,16 @@ async function withRow<Result>(
 ): Promise<Result | RowNotHad> {
   const { table, where, left, wait } = options
   const holds = new RowHolds(holdsDialect, options)
-  const locked = await rowLock(client, { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) })
-  if (locked.state !== 'locked') return locked
-  const ask = askerOf(client)
-  const steps = work(holds, locked.rows)
-  for (let step = steps.next(); ; ) {
-    if (step.done === true) return step.value
-    step = steps.next((await ask(step.value.text, step.value.values)).rows)
-  }
+  const row = { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) }
+  // The lock and what is done under it are one turn: else two calls at once, on one connection, would read one number.
+  return await inTurn(client, async () => {
+    const locked = await lockRows(client, row, sameTurn)
+    if (locked.state !== 'locked') return locked
+    const ask = askerOf(client)
+    const steps = work(holds, locked.rows)
+    for (let step = steps.next(); ; ) {
+      if (step.done === true) return step.value
+      step = steps.next((await ask(step.value.text, step.value.values)).rows)
+    }
+  })
 }

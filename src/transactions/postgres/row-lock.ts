@@ -11,6 +11,7 @@ import {
   type RowLockResult,
   type RowWait,
   rowWaitOf,
+  type Turn,
 } from '../row-lock.ts'
 import { select } from '../statements.ts'
 import { type AskPostgres, behindSavepoint, dialect, type PostgresTransactionClient } from './client.ts'
@@ -21,20 +22,30 @@ const SUFFIX = { asSet: '', within: '', nowait: ' NOWAIT', skipLocked: ' SKIP LO
  * Lock rows until the transaction ends. `client` is yours, with an open transaction: pg's Client or PoolClient after
  * `BEGIN`, or the `sql` inside of `sql.begin()`.
  */
-export async function rowLock<Columns extends object = Row>(
+export function rowLock<Columns extends object = Row>(
   client: PostgresTransactionClient,
   options: RowLockOptions,
+): Promise<RowLockResult<Columns>> {
+  return lockRows(client, options, inTurn)
+}
+
+/** The same, perhaps as a part of a call that does more. */
+export async function lockRows<Columns extends object = Row>(
+  client: PostgresTransactionClient,
+  options: RowLockOptions,
+  turn: Turn,
 ): Promise<RowLockResult<Columns>> {
   const rowWait = rowWaitOf(options.wait)
   const lock = checkMode(options.mode) === 'share' ? 'FOR SHARE' : 'FOR UPDATE'
   const statement = select(dialect, options, lock + SUFFIX[rowWait.how])
-  return await locking(client, 'rowLock', rowWait, async (ask) => {
+  const work = async (ask: AskPostgres): Promise<RowLockResult<Columns>> => {
     const { rows } = await ask(statement.text, statement.values)
     if (rows.length > 0 || rowWait.how !== 'skipLocked') return found(rows as readonly Columns[])
     // All were passed over, or there is none. A row that is unlocked in between is ours.
     const again = select(dialect, options, `${lock} NOWAIT`)
     return found((await ask(again.text, again.values)).rows as readonly Columns[])
-  })
+  }
+  return await locking(client, 'rowLock', rowWait, work, turn)
 }
 
 const FAILURES: Readonly<Record<string, LockFailure>> = {
@@ -54,8 +65,9 @@ export async function locking<Result>(
   what: string,
   rowWait: RowWait,
   work: (ask: AskPostgres) => Promise<Result>,
+  turn: Turn = inTurn,
 ): Promise<Result | LockFailure> {
-  return await inTurn(client, async () => {
+  return await turn(client, async () => {
     try {
       return await behindSavepoint(client, what, (ask) =>
         rowWait.how === 'within' ? within(rowWait.waitMs, ask, work) : work(ask),
