@@ -1,6 +1,6 @@
 /**
  * What the engine is asked for entries: to enter, and to be renewed. Each verb has a batch of its own, and an entry has
- * at most one request in them. What an answer means is the keeper's business. An entry that brings a change of a record
+ * at most one request in them. What an answer means is known by entry.ts. An entry that brings a change of a record
  * with it is let in by the store, which makes both or neither.
  */
 import { Batch, type BatchSpec, type Sent } from './batch.ts'

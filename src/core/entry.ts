@@ -11,7 +11,7 @@
  * until its work has stopped or its ttl is over.
  *
  * It never moves back. It knows what an answer means (`hear`, `hearGranted`, `hearFailure`) and says what follows from
- * it, as a verdict; the keeper carries it out. How long it may be believed is counted from the *send* of the last
+ * it, as a verdict; the tracker carries it out. How long it may be believed is counted from the *send* of the last
  * request that was answered: the engine set the expiry after that moment, so our deadline always comes before the
  * engine's. Nothing is ever counted from the arrival of anything.
  */

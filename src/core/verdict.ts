@@ -1,4 +1,4 @@
-/** What an answer about an entry comes to: what the keeper does next, and how an attempt to acquire ends. */
+/** What an answer about an entry comes to: what the tracker does next, and how an attempt to acquire ends. */
 import type { LossReason } from './errors.ts'
 
 /** How an attempt to acquire ended. `again`: the entry expired in line; another one may enter, at the back. */

@@ -1,4 +1,7 @@
-/** Which driver is it? Told by its methods, and for all rooms here: pg and postgres.js are told apart nowhere else. */
+/**
+ * Which driver is it? Told by its methods, for engines and guards. What a transaction of a user is, each driver has its
+ * own way to say: transactions/postgres/client.ts tells those apart.
+ */
 
 import type { CallLimits } from '../shared/call-limits.ts'
 import { hasMethods } from '../shared/drivers.ts'
