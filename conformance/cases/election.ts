@@ -80,8 +80,10 @@ export const election: Group = {
           terms.push(lease.token)
           if (terms.length === 2) return
           assert(lease.token !== null)
+          // Listened for before: it may be told before the eviction is answered.
+          const lost = new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
           await evicting.evict(key, lease.token, 'now')
-          await new Promise((resolve) => lease.signal.addEventListener('abort', resolve, { once: true }))
+          await lost
         })
         const [first, second] = terms
         assert(typeof first === 'bigint' && typeof second === 'bigint' && second > first, `terms ${terms.join(', ')}`)
