@@ -15,6 +15,7 @@ export type { Line, LineEntry, LineSummary } from './core/engine.ts'
 export {
   AcquireTimeoutError,
   type CallOutcome,
+  ClosedError,
   ConflictError,
   DeadlockError,
   EngineError,

@@ -126,7 +126,8 @@ export class Locks implements AsyncDisposable {
   semaphore(key: string, limit: number, options: LockOptions = {}): Semaphore {
     checkOptions('semaphore()', options, LOCK_OPTIONS)
     if (!Number.isInteger(limit) || limit < 1 || limit > UNLIMITED) {
-      throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${limit}`)
+      const got = typeof limit === 'object' ? 'an object: it is the second argument, semaphore(key, 4)' : limit
+      throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${got}`)
     }
     if (limit > 1 && this.engine.traits.sharing !== 'full') {
       throw new UnsupportedError(

@@ -6,6 +6,7 @@ import * as errors from '../src/core/errors.ts'
 const {
   AcquireTimeoutError,
   CachedFailureError,
+  ClosedError,
   ConflictError,
   DeadlockError,
   EngineError,
@@ -28,6 +29,7 @@ const samples: readonly errors.HoldfastError[] = [
   new LeaseLostError('key', 1n, 'deadline'),
   new StaleTokenError('resource', 1n, 2n),
   new EngineError('memory', 'down', { outcome: 'unknown' }),
+  new ClosedError('memory', 'closed', 'not-applied'),
   new DeadlockError('key', 'why'),
   new LineFullError('key', 1),
   new UnsupportedError('memory', 'why'),

@@ -26,6 +26,10 @@ export interface Ask {
   readonly ttlMs: number
   /** How long it may be held, from the grant on. */
   readonly maxHoldMs: number
+}
+
+/** What a recipe wants with an entrance. */
+export interface AskBeside {
   /** Called with the id of the entry when the engine is asked to let it in, each time. */
   readonly onEntering?: (id: string) => void
   /** For an entry of this id: a change that is made together with its entrance, or else it does not enter. */
@@ -49,17 +53,21 @@ const NAMING_MS = 250
 export async function acquireLease(
   keeper: Keeper,
   ask: Ask,
-  { waitMs, signal, answered }: WaitLimit,
+  limit: WaitLimit,
   granted: ((lease: EntryLease) => void) | undefined,
+  recipe?: AskBeside,
 ): Promise<EntryLease | undefined> {
   const operation: Operation = { engine: keeper.engine.name, key: ask.key, weight: ask.weight, limit: ask.limit }
+  const { waitMs, signal } = limit
   signal?.throwIfAborted()
   keeper.publish.request({ operation })
   const startedAt = keeper.clock.now()
   for (let queued = false; ; queued = true) {
     const entry = new Entry(ask, keeper.chance.id(), waitMs > 0, operation)
-    entry.onEntering = ask.onEntering
-    entry.beside = ask.beside?.(entry.id)
+    if (recipe !== undefined) {
+      entry.onEntering = recipe.onEntering
+      entry.beside = recipe.beside?.(entry.id)
+    }
     const outcome = await outcomeWithin(
       keeper,
       entry,
@@ -67,32 +75,46 @@ export async function acquireLease(
       signal,
       queued ? keeper.clock.now() : startedAt,
     )
-    const waitedMs = (outcome.state === 'held' ? entry.grantedAt : keeper.clock.now()) - startedAt
-    switch (outcome.state) {
-      case 'held':
-        keeper.publish.grant({ operation, token: entry.token, waitedMs, queued: queued || entry.queued })
-        return leaseOf(keeper, entry, ask.maxHoldMs, granted)
-      case 'again':
-        continue
-      case 'busy':
-        keeper.publish.refusal({ operation, waitedMs, why: 'busy' })
-        return undefined
-      case 'timeout': {
-        const error = queued || entry.answered ? undefined : unansweredError(keeper, entry, waitedMs)
-        if (error !== undefined && !answered) {
-          keeper.publish.refusal({ operation, waitedMs, why: 'error', error })
-          throw error
-        }
-        keeper.publish.refusal({ operation, waitedMs, why: 'timeout' })
-        throw await timeoutError(keeper, ask.key, waitedMs, entry, error)
-      }
-      case 'cancelled':
-        keeper.publish.refusal({ operation, waitedMs, why: 'cancelled' })
-        throw signal?.reason
-      case 'refused':
-        keeper.publish.refusal({ operation, waitedMs, why: 'error', error: outcome.error })
-        throw outcome.error
+    if (outcome.state === 'held') {
+      const { token, grantedAt } = entry
+      keeper.publish.grant({ operation, token, waitedMs: grantedAt - startedAt, queued: queued || entry.queued })
+      return leaseOf(keeper, entry, ask.maxHoldMs, granted)
     }
+    if (outcome.state === 'busy') {
+      keeper.publish.refusal({ operation, waitedMs: keeper.clock.now() - startedAt, why: 'busy' })
+      return undefined
+    }
+    if (outcome.state !== 'again') throw await waitError(keeper, entry, outcome, limit, startedAt, queued)
+  }
+}
+
+/** What a caller is told whose wait has ended without a lease. */
+async function waitError(
+  keeper: Keeper,
+  entry: Entry,
+  outcome: Exclude<WaitOutcome, { state: 'held' | 'again' | 'busy' }>,
+  { signal, answered }: WaitLimit,
+  startedAt: number,
+  queued: boolean,
+): Promise<unknown> {
+  const { operation } = entry
+  const waitedMs = keeper.clock.now() - startedAt
+  switch (outcome.state) {
+    case 'timeout': {
+      const error = queued || entry.answered ? undefined : unansweredError(keeper, entry, waitedMs)
+      if (error !== undefined && !answered) {
+        keeper.publish.refusal({ operation, waitedMs, why: 'error', error })
+        return error
+      }
+      keeper.publish.refusal({ operation, waitedMs, why: 'timeout' })
+      return timeoutError(keeper, entry.key, waitedMs, entry, error)
+    }
+    case 'cancelled':
+      keeper.publish.refusal({ operation, waitedMs, why: 'cancelled' })
+      return signal?.reason
+    case 'refused':
+      keeper.publish.refusal({ operation, waitedMs, why: 'error', error: outcome.error })
+      return outcome.error
   }
 }
 

@@ -97,7 +97,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     if (this.#scheduled) return
     this.#scheduled = true
     // nextTick runs when the promise jobs of this turn are done: everything they ask for is in the queue by then.
-    process.nextTick(() => withoutContext(this.#flush))
+    process.nextTick(this.#tick)
   }
 
   /** Whether nothing is queued or in flight. */
@@ -127,6 +127,8 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#watch = undefined
     this.#watchAt = Number.POSITIVE_INFINITY
   }
+
+  readonly #tick = (): void => withoutContext(this.#flush)
 
   readonly #flush = (): void => {
     this.#scheduled = false
@@ -165,6 +167,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
 
   #take(sent: Sent, share: number): readonly Item[] {
     const { batchLimit, itemsPerKey } = this.#spec
+    if (this.#queue.length <= share && this.#calls.length === 0 && itemsPerKey === undefined) return this.#takeAll(sent)
     const counts = itemsPerKey === undefined ? undefined : new Map<string, number>()
     const stuck = this.#stuckKeys()
     const taken: Item[] = []
@@ -184,6 +187,15 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     }
     this.#queue = left
     return taken
+  }
+
+  /** Nothing is in the way. */
+  #takeAll(sent: Sent): readonly Item[] {
+    const items = this.#queue
+    this.#queue = []
+    // The usual item is alone, and wanted.
+    if (items.length === 1) return this.#spec.sending(items[0] as Item, sent) ? items : []
+    return items.filter((item) => this.#spec.sending(item, sent))
   }
 
   /** The keys of calls that are on their way, and when those have had their time: of two, the later one. */

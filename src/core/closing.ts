@@ -3,7 +3,7 @@
  * on.
  */
 import type { Clock } from './clock.ts'
-import { type CallOutcome, EngineError } from './errors.ts'
+import { type CallOutcome, ClosedError } from './errors.ts'
 
 export class Closing {
   readonly #engine: string
@@ -28,8 +28,8 @@ export class Closing {
   }
 
   /** What a caller is told that asks too late, or that is asking. */
-  error(outcome: CallOutcome = 'not-applied'): EngineError {
-    return new EngineError(this.#engine, this.#message, { outcome, transient: false })
+  error(outcome: CallOutcome = 'not-applied'): ClosedError {
+    return new ClosedError(this.#engine, this.#message, outcome)
   }
 
   /**

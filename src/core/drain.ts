@@ -14,8 +14,8 @@ const DRAIN_OPTIONS: OptionNames<DrainOptions> = { grace: true }
 const DEFAULT_GRACE_MS = 5_000
 
 /** How long holders have to end, in milliseconds. */
-export function graceMsOf(options: DrainOptions): number {
-  checkOptions('drain()', options, DRAIN_OPTIONS)
+export function graceMsOf(options: DrainOptions, call = 'drain()'): number {
+  checkOptions(call, options, DRAIN_OPTIONS)
   return parseDuration(options.grace ?? DEFAULT_GRACE_MS, 'grace')
 }
 
@@ -27,6 +27,6 @@ export function heedSignals(
 ): () => void {
   if (signals === false) return () => {}
   const options = signals === true ? {} : signals
-  graceMsOf(options)
+  graceMsOf(options, 'signals')
   return drainOnSignals({ drain: () => drain(options), heldKeys: () => keeper.entries.heldKeys() })
 }

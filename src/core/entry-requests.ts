@@ -114,6 +114,8 @@ function entranceSpec(
     answered: (entry, { standing, put }, sent, now) => {
       entry.beside?.answered(put)
       enters.answered(entry, standing, sent, now)
+      // It is asked no more. What the recipe keeps there would live for as long as the entry.
+      if (entry.phase !== 'entering') entry.beside = undefined
     },
   }
 }

@@ -12,9 +12,9 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine, News } from './engine.ts'
 import type { Answer, Entry } from './entry.ts'
 import { EntryRequests, type EntryVerb } from './entry-requests.ts'
-import { EntryTable } from './entry-table.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
+import { SlotTable } from './slot-table.ts'
 import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
 import { TimerQueue } from './timer-queue.ts'
@@ -41,7 +41,7 @@ export class EntryTracker {
   readonly #keepAlive: KeepAlive
   readonly #nextSequence: () => number
   readonly #refusal: () => EngineError | undefined
-  readonly #table = new EntryTable()
+  readonly #table = new SlotTable<Entry>()
   readonly #subscription: NewsSubscription
   readonly #requests: EntryRequests
   readonly #sweeper: Sweeper
@@ -76,7 +76,7 @@ export class EntryTracker {
   enter(entry: Entry, now: number): Promise<Outcome> {
     const error = this.#refusal()
     if (error !== undefined) return Promise.resolve({ state: 'refused', error })
-    this.#table.add(entry)
+    this.#table.add(entry.id, entry)
     this.#ask(entry, now)
     return entry.outcome
   }
@@ -325,7 +325,7 @@ export class EntryTracker {
   #drop(entry: Entry): void {
     entry.phase = 'gone'
     this.#keepAlive.set(entry, false)
-    this.#table.delete(entry)
+    this.#table.delete(entry.id)
     this.#heartbeat.remove(entry)
     if (this.#onEmpty !== undefined) this.#tellEmpty()
   }

@@ -14,6 +14,7 @@ export type ErrorCode =
   | 'LEASE_LOST'
   | 'STALE_TOKEN'
   | 'ENGINE'
+  | 'CLOSED'
   | 'DEADLOCK'
   | 'LINE_FULL'
   | 'UNSUPPORTED'
@@ -91,7 +92,7 @@ const LOSS: Readonly<Record<LossReason, string>> = {
   expired: 'the engine let it expire',
   evicted: 'it was evicted',
   maxHold: 'it was held for all of its maxHold',
-  closed: 'the locks were closed',
+  closed: 'this process has closed or drained its locks',
   released: 'it was released',
 }
 
@@ -135,8 +136,8 @@ export type CallOutcome = 'not-applied' | 'unknown'
 
 /** The engine, or the way to it, failed. `cause` has what the client said. */
 export class EngineError extends HoldfastError {
-  static override readonly code = 'ENGINE'
-  override readonly code = 'ENGINE'
+  static override readonly code: 'ENGINE' | 'CLOSED' = 'ENGINE'
+  override readonly code: 'ENGINE' | 'CLOSED' = 'ENGINE'
   readonly engine: string
   readonly outcome: CallOutcome
   /**
@@ -154,6 +155,20 @@ export class EngineError extends HoldfastError {
     this.engine = engine
     this.outcome = options.outcome
     this.transient = options.transient ?? true
+  }
+}
+
+/**
+ * These locks grant nothing any more: `drain()` or `close()` was called, in this process. It is an `EngineError`, too,
+ * with a code of its own: nothing is wrong with the engine.
+ */
+export class ClosedError extends EngineError {
+  static override readonly code = 'CLOSED'
+  override readonly code = 'CLOSED'
+
+  constructor(engine: string, message: string, outcome: CallOutcome) {
+    super(engine, message, { outcome, transient: false })
+    Object.defineProperty(this, brandOf('CLOSED'), { value: true })
   }
 }
 
@@ -241,7 +256,10 @@ export class InProgressError extends HoldfastError {
   static override readonly code = 'IN_PROGRESS'
   override readonly code = 'IN_PROGRESS'
   readonly key: string
-  /** When to ask again: after as long as the execution has taken until now, and from 1 s up to the ttl. */
+  /**
+   * When to ask again: after as long as the execution has taken until now, but not later than its lease runs out if its
+   * process has died; 1 s or more.
+   */
   readonly retryAfterMs: number
   /** The execution that is going on; undefined if it has not begun yet. */
   readonly attempt: AttemptName | undefined

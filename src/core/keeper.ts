@@ -74,6 +74,7 @@ export class Keeper {
       keepAlive: this.#keepAlive,
       callTimeoutMs,
       nextSequence: this.#nextSequence,
+      splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       closing,
     })
     return this.#store

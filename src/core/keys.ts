@@ -10,7 +10,8 @@ export function checkKey(key: string): void {
   if (key.includes('\0')) throw new RangeError(`a key must not contain NUL: ${JSON.stringify(key)}`)
   // A lone surrogate has no UTF-8: engines would each store something else.
   if (!key.isWellFormed()) throw new RangeError(`a key must be well-formed Unicode: ${JSON.stringify(key)}`)
-  const bytes = Buffer.byteLength(key)
+  // No code unit of UTF-16 has more than 3 bytes.
+  const bytes = 3 * key.length > LONGEST_BYTES ? Buffer.byteLength(key) : 0
   if (bytes > LONGEST_BYTES)
     throw new RangeError(`a key must have at most ${LONGEST_BYTES} bytes of UTF-8; got ${bytes}`)
 }

@@ -166,7 +166,7 @@ export class LineLock implements Lock<LineOptions> {
   acquireEntering(limit: WaitLimit, onEntering: (id: string) => void): Promise<EntryLease | undefined> {
     const { keeper, order } = this.scope
     if (limit.waitMs > 0 && insideWork()) this.#refuseDeadlock(NO_OPTIONS)
-    return acquireLease(keeper, { ...this.#ask, onEntering }, limit, order?.asking(this.key))
+    return acquireLease(keeper, this.#ask, limit, order?.asking(this.key), { onEntering })
   }
 
   /**
@@ -180,7 +180,7 @@ export class LineLock implements Lock<LineOptions> {
   ): Promise<EntryLease | undefined> {
     const { keeper, order } = this.scope
     const beside = (entryId: string): ChangeBeside => ({ change: changeOf(entryId), answered: onPut })
-    return acquireLease(keeper, { ...this.#ask, beside }, { waitMs: 0, signal }, order?.asking(this.key))
+    return acquireLease(keeper, this.#ask, { waitMs: 0, signal }, order?.asking(this.key), { beside })
   }
 
   async tryAcquire(options: Omit<LineOptions, 'wait'> = NO_OPTIONS): Promise<CoreLease | undefined> {

@@ -30,7 +30,10 @@ export interface ReentrantLockOptions extends LockOptions {
 export interface LocksOptions {
   /** The ttl of locks that name none: 30 s. */
   readonly ttl?: Duration
-  /** The name of this process, for people who look at the line. `host:pid` unless given. */
+  /**
+   * The name of this process, for people who look at the line: `host:pid` unless given. A name of yours is stored as it
+   * is. If it begins like that, as in `${hostname()}:${process.pid} billing`, `holdfast show` knows host and pid.
+   */
   readonly holder?: string
   /**
    * How long one call to the engine may take before its outcome counts as unknown: 5 s, and never more than the ttl.

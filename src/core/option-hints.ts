@@ -15,7 +15,7 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
   within: 'an option of acquire(), tryAcquire() and using() of mutexes, read and write locks',
   weight: 'an option of acquire(), tryAcquire() and using() of semaphores',
   maxHold: 'an option of the lock, as in locks.mutex(key, { maxHold }), and of acquire(), using() and lead()',
-  ttl: 'an option of the lock, as in locks.mutex(key, { ttl }), or of createLocks() for all locks',
+  ttl: 'an option of the lock, as in locks.mutex(key, { ttl }), or of connect() and createLocks() for all locks',
   reentrant: 'an option of mutex() and rw()',
   limit: 'the second argument of semaphore(key, limit)',
   after: 'an option of release()',
@@ -64,12 +64,12 @@ export const OWN_OPTIONS: Readonly<Record<string, string>> = {
 
 const WAIT = "how long to stand in line is { wait: '5s' } of acquire() and using()"
 const NO_RETRIES = `waiters stand in line and are woken, they do not retry; ${WAIT}, and tryAcquire() is one try`
-const TTL = "how long a lease lives without renewal is { ttl: '30s' } of the lock, or of createLocks()"
+const TTL = "how long a lease lives without renewal is { ttl: '30s' } of the lock, or of connect() and createLocks()"
 const RENEWED = 'leases are renewed by themselves, every third of their ttl, until they are released'
 const MAX_HOLD = "how long a lease may be held is { maxHold: '10m' } of the lock, or of acquire() and using()"
 const MARGIN = 'holders stop before the engine lets the next one in, by a margin that is built in'
 const LOSS = 'lease.signal aborts when a lease is lost, and its reason says why'
-const NAME = 'the name of this process is { holder } of createLocks(); ids are made by Holdfast'
+const NAME = 'the name of this process is { holder } of connect() and createLocks(); ids are made by Holdfast'
 const FILE = "where locks are kept is the engine's business: sqlite({ file }), or connect('sqlite:path')"
 
 /** Options of other libraries, by name: what takes their place. */
@@ -86,6 +86,9 @@ export const FOREIGN_OPTIONS: Readonly<Record<string, string>> = {
   retryInterval: NO_RETRIES,
   lockTimeout: TTL,
   refreshInterval: RENEWED,
+  // What heartbeats are called in many places.
+  heartbeat: RENEWED,
+  heartbeatInterval: RENEWED,
   onLockLost: LOSS,
   identifier: NAME,
   identifierSuffix: NAME,
@@ -100,7 +103,7 @@ export const FOREIGN_OPTIONS: Readonly<Record<string, string>> = {
   realpath: FILE,
   fs: FILE,
   // async-lock
-  timeout: `${WAIT}; how long one call to the engine may take is { callTimeout } of createLocks()`,
+  timeout: `${WAIT}; how long one call to the engine may take is { callTimeout } of connect() and createLocks()`,
   domainReentrant: 'a lock that nests is locks.mutex(key, { reentrant: true })',
   maxOccupationTime: MAX_HOLD,
   maxExecutionTime: MAX_HOLD,

@@ -7,9 +7,10 @@
  */
 import { Batch, type BatchSpec, type Sent } from './batch.ts'
 import type { Clock } from './clock.ts'
-import { EngineError } from './errors.ts'
+import { ClosedError, type EngineError } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
+import { SlotTable } from './slot-table.ts'
 import type { Change, Got, Leaving, Put, Store, StoreFailure } from './store.ts'
 import type { PoolAnswer, PoolStep } from './store-hold.ts'
 import { DRAW_BATCH_LIMIT, type Draw, type Drawn } from './store-take.ts'
@@ -28,6 +29,8 @@ export interface StoreRequestsOptions {
   /** No call is waited for longer. */
   readonly callTimeoutMs: number
   readonly nextSequence: () => number
+  /** From how many on two halves are better than one call: for draws, steps of pools, and entries that leave. */
+  readonly splitFrom: number
   /** Aborts when the locks are closed: callers are refused then, and those that wait, too. */
   readonly closing: AbortSignal
 }
@@ -38,7 +41,6 @@ interface StoreRequest<Item, Answer> {
   readonly item: Item
   readonly resolve: (answer: Answer) => void
   readonly reject: (error: EngineError) => void
-  sent: boolean
 }
 
 export class StoreRequests {
@@ -50,12 +52,11 @@ export class StoreRequests {
   readonly #holds: Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer> | undefined
   /** Undefined where the store cannot do it. */
   readonly #leavings: Batch<StoreRequest<Leaving, Written>, Put> | undefined
-  readonly #waiting = new Set<StoreRequest<unknown, never>>()
   /** By key: reads that have not been sent. Who asks for the same until then has the same answer. */
-  readonly #unsentReads = new Map<string, Promise<Read>>()
+  readonly #unsentReads = new SlotTable<Promise<Read>>()
 
   constructor(options: StoreRequestsOptions) {
-    const { store, clock, keepAlive, nextSequence, closing } = options
+    const { store, clock, keepAlive, nextSequence, closing, splitFrom } = options
     this.store = store
     this.#options = options
     const gets = this.#spec<string, Read>('reading a record', (keys, signal) => store.get(keys, signal))
@@ -70,15 +71,19 @@ export class StoreRequests {
       'drawing from a rate limit',
       (items, signal) => store.take?.(items, signal) ?? unserved(),
     )
-    this.#draws = new Batch({ ...draws, batchLimit: DRAW_BATCH_LIMIT }, clock, keepAlive, nextSequence)
+    const { splitDrawsFrom = splitFrom } = store.traits
+    const drawing = { ...draws, batchLimit: DRAW_BATCH_LIMIT, splitFrom: splitDrawsFrom }
+    this.#draws = new Batch(drawing, clock, keepAlive, nextSequence)
     const hold = store.hold?.bind(store)
-    if (hold !== undefined)
-      this.#holds = new Batch(this.#spec('changing a stock', hold), clock, keepAlive, nextSequence)
+    if (hold !== undefined) {
+      const holds = this.#spec<PoolStep, PoolReply>('changing a stock', hold)
+      this.#holds = new Batch({ ...holds, splitFrom }, clock, keepAlive, nextSequence)
+    }
     if (store.putLeaving !== undefined) {
       const leavings = this.#spec<Leaving, Written>('storing a record', (items, signal) =>
         (store.putLeaving as NonNullable<Store['putLeaving']>)(items, signal),
       )
-      this.#leavings = new Batch(leavings, clock, keepAlive, nextSequence)
+      this.#leavings = new Batch({ ...leavings, splitFrom }, clock, keepAlive, nextSequence)
     }
     onAbort(closing, () => this.#close())
   }
@@ -88,7 +93,7 @@ export class StoreRequests {
     const unsent = this.#unsentReads.get(key)
     if (unsent !== undefined) return unsent
     const read = this.#ask(this.#gets, key, key)
-    if (!this.#options.closing.aborted) this.#unsentReads.set(key, read)
+    if (!this.#options.closing.aborted) this.#unsentReads.add(key, read)
     return read
   }
 
@@ -103,7 +108,8 @@ export class StoreRequests {
 
   /** For stores that have `hold`. */
   hold(step: PoolStep): Promise<PoolReply> {
-    return this.#ask(this.#holds as Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer>, step.key, step)
+    const key = this.store.traits.holdsOverlap === true ? step.id : step.key
+    return this.#ask(this.#holds as Batch<StoreRequest<PoolStep, PoolReply>, PoolAnswer>, key, step)
   }
 
   /** Whether an entry can leave its line in the step of a change. */
@@ -122,9 +128,7 @@ export class StoreRequests {
   ): Promise<Answer> {
     if (this.#options.closing.aborted) return Promise.reject(this.#closed('not-applied'))
     return new Promise((resolve, reject) => {
-      const request = { key, item, resolve, reject, sent: false }
-      this.#waiting.add(request)
-      batch.add(request)
+      batch.add({ key, item, resolve, reject })
     })
   }
 
@@ -146,27 +150,17 @@ export class StoreRequests {
         ),
       takesSignal: () => takesSignal,
       timeoutMs: () => callTimeoutMs,
-      sending: (request) => {
-        request.sent = true
-        return this.#waiting.has(request)
-      },
+      sending: () => true,
       answered: (request, answer) => {
-        this.#waiting.delete(request)
         if (isFailure(answer)) request.reject(answer.error)
         else request.resolve(answer)
       },
-      failed: (request, error) => {
-        this.#waiting.delete(request)
-        request.reject(error)
-      },
-      // Its caller was refused when the closing began.
-      abandoned: () => {},
+      failed: (request, error) => request.reject(error),
+      abandoned: (request, sent) => request.reject(this.#closed(sent === undefined ? 'not-applied' : 'unknown')),
     }
   }
 
   #close(): void {
-    for (const request of this.#waiting) request.reject(this.#closed(request.sent ? 'unknown' : 'not-applied'))
-    this.#waiting.clear()
     this.#unsentReads.clear()
     this.#gets.stop()
     this.#puts.stop()
@@ -176,7 +170,7 @@ export class StoreRequests {
   }
 
   #closed(outcome: EngineError['outcome']): EngineError {
-    return new EngineError(this.#options.engine, 'the locks were closed', { outcome, transient: false })
+    return new ClosedError(this.#options.engine, 'the locks were closed', outcome)
   }
 }
 

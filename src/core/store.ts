@@ -36,6 +36,13 @@ export interface StoreTraits {
   readonly valueLimitBytes: number
   /** How many items one call takes. A call may be as large as this many values of the largest size. */
   readonly batchLimit: number
+  /** As `splitFrom` of the engine, for draws from rate limits, if it is another one for these. */
+  readonly splitDrawsFrom?: number
+  /**
+   * Whether a call of `hold` need not wait for the answer to an earlier one about the same pool: where the server does
+   * one after the other anyway, and no transaction can keep a pool locked. Steps of one id always wait.
+   */
+  readonly holdsOverlap?: boolean
   /** Whether calls are given a signal that aborts at the core's deadline, so that what was not sent is dropped. */
   readonly takesSignal: boolean
   /** In one sentence: which faults records survive. */

@@ -40,9 +40,11 @@ export class NewsSubscription {
       this.#stands = true
     } catch (error) {
       if (this.#subscription === attempt) this.#subscription = undefined
+      const { name } = this.#engine
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
-      throw new EngineError(this.#engine.name, `cannot listen for wake-ups: ${message}`, {
+      const why = message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message
+      throw new EngineError(name, `${why} (while it began to listen for its turn)`, {
         outcome: 'not-applied',
         transient,
         cause: error,

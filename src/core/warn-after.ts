@@ -124,7 +124,7 @@ export class LongStays {
     const lasted = formatDuration(now - since)
     const message =
       token === undefined
-        ? `a caller has waited for '${key}' for ${lasted}; 'holdfast show' tells who holds it`
+        ? `a caller has waited for '${key}' for ${lasted}; holdfast show '${key}' tells who holds it`
         : `'${key}' has been held for ${lasted}${token === null ? '' : ` (token ${token})`}`
     this.#tell.warning({ engine, name: token === undefined ? 'long-wait' : 'long-hold', message, operation })
   }

@@ -42,10 +42,15 @@ export class DrawStore {
     return this.#keeper
   }
 
-  draw(draw: Draw): Promise<Taken> {
-    if (this.#requests.store.take === undefined) return this.#swaps.draw(draw)
-    const giveUpAt = this.#keeper.clock.now() + REPEAT_MS
-    return this.#requests.take(draw).catch((error: unknown) => this.#drawAgain(draw, error, giveUpAt))
+  async draw(draw: Draw): Promise<Taken> {
+    if (this.#requests.store.take === undefined) return await this.#swaps.draw(draw)
+    const { clock } = this.#keeper
+    const giveUpAt = clock.now() + REPEAT_MS
+    try {
+      return await this.#requests.take(draw)
+    } catch (error) {
+      return await this.#drawAgain(draw, error, giveUpAt)
+    }
   }
 
   async #drawAgain(draw: Draw, failure: unknown, giveUpAt: number): Promise<Taken> {

@@ -32,9 +32,9 @@ import {
   type StoredSummary,
   type When,
 } from '../core/store.ts'
-import type { StoreRequests, Written } from '../core/store-requests.ts'
+import type { Read, StoreRequests, Written } from '../core/store-requests.ts'
 import type { Locks } from '../locks.ts'
-import { repeatCall } from './repeat-call.ts'
+import { repeatFailed } from './repeat-call.ts'
 import { encodeValue, jsonSerializer, type Serializer } from './serializer.ts'
 
 /** Where a recipe keeps its records. */
@@ -116,15 +116,17 @@ export class RecordStore<Value> {
   }
 
   /** `repeatMs`: for how long it is asked again if it fails, instead of as long as one call may take. */
-  async get(key: string, repeatMs?: number): Promise<Found<Value>> {
+  async get(key: string, repeatMs: number = this.#keeper.callTimeoutMs): Promise<Found<Value>> {
     checkKey(key)
-    const { stored, serverTimeMs } = await repeatCall(
-      this.#keeper,
-      () => this.#requests.get(key),
-      () => true,
-      repeatMs,
-    )
-    return this.#found(stored, serverTimeMs)
+    const giveUpAt = this.#keeper.clock.now() + repeatMs
+    let read: Read
+    try {
+      read = await this.#requests.get(key)
+    } catch (error) {
+      const ask = (): Promise<Read> => this.#requests.get(key)
+      read = await repeatFailed(this.#keeper, error, ask, () => true, giveUpAt)
+    }
+    return this.#found(read.stored, read.serverTimeMs)
   }
 
   /** Store `value`. Throws before anything is done if it cannot be stored. */
@@ -166,7 +168,7 @@ export class RecordStore<Value> {
    * `putBytes` under the key of a lease, which is released in the same step where the store can do that. If the change
    * is refused, or has to be asked for again, the lease goes on.
    */
-  async putLeaving(lease: EntryLease, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
+  putLeaving(lease: EntryLease, bytes: Uint8Array, options: PutOptions): Promise<PutOutcome<Value>> {
     const leaves = this.putsEntering && this.#requests.putsLeaving && options.holding === undefined
     return this.#put(lease.key, bytes, options, leaves ? lease : undefined)
   }
@@ -217,25 +219,39 @@ export class RecordStore<Value> {
     leaving?: EntryLease,
   ): Promise<PutOutcome<Value>> {
     const change = this.#change(key, bytes, options)
+    const giveUpAt = this.#keeper.clock.now() + this.#keeper.callTimeoutMs
+    let put: Written
+    try {
+      put = await (leaving === undefined
+        ? this.#requests.put(change)
+        : this.#requests.putLeaving({ change, id: leaving.entryId }))
+    } catch (error) {
+      return this.#putAgain(error, change, options, giveUpAt)
+    }
+    if (put.state === 'stored') leaving?.releasedByStore()
+    return this.#outcome(put)
+  }
+
+  /** After a first try that has failed. What was in the way may be the line, which another transaction has locked. */
+  async #putAgain(
+    failure: unknown,
+    change: Change,
+    { holding }: PutOptions,
+    giveUpAt: number,
+  ): Promise<PutOutcome<Value>> {
     let doubtful = false
-    let leaves = leaving !== undefined
-    const put = await repeatCall(
+    const put = await repeatFailed(
       this.#keeper,
-      () =>
-        leaves
-          ? this.#requests.putLeaving({ change, id: (leaving as EntryLease).entryId })
-          : this.#requests.put(change),
+      failure,
+      () => this.#requests.put(change),
       (error) => {
-        // What may be in the way is the line, which another transaction has locked: the record does without it.
-        leaves = false
         if (error.outcome === 'not-applied') return true
         doubtful = true
-        return isRepeatable(change) && (options.holding as Partial<Lease> | undefined)?.held !== false
+        return isRepeatable(change) && (holding as Partial<Lease> | undefined)?.held !== false
       },
+      giveUpAt,
     )
-    if (put.state === 'stored') {
-      if (leaves) leaving?.releasedByStore()
-    } else if (doubtful && isSame(put.stored.value, bytes)) {
+    if (put.state === 'refused' && doubtful && isSame(put.stored.value, change.value)) {
       const { stored, serverTimeMs } = put
       return { state: 'stored', version: stored.version, mark: stored.mark, serverTimeMs }
     }
@@ -251,20 +267,16 @@ export class RecordStore<Value> {
   #change(key: string, value: Uint8Array | null, options: PutOptions): Change {
     checkKey(key)
     const { ttlMs, mark, holding, absent, version, markBelow } = options
-    if (mark !== undefined) checkMark(mark)
-    const id = holding === undefined || !this.checksHolding ? undefined : entryIdOf(holding, key)
-    return {
-      key,
-      value,
-      ttlMs: ttlMs === undefined ? null : Math.ceil(ttlMs),
-      ...(mark === undefined ? {} : { mark }),
-      when: {
-        ...(id === undefined ? {} : { holding: id }),
-        ...(absent === undefined ? {} : { absent }),
-        ...(version === undefined ? {} : { version }),
-        ...(markBelow === undefined ? {} : { markBelow }),
-      },
-    }
+    // What is not given is left out, without a copy for each: this is done for every change.
+    const when: { -readonly [Condition in keyof When]: When[Condition] } = {}
+    if (holding !== undefined && this.checksHolding) when.holding = entryIdOf(holding, key)
+    if (absent !== undefined) when.absent = absent
+    if (version !== undefined) when.version = version
+    if (markBelow !== undefined) when.markBelow = markBelow
+    const lives = ttlMs === undefined ? null : Math.ceil(ttlMs)
+    if (mark === undefined) return { key, value, ttlMs: lives, when }
+    checkMark(mark)
+    return { key, value, ttlMs: lives, mark, when }
   }
 
   #found({ value, version, mark, livesForMs }: Stored, serverTimeMs: ServerTimeMs): Found<Value> {

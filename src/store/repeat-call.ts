@@ -10,26 +10,43 @@ const LONGEST_PAUSE_MS = 500
  * harmless. A call that has taken all of that time is not repeated.
  */
 export async function repeatCall<Answer>(
-  { clock, chance, callTimeoutMs }: Keeper,
+  keeper: Keeper,
   ask: () => Promise<Answer>,
   mayRepeat: (error: EngineError) => boolean,
-  limitMs: number = callTimeoutMs,
+  limitMs: number = keeper.callTimeoutMs,
 ): Promise<Answer> {
-  const giveUpAt = clock.now() + limitMs
+  const giveUpAt = keeper.clock.now() + limitMs
+  try {
+    return await ask()
+  } catch (error) {
+    return repeatFailed(keeper, error, ask, mayRepeat, giveUpAt)
+  }
+}
+
+/** The same after a first call, which has failed with `error`. */
+export async function repeatFailed<Answer>(
+  { clock, chance }: Keeper,
+  error: unknown,
+  ask: () => Promise<Answer>,
+  mayRepeat: (error: EngineError) => boolean,
+  giveUpAt: number,
+): Promise<Answer> {
+  let last = error
   let doubt: EngineError | undefined
   for (let pauseMs = SHORTEST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
-    try {
-      return await ask()
-    } catch (error) {
-      if (!(error instanceof EngineError)) throw error
-      if (error.outcome === 'unknown') doubt = error
-      const again = mayRepeat(error) && error.transient && clock.now() + pauseMs < giveUpAt
-      // What was asked first may have been applied, whatever became of the last try.
-      if (!again) throw doubt ?? error
-    }
+    if (!(last instanceof EngineError)) throw last
+    if (last.outcome === 'unknown') doubt = last
+    const again = mayRepeat(last) && last.transient && clock.now() + pauseMs < giveUpAt
+    // What was asked first may have been applied, whatever became of the last try.
+    if (!again) throw doubt ?? last
     const afterMs = pauseMs * (0.5 + chance.fraction() / 2)
     const alive = clock.stayAlive()
     await new Promise<void>((resolve) => clock.timer(afterMs, resolve))
     alive.cancel()
+    try {
+      return await ask()
+    } catch (failure) {
+      last = failure
+    }
   }
 }

@@ -1,11 +1,11 @@
 /** Draining: nothing new is granted, holders have a while to end, and then everything is given back and closed. */
 import { describe, expect, test } from 'vitest'
-import { EngineError, LeaseLostError } from '../../src/core/errors.ts'
+import { ClosedError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { gate, inMemory, settled, TTL, watched } from './world.ts'
 
 const refused = (error: unknown): boolean =>
-  error instanceof EngineError && !error.transient && /being drained/.test(error.message)
+  error instanceof ClosedError && error.code === 'CLOSED' && /being drained/.test(error.message)
 
 describe('drain()', () => {
   test('refuses at once what waits and what is asked, and the waiters leave their lines', async () => {

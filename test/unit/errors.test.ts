@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import {
   AcquireTimeoutError,
+  ClosedError,
   DeadlockError,
   EngineError,
   HoldfastError,
@@ -47,6 +48,15 @@ describe('every error', () => {
       bound: 10,
     })
   })
+})
+
+test('locks that are closed: a code of its own, and an EngineError for all who do not care', async () => {
+  const error = new ClosedError('redis', 'the locks were closed', 'not-applied')
+  expect(error).toBeInstanceOf(ClosedError)
+  expect(error).toBeInstanceOf(EngineError)
+  expect(error).toBeInstanceOf(HoldfastError)
+  expect(error).toMatchObject({ code: 'CLOSED', name: 'ClosedError', transient: false, outcome: 'not-applied' })
+  expect(new EngineError('redis', 'gone', { outcome: 'unknown' })).not.toBeInstanceOf(ClosedError)
 })
 
 describe('instanceof', () => {

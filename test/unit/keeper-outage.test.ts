@@ -240,7 +240,7 @@ describe('a subscription that fails', () => {
     expect(tried.error).toMatchObject({
       code: 'ENGINE',
       outcome: 'not-applied',
-      message: 'scripted: cannot listen for wake-ups: no route',
+      message: 'scripted: no route (while it began to listen for its turn)',
     })
   })
 

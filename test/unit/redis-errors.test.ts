@@ -9,6 +9,8 @@ const glide = (text: string): string => `An error was signalled by the server: -
 test.each([
   ['NOSCRIPT No matching script.', 'NOSCRIPT', 'not-applied', true],
   [glide('NoScriptError: No matching script.'), 'NOSCRIPT', 'not-applied', true],
+  // As version 1 of valkey-glide says it.
+  ['An error was signalled by the server - NoScriptError: No matching script.', 'NOSCRIPT', 'not-applied', true],
   ["READONLY You can't write against a read only replica.", 'READONLY', 'not-applied', true],
   [glide('ReadOnly: You cannot'), 'READONLY', 'not-applied', true],
   ['LOADING Redis is loading the dataset in memory', 'LOADING', 'not-applied', true],

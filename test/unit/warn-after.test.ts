@@ -58,7 +58,7 @@ describe('a long wait', () => {
     const lease = await locks.mutex('a').acquire()
     const waiter = watched(locks.mutex('a').acquire())
     await clock.advance('1m')
-    const message = "a caller has waited for 'a' for 1m; 'holdfast show' tells who holds it"
+    const message = "a caller has waited for 'a' for 1m; holdfast show 'a' tells who holds it"
     expect(events.of('warning')).toMatchObject([{ name: 'long-wait', message, operation: { key: 'a' } }])
     await clock.advance('1m')
     await lease.release()

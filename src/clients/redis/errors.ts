@@ -49,7 +49,8 @@ function passing(error: unknown): boolean {
 /** The code of an error that Redis answered with; undefined for an error of the client. */
 export function codeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined
-  const [, glide] = /^An error was signalled by the server: - (\w+):/.exec(error.message) ?? []
+  // Version 1 writes the colon in another place than version 2.
+  const [, glide] = /^An error was signalled by the server:? - (\w+):/.exec(error.message) ?? []
   if (glide !== undefined) return GLIDE_CODES[glide] ?? glide
   // ioredis, when it has followed enough redirections, wraps the last one.
   const [, code] = /^(?:.*Last error: ReplyError: )?([A-Z][A-Z0-9]{2,})(?::? |$)/.exec(error.message) ?? []

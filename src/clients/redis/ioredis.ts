@@ -7,7 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
-import { neverCrash } from '../shared/drivers.ts'
+import { hasMethods, neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import { type IoredisClient, type IoredisCluster, IoredisListenConnection, isCluster } from './ioredis-listen.ts'
 import { ConnectionLost, type RedisWire, type Server, SilenceCheck } from './wire.ts'
@@ -22,7 +22,7 @@ interface OwnClient {
 export interface IoredisWireOptions {
   /** We have made the client, and end it. */
   readonly owned: boolean
-  /** For a client of ours to one server: makes the commands that call scripts. */
+  /** For clients of ours to one server: makes the commands that call scripts. One that was brought has its own. */
   readonly prepare?: PrepareEvalsha
 }
 
@@ -52,12 +52,14 @@ export class IoredisWire implements RedisWire {
     this.#client = client
     this.#clock = clock
     this.#owned = options.owned
-    this.#prepare = options.prepare
     this.cluster = isCluster(client)
     // One that was brought is not ours to cut. In Cluster each connection is watched by itself: see connect.ts.
     if (options.owned && !this.cluster) this.silence = new SilenceCheck(clock, () => client.disconnect(true))
     this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
+    // Words that are prepared are not given a prefix, and are not looked at for where they go.
+    const plain = !this.cluster && this.keyPrefix === ''
+    this.#prepare = options.prepare ?? (plain ? prepareFor(client) : undefined)
     neverCrash(client)
     for (const [event, listener] of Object.entries(this.#listeners)) client.on(event, listener)
   }
@@ -67,12 +69,15 @@ export class IoredisWire implements RedisWire {
   }
 
   send(command: string, words: readonly string[]): Promise<unknown> {
-    if (command === 'EVALSHA' && this.#prepare !== undefined)
-      return (this.#client as unknown as CommandSender).sendCommand(this.#prepare(words))
-    // By the name of the command, in lower case, ioredis knows where its keys are.
-    const reply = this.#client.call(command === 'EVALSHA' ? 'evalsha' : command.toLowerCase(), words as string[])
+    const reply = command === 'EVALSHA' ? this.#evalsha(words) : this.#client.call(command.toLowerCase(), [...words])
     // What our own client has under way it rejects itself when the connection ends.
     return this.#owned ? reply : this.#unanswered.track(reply)
+  }
+
+  #evalsha(words: readonly string[]): Promise<unknown> {
+    if (this.#prepare !== undefined) return (this.#client as unknown as CommandSender).sendCommand(this.#prepare(words))
+    // By the name of the command, in lower case, ioredis knows where its keys are.
+    return this.#client.call('evalsha', words as string[])
   }
 
   async servers(): Promise<readonly Server[]> {
@@ -126,30 +131,47 @@ export class IoredisWire implements RedisWire {
  * ever, and send others again.
  */
 class UnansweredCommands {
-  readonly #rejects = new Set<(error: Error) => void>()
+  /** An array, in no order: a Set that is changed all the time is slow to collect. */
+  readonly #commands: UnansweredCommand[] = []
 
   track(reply: Promise<unknown>): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      this.#rejects.add(reject)
+      const command: UnansweredCommand = { at: this.#commands.length, reject }
+      this.#commands.push(command)
       reply.then(
         (value) => {
-          this.#rejects.delete(reject)
+          this.#forget(command)
           resolve(value)
         },
         (error: unknown) => {
-          this.#rejects.delete(reject)
+          this.#forget(command)
           reject(error)
         },
       )
     })
   }
 
+  /** The last one takes its place. */
+  #forget(command: UnansweredCommand): void {
+    // A command that was lost is answered all the same, if ioredis has sent it again.
+    if (this.#commands[command.at] !== command) return
+    const last = this.#commands.pop() as UnansweredCommand
+    if (last === command) return
+    this.#commands[command.at] = last
+    last.at = command.at
+  }
+
   /** The connection has ended. */
   lost(cause: unknown): void {
-    for (const reject of this.#rejects)
+    for (const { reject } of this.#commands.splice(0))
       reject(new ConnectionLost('the connection ended before the answer came', { cause }))
-    this.#rejects.clear()
   }
+}
+
+interface UnansweredCommand {
+  /** Its place in the array. */
+  at: number
+  readonly reject: (error: Error) => void
 }
 
 // ---- EVALSHA, prepared ----
@@ -158,14 +180,14 @@ class UnansweredCommands {
  * Makes the command that calls a script with these words, which are not changed any more once they are here. Each
  * server needs a command of its own.
  *
- * This is the shortest way for a client of ours: the words are put into the form of the protocol here, and ioredis
+ * This is the shortest way to one server: the words are put into the form of the protocol here, and ioredis
  * writes them as they are. What ioredis does for any other command (look for keys, for other types than strings, for
  * what was meant by the arguments) takes a tenth of the time that a single caller's process has for a lock. And one
  * call that goes to several servers in the same words is put into form once.
  */
 export type PrepareEvalsha = (words: readonly string[]) => InstanceType<IoredisCommand>
 
-/** What a client of ours has besides. */
+/** What a client to one server has besides, unless it was wrapped in something else. */
 interface CommandSender {
   sendCommand(command: object): Promise<unknown>
 }
@@ -196,6 +218,13 @@ export function prepareEvalsha(Command: IoredisCommand): PrepareEvalsha {
     last = words
     return new Prepared(text)
   }
+}
+
+/** By the class of commands that the client itself uses: a program may have several ioredis. */
+function prepareFor(client: object): PrepareEvalsha | undefined {
+  const { Command } = client.constructor as { readonly Command?: IoredisCommand }
+  const fits = typeof Command?.prototype?.toWritable === 'function' && hasMethods(client, 'sendCommand')
+  return fits ? prepareEvalsha(Command as IoredisCommand) : undefined
 }
 
 /** As the protocol has it: https://redis.io/docs/latest/develop/reference/protocol-spec/#arrays */

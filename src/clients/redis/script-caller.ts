@@ -101,6 +101,27 @@ export class ScriptCaller {
     )
   }
 
+  /** Send a plain command that reads, and answers a list. As with `call`, nothing waits long for a connection. */
+  command<Answer>(
+    command: string,
+    words: readonly string[],
+    read: (reply: readonly unknown[]) => Answer,
+  ): Promise<Awaited<Answer>> {
+    const { ready, silence } = this.#wire
+    if (!ready) return this.connected().then(() => this.command(command, words, read))
+    silence?.asked()
+    return this.#wire.send(command, words, words[0]).then(
+      (reply): Answer => {
+        silence?.answered()
+        return read(reply as readonly unknown[])
+      },
+      (error: unknown) => {
+        silence?.answered()
+        throw asEngineError(error)
+      },
+    ) as Promise<Awaited<Answer>>
+  }
+
   /** By its text, if the error says that its name is not known. */
   #again(error: unknown, script: Script, words: readonly string[], key: string): Promise<unknown> {
     if (codeOf(error) !== 'NOSCRIPT') return Promise.reject(error)

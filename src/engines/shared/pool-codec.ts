@@ -22,10 +22,15 @@ import type { PoolAnswer, PoolItemView, PoolLine, PoolStep } from '../../core/st
 const SEPARATOR = '\n'
 
 export function textOfLines(lines: readonly PoolLine[]): string {
+  if (lines.length === 1) return `${lines[0]?.item}${SEPARATOR}${lines[0]?.quantity}`
   return lines.map(({ item, quantity }) => `${item}${SEPARATOR}${quantity}`).join(SEPARATOR)
 }
 
 export function linesOfText(text: string): readonly PoolLine[] {
+  const end = text.indexOf(SEPARATOR)
+  // Nearly always it is one line.
+  if (end > 0 && !text.includes(SEPARATOR, end + 1))
+    return [{ item: text.slice(0, end), quantity: Number(text.slice(end + 1)) }]
   return rowsOf(text, 2).map(([item, quantity]) => ({ item: item as string, quantity: Number(quantity) }))
 }
 
@@ -40,7 +45,7 @@ export function poolsOf(steps: readonly PoolStep[]): {
 }
 
 /** The answers to `count` steps, each of four words; what is left out at the end of one is nothing. */
-export function poolAnswersOf(engine: string, answers: readonly (readonly unknown[])[], count: number): PoolAnswer[] {
+export function poolAnswersOf(engine: string, answers: readonly (readonly string[])[], count: number): PoolAnswer[] {
   const unexpected = (what: string): EngineError =>
     new EngineError(engine, `hold: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
   if (answers.length !== count) throw unexpected(`has ${answers.length} parts instead of ${count}`)
@@ -52,9 +57,8 @@ export function poolAnswersOf(engine: string, answers: readonly (readonly unknow
 }
 
 /** The words of one answer. Undefined: the server has answered something else. */
-function poolAnswerOf(words: readonly unknown[]): PoolAnswer | undefined {
-  const [state, text, first, second] = words.map(String) as [string, string, string, string]
-  const nextMs = Number(first) < 0 ? null : Number(first)
+function poolAnswerOf(words: readonly string[]): PoolAnswer | undefined {
+  const [state, text, first, second] = words as [string, string, string, string]
   switch (state) {
     case 'held':
       return { state, lines: linesOfText(text), livesForMs: Number(first) }
@@ -67,14 +71,18 @@ function poolAnswerOf(words: readonly unknown[]): PoolAnswer | undefined {
     case 'changed':
       return { state, wanted: first === '1' }
     case 'short':
-      return { state, item: text, nextMs }
+      return { state, item: text, nextMs: nextMsOf(first) }
     case 'unknown':
       return { state, item: text }
     case 'pool':
-      return { state, items: itemsOf(text), holds: Number(second), nextMs }
+      return { state, items: itemsOf(text), holds: Number(second), nextMs: nextMsOf(first) }
     default:
       return undefined
   }
+}
+
+function nextMsOf(word: string): number | null {
+  return Number(word) < 0 ? null : Number(word)
 }
 
 function itemsOf(text: string): readonly PoolItemView[] {
