@@ -1,12 +1,13 @@
 /**
  * What `rateLimit` costs beside rate-limiter-flexible, on Redis and on PostgreSQL: takes that are allowed, by one
- * caller and by a hundred at once, of as many keys.
+ * caller and by a hundred at once, of as many keys. On Redis ours is on the connection that `connect(url)` makes, and
+ * the peer on an ioredis with its default options: each as its own documentation has it.
  */
 import { Redis } from 'ioredis'
 import { Pool } from 'pg'
 import { RateLimiterPostgres, RateLimiterRedis } from 'rate-limiter-flexible'
+import { connect } from '../src/connect.ts'
 import { postgres } from '../src/engines/postgres/index.ts'
-import { redis } from '../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../src/locks.ts'
 import { rateLimit } from '../src/recipes/rate-limit/index.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
@@ -31,11 +32,10 @@ async function onRedis(): Promise<void> {
   const source = await findRedis()
   if (source instanceof Missing) return console.log(`skipped: ${source.reason}`)
   await using server = await RedisServer.start(source)
-  const [ours, theirs] = [new Redis(server.url), new Redis(server.url)]
-  await using locks = createLocks(redis({ client: ours }))
+  const theirs = new Redis(server.url)
+  await using locks = await connect(server.url)
   await compare('Redis', locks, new RateLimiterRedis({ storeClient: theirs, points: LIMIT, duration: SECONDS }))
   await locks.close()
-  ours.disconnect()
   theirs.disconnect()
 }
 

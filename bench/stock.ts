@@ -1,12 +1,13 @@
 /**
  * What `stock` costs beside what people write by hand: a script on Redis, and a transaction with a row lock on
  * PostgreSQL. Both peers hold one unit under an id that counts once, with an expiry, and then sell it. One caller, and
- * a hundred at once, all of one item.
+ * a hundred at once, all of one item. On Redis ours is on the connection that `connect(url)` makes, and the script on
+ * an ioredis with its default options.
  */
 import { Redis } from 'ioredis'
 import { Pool, type PoolClient } from 'pg'
+import { connect } from '../src/connect.ts'
 import { postgres } from '../src/engines/postgres/index.ts'
-import { redis } from '../src/engines/redis/index.ts'
 import { createLocks, type Locks } from '../src/locks.ts'
 import { stock } from '../src/recipes/stock/index.ts'
 import { findPostgres, PostgresServer } from '../test/servers/postgres.ts'
@@ -30,11 +31,10 @@ async function onRedis(): Promise<void> {
   const source = await findRedis()
   if (source instanceof Missing) return console.log(`skipped: ${source.reason}`)
   await using server = await RedisServer.start(source)
-  const [ours, theirs] = [new Redis(server.url), new Redis(server.url)]
-  await using locks = createLocks(redis({ client: ours }))
+  const theirs = new Redis(server.url)
+  await using locks = await connect(server.url)
   await compare('Redis', locks, 'a script', await byScript(theirs))
   await locks.close()
-  ours.disconnect()
   theirs.disconnect()
 }
 

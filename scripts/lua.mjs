@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 /** By folder: what scripts include, the scripts, and which of them grant, or store what must not be lost. */
 const FOLDERS = {
   'src/engines/redis': {
-    parts: ['counter', 'keys', 'entry', 'line', 'place', 'departure', 'record'],
+    parts: ['counter', 'keys', 'entry', 'line', 'place', 'departure', 'record', 'one_step'],
     scripts: [
       'enter',
       'renew',

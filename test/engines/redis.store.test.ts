@@ -77,6 +77,42 @@ await describeServer('records on Redis', findOwnRedis, (source) => {
     expect(await tell('GET', RECORD)).toBe('hf2=1 0 tnew')
   })
 
+  test('what was read a moment ago is read by a plain command, and tells how long it lives', async () => {
+    const { store } = await open()
+    await putOne(store, putting('a', 'x', {}, { ttlMs: 60_000 }))
+    const inFull = await read(store, 'a')
+    await tell('CONFIG', 'RESETSTAT')
+    const plain = await read(store, 'a')
+    expect(String(await tell('INFO', 'commandstats')), 'no script').not.toContain('cmdstat_evalsha')
+    expect({ ...plain, livesForMs: 0 }).toEqual({ ...inFull, livesForMs: 0 })
+    expect(plain.livesForMs).toBeLessThanOrEqual(inFull.livesForMs as number)
+    expect(plain.livesForMs).toBeGreaterThan(50_000)
+    const [got] = await store.get(['a'])
+    const [seconds] = (await tell('TIME')) as readonly string[]
+    expect(got?.state === 'read' && Math.abs((got.serverTimeMs as number) / 1000 - Number(seconds))).toBeLessThan(10)
+  })
+
+  test('a plain read sees at once what another process has changed, removed or put anew', async () => {
+    const [{ store }, { store: others }] = [await open(), await open()]
+    await putOne(store, putting('a', 'x', {}, { ttlMs: 60_000 }))
+    await putOne(store, putting('b', 'y', {}, { ttlMs: 60_000 }))
+    const texts = async (): Promise<readonly unknown[]> => [await textOf(store, 'a'), await textOf(store, 'b')]
+    expect(await texts()).toEqual(['x', 'y'])
+    await putOne(others, putting('a', 'new', {}, { ttlMs: 20_000 }))
+    expect(await texts()).toEqual(['new', 'y'])
+    expect((await read(store, 'a')).livesForMs, 'that of the change').toBeLessThanOrEqual(20_000)
+    await putOne(others, removing('a'))
+    expect(await read(store, 'a')).toMatchObject({ value: null, version: 0n, livesForMs: null })
+    await putOne(others, putting('a', 'again'))
+    expect(await read(store, 'a')).toMatchObject({ livesForMs: null })
+    expect(await read(store, 'a'), 'known, and without an end').toMatchObject({ livesForMs: null })
+    await tell('SET', RECORD, 'hf2=1 0 tnew')
+    expect(await store.get(['a'])).toMatchObject([{ state: 'failed' }])
+    await tell('DEL', RECORD)
+    await tell('LPUSH', RECORD, 'x')
+    expect(await store.get(['a'])).toMatchObject([{ state: 'failed' }])
+  })
+
   test('versions go on when the server has lost everything', async () => {
     const { store } = await open()
     const before = await putOne(store, putting('a', 'x'))

@@ -103,7 +103,7 @@ export class MysqlStore implements Store {
     const [[[answer] = []] = []] = await this.#caller.call('hold', args, { signal })
     const answers = String(answer).split(';').slice(0, -1)
     const words = answers.map((one) => {
-      const [state, text = '', ...numbers] = one.split(' ')
+      const [state = '', text = '', ...numbers] = one.split(' ')
       return [state, Buffer.from(text, 'hex').toString(), ...numbers]
     })
     return poolAnswersOf(ENGINE, words, steps.length)

@@ -51,6 +51,8 @@ const traits: StoreTraits = {
   valueLimitBytes: VALUE_LIMIT_BYTES,
   // Of the largest values: 13 MB, since a value is sent in hexadecimal digits.
   batchLimit: 100,
+  // Two connections work on two halves. Draws do not wait for the disk, which would make both wait.
+  splitDrawsFrom: 16,
   takesSignal: false,
   survives:
     'the death of any client, and a crash of the server; a fail-over loses records if the promoted replica has not got ' +

@@ -85,7 +85,7 @@ export class RedisEngine implements Engine {
     const confirmation = durability === undefined ? undefined : new ReplicaConfirmation(wire, clock, durability)
     this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.ask()))
     this.#slots = new SlotCalls(this.#caller, this.#names, clock)
-    this.store = new RedisStore({ wire, names: this.#names, caller: this.#caller, slots: this.#slots, engineId })
+    this.store = new RedisStore({ wire, names: this.#names, caller: this.#caller, slots: this.#slots, engineId, clock })
     this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
     this.#listener = new RedisListener({
       wire,

@@ -28,6 +28,11 @@ export function recordKey(serverKey: string): string {
   return RECORD + suffixOf(serverKey)
 }
 
+/** The record of a line elsewhere, as the scripts name it (see lua/record.lua). */
+export function plainRecordKey(serverKey: string): string {
+  return `${RECORD}:{${serverKey}}`
+}
+
 /** The four keys of a pool (see lua/hold.lua), in Cluster. */
 export function poolKeys(serverKey: string): readonly string[] {
   const suffix = suffixOf(serverKey)

@@ -95,7 +95,7 @@ export function readGets(reply: unknown, keys: readonly string[]): Got[] {
 const REFUSALS: Readonly<Record<string, keyof When>> = { h: 'holding', a: 'absent', v: 'version', m: 'markBelow' }
 
 export function readPuts(names: RedisNames, reply: unknown, items: readonly ChangeItem[]): Put[] {
-  if (Array.isArray(reply) && reply.length === 3) return allStored(reply, items.length)
+  if (isShort(reply)) return allStored(reply, items.length)
   const { serverTimeMs, words } = timed('put', reply, 3 * items.length)
   return items.map(({ key }, index): Put => {
     const [code = '', first = '', second = ''] = words.slice(3 * index, 3 * index + 3)
@@ -110,35 +110,51 @@ export function readPuts(names: RedisNames, reply: unknown, items: readonly Chan
 }
 
 /** The short answer: all changes are made, no mark is stored, and the versions follow each other. */
-function allStored(reply: readonly unknown[], count: number): Put[] {
-  const { serverTimeMs, words } = timed('put', reply, 1)
-  const first = BigInt(words[0] as string)
-  const puts: Put[] = []
-  for (let at = 0; at < count; at += 1)
-    puts.push({ state: 'stored', version: first + BigInt(at), mark: 0n, serverTimeMs })
+function allStored(reply: readonly unknown[], count: number): StoredPut[] {
+  const serverTimeMs = timeOf(reply)
+  const puts: StoredPut[] = []
+  let version = BigInt(reply[2] as string)
+  for (let at = 0; at < count; at += 1) {
+    puts.push({ state: 'stored', version, mark: 0n, serverTimeMs })
+    version += 1n
+  }
   return puts
 }
 
+type StoredPut = Extract<Put, { state: 'stored' }>
+
 /** The answers of lua/begin.lua. The version of an entrance is its token. */
 export function readEntered(names: RedisNames, reply: unknown, items: readonly EntranceItem[]): Entered[] {
+  if (isShort(reply)) return allStored(reply, items.length).map((put, index) => entered(put, items[index]))
   return readPuts(names, reply, items).map((put, index): Entered => {
     if (put.state === 'failed') return { standing: put, put }
     if (put.state === 'refused') return { standing: { state: 'busy', ahead: null }, put }
-    const { ttlMs } = (items[index] as EntranceItem).claim
-    return { standing: { state: 'held', token: put.version, heldForMs: ttlMs }, put }
+    return entered(put, items[index])
   })
+}
+
+function entered(put: StoredPut, item: EntranceItem | undefined): Entered {
+  return { standing: { state: 'held', token: put.version, heldForMs: item?.claim.ttlMs ?? 0 }, put }
+}
+
+function isShort(reply: unknown): reply is readonly unknown[] {
+  return Array.isArray(reply) && reply.length === 3
+}
+
+/** What each reply begins with: the time of the server. */
+function timeOf(reply: readonly unknown[]): number {
+  return Number(reply[0]) * 1000 + Math.floor(Number(reply[1]) / 1000)
 }
 
 /** The time of the server, and what follows it. */
 function timed(call: string, reply: unknown, count: number): { serverTimeMs: number; words: readonly string[] } {
   if (!Array.isArray(reply) || reply.length !== count + 2)
     throw unexpected(call, `has ${Array.isArray(reply) ? reply.length : 'no'} words instead of ${count + 2}`)
-  const [seconds, microseconds, ...words] = reply.map(String)
-  return { serverTimeMs: Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), words }
+  return { serverTimeMs: timeOf(reply), words: reply.slice(2).map(String) }
 }
 
 /** `text` is what is at the record key, '' if nothing is. */
-function readRecord(key: string, text: string, livesForMs: number): Stored | EngineError {
+export function readRecord(key: string, text: string, livesForMs: number): Stored | EngineError {
   if (text === '') return { key, value: null, version: 0n, mark: 0n, livesForMs: null }
   const [head, version = '', mark = '', kind] = /^hf1=(\d+) (\d+) ([tbx])/.exec(text) ?? []
   if (head === undefined) {

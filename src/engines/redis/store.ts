@@ -5,6 +5,7 @@
 import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
+import type { Clock } from '../../core/clock.ts'
 import type { EngineError } from '../../core/errors.ts'
 import {
   type Change,
@@ -21,9 +22,10 @@ import {
 } from '../../core/store.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import type { Draw, Drawn } from '../../core/store-take.ts'
-import { type DrawItem, drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
-import { counterKey, lineOfRecord, recordPatterns } from './names.ts'
+import { drawItem, inSeveralSlots, readDraws, takeWords } from './draw-codec.ts'
+import { counterKey, lineOfRecord, plainRecordKey, recordPatterns } from './names.ts'
 import { holdWords, readHolds } from './pool-codec.ts'
+import { RecentReads } from './recent-reads.ts'
 import {
   type ChangeItem,
   changeItem,
@@ -47,6 +49,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: BATCH_LIMIT,
+  holdsOverlap: true,
   takesSignal: false,
   survives:
     'the death of any client; with persistence, restarts of the server; a fail-over can lose records, since replication is asynchronous',
@@ -59,6 +62,7 @@ export interface RedisStoreSetup {
   readonly slots: SlotCalls
   /** What scripts call the engine object of this store. */
   readonly engineId: string
+  readonly clock: Clock
 }
 
 export class RedisStore implements Store {
@@ -68,13 +72,18 @@ export class RedisStore implements Store {
   readonly #caller: ScriptCaller
   readonly #slots: SlotCalls
   readonly #engineId: string
+  readonly #clock: Clock
+  /** Undefined where the client changes names, or keys are on several servers: there, scripts read. */
+  readonly #recent: RecentReads | undefined
 
-  constructor({ wire, names, caller, slots, engineId }: RedisStoreSetup) {
+  constructor({ wire, names, caller, slots, engineId, clock }: RedisStoreSetup) {
     this.#wire = wire
     this.#names = names
     this.#caller = caller
     this.#slots = slots
     this.#engineId = engineId
+    this.#clock = clock
+    if (!wire.cluster && wire.keyPrefix === '') this.#recent = new RecentReads(clock)
   }
 
   get(keys: readonly string[]): Promise<readonly Got[]> {
@@ -114,14 +123,17 @@ export class RedisStore implements Store {
     })
   }
 
-  async take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+  take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+    return this.#names.together ? this.#take(draws) : this.#takeBySlot(draws)
+  }
+
+  async #takeBySlot(draws: readonly Draw[]): Promise<readonly Drawn[]> {
     const items = draws.map(drawItem)
-    if (this.#names.together) return await this.#take(items)
     const refusals = items.map(({ draw }) => this.#refusalOf(draw))
     const answers = await this.#slots.bySlot(
       items.filter((_, index) => refusals[index] === undefined),
       {
-        call: (some) => this.#take(some),
+        call: (some) => this.#take(some.map(({ draw }) => draw)),
         refused: ({ key }): Drawn => this.#reserved(key),
         failed: (error): Drawn => ({ state: 'failed', error }),
       },
@@ -172,8 +184,32 @@ export class RedisStore implements Store {
   }
 
   #get(keys: readonly string[]): Promise<readonly Got[]> {
+    return this.#recent?.allKnown(keys) === true ? this.#getPlainly(keys, this.#recent) : this.#getInFull(keys)
+  }
+
+  #getInFull(keys: readonly string[]): Promise<readonly Got[]> {
     const words = getWords(this.#names, keys)
-    return this.#caller.call(get, words, words[2] as string, (reply) => readGets(reply, keys))
+    const sentAt = this.#clock.now()
+    return this.#caller.call(get, words, words[2] as string, (reply) => {
+      const gots = readGets(reply, keys)
+      this.#recent?.remember(sentAt, gots)
+      return gots
+    })
+  }
+
+  /** By a plain command. What has changed, or is gone, is read in full after it. */
+  #getPlainly(keys: readonly string[], recent: RecentReads): Promise<readonly Got[]> {
+    const names = keys.map((key) => plainRecordKey(this.#names.serverKey(key)))
+    return this.#caller.command('MGET', names, (reply) => {
+      const gots = recent.readAnswers(reply, keys)
+      return gots.includes(undefined) ? this.#getMissing(gots, keys) : (gots as readonly Got[])
+    })
+  }
+
+  async #getMissing(gots: readonly (Got | undefined)[], keys: readonly string[]): Promise<readonly Got[]> {
+    const again = await this.#getInFull(keys.filter((_, index) => gots[index] === undefined))
+    let next = 0
+    return gots.map((got) => got ?? (again[next++] as Got))
   }
 
   #put(script: Script, items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
@@ -185,8 +221,8 @@ export class RedisStore implements Store {
   #begin(items: readonly EntranceItem[], slot?: number): Promise<readonly Entered[]> {
     const [first] = items as readonly [EntranceItem]
     const { ttlMs, holder } = first.claim
-    const alike = items.filter(({ claim }) => claim.ttlMs === ttlMs && claim.holder === holder)
-    if (alike.length < items.length) return this.#beginApart(items, alike, slot)
+    const isAlike = ({ claim }: EntranceItem): boolean => claim.ttlMs === ttlMs && claim.holder === holder
+    if (!items.every(isAlike)) return this.#beginApart(items, items.filter(isAlike), slot)
     const words = putWords(this.#names, items, counterKey(slot), claimWords(first.claim, this.#engineId))
     const read = (reply: unknown): Entered[] => readEntered(this.#names, reply, items)
     return this.#caller.call(begin, words, words[2] as string, read, ttlMs / 3)
@@ -207,9 +243,9 @@ export class RedisStore implements Store {
     return items.map((item) => answers.get(item) as Entered)
   }
 
-  #take(items: readonly DrawItem[]): Promise<readonly Drawn[]> {
-    const words = takeWords(this.#names, items)
-    return this.#caller.call(take, words, words[2] as string, (reply) => readDraws(reply, items))
+  #take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
+    const words = takeWords(this.#names, draws)
+    return this.#caller.call(take, words, words[2] as string, (reply) => readDraws(reply, draws))
   }
 
   /** Of a draw from several keys that cannot be made. */

@@ -21,7 +21,7 @@ import { encodeValue, jsonSerializer, type Serializer } from '../../store/serial
 import type { FillOutcome, Moment } from './fill.ts'
 import { Filler } from './filler.ts'
 import { SingleFlights, waitFor } from './flights.ts'
-import { LocalValues } from './local.ts'
+import { LocalValues, type Ticket } from './local.ts'
 import {
   type Cache,
   type CacheFill,
@@ -58,6 +58,8 @@ export class FleetCache implements Cache {
   readonly #locks: Locks
   readonly #keeper: Keeper
   readonly #cache: ReadCache
+  /** Of a caller that gives no options. */
+  readonly #usual: ReadGet
   readonly #lockOptions: { readonly ttl?: NonNullable<CacheOptions['leaseTtl']> }
   readonly #serializer: Serializer
   readonly #shelf: Shelf
@@ -74,6 +76,7 @@ export class FleetCache implements Cache {
 
   constructor(locks: Locks, options: CacheOptions) {
     this.#cache = readCacheOptions(options)
+    this.#usual = readGetOptions(this.#cache, {})
     const { leaseTtl, store, values, serialize = jsonSerializer } = options
     const records = new RecordStore<CacheRecord>('cache', locks, { store, serialize: recordSerializer })
     this.#locks = locks
@@ -95,12 +98,14 @@ export class FleetCache implements Cache {
   }
 
   async get<Value>(key: string, first: CacheGetOptions | CacheFill<Value>, second?: CacheFill<Value>): Promise<Value> {
-    const [options, fill] = second === undefined ? [{}, first] : [first, second]
+    const fill = second ?? first
     if (typeof fill !== 'function')
       throw new TypeError(`get takes a key, options, and the fill as a function; got ${typeof fill}`)
     const recordKey = recordKeyOf(this.name, key)
-    const call: CacheCall = { key, recordKey, fill, ...readGetOptions(this.#cache, options as CacheGetOptions) }
-    call.signal?.throwIfAborted()
+    const asked = second === undefined ? this.#usual : readGetOptions(this.#cache, first as CacheGetOptions)
+    const { ttlMs, staleMs, softWaitMs, signal } = asked
+    signal?.throwIfAborted()
+    const call: CacheCall = { key, recordKey, fill, ttlMs, staleMs, softWaitMs, signal }
     const bytes = this.#local?.get(recordKey) ?? (await this.#bytesOf(call))
     // A serializer of the user may answer the very bytes: no two callers have the same ones.
     return this.#serializer.decode(this.#serializer === jsonSerializer ? bytes : Uint8Array.from(bytes)) as Value
@@ -126,7 +131,10 @@ export class FleetCache implements Cache {
     const began = this.#nextMoment()
     try {
       for (;;) {
-        const bytes = await this.#tryToServe(call, began)
+        const ticket = this.#local?.ticket(call.recordKey) ?? 0
+        const served = this.#serve(call, began, ticket, await this.#look(call))
+        // The usual hit needs no promise of its own.
+        const bytes = served instanceof Promise ? await served : served
         if (bytes !== undefined) return bytes
         call.signal?.throwIfAborted()
       }
@@ -138,21 +146,28 @@ export class FleetCache implements Cache {
     }
   }
 
-  /** Undefined: what came of it is nothing for this caller, which has to look again. */
-  async #tryToServe(call: CacheCall, began: number): Promise<Uint8Array | undefined> {
-    const { recordKey, signal } = call
-    const { clock } = this.#keeper
-    const ticket = this.#local?.ticket(recordKey) ?? 0
+  #look({ recordKey, signal }: CacheCall): Promise<Look> {
     const reading = this.#shelf.look(recordKey)
-    const look = signal === undefined ? await reading : ((await waitFor(reading, clock, Infinity, signal)) as Look)
+    return signal === undefined ? reading : (waitFor(reading, this.#keeper.clock, Infinity, signal) as Promise<Look>)
+  }
+
+  /** Undefined: what came of it is nothing for this caller, which has to look again. */
+  #serve(
+    call: CacheCall,
+    began: number,
+    ticket: Ticket,
+    look: Look,
+  ): Uint8Array | undefined | Promise<Uint8Array | undefined> {
     const { verdict, found } = look
     if (verdict.is === 'failure') throw new CachedFailureError(call.key, verdict.failure)
-    if (verdict.is === 'nothing') return this.#servedBy(call, began, await this.#wait(call, look, Infinity))
+    if (verdict.is === 'nothing')
+      return this.#wait(call, look, Infinity).then((outcome) => this.#servedBy(call, began, outcome))
     const { record, freshMs, refresh } = verdict
-    this.#local?.keep(recordKey, ticket, { bytes: record.bytes, version: found.version, freshMs })
+    this.#local?.keep(call.recordKey, ticket, { bytes: record.bytes, version: found.version, freshMs })
     if (!refresh) return record.bytes
-    if (freshMs > 0 || call.softWaitMs === 0) this.#refreshBehind(call, look)
-    else return (await this.#servedSoon(call, began, look)) ?? record.bytes
+    if (freshMs === 0 && call.softWaitMs > 0)
+      return this.#servedSoon(call, began, look).then((bytes) => bytes ?? record.bytes)
+    this.#refreshBehind(call, look)
     return record.bytes
   }
 

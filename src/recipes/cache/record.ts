@@ -141,9 +141,11 @@ export function keptAfterFailure(
   return { record, ttlMs: leftMs + spareMs }
 }
 
+const SPECIAL = /[%:]/
+
 /** The key of the line and of the record. Names and keys cannot run into each other: a colon in a name is escaped. */
 export function recordKeyOf(name: string, key: string): string {
   if (typeof key !== 'string' || key === '')
     throw new TypeError(`the key of a value must be a string that is not empty; got ${key === '' ? "''" : typeof key}`)
-  return `${name.replaceAll('%', '%25').replaceAll(':', '%3A')}:${key}`
+  return `${SPECIAL.test(name) ? name.replaceAll('%', '%25').replaceAll(':', '%3A') : name}:${key}`
 }

@@ -35,10 +35,15 @@ export class Shelf {
     return this.#spec.records
   }
 
-  async look(recordKey: string): Promise<Look> {
+  look(recordKey: string): Promise<Look> {
     const { records, values, clock, repeatMs } = this.#spec
     const askedAt = clock.now()
-    if (values === undefined) return this.#look(await records.get(recordKey, repeatMs), askedAt)
+    if (values !== undefined) return this.#lookAtBoth(values, recordKey, askedAt)
+    return records.get(recordKey, repeatMs).then((found) => this.#look(found, askedAt))
+  }
+
+  async #lookAtBoth(values: ValueStore, recordKey: string, askedAt: number): Promise<Look> {
+    const { records, repeatMs } = this.#spec
     // Both at once: one round trip. What was read of the values may be older than the record.
     const [found, stored] = await Promise.all([records.get(recordKey, repeatMs), this.#get(values, recordKey)])
     const { value } = found

@@ -15,6 +15,8 @@ import { LocalStates } from './outage.ts'
 import { type RatePart, takeParts } from './take.ts'
 import { type RateVerdict, verdictOf } from './verdict.ts'
 
+const NO_OPTIONS: TakeOptions = {}
+
 /** A limit on how often something happens, in all processes together. */
 export interface RateLimit {
   readonly name: string
@@ -73,9 +75,8 @@ export class RateLimiter implements RateLimit {
     return this.#limit.name
   }
 
-  async take(key: string, options: TakeOptions = {}): Promise<RateVerdict> {
-    const { cost, waitMs, signal } = readTakeOptions('take()', options)
-    return await takeParts([this.part(key, cost, waitMs)], waitMs, signal)
+  take(key: string, options: TakeOptions = NO_OPTIONS): Promise<RateVerdict> {
+    return takeParts('take()', options, (cost, waitMs) => [this.part(key, cost, waitMs)])
   }
 
   of(key: string, cost?: number): LimitedKey {
@@ -101,7 +102,7 @@ export class RateLimiter implements RateLimit {
   part(key: string, cost: number, waitMs: number): RatePart {
     checkKey(key)
     checkTake(this.#limit, cost, waitMs)
-    const recordKey = recordPrefixOf(key) + this.name
+    const recordKey = recordPrefixOf(key) + this.#limit.name
     checkKey(recordKey)
     return { limit: this.#limit, key, cost, recordKey, draws: this.#draws, local: this.#local }
   }
@@ -116,8 +117,11 @@ export class RateLimiter implements RateLimit {
  * Take from several limits, from all of them or from none, in one step. The limits are on the same locks (or the same
  * `store`). `cost` is taken from each.
  */
-export async function takeAll(limits: readonly LimitedKey[], options: TakeOptions = {}): Promise<RateVerdict> {
-  const { cost, waitMs, signal } = readTakeOptions('takeAll()', options)
+export function takeAll(limits: readonly LimitedKey[], options: TakeOptions = NO_OPTIONS): Promise<RateVerdict> {
+  return takeParts('takeAll()', options, (cost, waitMs) => partsOf(limits, cost, waitMs))
+}
+
+function partsOf(limits: readonly LimitedKey[], cost: number, waitMs: number): readonly [RatePart, ...RatePart[]] {
   const parts = new Map<string, RatePart>()
   for (const limit of limits) {
     if (!(limit instanceof KeyOfLimit)) throw new TypeError('takeAll takes keys of limits, like api.of(user)')
@@ -133,5 +137,5 @@ export async function takeAll(limits: readonly LimitedKey[], options: TakeOption
   if (first === undefined) throw new TypeError('takeAll takes at least one key of a limit')
   if (others.some(({ draws }) => draws.keeper !== first.draws.keeper))
     throw new TypeError('takeAll takes limits that are on the same locks: only those are drawn from in one step')
-  return await takeParts([first, ...others], waitMs, signal)
+  return [first, ...others]
 }

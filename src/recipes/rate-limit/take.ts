@@ -11,9 +11,9 @@
 import { EngineError } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
-import type { Draw } from '../../core/store-take.ts'
+import type { Draw, DrawPart } from '../../core/store-take.ts'
 import type { DrawStore } from '../../store/draws.ts'
-import type { ReadRateLimit } from './options.ts'
+import { type ReadRateLimit, readTakeOptions, type TakeOptions } from './options.ts'
 import { decideInOutage, type LocalStates } from './outage.ts'
 import { type RateVerdict, type TakenPart, verdictOf } from './verdict.ts'
 
@@ -26,25 +26,28 @@ export interface RatePart extends TakenPart {
   readonly local: LocalStates
 }
 
-/** The parts are of one store, and of different records. */
+/**
+ * `partsOf` tells what is taken, for that cost and wait: of one store, and of different records. It throws for what
+ * cannot be.
+ */
 export async function takeParts(
-  parts: readonly [RatePart, ...RatePart[]],
-  waitMs: number,
-  signal: AbortSignal | undefined,
+  call: string,
+  options: TakeOptions,
+  partsOf: (cost: number, waitMs: number) => readonly [RatePart, ...RatePart[]],
 ): Promise<RateVerdict> {
+  const { cost, waitMs, signal } = readTakeOptions(call, options)
+  const parts = partsOf(cost, waitMs)
   signal?.throwIfAborted()
   const { draws } = parts[0]
   const { keeper } = draws
   const bookUs = Math.floor(waitMs * 1000)
-  const draw: Draw = {
-    parts: parts.map(({ recordKey, limit, cost }) => ({ key: recordKey, rate: limit.rate, cost })),
-    bookUs,
-  }
+  const draw: Draw = { parts: parts.map(drawPartOf), bookUs }
   let verdict: RateVerdict
-  let giveBack = (): void => {}
+  let giveBack: (() => void) | undefined
   try {
     const drawn = await draws.draw(draw)
     verdict = verdictOf(parts, drawn, bookUs)
+    if (verdict.delayMs === 0 && signal === undefined) return verdict
     if (drawn.taken) giveBack = () => giveBackAll(draws, draw, drawn)
   } catch (error) {
     if (!(error instanceof EngineError) || keeper.closing.aborted) throw error
@@ -54,10 +57,14 @@ export async function takeParts(
   try {
     await sleep(keeper, verdict.delayMs, signal)
   } catch (error) {
-    giveBack()
+    giveBack?.()
     throw error
   }
   return verdict
+}
+
+function drawPartOf({ recordKey, limit, cost }: RatePart): DrawPart {
+  return { key: recordKey, rate: limit.rate, cost }
 }
 
 /** Not waited for, and not repeated: what is not given back is only spent in vain. */

@@ -49,29 +49,33 @@ export function verdictOf(
   { taken, debts }: { readonly taken: boolean; readonly debts: readonly number[] },
   bookUs: number,
 ): RateVerdict {
-  const limits = parts.map(({ limit, key, cost }, index): LimitStatus => {
-    const { name, perMs, burst, rate } = limit
+  const limits: LimitStatus[] = []
+  let [remaining, retryAfterMs, resetMs, longestDelayUs] = [Number.POSITIVE_INFINITY, 0, 0, 0]
+  for (let index = 0; index < parts.length; index += 1) {
+    const part = parts[index] as TakenPart
     const debt = debts[index] as number
-    return {
-      name,
-      key,
-      limit: limit.limit,
-      perMs,
-      burst,
-      remaining: remainingOf(rate, debt),
-      retryAfterMs: taken ? 0 : inMs(retryAfterUs(rate, debt, cost, bookUs)),
-      resetMs: inMs(resetUs(rate, debt)),
-    }
-  })
-  const delays = parts.map(({ limit }, index) => delayUs(limit.rate, debts[index] as number))
+    const status = statusOf(part, debt, taken, bookUs)
+    limits.push(status)
+    remaining = Math.min(remaining, status.remaining)
+    retryAfterMs = Math.max(retryAfterMs, status.retryAfterMs)
+    resetMs = Math.max(resetMs, status.resetMs)
+    if (taken) longestDelayUs = Math.max(longestDelayUs, delayUs(part.limit.rate, debt))
+  }
+  // The delay with its fraction: at a high rate a millisecond is many turns.
+  return { allowed: taken, remaining, retryAfterMs, resetMs, delayMs: longestDelayUs / 1000, limits }
+}
+
+function statusOf({ limit, key, cost }: TakenPart, debt: number, taken: boolean, bookUs: number): LimitStatus {
+  const { name, perMs, burst, rate } = limit
   return {
-    allowed: taken,
-    remaining: Math.min(...limits.map(({ remaining }) => remaining)),
-    retryAfterMs: Math.max(...limits.map(({ retryAfterMs }) => retryAfterMs)),
-    resetMs: Math.max(...limits.map(({ resetMs }) => resetMs)),
-    // With its fraction: at a high rate a millisecond is many turns.
-    delayMs: taken ? Math.max(...delays) / 1000 : 0,
-    limits,
+    name,
+    key,
+    limit: limit.limit,
+    perMs,
+    burst,
+    remaining: remainingOf(rate, debt),
+    retryAfterMs: taken ? 0 : inMs(retryAfterUs(rate, debt, cost, bookUs)),
+    resetMs: inMs(resetUs(rate, debt)),
   }
 }
 

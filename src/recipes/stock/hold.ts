@@ -59,7 +59,11 @@ export class StockHold implements Hold {
 
   async confirm(options: ConfirmOptions = {}): Promise<'sold' | 'lapsed'> {
     checkOptions('confirm()', options, CONFIRM_OPTIONS)
-    const outcome = await this.#stock.confirm(this.id, { ...options, items: this.items })
+    // Items are for a hold that has lapsed, and may be sold all the same.
+    const outcome = await this.#stock.confirm(
+      this.id,
+      options.late === undefined ? {} : { ...options, items: this.items },
+    )
     if (outcome === 'sold') this.#state = 'sold'
     else this.#until = 0
     return outcome

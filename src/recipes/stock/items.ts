@@ -47,12 +47,15 @@ export function itemsOf(lines: readonly PoolLine[]): Readonly<Record<string, num
 function linesOf(items: Items, check: (item: string, quantity: number) => void): readonly PoolLine[] {
   if (typeof items !== 'object' || items === null)
     throw new TypeError(`items must be an object like { A: 2, B: 1 }, or a list of lines; got ${typeof items}`)
-  const sums = new Map<string, number>()
-  for (const { item, quantity } of cartLinesOf(items)) {
+  const cart = cartLinesOf(items)
+  for (const { item, quantity } of cart) {
     checkText('an item', item, LONGEST_ITEM_BYTES)
     check(item, quantity)
-    sums.set(item, (sums.get(item) ?? 0) + quantity)
   }
+  // Nothing to add up, and nothing to sort.
+  if (cart.length === 1) return cart
+  const sums = new Map<string, number>()
+  for (const { item, quantity } of cart) sums.set(item, (sums.get(item) ?? 0) + quantity)
   if (sums.size === 0) throw new RangeError('items must name at least one item')
   if (sums.size > MOST_ITEMS) throw new RangeError(`items must be at most ${MOST_ITEMS} at once; got ${sums.size}`)
   for (const [item, sum] of sums) check(item, sum)
@@ -60,9 +63,10 @@ function linesOf(items: Items, check: (item: string, quantity: number) => void):
 }
 
 function cartLinesOf(items: Items): readonly CartLine[] {
-  if (!Array.isArray(items)) return Object.entries(items).map(([item, quantity]) => ({ item, quantity }))
+  if (!Array.isArray(items))
+    return Object.keys(items).map((item) => ({ item, quantity: (items as Record<string, number>)[item] as number }))
   return items.map((line: CartLine) => {
-    if (typeof line === 'object' && line !== null) return line
+    if (typeof line === 'object' && line !== null) return { item: line.item, quantity: line.quantity }
     throw new TypeError(`a line must be an object like { item: 'A', quantity: 2 }; got ${typeof line}`)
   })
 }
@@ -77,6 +81,7 @@ function checkText(what: string, text: string, mostBytes: number): void {
   if (typeof text !== 'string') throw new TypeError(`${what} must be a string; got ${typeof text}`)
   if (text === '' || !text.isWellFormed() || /\p{Cc}/u.test(text))
     throw new RangeError(`${what} must be well-formed text without control characters; got ${JSON.stringify(text)}`)
-  const bytes = Buffer.byteLength(text)
+  // No code unit of UTF-16 has more than 3 bytes.
+  const bytes = 3 * text.length > mostBytes ? Buffer.byteLength(text) : 0
   if (bytes > mostBytes) throw new RangeError(`${what} must have at most ${mostBytes} bytes of UTF-8; got ${bytes}`)
 }

@@ -17,6 +17,7 @@ DECLARE
   r public.holdfast_record;
   now timestamptz;
   now_us float8;
+  stored text;
   words text[];
   -- By key: what is stored, and is to be stored.
   versions bigint[];
@@ -51,13 +52,20 @@ BEGIN
     END LOOP;
     versions[i] := r.version;
     expiries[i] := r.expires_at;
-    words := regexp_match(encode(r.value, 'escape'), '^rate1 (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)$');
-    strange[i] := r.value IS NOT NULL AND words IS NULL;
-    ats[i] := words[1];
-    debts[i] := words[2];
-    tokens[i] := words[3];
-    steps[i] := words[4];
-    steps_us[i] := words[5];
+    -- "rate1" and six numbers. A regular expression costs more than a quarter of the whole call.
+    stored := encode(r.value, 'escape');
+    words := string_to_array(stored, ' ');
+    strange[i] := coalesce(words[1] <> 'rate1' OR translate(stored, '0123456789', '') <> 'rate      '
+      OR '' = ANY (words), false);
+    IF stored IS NULL OR strange[i] THEN
+      ats[i] := NULL;
+    ELSE
+      ats[i] := words[2];
+      debts[i] := words[3];
+      tokens[i] := words[4];
+      steps[i] := words[5];
+      steps_us[i] := words[6];
+    END IF;
   END LOOP;
   now := clock_timestamp();
   now_us := floor(extract(epoch FROM now) * 1000000);

@@ -27,22 +27,31 @@ if more == 0 then
   local server_key, entries, record = ARGV[1], 'hf1:entries:{' .. ARGV[1] .. '}', 'hf1:record:{' .. ARGV[1] .. '}'
   if server_key == '' then record, server_key, entries = KEYS[2], KEYS[3], KEYS[4] end
   local lives = plain_ttl(6)
-  if lives and call('EXISTS', entries, record) == 0
-    and call('SET', server_key, 'hf1:' .. ARGV[2] .. ':' .. first_token .. owner, 'NX', 'PX', ttl) then
-    call('SET', record, 'hf1=' .. first_token .. ' 0 ' .. ARGV[7], 'PX', lives)
-    return {time[1], time[2], first_token}
+  local found = lives and call('EXISTS', entries, record)
+  if found == 0 then
+    if call('SET', server_key, 'hf1:' .. ARGV[2] .. ':' .. first_token .. owner, 'NX', 'PX', ttl) then
+      call('SET', record, 'hf1=' .. first_token .. ' 0 ' .. ARGV[7], 'PX', lives)
+      return {time[1], time[2], first_token}
+    end
+  elseif found == 1 and call('EXISTS', server_key, entries) == 0 then
+    -- Nothing but the record: what was done before is told to a caller that comes again.
+    local value = redis.pcall('GET', record)
+    if type(value) == 'string' and string.find(value, '^hf1=%d+ %d+ [tb]') then
+      return {time[1], time[2], 'a', value, call('PTTL', record)}
+    end
   end
 end
 
 --#include keys
 --#include record
 
-local slow, plain, names = {}, more > 0, {}
+-- Most often all ask for the same.
+local slow, lives, names = {}, plain_ttl(6), {}
 for i = 1, count do
-  plain = plain and plain_ttl(2 * i + 4)
+  if lives and ARGV[2 * i + 4] ~= ARGV[6] then lives = false end
   names[2 * i - 1], names[2 * i] = entries_of(i), record_of(i)
 end
-if not plain then
+if more == 0 or not lives then
   for i = 1, count do slow[i] = i end
 else
   local lined = call('EXISTS', unpack(names)) > 0
@@ -52,11 +61,11 @@ else
       or not call('SET', server_keys[i], 'hf1:' .. ids[i] .. ':' .. token .. owner, 'NX', 'PX', ttl) then
       slow[#slow + 1] = i
     else
-      call('SET', names[2 * i], 'hf1=' .. token .. ' 0 ' .. ARGV[2 * i + 5], 'PX', plain_ttl(2 * i + 4))
-      answer_change(i, 's', token, '0')
+      call('SET', names[2 * i], 'hf1=' .. token .. ' 0 ' .. ARGV[2 * i + 5], 'PX', lives)
     end
   end
   if #slow == 0 then return {time[1], time[2], first_token} end
+  for i = 1, count do answer_change(i, 's', digits(base + i - 1), '0') end
 end
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

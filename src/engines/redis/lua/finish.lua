@@ -18,8 +18,8 @@ local call = redis.call
 local function plain_ttl(at, value, lock, id)
   local ttl, version = string.match(ARGV[at], '^(%d+) %- %- (%d+) %-$')
   if not ttl or not value or not lock then return false end
-  local head = 'hf1=' .. version .. ' 0 '
-  return string.sub(value, 1, #head) == head and string.sub(lock, 1, #id + 5) == 'hf1:' .. id .. ':' and ttl
+  return string.find(value, 'hf1=' .. version .. ' 0 ', 1, true) == 1
+    and string.find(lock, 'hf1:' .. id .. ':', 1, true) == 1 and ttl
 end
 
 if more == 0 then
@@ -45,9 +45,7 @@ for i = 1, count do
   local server_key, content = server_keys[i], ARGV[2 * i + 3]
   local ttl = not seen[server_key] and plain_ttl(2 * i + 2, found[2 * i - 1], found[2 * i], ids[i])
   if ttl then
-    local version = digits(base + i - 1)
-    call('SET', names[2 * i - 1], 'hf1=' .. version .. ' 0 ' .. content, 'PX', ttl)
-    answer_change(i, 's', version, '0')
+    call('SET', names[2 * i - 1], 'hf1=' .. digits(base + i - 1) .. ' 0 ' .. content, 'PX', ttl)
     free[#free + 1] = server_key
   else
     slow[#slow + 1] = i
@@ -56,6 +54,7 @@ for i = 1, count do
 end
 if #free > 0 then call('DEL', unpack(free)) end
 if #slow == 0 then return {time[1], time[2], first_token} end
+for i = 1, count do answer_change(i, 's', digits(base + i - 1), '0') end
 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 --#include entry

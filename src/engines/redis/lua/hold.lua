@@ -6,7 +6,8 @@
 --       2, 5, ..       for each step, in words between spaces: the number of its pool, verb, ms, wantMs, flag (0 or 1)
 --       3, 6, ..       its id
 --       4, 7, ..       its lines: item and quantity by turns, separated by line feeds
--- Answer               for each step four words: the state, a text, and two numbers; see engines/shared/pool-codec.ts
+-- Answer               for each step up to four words, separated by tabs: the state, a text, and two numbers; see
+--                      engines/shared/pool-codec.ts
 --
 -- A pool is four keys:
 --
@@ -24,6 +25,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function digits(n)
   return string.format('%.0f', n)
+end
+
+--#include one_step
+if #ARGV == 4 then
+  local usual = one_step()
+  if usual then return {usual} end
 end
 
 local server_keys = {}
@@ -133,9 +140,8 @@ end
 -- ---- the rule ----
 
 local reply = {}
-local function answer(state, text, first, second)
-  local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = state, text or '', first or '0', second or '0'
+local function answer(...)
+  reply[#reply + 1] = table.concat({...}, '\t')
 end
 
 local function standing(hold)
@@ -225,10 +231,9 @@ function verbs.confirm(pool, known, id, lines, ms, want_ms, late)
   if known and known.state == 's' then return standing(known) end
   if not known then
     if not late then return answer('gone') end
-    local answered = #reply
     if lacking(pool, lines, false, lacks_units) then
-      for i = #reply, answered + 1, -1 do reply[i] = nil end
-      return answer('gone')
+      reply[#reply] = 'gone'
+      return
     end
   end
   local sold_lines = known and known.lines or lines

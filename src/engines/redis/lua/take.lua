@@ -6,21 +6,46 @@
 --       2              the rates that occur, four numbers each: units of a token, units of a step, step (us), capacity
 --       3              the draws, in numbers: how many parts, how far ahead (us); and then for each part: cost, and
 --                      which of the rates, from 1 on
--- Answer               {the time: seconds, microseconds; and then for each draw: 't' if it was taken, 'r' if not, each
---                      with the debts of its parts behind spaces; or '!' if a record of it is no rate limit}
+--       4 to 6         for one draw of more than 0 from one key, at a rate whose step is 1 us: units of a step,
+--                      units to take, and how many may be owed
+-- Answer               one text, in words: the time (us); and then for each draw: 't' if it was taken, 'r' if not, each
+--                      with the debts of its parts behind it; or '!' if a record of it is no rate limit
 --
 -- The state is the text of a record (see put.lua), "rate1 " and six numbers: time (us), debt, and the rate. Its version
 -- comes from the clock alone: no holder ever compares it. It expires when nothing is owed any more.
 -- It is made to be quick: a state is parsed by one pattern, its units are compared as text, and numbers become text
 -- where they have to.
-local call, floor, max = redis.call, math.floor, math.max
+local call = redis.call
 local time = call('TIME')
-local now_text = time[1] .. string.format('%06d', time[2])
+local microseconds = time[2]
+local now_text = time[1] .. (#microseconds == 6 and microseconds or string.sub('00000' .. microseconds, -6))
+
+-- The usual call, by a short way: one draw that is taken, from one key at the rate that it was drawn from before, which
+-- counts in microseconds. All else is below. Its version is its time, as it is mostly written below, too.
+local step = ARGV[4]
+if step then
+  local record, rate = KEYS[1] or 'hf1:record:{' .. ARGV[1] .. '}', ARGV[2]
+  local value, at, debt, stored_rate = redis.pcall('GET', record)
+  if type(value) == 'string' then at, debt, stored_rate = string.match(value, '^hf1=(%d+) 0 trate1 %1 (%d+) (.*)$') end
+  local passed = stored_rate == rate and now_text - at or 0
+  if passed > 0 then
+    debt = debt - passed * step
+    local wanted = (debt > 0 and debt or 0) + ARGV[5]
+    if wanted <= tonumber(ARGV[6]) then
+      local wanted_text = wanted < 1e14 and wanted .. '' or string.format('%.0f', wanted)
+      call('SET', record, 'hf1=' .. now_text .. ' 0 trate1 ' .. now_text .. ' ' .. wanted_text .. ' ' .. rate,
+        'PX', math.ceil(wanted / step / 1000))
+      return now_text .. ' t ' .. wanted_text
+    end
+  end
+end
+
+local match, format, floor, ceil, max = string.match, string.format, math.floor, math.ceil, math.max
 local now = tonumber(now_text)
 
 -- Lua itself would write 1.8e+15.
 local function digits(n)
-  return n < 1e14 and n or string.format('%.0f', n)
+  return n < 1e14 and n or format('%.0f', n)
 end
 
 local records = KEYS
@@ -40,18 +65,16 @@ end
 -- By record: what is stored, and is to be stored. It is read once and written once, whatever draws there are.
 local states = {}
 local function read(record)
-  local state, value = {}, redis.pcall('GET', record)
+  local state, value = {version = 0}, redis.pcall('GET', record)
   if value then
     local version, at, debt, units
-    if type(value) == 'string' then
-      version, at, debt, units = string.match(value, '^hf1=(%d+) %d+ trate1 (%d+) (%d+) (%d+ %d+ %d+) %d+$')
-    end
+    if type(value) == 'string' then version, at, debt, units = match(value, '^hf1=(%d+) %d+ trate1 (%d+) (%d+) (%d+ %d+ %d+) %d+$') end
     if version then
-      state.version, state.at, state.debt, state.units = tonumber(version), tonumber(at), tonumber(debt), units
+      state = {version = tonumber(version), at = tonumber(at), debt = tonumber(debt), units = units, rate = false}
     else
       -- A removal is remembered with its version.
-      version = type(value) == 'string' and string.match(value, '^hf1=(%d+) %d+ x$')
-      state.version, state.strange = tonumber(version or 0), not version
+      version = type(value) == 'string' and match(value, '^hf1=(%d+) %d+ x$')
+      state = {version = tonumber(version or 0), strange = not version}
     end
   end
   states[record] = state
@@ -66,9 +89,9 @@ local function drained(state, rate)
   if state.units == rate.units then
     debt = max(0, state.debt - max(0, floor((now - state.at) / rate.us)) * rate.step)
   else
-    local token, step, us = string.match(state.units, '(%d+) (%d+) (%d+)')
+    local token, step, us = match(state.units, '(%d+) (%d+) (%d+)')
     debt = max(0, state.debt - max(0, floor((now - state.at) / us)) * step)
-    debt = math.min(rate.capacity, math.ceil(debt / token * rate.token))
+    debt = math.min(rate.capacity, ceil(debt / token * rate.token))
   end
   if now < state.at and state.at - now <= 1000000 then at = state.at end
   return debt, at
@@ -78,25 +101,27 @@ local function take(state, rate, at, debt)
   state.at, state.debt, state.units, state.rate = at, debt, rate.units, rate
 end
 
+local reply, n, place = {now_text}, 1, 0
 local next_number = string.gmatch(ARGV[3], '%d+')
-local reply, place = {time[1], time[2]}, 0
 for count in next_number do
-  local book = tonumber(next_number())
+  local book = next_number()
   if count == '1' then
     local cost, rate = tonumber(next_number()), rates[tonumber(next_number())]
     place = place + 1
     local state = states[records[place]] or read(records[place])
     if state.strange then
-      reply[#reply + 1] = '!'
+      n = n + 1
+      reply[n] = '!'
     else
       local debt, at = drained(state, rate)
       local wanted = debt + cost * rate.token
       if wanted > rate.capacity + floor(book / rate.us) * rate.step then
-        reply[#reply + 1] = 'r ' .. digits(debt)
+        reply[n + 1], reply[n + 2] = 'r', digits(debt)
       else
         if cost > 0 then take(state, rate, at, wanted) end
-        reply[#reply + 1] = 't ' .. digits(wanted)
+        reply[n + 1], reply[n + 2] = 't', digits(wanted)
       end
+      n = n + 2
     end
   else
     local parts, taken = {}, 't'
@@ -110,22 +135,23 @@ for count in next_number do
       if taken == 't' and wanted > rate.capacity + floor(book / rate.us) * rate.step then taken = 'r' end
       parts[i] = {state = state, rate = rate, cost = cost, at = at, debt = debt, wanted = wanted}
     end
-    local answer = taken
+    n = n + 1
+    reply[n] = taken
     for _, part in ipairs(taken == '!' and {} or parts) do
       if taken == 't' and part.cost > 0 then take(part.state, part.rate, part.at, part.wanted) end
-      answer = answer .. ' ' .. digits(taken == 't' and part.wanted or part.debt)
+      n = n + 1
+      reply[n] = digits(taken == 't' and part.wanted or part.debt)
     end
-    reply[#reply + 1] = answer
   end
 end
 
 for record, state in pairs(states) do
   local rate = state.rate
   if rate then
-    local version = (state.version or 0) < now and now_text or string.format('%.0f', state.version + 1)
-    local at = state.at == now and now_text or string.format('%.0f', state.at)
+    local version = state.version < now and now_text or format('%.0f', state.version + 1)
+    local at = state.at == now and now_text or format('%.0f', state.at)
     local value = 'hf1=' .. version .. ' 0 trate1 ' .. at .. ' ' .. digits(state.debt) .. ' ' .. rate.text
-    call('SET', record, value, 'PX', math.ceil(math.ceil(state.debt / rate.step) * rate.us / 1000))
+    call('SET', record, value, 'PX', ceil(ceil(state.debt / rate.step) * rate.us / 1000))
   end
 end
-return reply
+return table.concat(reply, ' ')
