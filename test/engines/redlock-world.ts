@@ -59,15 +59,13 @@ export async function connected(engine: RedlockEngine): Promise<RedlockEngine> {
   return engine
 }
 
-/** Resolves when it can ask a majority again. */
+/** Resolves when all servers answer it again. With a majority alone, the next restart could take that away. */
 async function reconnected(engine: RedlockEngine): Promise<void> {
-  const answers = async (): Promise<boolean> => {
-    return await engine.inspect('warm up').then(
-      () => true,
-      () => false,
-    )
+  const answersAll = async (): Promise<boolean> => {
+    const findings = await engine.diagnose()
+    return findings.find(({ name }) => name === 'servers')?.status === 'ok'
   }
-  while (!(await answers())) await sleep(10)
+  while (!(await answersAll())) await sleep(10)
 }
 
 /** On a busy machine the usual 50 ms are too short for a server to be called dead. */

@@ -112,6 +112,32 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     expect((await reading)[0]).toMatchObject(held)
   })
 
+  test('a try on its way out of the line is not shown as a waiter', async () => {
+    const tap = await ZooKeeperTap.start(server)
+    onTestFinished(() => tap[Symbol.asyncDispose]())
+    const [engine, other] = [await open(tap.url), await open()]
+    await engine.enter([claimOf('connected')])
+    const [holder, hasty, waiter] = [claimOf('shown'), claimOf('shown', { wait: false }), claimOf('shown')]
+    expect(await state(other, holder)).toBe('held')
+    const pass = tap.keepBack(OPCODE.delete)
+    const trying = engine.enter([hasty])
+    await vi.waitFor(() => expect(tap.keptCount).toBeGreaterThan(0), LIMIT)
+    expect(await children('shown')).toHaveLength(2)
+    expect(await idsShown()).toEqual([holder.id])
+    expect((await other.enter([waiter]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
+    expect(await idsShown()).toEqual([holder.id, waiter.id])
+    for await (const line of other.list('shown')) expect(line).toEqual({ key: 'shown', held: 1, waiting: 1 })
+    // With the holder gone, the try is what the waiter waits for, and is shown.
+    await other.leave([holder])
+    expect(await idsShown()).toEqual([hasty.id, waiter.id])
+    pass()
+    expect((await trying)[0]).toMatchObject({ state: 'busy' })
+
+    async function idsShown(): Promise<readonly string[]> {
+      return (await other.inspect('shown')).entries.map(({ id }) => id)
+    }
+  })
+
   test('an enter that is given up while its batch is refused leaves no entry behind', async () => {
     const { engine, proxy } = await proxied()
     const keys = ['given up a', 'given up b']

@@ -69,6 +69,14 @@ export function waitsForTries({ entries, held }: LineView, id: string): boolean 
 }
 
 /**
+ * What is shown of a line. A try that does not hold is on its way out, and on other engines it was never in the line:
+ * so it is not shown as a waiter.
+ */
+export function shownEntries({ entries, held }: Pick<LineView, 'entries' | 'held'>): readonly NamedEntry[] {
+  return entries.filter(({ tries }, place) => place < held || !tries)
+}
+
+/**
  * Which entries a waiter has to watch. As long as all of them are there, it waits, whichever others go. They are the
  * nearest ones before it: so two waiters watch the same entry only if its going can matter to both.
  */
@@ -97,8 +105,7 @@ export function entryOf(
   const place = entries.findIndex((entry) => entry.id === id)
   const entry = entries[place]
   if (entry === undefined) return undefined
-  const ahead = entries.slice(0, place).filter(({ tries }, index) => index < held || !tries).length
-  return { entry, ahead }
+  return { entry, ahead: shownEntries({ entries: entries.slice(0, place), held }).length }
 }
 
 /** What is stored in an entry. */

@@ -2,7 +2,7 @@
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
-import { type LineView, readEntryData, tokenOf } from './codec.ts'
+import { type LineView, readEntryData, shownEntries, tokenOf } from './codec.ts'
 import type { NamedEntry } from './names.ts'
 
 /** How many lines are read at once. */
@@ -12,7 +12,7 @@ export async function inspectLine({ names }: ZooKeeperContext, session: ClassSes
   const view = await session.lines.readNow(key)
   if (view === undefined) return { key, entries: [] }
   const entries = await Promise.all(
-    view.entries.map(async (entry, place): Promise<LineEntry | undefined> => {
+    shownEntries(view).map(async (entry, place): Promise<LineEntry | undefined> => {
       try {
         const { data, stat } = await session.zk.getData(names.entry(key, entry.name))
         const stored = readEntryData(data)
@@ -65,6 +65,6 @@ export async function* listLines(
   }
 }
 
-function summary(key: string, { entries, held }: LineView): LineSummary {
-  return { key, held, waiting: entries.length - held }
+function summary(key: string, view: LineView): LineSummary {
+  return { key, held: view.held, waiting: shownEntries(view).length - view.held }
 }
