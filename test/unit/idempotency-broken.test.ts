@@ -60,10 +60,15 @@ test('node:http: a handler that throws is not called again by its `next`, and th
   expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
 })
 
-test('node:http: without its store, a request with a key is not handled', async () => {
+test('node:http: a request whose key cannot be looked up is not handled', async () => {
   const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
   const locks = locksOn(memory())
-  const keys = idempotency(locks, { scope: () => '' })
+  let fails = true
+  const scope = (): string => {
+    if (fails) throw new Error('no tenant')
+    return ''
+  }
+  const keys = idempotency(locks, { scope })
   let handled = 0
   const port = await serving((request, response) =>
     keys.node(request, response, () => {
@@ -71,9 +76,12 @@ test('node:http: without its store, a request with a key is not handled', async 
       response.end()
     }),
   )
-  await locks.close()
   expect((await ask(port)).status).toBe(500)
+  expect(warned).toHaveBeenCalledOnce()
   warned.mockRestore()
+  fails = false
+  await locks.close()
+  expect((await ask(port)).status, 'another server can').toBe(503)
   expect(handled).toBe(0)
 })
 

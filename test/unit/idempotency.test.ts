@@ -8,8 +8,11 @@ import express from 'express'
 import fastify from 'fastify'
 import { Hono } from 'hono'
 import { afterEach, describe, expect, test } from 'vitest'
+import { EngineError, InProgressError, KeyReusedError, UnknownOutcomeError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
-import { type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
+import type { Locks } from '../../src/locks.ts'
+import { type IdempotencyProblem, problemOf } from '../../src/recipes/http/exchange.ts'
+import { httpProblem, type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
 import { closeAll, gate, locksOn } from './once-world.ts'
 
 /** What the handler of a test answers. */
@@ -114,9 +117,14 @@ interface Answer {
 
 type Ask = (key: string | undefined, body?: string, headers?: Record<string, string>) => Promise<Answer>
 
-async function start(name: string, handler: Handler, options: Partial<IdempotencyOptions> = {}): Promise<Ask> {
+async function start(
+  name: string,
+  handler: Handler,
+  options: Partial<IdempotencyOptions> = {},
+  locks: Locks = locksOn(memory()),
+): Promise<Ask> {
   const scope: IdempotencyOptions['scope'] = ({ header }) => header('x-tenant') ?? ''
-  const keys = idempotency(locksOn(memory()), { scope, ...options })
+  const keys = idempotency(locks, { scope, ...options })
   const { port, close } = await (FRAMEWORKS[name] as Start)(keys, handler)
   closing.push(close)
   return async (key, body = '', more = {}) => {
@@ -127,6 +135,30 @@ async function start(name: string, handler: Handler, options: Partial<Idempotenc
 }
 
 describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
+  test('while the locks are drained, the handler ends, and all others are told to ask another server', async () => {
+    const locks = locksOn(memory())
+    const working = gate()
+    const begun = gate()
+    const handler = async (): Promise<Made> => {
+      begun.open()
+      await working.opened
+      return { status: 201, body: 'paid' }
+    }
+    const ask = await start(name, handler, {}, locks)
+    const first = ask('k')
+    await begun.opened
+    const duplicate = ask('k')
+    const drained = locks.drain({ grace: '20s' })
+    const later = await ask('other')
+    expect([later.status, later.headers.get('retry-after')]).toEqual([503, '1'])
+    expect(JSON.parse(later.body)).toMatchObject({ type: 'urn:holdfast:unavailable', status: 503 })
+    working.open()
+    expect(await first).toMatchObject({ status: 201, body: 'paid' })
+    expect([201, 503], 'the result, or to come again').toContain((await duplicate).status)
+    await drained
+    expect((await ask('k')).status, 'the locks are closed').toBe(503)
+  })
+
   test('handles a request once, and replays status, body and chosen headers', async () => {
     let handled = 0
     const ids: (string | undefined)[] = []
@@ -185,7 +217,7 @@ describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
     const missing = await ask(undefined)
     expect({ status: missing.status, type: JSON.parse(missing.body).type }).toEqual({
       status: 400,
-      type: 'urn:holdfast:idempotency:key-required',
+      type: 'urn:holdfast:key-required',
     })
     for (const malformed of ['""', '"open', 'k'.repeat(256), 'a b']) expect((await ask(malformed)).status).toBe(400)
   })
@@ -295,4 +327,22 @@ test('wrong options are told at once', () => {
   expect(() => idempotency(locks, { scope, maxBody: 1e6 })).toThrow(/maxBody must be a whole number from 0 to 45000/)
   const misspelt = { scope, requried: true } as IdempotencyOptions
   expect(() => idempotency(locks, misspelt)).toThrow(/unknown option 'requried' in idempotency\(\).*'required'/)
+})
+
+test('where a key is required, a handler has its attempt for certain, or is told that nothing guards it', () => {
+  const options = { scope: () => '' }
+  const required = idempotency(locksOn(memory()), { ...options, required: true })
+  // It compiles without a question mark.
+  expect(() => required.attempt({}).id).toThrow('put the middleware of idempotency() before its handler')
+  expect(idempotency(locksOn(memory()), options).attempt({})?.id).toBeUndefined()
+})
+
+test.each([
+  new KeyReusedError('k'),
+  new InProgressError('k', 1_000, undefined),
+  new UnknownOutcomeError('k', { id: 'a', number: 1 }),
+  new EngineError('redis', 'it is away', { outcome: 'not-applied' }),
+])('$name has one type and one status, whether the middleware or a handler met it', (error) => {
+  const { type, title, status } = problemOf(error) as IdempotencyProblem
+  expect(httpProblem(error)?.body).toEqual({ type, title, status })
 })

@@ -5,6 +5,7 @@ import type { Change } from '../../src/core/store.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import {
   type Attempt,
+  type InProgressError,
   KeyReusedError,
   type OnceOptions,
   once,
@@ -246,4 +247,25 @@ describe('with a store that leaves out', () => {
     const isResult = ({ value }: Change): boolean => Buffer.from(value ?? []).includes('"state":"done"')
     expect(await last((change) => (isResult(change) ? { ...change, when: {} } : change))).toBe('first')
   })
+})
+
+test('a duplicate is not told to wait for longer than the lease of an execution that died', async () => {
+  const { clock, of } = fleet(2)
+  once(of(0).locks)
+    .run('a', () => new Promise(() => {}))
+    .catch(() => {})
+  await clock.advance('10s')
+  of(0).stopped = true
+  // Its lease has 3 s from its last renewal on, of which at most 1 s had passed.
+  await clock.advance('1500ms')
+  const other = once(of(1).locks)
+  const told = async (wait: number): Promise<number> => {
+    const asked = other.run('a', { wait }, () => 'again').catch((error: unknown) => error as InProgressError)
+    await turns()
+    if (wait > 0) await clock.advance(wait)
+    return ((await asked) as InProgressError).retryAfterMs
+  }
+  expect(await told(0)).toBeLessThanOrEqual(1_500)
+  expect(await told(100)).toBeLessThanOrEqual(1_400)
+  expect(await told(100), 'and not to come at once').toBeGreaterThanOrEqual(1_000)
 })

@@ -96,6 +96,21 @@ describe('an execution whose beginning was stored, and whose answer was lost,', 
     expect(await runs(other)).toBe(1)
   })
 
+  test('is taken back if it arrives after its caller has given up, and has looked', async () => {
+    const { clock, engine, pay, other } = await world()
+    const late = engine.next('putEntering', 'hold request, lose reply')
+    const asked = pay.run('a', { wait: 0 }, () => 1)
+    asked.catch(() => {})
+    await late.reached
+    await clock.advance('2500ms')
+    await expect(asked).rejects.toThrow(EngineError)
+    await turns()
+    late.release()
+    await turns()
+    await clock.advance('10s')
+    expect(await runs(other)).toBe(1)
+  })
+
   test('leaves what an execution before it has left: its id is not forgotten', async () => {
     const { clock, engine, pay, other } = await world()
     const first = await other.run('a', ({ id }) => Promise.reject(new Error(id))).catch((error: Error) => error.message)

@@ -7,6 +7,7 @@ import express from 'express'
 import fastify from 'fastify'
 import { type Context, Hono } from 'hono'
 import { afterEach, describe, expect, test } from 'vitest'
+import { EngineError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { limited } from '../../src/recipes/http/index.ts'
 import { type RateLimit, rateLimit } from '../../src/recipes/rate-limit/index.ts'
@@ -93,17 +94,31 @@ describe.each(Object.entries(FRAMEWORKS))('%s', (_, start) => {
     expect(refused.status).toBe(429)
     expect(refused.headers.get('retry-after')).toBe('1200')
     expect(refused.headers.get('content-type')).toContain('application/problem+json')
-    expect(await refused.json()).toMatchObject({ status: 429, retryAfterMs: expect.any(Number) })
+    expect(await refused.json()).toMatchObject({
+      type: 'urn:holdfast:rate-limited',
+      status: 429,
+      retryAfterMs: expect.any(Number),
+    })
     expect((await ask({ 'x-user': 'bob' })).status).toBe(200)
     const free = await ask({})
     expect([free.status, free.headers.get('ratelimit')]).toEqual([200, null])
   })
 
-  test('handles nothing where the limit could not be asked', async () => {
-    const api = rateLimit(locksOn(memory()), { limit: 3, per: '1h' })
-    const broken: RateLimit = { ...api, name: 'broken', take: () => Promise.reject(down()) } as RateLimit
-    const answer = await fetch(await start(broken), { headers: { 'x-user': 'ann' } })
-    expect([answer.status, (await answer.text()).includes('done')]).toEqual([500, false])
+  test('handles nothing where the limit could not be asked, and says whether to come again', async () => {
+    const locks = locksOn(memory())
+    const api = rateLimit(locks, { limit: 3, per: '1h' })
+    const broken = (error: Error): RateLimit =>
+      ({ ...api, name: 'broken', take: () => Promise.reject(error) }) as RateLimit
+    const ask = async (asked: RateLimit): Promise<readonly unknown[]> => {
+      const answer = await fetch(await start(asked), { headers: { 'x-user': 'ann' } })
+      expect(await answer.text()).not.toContain('done')
+      return [answer.status, answer.headers.get('retry-after')]
+    }
+    expect(await ask(broken(down()))).toEqual([503, '1'])
+    await locks.drain()
+    expect(await ask(api), 'a deployment').toEqual([503, '1'])
+    const wrong = new EngineError('redis', 'WRONGPASS', { outcome: 'not-applied', transient: false })
+    expect(await ask(broken(wrong))).toEqual([500, null])
   })
 })
 

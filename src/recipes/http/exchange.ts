@@ -3,19 +3,19 @@
  * response, and what is answered to those that get none of their own (draft-ietf-httpapi-idempotency-key-header).
  */
 import {
-  EngineError,
+  ClosedError,
   InProgressError,
   KeyReusedError,
   LeaseLostError,
-  LineFullError,
   ReplayedFailureError,
   UnknownOutcomeError,
 } from '../../core/errors.ts'
+import { documentOf, PROBLEM_TYPE, type ProblemDocument, type ProblemName, seconds } from './problem-document.ts'
+import { isPassing } from './problems.ts'
 
 export const KEY_HEADER = 'Idempotency-Key'
 /** Says that a response is the stored one of an earlier request. */
 export const REPLAYED_HEADER = 'Idempotent-Replayed'
-export const PROBLEM_TYPE = 'application/problem+json'
 
 const LONGEST_KEY = 255
 /** A string of structured fields (RFC 9651), as the draft has it. */
@@ -24,10 +24,7 @@ const QUOTED = /^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])+)"$/
 const BARE = /^[\x21-\x7e]+$/
 
 /** A problem document (RFC 9457). */
-export interface IdempotencyProblem {
-  readonly type: string
-  readonly title: string
-  readonly status: number
+export interface IdempotencyProblem extends ProblemDocument {
   readonly detail: string
   /** Whole seconds, for the header `Retry-After`; undefined: asking again does not help. */
   readonly retryAfter?: number
@@ -87,29 +84,16 @@ export function problemOf(error: unknown): IdempotencyProblem | undefined {
     )
   if (error instanceof ReplayedFailureError)
     return problem('not-kept', 409, `the request with this ${KEY_HEADER} was done before; ${error.failure.message}`)
-  if (error instanceof LineFullError || (error instanceof EngineError && error.transient))
+  if (error instanceof ClosedError)
+    return problem('unavailable', 503, 'this server is ending, and another one takes its place', 1)
+  if (isPassing(error))
     return problem('unavailable', 503, `what is known of this ${KEY_HEADER} cannot be looked up now`, 1)
   return undefined
 }
 
-const TITLES = {
-  'key-malformed': 'the idempotency key is malformed',
-  'key-required': 'an idempotency key is required',
-  'key-reused': 'the idempotency key was used for another request',
-  'in-progress': 'the request is in progress',
-  'unknown-outcome': 'what became of the request is not known',
-  'not-kept': 'the response to the request was not kept',
-  unavailable: 'try again later',
-} as const
-
-function problem(type: keyof typeof TITLES, status: number, detail: string, retryAfter?: number): IdempotencyProblem {
-  const about = { type: `urn:holdfast:idempotency:${type}`, title: TITLES[type], status, detail }
+function problem(name: ProblemName, status: number, detail: string, retryAfter?: number): IdempotencyProblem {
+  const about = { ...documentOf(name, status), detail }
   return retryAfter === undefined ? about : { ...about, retryAfter }
-}
-
-/** Rounded up: a client that comes too early would be refused again. */
-export function seconds(ms: number): number {
-  return Math.max(1, Math.ceil(ms / 1000))
 }
 
 /** The response to a problem. */

@@ -2,7 +2,7 @@
  * `holdfast/http`: `Idempotency-Key` for HTTP servers. A request with a key is handled once, and its retries get the
  * stored response.
  *
- *     const keys = idempotency(locks, { scope: ({ header }) => header('x-tenant') ?? '' })
+ *     const keys = idempotency(locks, { scope: ({ raw }) => userOf(raw) })
  *     app.post('/payments', keys.node, handler)       // Express; keys.fastify and keys.hono are for the others
  *
  * The handler of a framework is the work of `once`. Its response is held back until it is stored: what a client has
@@ -43,8 +43,11 @@ export {
   limited,
 } from './rate.ts'
 
-/** Middleware for each framework, and what the handler may want to know. */
-export interface Idempotency {
+/**
+ * Middleware for each framework, and what the handler may want to know. `Given`: the attempt, which every request has
+ * where a key is required.
+ */
+export interface Idempotency<Given extends Attempt | undefined = Attempt | undefined> {
   /** Middleware of Express; with node:http, call it first and go on in `next`. */
   readonly node: NodeMiddleware
   /** A plugin of Fastify: `app.register(keys.fastify)`. */
@@ -53,12 +56,18 @@ export interface Idempotency {
   readonly hono: HonoMiddleware
   /**
    * The attempt that a handler runs in: give `id` to a payment provider, and use `step`. `request` is that of the
-   * framework; of Hono, its context. Undefined for a request without a key.
+   * framework; of Hono, its context. Undefined for a request without a key. With `required: true` it throws instead:
+   * such a request has not come through this middleware, and nothing keeps it from being handled twice.
    */
-  attempt(request: object): Attempt | undefined
+  attempt(request: object): Given
 }
 
 /** Requests with an `Idempotency-Key` are handled once. Throws `UnsupportedError` where the engine has no store. */
+export function idempotency(
+  locks: Locks,
+  options: IdempotencyOptions & { readonly required: true },
+): Idempotency<Attempt>
+export function idempotency(locks: Locks, options: IdempotencyOptions): Idempotency
 export function idempotency(locks: Locks, options: IdempotencyOptions): Idempotency {
   checkOptions('idempotency()', options, IDEMPOTENCY_OPTIONS)
   const door = new IdempotencyDoor(locks, options)
@@ -66,6 +75,13 @@ export function idempotency(locks: Locks, options: IdempotencyOptions): Idempote
     node: nodeMiddleware(door),
     fastify: fastifyPlugin(door),
     hono: honoMiddleware(door),
-    attempt: (request) => door.attempts.get(request),
+    attempt: (request) => {
+      const attempt = door.attempts.get(request)
+      if (attempt === undefined && options.required === true) throw new TypeError(NOT_GUARDED)
+      return attempt
+    },
   }
 }
+
+const NOT_GUARDED =
+  'this request has no attempt: put the middleware of idempotency() before its handler, and its method into methods'

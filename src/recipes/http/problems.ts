@@ -1,12 +1,14 @@
 /**
  * What an error of Holdfast means to a client of HTTP: a problem document (RFC 9457), its status, when to ask again.
- * 409: not now. 422: never like this. 503: ask again, or another server. Errors that are mistakes of the program have
- * none: they are a 500 like any other.
+ * 409: not now. 422: never like this. 503: ask again, or another server. Mistakes of the program have none, nor have
+ * errors of the engine that asking again does not mend (a missing driver, a wrong password): they are a 500 like any
+ * other, which the framework tells its log.
  *
  * The documents say nothing about keys, holders and servers: they go to strangers.
  */
 import {
   AcquireTimeoutError,
+  ClosedError,
   ConflictError,
   EngineError,
   InProgressError,
@@ -19,31 +21,15 @@ import {
   SupersededError,
   UnknownOutcomeError,
 } from '../../core/errors.ts'
-import { PROBLEM_TYPE, seconds } from './exchange.ts'
+import { documentOf, PROBLEM_TYPE, type ProblemDocument, type ProblemName, seconds } from './problem-document.ts'
 
 /** What to answer. */
 export interface HttpProblem {
   readonly status: number
   /** `content-type`, and `retry-after` where asking again may help. */
   readonly headers: Readonly<Record<string, string>>
-  readonly body: {
-    readonly type: string
-    readonly title: string
-    readonly status: number
-  }
+  readonly body: ProblemDocument
 }
-
-const TITLES = {
-  busy: 'another request has the lock',
-  'in-progress': 'the request is in progress',
-  'key-reused': 'the key was used for another request',
-  'unknown-outcome': 'what became of the request is not known',
-  'failed-before': 'the request has failed for good before',
-  conflict: 'another request came first',
-  superseded: 'a newer request has taken the place of this one',
-  lost: 'the lock was lost while the request was handled',
-  unavailable: 'try again later',
-} as const
 
 const SOON_MS = 1000
 
@@ -59,17 +45,23 @@ export function httpProblem(error: unknown): HttpProblem | undefined {
   if (error instanceof KeyReusedError || (error instanceof StockError && error.why === 'differs'))
     return problem('key-reused', 422)
   if (error instanceof LeaseLostError) return problem('lost', 503, SOON_MS)
-  if (error instanceof LineFullError || error instanceof EngineError) return problem('unavailable', 503, SOON_MS)
+  if (isPassing(error)) return problem('unavailable', 503, SOON_MS)
   return undefined
 }
 
-function problem(type: keyof typeof TITLES, status: number, retryAfterMs?: number): HttpProblem {
+/** It cannot be decided here and now, and may be in a moment; of locks that were closed, by another process. */
+export function isPassing(error: unknown): boolean {
+  if (error instanceof LineFullError || error instanceof ClosedError) return true
+  return error instanceof EngineError && error.transient
+}
+
+function problem(name: ProblemName, status: number, retryAfterMs?: number): HttpProblem {
   return {
     status,
     headers: {
       'content-type': PROBLEM_TYPE,
       ...(retryAfterMs === undefined ? {} : { 'retry-after': String(seconds(retryAfterMs)) }),
     },
-    body: { type: `urn:holdfast:${type}`, title: TITLES[type], status },
+    body: documentOf(name, status),
   }
 }

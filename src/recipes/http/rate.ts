@@ -9,6 +9,8 @@ import type { RateLimit } from '../rate-limit/limiter.ts'
 import type { TakeOptions } from '../rate-limit/options.ts'
 import type { RateVerdict } from '../rate-limit/verdict.ts'
 import type { NodeMiddleware } from './node.ts'
+import { documentOf, PROBLEM_TYPE } from './problem-document.ts'
+import { httpProblem, isPassing } from './problems.ts'
 
 /** A request, as the framework has it: of Hono, its context. */
 export interface LimitedOptions<Request> extends Omit<TakeOptions, 'cost' | 'signal'> {
@@ -43,41 +45,51 @@ export interface Limited<Request> {
 }
 
 const STATUS = 429
-const TYPE = 'application/problem+json'
 
-/** Requests are let through as often as `limit` allows. What it cannot decide is the error of the request. */
+/** What becomes of a request: headers of its response, and the response itself where it is refused. */
+interface Decision {
+  readonly fields: readonly (readonly [name: string, value: string])[]
+  readonly refusal?: { readonly status: number; readonly body: string }
+}
+
+/**
+ * Requests are let through as often as `limit` allows. What it cannot decide now is answered with 503: the server is
+ * away, or this process is ending. Any other error is the error of the request.
+ */
 export function limited<Request = IncomingMessage>(
   limit: RateLimit,
   options: LimitedOptions<Request>,
 ): Limited<Request> {
   checkOptions('limited()', options, LIMITED_OPTIONS)
   if (typeof options.key !== 'function') throw new TypeError('limited takes key, a function of the request')
-  const judge = async (request: Request): Promise<RateVerdict | undefined> => {
+  const judge = async (request: Request): Promise<Decision> => {
     const { key, cost, wait } = options
     const whose = await key(request)
-    if (whose === undefined) return undefined
-    return await limit.take(whose, { cost: cost?.(request) ?? 1, ...(wait === undefined ? {} : { wait }) })
+    if (whose === undefined) return { fields: [] }
+    const take = { cost: cost?.(request) ?? 1, ...(wait === undefined ? {} : { wait }) }
+    return await limit.take(whose, take).then(decisionOf, undecided)
   }
   return {
     node: (request, response, next) => {
-      const answer = (verdict: RateVerdict | undefined): void => {
-        for (const [name, value] of fieldsOf(verdict)) response.setHeader(name, value)
-        if (verdict?.allowed === false) refuse(response, verdict)
-        else next()
+      const answer = ({ fields, refusal }: Decision): void => {
+        for (const [name, value] of fields) response.setHeader(name, value)
+        if (refusal === undefined) next()
+        else refuse(response, refusal)
       }
       judge(request as Request).then(answer, (error: unknown) => fail(request, response, next, error))
     },
     fastify: async (request, reply) => {
-      const verdict = await judge(request)
-      reply.headers(Object.fromEntries(fieldsOf(verdict)))
-      if (verdict?.allowed !== false) return undefined
-      return reply.code(STATUS).headers({ 'content-type': TYPE }).send(problem(verdict))
+      const { fields, refusal } = await judge(request)
+      reply.headers(Object.fromEntries(fields))
+      return refusal === undefined ? undefined : reply.code(refusal.status).send(refusal.body)
     },
     hono: async (context, next) => {
-      const verdict = await judge(context)
-      const fields = fieldsOf(verdict)
-      if (verdict?.allowed === false)
-        return new Response(problem(verdict), { status: STATUS, headers: [...fields, ['content-type', TYPE]] })
+      const { fields, refusal } = await judge(context)
+      if (refusal !== undefined)
+        return new Response(refusal.body, {
+          status: refusal.status,
+          headers: fields.map(([name, value]) => [name, value]),
+        })
       for (const [name, value] of fields) context.header(name, value)
       await next()
       return undefined
@@ -85,18 +97,25 @@ export function limited<Request = IncomingMessage>(
   }
 }
 
-function fieldsOf(verdict: RateVerdict | undefined): [string, string][] {
-  return verdict === undefined ? [] : Object.entries(headers(verdict))
+function decisionOf(verdict: RateVerdict): Decision {
+  const fields = Object.entries(headers(verdict))
+  if (verdict.allowed) return { fields }
+  const body = JSON.stringify({ ...documentOf('rate-limited', STATUS), retryAfterMs: verdict.retryAfterMs })
+  return { fields: [...fields, ['content-type', PROBLEM_TYPE]], refusal: { status: STATUS, body } }
 }
 
-function problem({ retryAfterMs }: RateVerdict): string {
-  return JSON.stringify({ title: 'Too many requests', status: STATUS, retryAfterMs })
+function undecided(error: unknown): Decision {
+  const about = isPassing(error) ? httpProblem(error) : undefined
+  if (about === undefined) throw error
+  return {
+    fields: Object.entries(about.headers),
+    refusal: { status: about.status, body: JSON.stringify(about.body) },
+  }
 }
 
-function refuse(response: ServerResponse, verdict: RateVerdict): void {
-  response.statusCode = STATUS
-  response.setHeader('content-type', TYPE)
-  response.end(problem(verdict))
+function refuse(response: ServerResponse, { status, body }: NonNullable<Decision['refusal']>): void {
+  response.statusCode = status
+  response.end(body)
 }
 
 function fail(

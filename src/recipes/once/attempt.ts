@@ -139,7 +139,7 @@ export class OnceAttempt implements Attempt {
       if (this.#committed) throw new TypeError('commit() was called before by this attempt: it stores the result once')
       const { lease, records, keepMs } = this.#spec
       lease.assertHeld()
-      const next: OnceRecord = { ...this.#record, state: 'done', steps: undefined, value }
+      const next = this.#done(value)
       const options = { holding: lease, version: this.#version, ttlMs: keepMs }
       const put = await records.putIn(transaction, lease.key, next, options)
       if (put.state === 'refused') throw this.#lossError()
@@ -155,19 +155,20 @@ export class OnceAttempt implements Attempt {
 
   /** The work has returned `value`. Answers what is stored: its own result, or that of an execution after it. */
   async succeeded(value: unknown): Promise<SettledRecord> {
-    await this.#changes
+    if (this.#changes !== undefined) await this.#changes
     if (this.#committed) return this.#checkCommitted()
     const { lease, records } = this.#spec
-    const done: OnceRecord = { ...this.#record, state: 'done', steps: undefined, value }
     let bytes: Uint8Array
     try {
-      bytes = records.encode(lease.key, done)
+      bytes = records.encode(lease.key, this.#done(value))
     } catch (error) {
       // The work is done, and would be done again if this were forgotten.
-      await this.#settle(records.encode(lease.key, this.#failed(error, true)))
+      const failed = await this.#putForSure(records.encode(lease.key, this.#failed(error, true)))
+      if (failed.state === 'refused') this.#settled(failed)
       throw error
     }
-    return this.#settle(bytes)
+    const put = await this.#putForSure(bytes)
+    return put.state === 'stored' ? (records.decode(bytes) as SettledRecord) : this.#settled(put)
   }
 
   /**
@@ -175,7 +176,7 @@ export class OnceAttempt implements Attempt {
    * where the transaction that it is in was committed and the answer to that was lost.
    */
   async failed(error: unknown, keep: boolean): Promise<SettledRecord | undefined> {
-    await this.#changes
+    if (this.#changes !== undefined) await this.#changes
     // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
     if (!this.#committed && this.#spec.lease.lossError !== undefined) return undefined
     const record = this.#failed(error, keep || this.#finals.has(error))
@@ -184,6 +185,11 @@ export class OnceAttempt implements Attempt {
     if (put.state === 'stored') return undefined
     const { value } = put.found
     return value !== undefined && isSettled(value) ? value : undefined
+  }
+
+  #done(value: unknown): OnceRecord {
+    const { id, number, by, fingerprint } = this.#record
+    return { state: 'done', id, number, by, fingerprint, value }
   }
 
   #failed(error: unknown, final: boolean): OnceRecord {
@@ -201,24 +207,20 @@ export class OnceAttempt implements Attempt {
     )
   }
 
-  async #settle(bytes: Uint8Array): Promise<SettledRecord> {
-    const put = await this.#putForSure(bytes)
-    if (put.state === 'stored') return this.#spec.records.decode(bytes) as SettledRecord
-    const { value } = put.found
+  /** What another execution has stored. Throws if it has not ended: this one has lost its lease. */
+  #settled(put: PutOutcome<OnceRecord>): SettledRecord {
+    const value = put.state === 'refused' ? put.found.value : undefined
     if (value !== undefined && isSettled(value)) return value
     throw this.#lossError()
   }
 
   /** Store it, for as long as the lease is held: what is not stored would be done again. */
-  async #putForSure(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
-    for (;;) {
-      try {
-        return await this.#put(bytes, 'last')
-      } catch (error) {
-        const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
-        if (!hope) throw error
-      }
-    }
+  #putForSure(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
+    return this.#put(bytes, 'last').catch((error: unknown) => {
+      const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
+      if (!hope) throw error
+      return this.#putForSure(bytes)
+    })
   }
 
   /** After the last change of an execution, the next one in the line may begin. */

@@ -14,6 +14,7 @@
  * stored it, whose answer was lost. That one is no crash: nothing has run.
  */
 
+import { timeoutError } from '../../core/acquire.ts'
 import type { EntryLease } from '../../core/entry-lease.ts'
 import {
   AcquireTimeoutError,
@@ -23,7 +24,7 @@ import {
   LeaseLostError,
   UnknownOutcomeError,
 } from '../../core/errors.ts'
-import type { Found, PutOutcome, RecordStore } from '../../store/record-store.ts'
+import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { OnceAttempt } from './attempt.ts'
 import type { OnceCall } from './call.ts'
 import { OwnStarts } from './own-starts.ts'
@@ -34,10 +35,15 @@ const SHORTEST_RETRY_MS = 1_000
 /** A caller has the result that is stored, or is to run the work. */
 export type Begun = SettledRecord | OnceAttempt
 
+/** An execution of this caller has begun. */
+interface Begin {
+  readonly state: 'begun'
+  readonly record: StartedRecord
+  readonly version: bigint
+}
+
 /** What is known of a record. `current`: it was looked at while no other execution held the line. */
-type Look =
-  | { readonly state: 'begun'; readonly record: StartedRecord; readonly version: bigint }
-  | { readonly state: 'found'; readonly found: Found<OnceRecord>; readonly current: boolean }
+type Look = Begin | { readonly state: 'found'; readonly found: Found<OnceRecord>; readonly current: boolean }
 
 /** One try: a lease if the line was free, and what is known of the record, unless that could not be learned. */
 interface FirstTry {
@@ -64,7 +70,17 @@ export class OnceCaller {
   /** The result, or an execution that has begun. Rejects with what is in the way. */
   async begin(): Promise<Begun> {
     try {
-      return await this.#begin()
+      let first: FirstTry
+      try {
+        first = await (this.#records.putsEntering ? this.#tryInOneStep() : this.#tryInOneTurn())
+      } catch (error) {
+        first = this.#withoutAnswer(error)
+      }
+      const { lease, look } = first
+      // The usual case is told apart here: each further promise costs as much as what is done about it.
+      if (lease !== undefined && look?.state === 'begun' && look.record.by === lease.entryId)
+        return this.#attempt(lease, look)
+      return await (lease === undefined ? this.#begin(look) : this.#underLease(lease, look ?? (await this.#lookNow())))
     } catch (error) {
       this.#over = true
       // It would be taken for a crash.
@@ -73,10 +89,9 @@ export class OnceCaller {
     }
   }
 
-  async #begin(): Promise<Begun> {
+  /** The line was not free. */
+  async #begin(look: Look | undefined): Promise<Begun> {
     const { lock, waitMs, signal } = this.#call
-    const { lease, look } = await this.#firstTry()
-    if (lease !== undefined) return this.#underLease(lease, look ?? (await this.#lookNow()))
     const found = look?.state === 'found' ? look.found : undefined
     if (found !== undefined && this.#isAnswer(found)) return this.#answer(found)
     if (waitMs === 0) return this.lastLook(found)
@@ -98,28 +113,50 @@ export class OnceCaller {
     if (this.#isAnswer(found)) return this.#answer(found)
     const { value, livesForMs } = found
     const tookMs = livesForMs === null ? 0 : this.#keepMs - livesForMs
-    const retryAfterMs = Math.max(SHORTEST_RETRY_MS, Math.min(tookMs, lock.spec.ttlMs))
+    const leftMs = await this.#leaseLeftMs(cause)
+    const retryAfterMs = Math.max(SHORTEST_RETRY_MS, Math.min(tookMs, leftMs))
     const attempt = value === undefined ? undefined : { id: value.id, number: value.number }
     throw new InProgressError(key, retryAfterMs, attempt, cause === undefined ? undefined : { cause })
   }
 
+  /**
+   * After how long the line is free at the latest, unless its holder lives and renews: a client need not wait for
+   * longer after a crash. The ttl, where that is not known.
+   */
+  async #leaseLeftMs(known: AcquireTimeoutError | undefined): Promise<number> {
+    const { lock } = this.#call
+    const { keeper } = lock.scope
+    const { holders } = known ?? (await timeoutError(keeper, lock.key, 0))
+    return Math.min(lock.spec.ttlMs, ...holders.map(({ remainingMs }) => remainingMs))
+  }
+
   // ---- one try ----
 
-  async #firstTry(): Promise<FirstTry> {
-    try {
-      return this.#records.putsEntering ? await this.#tryInOneStep() : await this.#tryInOneTurn()
-    } catch (error) {
-      this.#doubtful = !(error instanceof EngineError && error.outcome === 'not-applied')
-      // An outage may be over before the wait is.
-      if (!(error instanceof EngineError && error.transient) || this.#call.waitMs === 0) throw error
-      return { lease: undefined, look: undefined }
-    }
+  /** It has failed: that is thrown, unless there is time to wait. */
+  #withoutAnswer(error: unknown): FirstTry {
+    this.#doubtful = !(error instanceof EngineError && error.outcome === 'not-applied')
+    // An outage may be over before the wait is.
+    if (!(error instanceof EngineError && error.transient) || this.#call.waitMs === 0) throw error
+    return { lease: undefined, look: undefined }
   }
 
   /** The line is entered and `started` is stored, or neither. As often as it is free, and there is something to run. */
   async #tryInOneStep(): Promise<FirstTry> {
+    const { lock, signal } = this.#call
     for (let before: Found<OnceRecord> | undefined; ; ) {
-      const { lease, look } = await this.#putEntering(before)
+      const from = before
+      let record!: StartedRecord
+      const { lease, put } = await this.#records.putEntering(
+        lock,
+        signal,
+        (entryId) => {
+          record = this.#starts.next(from?.value, entryId)
+          return record
+        },
+        this.#unchanged(from),
+        this.#onStored,
+      )
+      const look = lookOf(put, record)
       if (look.state === 'begun') return { lease, look }
       if (!look.current || this.#isAnswer(look.found)) return { lease: undefined, look }
       this.#askAboutCrash(look.found)
@@ -127,23 +164,9 @@ export class OnceCaller {
     }
   }
 
-  async #putEntering(before: Found<OnceRecord> | undefined): Promise<FirstTry & { readonly look: Look }> {
-    const { lock, signal } = this.#call
-    let record!: StartedRecord
-    const { lease, put } = await this.#records.putEntering(
-      lock,
-      signal,
-      (entryId) => {
-        record = this.#starts.next(before?.value, entryId)
-        return record
-      },
-      { ...this.#unchanged(before), ttlMs: this.#keepMs },
-      () => {
-        // It was cancelled meanwhile.
-        if (this.#over) void this.#starts.takeBack()
-      },
-    )
-    return { lease, look: lookOf(put, record) }
+  readonly #onStored = (): void => {
+    // It was cancelled meanwhile.
+    if (this.#over) void this.#starts.takeBack()
   }
 
   /**
@@ -187,15 +210,10 @@ export class OnceCaller {
 
   async #beginHolding(lease: EntryLease, first: Look): Promise<Begun> {
     const records = this.#records
-    const { key, lock } = this.#call
+    const { lock } = this.#call
     for (let look = first; ; ) {
       if (look.state === 'begun') {
-        const { record, version } = look
-        if (record.by === lease.entryId) {
-          // This process may have stood still before it heard so. Another execution may have begun meanwhile.
-          lease.assertHeld()
-          return new OnceAttempt({ key, lease, records, keepMs: this.#keepMs, record, version })
-        }
+        if (look.record.by === lease.entryId) return this.#attempt(lease, look)
         // An entry before this one had begun, and has expired in the line: another caller may have begun since.
         look = await this.#lookNow()
       }
@@ -208,12 +226,30 @@ export class OnceCaller {
       }
       this.#askAboutCrash(found)
       const record = this.#starts.next(found.value, lease.entryId)
-      const options = { holding: lease, ...this.#unchanged(found), ttlMs: this.#keepMs }
+      const options = { ...this.#unchanged(found), holding: lease }
       const put = await records.put(lock.key, record, options)
       if (put.state === 'refused' && put.by === 'holding')
         throw lease.lossError ?? new LeaseLostError(lock.key, lease.token, 'expired')
       look = lookOf(put, record)
     }
+  }
+
+  /** Its `started` is stored, by the entry of its lease. */
+  #attempt(lease: EntryLease, { record, version }: Begin): OnceAttempt {
+    // This process may have stood still before it heard so. Another execution may have begun meanwhile.
+    try {
+      lease.assertHeld()
+    } catch (error) {
+      this.#releasing(lease, error)
+    }
+    return new OnceAttempt({
+      key: this.#call.key,
+      lease,
+      records: this.#records,
+      keepMs: this.#keepMs,
+      record,
+      version,
+    })
   }
 
   #releasing(lease: EntryLease, error: unknown): never {
@@ -229,9 +265,10 @@ export class OnceCaller {
     return { state: 'found', found: await this.#records.get(this.#call.lock.key), current }
   }
 
-  /** The condition that the record is still what was found. */
-  #unchanged(found: Found<OnceRecord> | undefined): { readonly absent?: true; readonly version?: bigint } {
-    return found?.exists ? { version: found.version } : { absent: true }
+  /** How a `started` is put: if the record is still what was found. */
+  #unchanged(found: Found<OnceRecord> | undefined): Omit<PutOptions, 'holding'> {
+    const ttlMs = this.#keepMs
+    return found?.exists ? { version: found.version, ttlMs } : { absent: true, ttlMs }
   }
 
   /** Whether what was found ends this call. */

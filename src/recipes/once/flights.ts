@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import { onAbort } from '../../core/on-abort.ts'
+import { SlotTable } from '../../core/slot-table.ts'
 import type { SettledRecord } from './record.ts'
 
 /** What became of the wait for another caller. */
@@ -13,19 +14,32 @@ export type FlightOutcome =
   | { readonly state: 'ended' }
   | { readonly state: 'timeout' }
 
+export const ENDED: FlightOutcome = { state: 'ended' }
+
 type Wake = (outcome: FlightOutcome) => void
 
 /** One caller on its way, and those that wait for it, in order of arrival. */
 class Flight {
-  readonly #waiting = new Set<Wake>()
+  readonly #flights: SlotTable<Flight>
+  readonly #name: string
+  /** Made for the first one that waits: most callers are alone. */
+  #waiting: Set<Wake> | undefined
+
+  constructor(flights: SlotTable<Flight>, name: string) {
+    this.#flights = flights
+    this.#name = name
+    flights.add(name, this)
+  }
 
   /** Rejects with the signal's own reason. */
   wait(clock: Clock, waitMs: number, signal: AbortSignal | undefined): Promise<FlightOutcome> {
     const alive = clock.stayAlive()
+    this.#waiting ??= new Set()
+    const waiting = this.#waiting
     return new Promise((resolve, reject) => {
       const end = (): void => {
         alive.cancel()
-        this.#waiting.delete(wake)
+        waiting.delete(wake)
         timer.cancel()
         forget()
       }
@@ -38,35 +52,27 @@ class Flight {
         end()
         reject(signal?.reason)
       })
-      this.#waiting.add(wake)
+      waiting.add(wake)
     })
   }
 
+  /** The caller has its answer, or has none: those that wait are told, and the next one is not to wait for it. */
   end(outcome: FlightOutcome): void {
-    for (const wake of [...this.#waiting]) wake(outcome)
+    this.#flights.delete(this.#name)
+    if (this.#waiting !== undefined) for (const wake of [...this.#waiting]) wake(outcome)
   }
 }
 
 export class Flights {
-  readonly #flights = new Map<string, Flight>()
+  readonly #flights = new SlotTable<Flight>()
 
   /** The caller to wait for, if there is one that wants the same. */
   of(name: string): Pick<Flight, 'wait'> | undefined {
     return this.#flights.get(name)
   }
 
-  /** Run `lead` as the caller that others wait for. */
-  async lead(name: string, lead: () => Promise<SettledRecord>): Promise<SettledRecord> {
-    const flight = new Flight()
-    this.#flights.set(name, flight)
-    let outcome: FlightOutcome = { state: 'ended' }
-    try {
-      const record = await lead()
-      outcome = { state: 'settled', record }
-      return record
-    } finally {
-      this.#flights.delete(name)
-      flight.end(outcome)
-    }
+  /** Be the caller that others wait for, until what is returned is ended. There is no other one of this name. */
+  lead(name: string): Pick<Flight, 'end'> {
+    return new Flight(this.#flights, name)
   }
 }

@@ -16,7 +16,7 @@ import { OnceAttempt } from './attempt.ts'
 import type { OnceCall } from './call.ts'
 import { OnceCaller } from './caller.ts'
 import { execute } from './execution.ts'
-import { Flights } from './flights.ts'
+import { ENDED, Flights } from './flights.ts'
 import {
   type Crashed,
   ONCE_OPTIONS,
@@ -27,16 +27,25 @@ import {
   type OnceRunOptions,
   type OnceWork,
 } from './options.ts'
-import { fingerprintOf, type OnceRecord, recordKey, type SettledRecord } from './record.ts'
+import { escapedName, fingerprintOf, type OnceRecord, recordKey, type SettledRecord } from './record.ts'
 
 const DEFAULT_KEEP = '24h'
 const DEFAULT_WAIT = '10s'
+const NO_OPTIONS: OnceRunOptions = {}
+
+/** What is stored for a request in the end. `ran`: it is by an execution of this call. */
+interface Settled {
+  readonly record: SettledRecord
+  readonly ran: boolean
+}
 
 export class OnceRunner implements Once {
   readonly #locks: Locks
   readonly #records: RecordStore<OnceRecord>
   readonly #flights = new Flights()
   readonly #name: string
+  /** As keys have it. */
+  readonly #keyName: string
   readonly #keepMs: number
   readonly #waitMs: number
   readonly #crashed: Crashed
@@ -56,6 +65,7 @@ export class OnceRunner implements Once {
     this.#locks = locks
     this.#records = new RecordStore('once', locks, { store: options.store, serialize: options.serialize })
     this.#name = name
+    this.#keyName = escapedName(name)
     this.#lockOptions = ttl === undefined ? {} : { ttl }
     this.#waitMs = parseDuration(options.wait ?? DEFAULT_WAIT, 'wait')
     this.#crashed = checkCrashed(options.crashed ?? 'retry')
@@ -73,27 +83,24 @@ export class OnceRunner implements Once {
     first: OnceRunOptions | OnceWork<Value>,
     second?: OnceWork<Value>,
   ): Promise<OnceResult<Value>> {
-    const [options, work] = second === undefined ? [{}, first] : [first, second]
+    const work = second ?? first
     if (typeof work !== 'function')
       throw new TypeError(`run takes a key, options, and the work as a function; got ${typeof work}`)
-    let ran = false
-    const call = this.#callOf(key, options as OnceRunOptions)
-    const record = await this.#settledOf(call, work as OnceWork<Value>, () => {
-      ran = true
-    })
+    const call = this.#callOf(key, second === undefined ? NO_OPTIONS : (first as OnceRunOptions))
+    const { record, ran } = await this.#settledOf(call, work as OnceWork<Value>)
     const { id, number } = record
     if (record.state === 'failed') throw new ReplayedFailureError(key, { id, number }, record.failure)
     return { value: record.value as Value, replayed: !ran, attempt: { id, number } }
   }
 
   #callOf(key: string, options: OnceRunOptions): OnceCall {
-    checkOptions('run()', options, ONCE_RUN_OPTIONS)
+    if (options !== NO_OPTIONS) checkOptions('run()', options, ONCE_RUN_OPTIONS)
     const { scope = '', wait, crashed, signal } = options
     if (signal !== undefined && !(signal instanceof AbortSignal))
       throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     return {
       key,
-      lock: this.#lockOf(recordKey(this.#name, scope, key)),
+      lock: this.#lockOf(recordKey(this.#keyName, scope, key)),
       fingerprint: fingerprintOf(options.fingerprint),
       waitMs: wait === undefined ? this.#waitMs : parseDuration(wait, 'wait'),
       crashed: crashed === undefined ? this.#crashed : checkCrashed(crashed),
@@ -101,30 +108,43 @@ export class OnceRunner implements Once {
     }
   }
 
-  /** What is stored for the request in the end. `onRun`: it is by an execution of this call. */
-  async #settledOf(call: OnceCall, work: OnceWork<unknown>, onRun: () => void): Promise<SettledRecord> {
-    const { lock, fingerprint, signal } = call
-    const { keeper } = lock.scope
+  #settledOf(call: OnceCall, work: OnceWork<unknown>): Promise<Settled> {
+    const { lock, fingerprint, crashed, waitMs, signal } = call
     signal?.throwIfAborted()
-    const name = JSON.stringify([lock.key, fingerprint, call.crashed])
-    const giveUpAt = keeper.clock.now() + call.waitMs
-    for (let waitMs = call.waitMs; ; waitMs = Math.max(0, giveUpAt - keeper.clock.now())) {
+    // A caller that does not wait has to look for itself: another one may not know more yet.
+    if (waitMs === 0) return this.#lead(call, undefined, work)
+    const name = `${crashed} ${fingerprint ?? ''} ${lock.key}`
+    return this.#flights.of(name) === undefined ? this.#lead(call, name, work) : this.#follow(call, name, work)
+  }
+
+  /** Another caller of this process wants the same: wait for it, and be the next one if it has no result. */
+  async #follow(call: OnceCall, name: string, work: OnceWork<unknown>): Promise<Settled> {
+    const { lock, signal } = call
+    const { clock } = lock.scope.keeper
+    const giveUpAt = clock.now() + call.waitMs
+    for (let { waitMs } = call; ; waitMs = Math.max(0, giveUpAt - clock.now())) {
       const other = waitMs > 0 ? this.#flights.of(name) : undefined
-      const lead = (): Promise<SettledRecord> => this.#lead({ ...call, waitMs }, work, onRun)
-      // A caller that does not wait has to look for itself: the other one may not know more yet.
-      if (other === undefined) return call.waitMs > 0 ? this.#flights.lead(name, lead) : lead()
-      const outcome = await other.wait(keeper.clock, waitMs, signal)
-      if (outcome.state === 'settled') return this.#records.copy(lock.key, outcome.record) as SettledRecord
-      if (outcome.state === 'timeout') return this.#callerOf(call).lastLook()
+      if (other === undefined) return this.#lead({ ...call, waitMs }, waitMs > 0 ? name : undefined, work)
+      const outcome = await other.wait(clock, waitMs, signal)
+      if (outcome.state === 'settled')
+        return { record: this.#records.copy(lock.key, outcome.record) as SettledRecord, ran: false }
+      if (outcome.state === 'timeout') return { record: await this.#callerOf(call).lastLook(), ran: false }
     }
   }
 
-  async #lead(call: OnceCall, work: OnceWork<unknown>, onRun: () => void): Promise<SettledRecord> {
-    const begun = await this.#callerOf(call).begin()
-    if (!(begun instanceof OnceAttempt)) return begun
-    const settled = await execute(begun, work, this.#keepFailures)
-    if (settled.by === begun.lease.entryId) onRun()
-    return settled
+  /** `flight`: what others are to wait for this caller by, if they are. */
+  async #lead(call: OnceCall, flight: string | undefined, work: OnceWork<unknown>): Promise<Settled> {
+    const leading = flight === undefined ? undefined : this.#flights.lead(flight)
+    let outcome = ENDED
+    try {
+      const begun = await this.#callerOf(call).begin()
+      const ran = begun instanceof OnceAttempt
+      const record = ran ? await execute(begun, work, this.#keepFailures) : begun
+      outcome = { state: 'settled', record }
+      return { record, ran: ran && record.by === begun.lease.entryId }
+    } finally {
+      leading?.end(outcome)
+    }
   }
 
   #callerOf(call: OnceCall): OnceCaller {

@@ -51,16 +51,20 @@ export class OwnStarts {
   }
 
   /**
-   * Take one back that may be stored. While the engine cannot be reached, that is tried again and again, until the
-   * record would have expired. Never rejects.
+   * Take one back that may be stored. If none is found, it may still be on its way: that is looked at once more when
+   * its entry would have expired. While the engine cannot be reached, all is tried again and again, until the record
+   * would have expired. Never rejects.
    */
   async takeBack(): Promise<void> {
     const { clock, closing } = this.#call.lock.scope.keeper
+    const { ttlMs } = this.#call.lock.spec
     const giveUpAt = clock.now() + this.#keepMs
+    let hasLooked = false
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
       try {
-        await this.#restore()
-        return
+        if ((await this.#restore()) || hasLooked) return
+        hasLooked = true
+        pauseMs = Math.max(pauseMs, ttlMs)
       } catch (error) {
         // The next caller finds a `started`, and does what it does about a crash. This call tells why by itself.
         if (!(error instanceof EngineError && error.transient) || closing.aborted) return
@@ -70,12 +74,16 @@ export class OwnStarts {
     }
   }
 
-  /** What was stored before is stored again: the id of an earlier execution must not be forgotten. */
-  async #restore(): Promise<void> {
+  /**
+   * What was stored before is stored again: the id of an earlier execution must not be forgotten. Answers whether there
+   * was something to take back.
+   */
+  async #restore(): Promise<boolean> {
     const { key } = this.#call.lock
     const { value, version } = await this.#records.get(key)
-    if (value?.state !== 'started' || !this.has(value)) return
+    if (value?.state !== 'started' || !this.has(value)) return false
     if (this.#before === undefined) await this.#records.remove(key, { version })
     else await this.#records.put(key, this.#before, { version, ttlMs: this.#keepMs })
+    return true
   }
 }

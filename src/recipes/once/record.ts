@@ -51,7 +51,7 @@ export function isSettled(record: OnceRecord): record is SettledRecord {
 
 /**
  * The key of the line and of the record. Names and scopes cannot run into each other: a colon in them is escaped. So
- * the keys of two tenants are never the same, whatever the tenants choose.
+ * the keys of two tenants are never the same, whatever the tenants choose. `name` is escaped already.
  */
 export function recordKey(name: string, scope: string, key: string): string {
   if (typeof key !== 'string' || key === '')
@@ -59,10 +59,11 @@ export function recordKey(name: string, scope: string, key: string): string {
       `the key of a request must be a string that is not empty; got ${key === '' ? "''" : typeof key}`,
     )
   if (typeof scope !== 'string') throw new TypeError(`scope must be a string; got ${typeof scope}`)
-  return `${escaped(name)}:${escaped(scope)}:${key}`
+  return `${name}:${scope === '' ? '' : escapedName(scope)}:${key}`
 }
 
-function escaped(text: string): string {
+/** A name or a scope, as keys have it. */
+export function escapedName(text: string): string {
   return text.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
