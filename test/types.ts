@@ -129,7 +129,7 @@ export function standing(each: Standing): string {
 /** Errors are told apart by their class. */
 export function explained(error: unknown): string {
   if (error instanceof EngineError)
-    return `${error.outcome satisfies 'not-applied' | 'unknown'} ${error.code satisfies 'ENGINE'}`
+    return `${error.outcome satisfies 'not-applied' | 'unknown'} ${error.code satisfies 'ENGINE' | 'CLOSED'}`
   return 'something else'
 }
 

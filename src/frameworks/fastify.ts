@@ -44,7 +44,7 @@ async function decorate(app: FastifyInstance, given: HoldfastPluginOptions): Pro
   const { decorator = 'locks', problems = false, ...open } = options as HoldfastPluginOptions
   if (app.hasDecorator(decorator))
     throw new TypeError(`this application has '${decorator}' already: give the plugin another { decorator }`)
-  const { locks, end } = await openLocks(open)
+  const { locks, end } = await openLocks(open, (message) => app.log.warn(message))
   app.decorate(decorator, locks)
   app.addHook('onClose', end)
   if (problems) answerProblems(app)

@@ -1,5 +1,5 @@
 /** What the decorators of `holdfast/nest` leave as it was, in whatever order they are written; and `@Once`. */
-import { SetMetadata, type Type } from '@nestjs/common'
+import { type INestApplicationContext, SetMetadata, type Type } from '@nestjs/common'
 import { Cron, ScheduleModule } from '@nestjs/schedule'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { KeyReusedError } from '../../src/core/errors.ts'
@@ -9,10 +9,12 @@ import {
   currentLease,
   HoldfastModule,
   Locked,
+  locksToken,
   Once,
   OncePerTick,
 } from '../../src/frameworks/nest/index.ts'
-import type { Run } from '../../src/recipes/cron/index.ts'
+import type { Locks } from '../../src/locks.ts'
+import { cron, type Run } from '../../src/recipes/cron/index.ts'
 import { contextOf, decorate } from './nest-world.ts'
 
 let opened: { close(): Promise<unknown> }[]
@@ -62,14 +64,36 @@ describe('metadata of other decorators', () => {
         ticks.push(run.tick.getTime())
       }
     }
-    decorate(Reports, 'nightly', ...order(Cron('* * * * * *'), OncePerTick(), Locked('reports')))
+    decorate(
+      Reports,
+      'nightly',
+      ...order(Cron('* * * * * *', { timeZone: 'Europe/Berlin' }), OncePerTick(), Locked('reports')),
+    )
     for (const _host of ['a', 'b']) {
       const imports = [ScheduleModule.forRoot(), HoldfastModule.forRoot({ engine: memory({ server }) })]
       opened.push(await contextOf({ imports, providers: [Reports] }))
     }
     await vi.waitFor(() => expect(ticks.length).toBeGreaterThanOrEqual(2), 20_000)
     expect(new Set(ticks).size, 'no tick twice').toBe(ticks.length)
+    const listed: unknown[] = []
+    const jobs = cron((opened[0] as INestApplicationContext).get<Locks>(locksToken()))
+    for await (const { name, schedule } of jobs.list()) listed.push([name, schedule])
+    expect(listed).toEqual([['Reports.nightly', '* * * * * * (Europe/Berlin)']])
   })
+})
+
+test('a tick that comes while the application ends is left to another host, and is no error', async () => {
+  let runs = 0
+  class Reports {
+    async nightly(_run?: Run): Promise<void> {
+      runs += 1
+    }
+  }
+  decorate(Reports, 'nightly', Cron('0 3 * * *'), OncePerTick())
+  const reports = async (): Promise<Reports> => (await applicationOf(Reports)).get(Reports)
+  const ending = await reports()
+  await (opened[0] as INestApplicationContext).get<Locks>(locksToken()).drain()
+  expect([await ending.nightly(), runs]).toEqual([undefined, 0])
 })
 
 describe('@Once', () => {
@@ -124,5 +148,49 @@ describe('@Once', () => {
     await mails.post('a', 'b:c')
     await mails.post('a', 'b:c')
     expect(seen).toEqual(['a:b + c', 'a + b:c', 'a + b:c'])
+  })
+})
+
+describe('what can never work is told when the application starts', () => {
+  class Job {
+    async work(): Promise<void> {}
+  }
+  const job = (...written: readonly unknown[]): Type => {
+    class Made extends Job {
+      override async work(): Promise<void> {}
+    }
+    decorate(Made, 'work', ...written)
+    return Made
+  }
+
+  test.each<[string, Type, string]>([
+    ['no @Cron', job(OncePerTick()), '@OncePerTick() needs @Cron() beside it, at Made.work'],
+    ['no pattern', job(Cron('at noon'), OncePerTick()), "the schedule of 'Made.work' cannot be read"],
+    ['no duration', job(Cron('0 3 * * *'), OncePerTick({ grace: 'soon' as '5s' })), 'grace'],
+    ['kept for less than a ttl', job(Once('a', { keep: '1s' })), 'keep must be at least the ttl of 30000 ms'],
+  ])('%s', async (_, provider, message) => {
+    await expect(applicationOf(provider)).rejects.toThrow(message)
+  })
+
+  test('a class keeps its own hook, and that of its parent', async () => {
+    const called: string[] = []
+    class Parent {
+      async onModuleInit(): Promise<void> {
+        called.push('parent')
+      }
+    }
+    class Own extends Parent {
+      override async onModuleInit(): Promise<void> {
+        called.push('own')
+      }
+      async work(): Promise<void> {}
+    }
+    class Inheriting extends Parent {
+      async work(): Promise<void> {}
+    }
+    decorate(Own, 'work', Once('a'))
+    decorate(Inheriting, 'work', Once('a'))
+    await applicationOf(Own, Inheriting)
+    expect(called.toSorted()).toEqual(['own', 'parent'])
   })
 })

@@ -7,6 +7,7 @@ import { HealthCheckService, TerminusModule } from '@nestjs/terminus'
 import { afterEach, describe, expect, test } from 'vitest'
 import {
   AcquireTimeoutError,
+  ClosedError,
   DeadlockError,
   EngineError,
   InProgressError,
@@ -21,11 +22,16 @@ const away = new EngineError('redis', 'it is away', { outcome: 'not-applied' })
 const ERRORS: Readonly<Record<string, Error>> = {
   busy: new AcquireTimeoutError('order:7', 0, 1, []),
   away: new AcquireTimeoutError('order:7', 0, 1, [], { cause: away }),
+  broken: new EngineError('redis', 'WRONGPASS', { outcome: 'not-applied', transient: false }),
+  closed: new ClosedError('redis', 'the locks are being drained', 'not-applied'),
   progress: new InProgressError('key', 2_500, undefined),
   reused: new KeyReusedError('key'),
   lost: new LeaseLostError('order:7', 1n, 'expired'),
   deadlock: new DeadlockError('order:7', 'would wait for itself'),
 }
+
+/** What was logged as an error. */
+const said: string[] = []
 
 let app: INestApplication | undefined
 afterEach(() => app?.close())
@@ -47,7 +53,8 @@ async function start(adapter: ExpressAdapter | FastifyAdapter, order: Order): Pr
   Param('what')(Api.prototype, 'handle', 0)
   decorate(Api, 'handle', ...order(Locked('route:{0}'), Get(':what')))
   const imports = [HoldfastModule.forRoot({ url: 'memory:' })]
-  app = await NestFactory.create(moduleOf({ imports, controllers: [Api] }), adapter, { logger: false })
+  const logger = { log: () => {}, warn: () => {}, error: (message: string) => said.push(message) }
+  app = await NestFactory.create(moduleOf({ imports, controllers: [Api] }), adapter, { logger })
   await app.listen(0, '127.0.0.1')
   return await app.getUrl()
 }
@@ -68,10 +75,14 @@ describe.each([
     expect(await ask('7')).toEqual([200, null, 'handled 7'])
     expect(await ask('busy')).toEqual([409, '1', 'urn:holdfast:busy'])
     expect(await ask('away')).toEqual([503, '1', 'urn:holdfast:unavailable'])
+    expect(await ask('closed'), 'a deployment').toEqual([503, '1', 'urn:holdfast:unavailable'])
     expect(await ask('progress')).toEqual([409, '3', 'urn:holdfast:in-progress'])
     expect(await ask('reused')).toEqual([422, null, 'urn:holdfast:key-reused'])
     expect(await ask('lost')).toEqual([503, '1', 'urn:holdfast:lost'])
     expect(await ask('deadlock')).toEqual([500, null, undefined])
+    said.length = 0
+    expect(await ask('broken'), 'asking again does not help').toEqual([500, null, undefined])
+    expect(said).toEqual(['redis: WRONGPASS'])
     const problem = await fetch(`${url}/busy`)
     expect(problem.headers.get('content-type')).toContain('application/problem+json')
     expect(await problem.text(), 'strangers learn no keys').not.toContain('order:7')
@@ -82,7 +93,7 @@ describe.each([
   })
 })
 
-test('terminus takes the probe for an indicator, up and down', async () => {
+test('terminus takes the probe for an indicator, up and down, and so does a route without it', async () => {
   class Probe {
     readonly health: HealthCheckService
     readonly locks: HoldfastHealth
@@ -93,14 +104,20 @@ test('terminus takes the probe for an indicator, up and down', async () => {
     ready(): Promise<unknown> {
       return this.health.check([() => this.locks.check('locks')])
     }
+    plain(): Promise<unknown> {
+      return this.locks.check('locks')
+    }
   }
   Controller()(Probe)
   Reflect.defineMetadata('design:paramtypes', [HealthCheckService, HoldfastHealth], Probe)
   decorate(Probe, 'ready', Get('ready'))
+  decorate(Probe, 'plain', Get('plain'))
   const imports = [TerminusModule.forRoot({ logger: false }), HoldfastModule.forRoot({ url: 'memory:' })]
   app = await NestFactory.create(moduleOf({ imports, controllers: [Probe] }), { logger: false })
   await app.listen(0, '127.0.0.1')
   const url = `${await app.getUrl()}/ready`
+  const plain = `${await app.getUrl()}/plain`
+  expect(await (await fetch(plain)).json()).toMatchObject({ locks: { status: 'up' } })
   const up = await fetch(url)
   expect([up.status, await up.json()]).toMatchObject([200, { status: 'ok', info: { locks: { status: 'up' } } }])
   await app.get<Locks>(locksToken()).close()
@@ -109,4 +126,5 @@ test('terminus takes the probe for an indicator, up and down', async () => {
     503,
     { status: 'error', error: { locks: { status: 'down' } } },
   ])
+  expect((await fetch(plain)).status, 'without terminus, too').toBe(503)
 })

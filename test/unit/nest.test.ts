@@ -1,5 +1,9 @@
 /** `holdfast/nest` in applications of Nest, in memory: the module, and what its decorators make of methods. */
-import { Scope, type Type } from '@nestjs/common'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Logger, Scope, type Type } from '@nestjs/common'
+import { NestFactory } from '@nestjs/core'
 import { of } from 'rxjs'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { AcquireTimeoutError, DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
@@ -108,6 +112,28 @@ describe('the module', () => {
     )
     await expect(start({ url: 'memory:', engine: memory() })).rejects.toThrow('give one of url, engine and locks')
     await expect(start({ locks: otherLocks(), ttl: '5s' })).rejects.toThrow('have their options already; got ttl')
+  })
+
+  test('does not start on an engine that can never answer, and says why', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-nest-'))
+    const file = join(folder, 'locks.db')
+    writeFileSync(file, 'no database, but a text that is long enough to be taken for one'.repeat(100))
+    const start = contextOf({ imports: [HoldfastModule.forRoot({ url: `sqlite:${file}` })] })
+    await expect(start).rejects.toMatchObject({ code: 'ENGINE', transient: false })
+    rmSync(folder, { recursive: true })
+  })
+
+  test('starts while the server is away, and tells the log', async () => {
+    const said: string[] = []
+    const logger = { log: () => {}, error: () => {}, warn: (text: string, about: string) => said.push(about, text) }
+    // Nothing listens on that port.
+    const imports = [HoldfastModule.forRoot({ url: 'redis://127.0.0.1:1', callTimeout: '500ms' })]
+    opened.push(await NestFactory.createApplicationContext(moduleOf({ imports }), { logger, abortOnError: false }))
+    Logger.overrideLogger(false)
+    expect(said).toEqual([
+      'HoldfastModule',
+      expect.stringMatching(/^the engine of the locks does not answer yet: redis: /),
+    ])
   })
 
   test('tells whether the engine answers', async () => {

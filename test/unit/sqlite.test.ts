@@ -73,11 +73,11 @@ test('the host clock is the same for every clock made from it, and only goes for
   }
 })
 
-test("SQLite's name for a database in memory is no file", () => {
-  expect(() => openSqlite('sqlite::memory:')).toThrow(/use the memory engine \(memory:\)/)
+test("SQLite's name for a database in memory is no file", async () => {
+  await expect(openSqlite('sqlite::memory:')).rejects.toThrow(/use the memory engine \(memory:\)/)
   expect(() => sqlite({ file: ':memory:' })).toThrow(TypeError)
 })
 
-test.each(['constructor', 'toString', '__proto__', 'colour'])('%s is no option of a URL', (name) => {
-  expect(() => openSqlite(`sqlite:locks.db?${name}=1`)).toThrow(`unknown option '${name}' in a sqlite: URL`)
+test.each(['constructor', 'toString', '__proto__', 'colour'])('%s is no option of a URL', async (name) => {
+  await expect(openSqlite(`sqlite:locks.db?${name}=1`)).rejects.toThrow(`unknown option '${name}' in a sqlite: URL`)
 })

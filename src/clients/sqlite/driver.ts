@@ -6,8 +6,8 @@
  * adapter, one file format, and no code that asks which it is.
  *
  * A SQLite before 3.51.3 is refused: two processes that write and checkpoint one WAL file can corrupt it
- * (https://sqlite.org/wal.html#walresetbug), and that is exactly our use. Nothing here is loaded before the first lock
- * is asked for.
+ * (https://sqlite.org/wal.html#walresetbug), and that is exactly our use. Nothing here is loaded before an engine is
+ * opened by its URL, or the first lock of `sqlite()` is asked for.
  */
 import { EngineError } from '../../core/errors.ts'
 import { installCommand, isMissing, loadPackage } from '../shared/packages.ts'

@@ -7,7 +7,7 @@
  * these. Drivers, errors and places of files are in clients/sqlite.
  */
 import { resolve } from 'node:path'
-import type { BroughtDatabase } from '../../clients/sqlite/driver.ts'
+import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts'
 import { defaultFile, withoutLinks } from '../../clients/sqlite/folder.ts'
 import { hostClock } from '../../clients/sqlite/host.ts'
 import { pathOfUrl } from '../../clients/sqlite/places.ts'
@@ -103,9 +103,10 @@ function yesOrNo(name: string, value: string): boolean {
 
 /**
  * From a URL to the engine: `sqlite:` (the default file), `sqlite:relative/path`, `sqlite:/absolute/path` and
- * `sqlite:///absolute/path`, with options as a query. On Windows also `sqlite:C:\path` and `sqlite:///C:/path`.
+ * `sqlite:///absolute/path`, with options as a query. On Windows also `sqlite:C:\path` and `sqlite:///C:/path`. Rejects
+ * where there is no SQLite that can be used, like the other engines without their client.
  */
-export function openSqlite(url: string): SqliteEngine {
+export async function openSqlite(url: string): Promise<SqliteEngine> {
   const { path, query } = /^sqlite:(?<path>[^?#]*)(?:\?(?<query>[^#]*))?$/i.exec(url)?.groups ?? {}
   if (path === undefined) throw new TypeError(`a sqlite: URL is sqlite:path?option=value; got '${url}'`)
   let options: SqliteOptions = {}
@@ -116,5 +117,7 @@ export function openSqlite(url: string): SqliteEngine {
     options = { ...options, ...option(value) }
   }
   const file = pathOfUrl(path, process.platform)
-  return sqlite(file === '' ? options : { ...options, file })
+  const engine = sqlite(file === '' ? options : { ...options, file })
+  await loadDriver()
+  return engine
 }

@@ -2,20 +2,26 @@
  * Whether the engine of the locks answers, for readiness probes. `check` answers what an indicator of
  * `@nestjs/terminus` answers, and rejects as one rejects; nothing of that package is needed for it.
  */
+import { ServiceUnavailableException } from '@nestjs/common'
 import type { Locks } from '../../locks.ts'
 
 /** `{ holdfast: { status: 'up', ms: 1 } }`. */
 export type HealthOfLocks = Record<string, { readonly status: 'up'; readonly ms: number }>
 
-/** What terminus takes for a service that is down: by this field, in all versions of it. */
-class HealthOfLocksError extends Error {
+/**
+ * What terminus takes for a service that is down: by this field, until its version 11. Version 12 lets it pass, and so
+ * does a route without terminus: it is a 503 then, with the body that terminus has for it.
+ */
+class HealthOfLocksError extends ServiceUnavailableException {
   readonly isHealthCheckError = true
   readonly causes: object
 
   constructor(key: string, message: string, options?: ErrorOptions) {
-    super(message, options)
+    const down = { [key]: { status: 'down', message } }
+    super({ status: 'error', info: {}, error: down, details: down }, options)
     this.name = 'HealthCheckError'
-    this.causes = { [key]: { status: 'down', message } }
+    this.message = message
+    this.causes = down
   }
 }
 

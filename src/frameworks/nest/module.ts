@@ -1,6 +1,7 @@
 /**
  * The module: it opens the locks when the application starts, hands them out, and drains and closes them when it ends,
- * after the last request has been answered. Two of them with different names are two engines.
+ * after the last request has been answered. An engine that can never answer keeps the application from starting
+ * (../open.ts). Two modules with different names are two engines.
  */
 import {
   type ConfigurableModuleAsyncOptions,
@@ -8,6 +9,7 @@ import {
   type ConfigurableModuleCls,
   type DynamicModule,
   Inject,
+  Logger,
   Module,
   type OnApplicationShutdown,
 } from '@nestjs/common'
@@ -51,7 +53,7 @@ const Base: Configurable = built.ConfigurableModuleClass
 function providersOf(name: string | undefined): NonNullable<DynamicModule['providers']> {
   const open = (options: HoldfastModuleOptions): Promise<OpenedLocks> => {
     checkOptions('HoldfastModule', options, OPEN_OPTIONS)
-    return openLocks(options)
+    return openLocks(options, (message) => new Logger('HoldfastModule').warn(message))
   }
   return [
     { provide: OPENED, inject: [built.MODULE_OPTIONS_TOKEN], useFactory: open },

@@ -2,16 +2,19 @@
  * For `@nestjs/schedule`: `@OncePerTick()` beside `@Cron()`, in either order.
  *
  * A method that `@Cron` calls is not told the instant that it was scheduled for. It is the last tick of the pattern, by
- * the clock of this host, which has called it: so the pattern is read from what `@Cron` has noted at the method.
+ * the clock of this host, which has called it: so the pattern is read from what `@Cron` has noted at the method. It is
+ * read once when the application starts, too. What is wrong with it would be told at the first tick otherwise, and that
+ * may be at three in the morning.
  */
 import { wallClockMs } from '../../core/clock.ts'
+import { ClosedError } from '../../core/errors.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Run } from '../../recipes/cron/cron-job.ts'
 import { RUN_OPTIONS } from '../../recipes/cron/options.ts'
-import { scheduleOf } from '../../recipes/cron/schedule.ts'
-import { type TickOptions, tick } from '../../recipes/cron/tick.ts'
-import { type LocksOfDecorator, locksFor } from './tokens.ts'
-import { type MethodWrapper, noteAt, titleOf, wrapMethod } from './wrap.ts'
+import { type SingleTick, scheduleOf, singleTick } from '../../recipes/cron/schedule.ts'
+import { planTick, runTickOf, type TickOptions } from '../../recipes/cron/tick.ts'
+import { areKnownAtStart, type LocksOfDecorator, locksFor } from './tokens.ts'
+import { checkAtStart, type MethodWrapper, noteAt, titleOf, wrapMethod } from './wrap.ts'
 
 /** Options of `@OncePerTick()`: those of `tick()`, and these. */
 export interface OncePerTickOptions<Service = never> extends TickOptions, LocksOfDecorator<Service> {
@@ -52,12 +55,29 @@ export function OncePerTick<Service = never>(
   return (target, key, descriptor) => {
     const locksOf = locksFor<Service>('@OncePerTick()', target, options)
     const title = titleOf({ target, key })
+    const jobName = (noted: CronNote): string => name ?? noted.name ?? title
+    const note = (): CronNote => noteOf([Reflect.get(target, key) as object, wrapped], title)
     const wrapped = wrapMethod('@OncePerTick()', { target, key, descriptor }, async ({ service, run }) => {
-      const note = noteOf([Reflect.get(target, key) as object, wrapped], title)
-      const at = lastTick(title, note)
-      const jobName = name ?? note.name ?? title
-      const result = await tick(locksOf(service as Service), jobName, at, others, (tickRun) => run([tickRun]))
-      return result.ran ? result.value : undefined
+      const noted = note()
+      const schedule = lastTick(title, noted)
+      let begun = false
+      const work = (tickRun: Run): unknown => {
+        begun = true
+        return run([tickRun])
+      }
+      try {
+        const result = await runTickOf(locksOf(service as Service), jobName(noted), schedule, others, work)
+        return result.ran ? result.value : undefined
+      } catch (error) {
+        // The application is ending, and the tick is one of another host: Nest would log an error for it.
+        if (error instanceof ClosedError && !begun) return undefined
+        throw error
+      }
+    })
+    checkAtStart(target, (service) => {
+      const noted = note()
+      lastTick(title, noted)
+      if (areKnownAtStart(options)) planTick(locksOf(service as Service), jobName(noted), others)
     })
   }
 }
@@ -69,13 +89,14 @@ function noteOf(methods: readonly object[], title: string): CronNote {
   return note
 }
 
-function lastTick(title: string, { cronTime, timeZone, utcOffset }: CronNote): number {
-  if (cronTime instanceof Date) return cronTime.getTime()
+function lastTick(title: string, { cronTime, timeZone, utcOffset }: CronNote): SingleTick {
+  if (cronTime instanceof Date) return singleTick(cronTime.getTime())
   if (typeof cronTime !== 'string' || utcOffset !== undefined)
     throw new TypeError(`@OncePerTick() needs a pattern or a Date in @Cron(), and no utcOffset, at ${title}`)
   // Without a zone, @Cron() takes that of the host.
   const zone = timeZone ?? Intl.DateTimeFormat().resolvedOptions().timeZone
-  const [last] = scheduleOf(title, cronTime, zone).newest(0, wallClockMs() + EARLY_MS, 1)
+  const { text, newest } = scheduleOf(title, cronTime, zone, '')
+  const [last] = newest(0, wallClockMs() + EARLY_MS, 1)
   if (last === undefined) throw new TypeError(`the schedule of ${title} has had no tick yet: '${cronTime}'`)
-  return last
+  return singleTick(last, text)
 }

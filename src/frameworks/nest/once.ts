@@ -8,8 +8,8 @@ import { once } from '../../recipes/once/index.ts'
 import { ONCE_OPTIONS, type Once as OnceOfLocks, type OnceOptions } from '../../recipes/once/options.ts'
 import { runWith } from './current.ts'
 import { type KeyOfCall, keyMaker } from './key-template.ts'
-import { type LocksOfDecorator, locksFor } from './tokens.ts'
-import { type MethodWrapper, titleOf, wrapMethod } from './wrap.ts'
+import { areKnownAtStart, type LocksOfDecorator, locksFor } from './tokens.ts'
+import { checkAtStart, type MethodWrapper, titleOf, wrapMethod } from './wrap.ts'
 
 /** Options of `@Once()`: those of `once()`, and these. `name` is `Class.method` unless given. */
 export interface OnceMethodOptions<Service = never> extends OnceOptions, LocksOfDecorator<Service> {
@@ -53,5 +53,7 @@ export function Once<Service = never>(key: KeyOfCall, options: OnceMethodOptions
       const work = onceOf(locksOf(service as Service))
       return (await work.run(keyOf(args), call, async (attempt) => runWith({ attempt }, run))).value
     })
+    // What is wrong with its options, or with the engine, would be told to the first customer otherwise.
+    if (areKnownAtStart(options)) checkAtStart(target, (service) => void onceOf(locksOf(service as Service)))
   }
 }

@@ -28,6 +28,11 @@ export function InjectLocks(name?: string): PropertyDecorator & ParameterDecorat
 /** Which properties were asked for, by prototype: several methods of a class ask for the same. */
 const injected = new WeakMap<object, Set<string>>()
 
+/** Whether the locks of an object are there when Nest starts it: a function may find them later. */
+export function areKnownAtStart({ locks }: LocksOfDecorator): boolean {
+  return typeof locks !== 'function'
+}
+
 /** How the methods of `target` find their locks. `decorator` is what to call it in an error. */
 export function locksFor<Service>(
   decorator: string,

@@ -68,6 +68,22 @@ export function wrapMethod(
   return wrapped
 }
 
+const START_HOOK = 'onModuleInit'
+
+/**
+ * Have Nest call `check` with the object when it starts the application: by then all decorators have noted what they
+ * want. What it throws keeps the application from starting. The hook of the class itself comes after it.
+ */
+export function checkAtStart(target: object, check: (service: unknown) => void): void {
+  const own = Object.getOwnPropertyDescriptor(target, START_HOOK)?.value as unknown
+  const value = function (this: unknown): unknown {
+    check(this)
+    const hook = own ?? Reflect.get(Object.getPrototypeOf(target) as object, START_HOOK)
+    return typeof hook === 'function' ? Reflect.apply(hook, this, []) : undefined
+  }
+  Object.defineProperty(target, START_HOOK, { value, configurable: true, writable: true })
+}
+
 /** What a decorator has noted at a function. */
 export function noteAt(note: string, method: object): unknown {
   return metadataOf()?.getMetadata(note, method)

@@ -27,19 +27,35 @@ const SHORTEST_EVERY_MS = 100
 /** Patterns are of whole seconds: two ticks of one are never closer. */
 const SHORTEST_GAP_MS = 1000
 
-/** Throws a `TypeError` or a `RangeError` that says what is wrong with `when` or `zone`. */
-export function scheduleOf(name: string, when: JobSchedule, zone: string | undefined): Schedule {
-  if (typeof when === 'string') return patternSchedule(name, when, zone ?? 'UTC')
+const WITHOUT_CRONER = "; { every: '1h' } needs none"
+
+/**
+ * Throws a `TypeError` or a `RangeError` that says what is wrong with `when` or `zone`. `withoutCroner`: what the user
+ * can write instead of a pattern, which is told where croner is missing.
+ */
+export function scheduleOf(
+  name: string,
+  when: JobSchedule,
+  zone: string | undefined,
+  withoutCroner: string = WITHOUT_CRONER,
+): Schedule {
+  if (typeof when === 'string') return patternSchedule(name, when, zone ?? 'UTC', withoutCroner)
   if (typeof when !== 'object' || when === null || !('every' in when))
     throw new TypeError(`the schedule of '${name}' must be a cron pattern or { every: '30s' }; got ${typeof when}`)
   if (zone !== undefined) throw new TypeError(`the job '${name}' has slots, which are the same in every zone: no zone`)
   return everySchedule(name, when.every)
 }
 
-/** Only this one. */
-export function singleTick(tick: number): Schedule {
+/** A schedule of one tick. */
+export interface SingleTick extends Schedule {
+  readonly tick: number
+}
+
+/** Only this one. `text`: what people call the schedule that it is of, where that is known. */
+export function singleTick(tick: number, text: string = new Date(tick).toISOString()): SingleTick {
   return {
-    text: new Date(tick).toISOString(),
+    tick,
+    text,
     next: (afterMs) => (afterMs < tick ? tick : null),
     newest: (afterMs, untilMs) => (afterMs < tick && tick <= untilMs ? [tick] : []),
   }
@@ -63,8 +79,8 @@ function everySchedule(name: string, every: Duration): Schedule {
   }
 }
 
-function patternSchedule(name: string, pattern: string, zone: string): Schedule {
-  const cron = parsed(name, pattern, zone)
+function patternSchedule(name: string, pattern: string, zone: string, withoutCroner: string): Schedule {
+  const cron = parsed(name, pattern, zone, withoutCroner)
   const next = (afterMs: number): number | null => cron.nextRun(new Date(afterMs))?.getTime() ?? null
   return {
     text: zone === 'UTC' ? pattern : `${pattern} (${zone})`,
@@ -120,10 +136,10 @@ function lastOf(next: Schedule['next'], afterMs: number, untilMs: number): numbe
   return last
 }
 
-function parsed(name: string, pattern: string, zone: string): Cron {
+function parsed(name: string, pattern: string, zone: string, withoutCroner: string): Cron {
   // croner puts the time of its start there, which is another one on each host.
   if (pattern.includes('?')) throw new TypeError(`'?' in the schedule of '${name}' would be another time on each host`)
-  const { Cron: Pattern } = loadCroner(name)
+  const { Cron: Pattern } = loadCroner(name, withoutCroner)
   try {
     const cron = new Pattern(pattern, { paused: true, timezone: zone })
     if (cron.getPattern() === undefined) throw new TypeError('a date is no pattern')
@@ -138,15 +154,12 @@ function parsed(name: string, pattern: string, zone: string): Cron {
 }
 
 /** At once, not by `import()`: `add` can then refuse a wrong pattern where it was written. */
-function loadCroner(name: string): typeof import('croner') {
+function loadCroner(name: string, instead: string): typeof import('croner') {
   try {
     return createRequire(import.meta.url)('croner') as typeof import('croner')
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
     if (code !== 'MODULE_NOT_FOUND' || !message.includes("'croner'")) throw cause
-    throw new TypeError(
-      `the cron pattern of '${name}' needs a package: npm install croner; { every: '1h' } needs none`,
-      { cause },
-    )
+    throw new TypeError(`the cron pattern of '${name}' needs a package: npm install croner${instead}`, { cause })
   }
 }

@@ -3,14 +3,16 @@
  * that the time has come. Every host calls it with the same instant.
  */
 import { type Duration, parseDuration } from '../../core/duration.ts'
+import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
 import { CronJob, type RunWork } from './cron-job.ts'
+import type { JobPolicy } from './decision.ts'
 import { type JobRecord, keyOf } from './job-record.ts'
 import { policyOf, RUN_OPTIONS, type RunOptions } from './options.ts'
-import { singleTick } from './schedule.ts'
+import { type SingleTick, singleTick } from './schedule.ts'
 
 /** Options of one tick. */
 export interface TickOptions extends RunOptions {
@@ -63,19 +65,40 @@ export async function tick<Result>(
   if (typeof work !== 'function')
     throw new TypeError(`tick takes the work as a function, and options before it; got ${typeof work}`)
   checkOptions('tick()', options, TICK_OPTIONS)
-  const at = instantOf(scheduledAt)
-  const skewMs = parseDuration(options.skew ?? DEFAULT_SKEW, 'skew')
+  return await runTickOf(locks, name, singleTick(instantOf(scheduledAt)), options, work)
+}
+
+/** A tick that is ready to be run: its options are read. */
+interface TickPlan {
+  readonly skewMs: number
+  readonly policy: JobPolicy
+  readonly lock: Lock<LineAcquireOptions>
+  readonly records: RecordStore<JobRecord>
+}
+
+/** Throws what is wrong with the options, and `UnsupportedError` where the engine cannot do it. */
+export function planTick(locks: Locks, name: string, options: TickOptions): TickPlan {
+  return {
+    skewMs: parseDuration(options.skew ?? DEFAULT_SKEW, 'skew'),
+    policy: policyOf(locks, 'skip', options),
+    lock: locks.mutex(keyOf(name), options.ttl === undefined ? {} : { ttl: options.ttl }),
+    records: new RecordStore<JobRecord>('tick', locks, options),
+  }
+}
+
+/** `schedule` has one tick, of a schedule that another scheduler keeps. */
+export async function runTickOf<Result>(
+  locks: Locks,
+  name: string,
+  schedule: SingleTick,
+  options: TickOptions,
+  work: RunWork<Result>,
+): Promise<TickResult<Result>> {
+  const { skewMs, policy, lock, records } = planTick(locks, name, options)
   const stop = joinSignals([options.signal])
   try {
-    const spec = {
-      name,
-      schedule: singleTick(at),
-      policy: policyOf(locks, 'skip', options),
-      lock: locks.mutex(keyOf(name), options.ttl === undefined ? {} : { ttl: options.ttl }),
-      work,
-    }
-    const job = new CronJob(locks, new RecordStore<JobRecord>('tick', locks, options), spec, stop.signal)
-    return await runTick(locks, job, at, skewMs, stop.signal)
+    const job = new CronJob(locks, records, { name, schedule, policy, lock, work }, stop.signal)
+    return await runTick(locks, job, schedule.tick, skewMs, stop.signal)
   } finally {
     stop.stop()
   }
