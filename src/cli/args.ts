@@ -32,6 +32,8 @@ export interface CommandSpec {
   readonly runs: boolean
   readonly options: OptionSpecs
   readonly examples: readonly (readonly [line: string, says: string])[]
+  /** More sections of the help: exit codes, environment variables. */
+  readonly notes?: Readonly<Record<string, readonly (readonly [name: string, says: string])[]>>
   /** Runs it, and answers the exit code. `commands`: all there are, for the one that describes them. */
   run(input: Input, commands: CommandTable): Promise<number>
 }

@@ -29,3 +29,14 @@ export const COMMANDS: CommandTable = {
 
 /** Commands that have another name now. */
 export const RENAMED: Readonly<Record<string, string>> = { fence: 'guard' }
+
+/** What other tools call ours. */
+export const FOREIGN_COMMANDS: Readonly<Record<string, string>> = {
+  list: 'ls',
+  status: 'ls -l',
+  lock: 'run',
+  exec: 'run',
+  unlock: 'evict',
+  release: 'evict',
+  check: 'doctor',
+}

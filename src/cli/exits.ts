@@ -25,6 +25,11 @@ export const EXITS = {
 
 export type Exit = keyof typeof EXITS
 
+/** For the help of a command: these codes, in words. */
+export function exitRows(exits: readonly Exit[]): readonly (readonly [string, string])[] {
+  return exits.map((exit) => [String(EXITS[exit].code), EXITS[exit].means.replaceAll('`', '')])
+}
+
 const SIGNAL_BASE = 128
 
 /** A process that was ended by signal n counts as 128 + n, as in a shell. */

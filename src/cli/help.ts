@@ -5,6 +5,8 @@ export function commandHelp(name: string, summary: string, spec: CommandSpec): s
   const lines = [`holdfast ${name}: ${summary}`, '', `usage: holdfast ${name} ${spec.usage}`, '', 'options:']
   lines.push(...optionRows({ ...spec.options, ...COMMON }), '', 'examples:')
   for (const [line, says] of spec.examples) lines.push(`  # ${says}`, `  ${line}`)
+  for (const [title, rows] of Object.entries(spec.notes ?? {}))
+    lines.push('', `${title}:`, ...aligned(rows.map(([left, help]) => ({ left: `  ${left}`, help }))))
   return lines.join('\n')
 }
 

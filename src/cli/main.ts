@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
-import { COMMANDS, RENAMED } from './commands.ts'
+import { COMMANDS, FOREIGN_COMMANDS, RENAMED } from './commands.ts'
 import { enableCompileCache } from './compile-cache.ts'
 import { EXITS } from './exits.ts'
 import { print, printable, printJson, STDERR, STDOUT, say, write } from './output.ts'
@@ -20,6 +20,8 @@ async function main(argv: readonly string[]): Promise<number> {
   if (renamed !== undefined) throw new UsageError(`'holdfast ${name}' is called 'holdfast ${renamed}' now`)
   if (known === undefined) {
     const what = name.startsWith('-') ? `unknown option '${name}'` : `unknown command '${name}'`
+    const ours = ownValue(FOREIGN_COMMANDS, name)
+    if (ours !== undefined) throw new UsageError(`${what}; did you mean 'holdfast ${ours}'?`)
     throw new UsageError(`${what}${didYouMean(name, Object.keys(COMMANDS)) || ';'} holdfast --help lists them`)
   }
   const { command } = await known.load()

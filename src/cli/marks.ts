@@ -27,7 +27,7 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     const { loadDriver } = await import('../clients/sqlite/driver.ts')
     const { demandPlainFile } = await import('../clients/sqlite/folder.ts')
     const { guard } = await import('../guards/sqlite.ts')
-    const { file } = openSqlite(url)
+    const { file } = await openSqlite(url)
     const guarded = guard(table === undefined ? {} : { table })
     if (!existsSync(file))
       return { list: async () => [], reset: async () => false, forget: async () => 0, close: async () => undefined }

@@ -22,6 +22,7 @@ const WRONG: readonly (readonly [args: string, says: RegExp])[] = [
   ['ls --url constructor:', /unknown engine URL/],
   ['migrate --url constructor:x --print', /constructor/],
   ['run k --url memory: -- true', /memory: keeps locks inside one process/],
+  ['list', /unknown command 'list'; did you mean 'holdfast ls'\?/],
   ['xyzzy', /unknown command 'xyzzy'; holdfast --help lists them/],
   ['--helpp', /unknown option '--helpp'/],
   ['run', /KEY is missing; usage: holdfast run KEY/],

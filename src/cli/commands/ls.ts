@@ -81,5 +81,5 @@ function longListing(lines: readonly LineSample[]): string {
     key,
     holder ?? '',
   ])
-  return table(['HELD', 'FOR', 'WAITING', 'FOR', 'KEY', 'HOLDER'], rows, colours(STDOUT).dim)
+  return table(['HELD', 'FOR', 'WAITING', 'WAITED', 'KEY', 'HOLDER'], rows, colours(STDOUT).dim)
 }

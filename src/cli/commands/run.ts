@@ -4,7 +4,7 @@ import { checkOutlives } from '../../core/entry-lease.ts'
 import type { AcquireOptions, Lock } from '../../core/lock.ts'
 import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
-import { EXITS } from '../exits.ts'
+import { EXITS, exitRows } from '../exits.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, type RunResult, refuseProgram } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
 import type { RunLimits } from '../supervise.ts'
@@ -15,13 +15,20 @@ export const command: CommandSpec = {
   takes: { least: 1, most: 1 },
   runs: true,
   options: {
-    wait: { short: 'w', takes: 'D', help: 'how long to stand in line; for ever unless given' },
+    wait: {
+      short: 'w',
+      takes: 'D',
+      help: 'how long to stand in line, for ever unless given; exit 124 if that is over',
+    },
     'try-once': { short: 'n', help: 'do not wait: exit 75 if it is busy' },
     shared: { short: 's', help: 'hold together with others who say --shared (a read lock)' },
     limit: { takes: 'N', help: 'hold together with up to N-1 others (a semaphore)' },
-    'at-least': { takes: 'D', help: 'keep the key busy this long, even if the command is faster' },
+    'at-least': {
+      takes: 'D',
+      help: 'keep the key busy this long, even if the command is faster: it is shown as held until then',
+    },
     'at-most': { takes: 'D', help: 'end the command after this long: TERM, after --grace KILL' },
-    'busy-exit': { takes: 'N', help: 'the exit code for busy, instead of 75' },
+    'busy-exit': { takes: 'N', help: 'the exit code of -n for busy, instead of 75' },
     ...JOB_OPTIONS,
   },
   examples: [
@@ -35,6 +42,16 @@ export const command: CommandSpec = {
     ['holdfast run db --shared -- ./read.sh', 'many readers; a command without --shared writes alone'],
     ['holdfast run sync --at-most 1h --grace 30s -- ./sync.sh', 'an hour at most'],
   ],
+  notes: {
+    'exit codes, beside those of the command itself': exitRows([
+      ...(['busy', 'waited', 'lost', 'usage', 'unreachable', 'cannotRun', 'notFound'] as const),
+    ]),
+    'what the command finds in its environment': [
+      ['HOLDFAST_KEY', 'the key'],
+      ['HOLDFAST_TOKEN', 'the fencing token of this hold: higher than that of every hold before it'],
+      ['HOLDFAST_HOLDER', 'how this hold is shown to others'],
+    ],
+  },
   run: async (input) => {
     const plan = planOf(input)
     const refused = refuseProgram(input.program)

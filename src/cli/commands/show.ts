@@ -14,6 +14,14 @@ export const command: CommandSpec = {
     ['holdfast show nightly', 'who holds it, with token, host, pid, since when and for how long still'],
     ["holdfast show nightly --json | jq -r '.entries[0].token'", 'the token of its holder, as evict wants it'],
   ],
+  notes: {
+    columns: [
+      ['FOR', 'for how long it has been held, or waited for'],
+      ['LEFT', 'when it expires unless it is renewed; a holder that lives renews it every third of its ttl'],
+      ['SHARE', 'blank for a mutex; read, or the part of a semaphore'],
+      ['HOLDER', 'the command, or the name that the process has given itself'],
+    ],
+  },
   run: async (input) => {
     const { key } = input
     await using opened = await open(input)
