@@ -1,13 +1,17 @@
-/** A Redis Cluster of three masters conforms, and a slot that is moved under load costs no holder a lock. */
+/**
+ * A Redis Cluster of three masters conforms, and a slot that is moved under load costs no holder a lock. What is wrong
+ * with one server, or with the way to it, stays there.
+ */
 import { Decoder, GlideClusterClient } from '@valkey/valkey-glide'
 import { Cluster } from 'ioredis'
 import { createCluster } from 'redis'
-import { afterAll, describe, expect, it, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { slotOf } from '../../src/clients/redis/names.ts'
 import { openRedis, type RedisOptions, redis } from '../../src/engines/redis/index.ts'
-import { createLocks, type Locks } from '../../src/index.ts'
+import { createLocks, type Lease, type Locks } from '../../src/index.ts'
 import { ClusterDeployment, thirdOf } from '../servers/cluster.ts'
+import type { FaultProxy } from '../servers/proxy.ts'
 import { findOwnRedis, type RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 import { ExclusiveLoad } from './members.ts'
@@ -177,6 +181,77 @@ await describeServer('a Redis Cluster of which a server is frozen', findOwnRedis
     frozen?.process?.resume()
     expect([...lost].sort()).toEqual(doomed?.map(({ key }) => key).sort())
     await locks.close()
+  })
+})
+
+await describeServer('a Redis Cluster to one server of which the way is bad', findOwnRedis, ({ program }) => {
+  let cluster: ClusterDeployment
+  let proxies: readonly FaultProxy[]
+  const opened: Locks[] = []
+
+  beforeAll(async () => {
+    cluster = await ClusterDeployment.start(program)
+    proxies = await cluster.behindProxies()
+  })
+  afterEach(async () => {
+    for (const proxy of proxies) await proxy.heal()
+    await Promise.all(opened.splice(0).map((locks) => locks.close()))
+  })
+  afterAll(async () => {
+    for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+    await cluster[Symbol.asyncDispose]()
+  })
+
+  async function open(ttl: '3s' | '20s'): Promise<Locks> {
+    const url = `redis-cluster://${proxies.map(({ port }) => `127.0.0.1:${port}`).join(',')}`
+    const locks = createLocks(await openRedis(url), { ttl })
+    opened.push(locks)
+    return locks
+  }
+
+  /** Leases on all three servers, and on which server each of them is. */
+  async function acquired(locks: Locks, label: string): Promise<{ readonly lease: Lease; readonly third: number }[]> {
+    const keys = Array.from({ length: 30 }, (_, index) => `${label}:${index}`)
+    const leases = await Promise.all(keys.map((key) => locks.mutex(key).acquire()))
+    return leases.map((lease) => ({ lease, third: thirdOf(slotOf(`lock:${lease.key}`)) }))
+  }
+
+  test('flows to one server that the network has forgotten are noticed: its leases go on, and new locks are had', async () => {
+    const locks = await open('20s')
+    const leases = await acquired(locks, 'forgotten')
+    const [there, elsewhere] = [true, false].map((on) =>
+      leases.filter(({ third }) => (third === 0) === on).map(({ lease }) => lease),
+    )
+    const first = there?.[0] as Lease
+    const waiting = locks.mutex(first.key).acquire({ wait: '60s' })
+    // The test may fail before it is awaited.
+    waiting.catch(() => undefined)
+    await vi.waitFor(async () => expect((await locks.inspect(first.key)).entries).toHaveLength(2), LIMIT)
+    expect(proxies[0]?.size).toBeGreaterThan(0)
+    proxies[0]?.forget()
+    // The others answer all the time: not the whole Cluster is silent.
+    for (const lease of elsewhere ?? []) expect(await lease.release()).toBe(true)
+    await locks.mutex(`{lock:${first.key}}:new`).acquire({ wait: '60s' })
+    expect(there?.filter(({ held }) => !held)).toEqual([])
+    expect(await first.release()).toBe(true)
+    expect((await waiting).held).toBe(true)
+  })
+
+  test('a black hole before one server, for longer than a ttl: leases on the others go on, and it is had again when it is over', async () => {
+    const locks = await open('3s')
+    const leases = await acquired(locks, 'black hole')
+    const [doomed, healthy] = [true, false].map((on) => leases.filter(({ third }) => (third === 0) === on))
+    const lost = new Set<Lease>()
+    for (const { lease } of leases) lease.signal.addEventListener('abort', () => lost.add(lease))
+    proxies[0]?.blackHole()
+    await vi.waitFor(() => expect(doomed?.filter(({ lease }) => lease.held)).toEqual([]), LIMIT)
+    for (const limit of [2000, 2500]) {
+      await vi.waitFor(() => expect(healthy?.some(({ lease }) => lease.remainingMs < limit)).toBe(true), LIMIT)
+      await vi.waitFor(() => expect(healthy?.every(({ lease }) => lease.remainingMs > limit)).toBe(true), LIMIT)
+    }
+    await proxies[0]?.heal()
+    expect([...lost].map(({ key }) => key).sort()).toEqual(doomed?.map(({ lease }) => lease.key).sort())
+    for (const { lease } of doomed ?? []) await locks.mutex(lease.key).acquire({ wait: '30s' })
   })
 })
 

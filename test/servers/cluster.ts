@@ -3,12 +3,15 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Program } from './programs.ts'
+import { FaultProxy } from './proxy.ts'
 import { RedisServer } from './redis.ts'
 import type { Resp } from './resp.ts'
 
 const MASTERS = 3
 const SLOTS = 16384
 const PATIENCE_MS = 60_000
+/** The port at which servers talk to each other, counted from that for clients. */
+const BUS_PORT_OFFSET = 10_000
 
 /** Which server has that slot at first, by its index. */
 export function thirdOf(slot: number): number {
@@ -49,6 +52,21 @@ export class ClusterDeployment implements AsyncDisposable {
 
   async masters(): Promise<readonly RedisServer[]> {
     return this.#nodes.map(({ server }) => server)
+  }
+
+  /** From now on the servers name a proxy each as their address to clients. Among themselves they go without. */
+  async behindProxies(): Promise<readonly FaultProxy[]> {
+    const proxies: FaultProxy[] = []
+    for (const { server, client } of this.#nodes) {
+      const proxy = await FaultProxy.start(server)
+      proxies.push(proxy)
+      await client.command('CONFIG', 'SET', 'cluster-announce-bus-port', server.port + BUS_PORT_OFFSET)
+      await client.command('CONFIG', 'SET', 'cluster-announce-port', proxy.port)
+    }
+    await this.#eventually('the proxies are not known to all', (info) =>
+      proxies.every(({ port }) => info.includes(`:${port}@`)),
+    )
+    return proxies
   }
 
   /** Where a slot is now, by the index of its server. */
@@ -139,13 +157,22 @@ export class ClusterDeployment implements AsyncDisposable {
     await this.#together()
   }
 
-  async #together(): Promise<void> {
+  #together(): Promise<void> {
+    return this.#eventually(
+      'the cluster does not come together',
+      (info) => info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${MASTERS}`),
+    )
+  }
+
+  /** Until every server says so, in what it tells of the Cluster and of its nodes. */
+  async #eventually(failure: string, says: (info: string) => boolean): Promise<void> {
     const giveUpAt = performance.now() + PATIENCE_MS
     for (const { client } of this.#nodes) {
       for (;;) {
-        const info = String(await client.command('CLUSTER', 'INFO'))
-        if (info.includes('cluster_state:ok') && info.includes(`cluster_known_nodes:${MASTERS}`)) break
-        if (performance.now() > giveUpAt) throw new Error(`the cluster does not come together:\n${info}`)
+        const said = [await client.command('CLUSTER', 'INFO'), await client.command('CLUSTER', 'NODES')]
+        const info = said.map(String).join('\n')
+        if (says(info)) break
+        if (performance.now() > giveUpAt) throw new Error(`${failure}:\n${info}`)
         await sleep(20)
       }
     }
