@@ -7,12 +7,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { closeSync, existsSync, openSync, readFileSync, writeSync } from 'node:fs'
-import { Timestamp } from 'bson'
+import { Binary, Timestamp } from 'bson'
 import { bytesOf, read } from './bytes.ts'
 import { CommandError } from './errors.ts'
 import { filter } from './evaluate.ts'
 import { valueAt } from './paths.ts'
-import { type Document, isPlain, keyOf } from './values.ts'
+import { type Document, keyOf } from './values.ts'
 
 /** A version of a document. A later version is another object: conflicts are found by that. */
 export interface Stored {
@@ -118,7 +118,7 @@ export class Data {
     for (const change of changes) this.#refuseDuplicate(change, changes)
     const at = this.tick()
     for (const [index, change] of changes.entries()) this.#apply(change, at, index, transaction)
-    const steps = changes.map((change) => ({ ...change, before: undefined, after: change.after?.document }))
+    const steps = changes.map((change) => ({ ...change, before: undefined, after: change.after?.bytes }))
     this.#write({ at, steps, transaction })
     this.wake()
     return at
@@ -194,9 +194,9 @@ export class Data {
     else if (indexes !== undefined) this.collection(db, name).indexes = indexes
     else {
       this.last = at
-      for (const [index, step] of (steps as (Change & { after?: Document })[]).entries()) {
+      for (const [index, step] of (steps as (Change & { after?: Binary })[]).entries()) {
         const before = this.find(step.db, step.collection)?.records.get(keyOf(step.id))
-        const after = isPlain(step.after) ? stored(step.after) : undefined
+        const after = step.after instanceof Binary ? storedAs(Buffer.from(step.after.buffer)) : undefined
         const { after: _, ...rest } = step
         const change: Change = { ...rest, ...(before && { before }), ...(after && { after }) }
         this.#apply(change, at, index, transaction ?? undefined)
@@ -206,7 +206,10 @@ export class Data {
 }
 
 export function stored(document: Document): Stored {
-  const bytes = bytesOf(document)
+  return storedAs(bytesOf(document))
+}
+
+function storedAs(bytes: Buffer): Stored {
   return { document: read(bytes), bytes }
 }
 

@@ -20,7 +20,8 @@ interface Difference {
   readonly inside: Readonly<Record<string, Difference>>
   /** The array was cut to this length. */
   readonly newSize?: number
-  readonly ofArray: boolean
+  /** How long it is in the server's log. */
+  readonly bytes: number
 }
 
 export interface UpdateDescription {
@@ -32,8 +33,10 @@ export interface UpdateDescription {
 /** Undefined where the whole document is told instead. */
 export function describeUpdate(before: Document, after: Document): UpdateDescription | undefined {
   const difference = differenceOf(before, after)
-  if (calculateObjectSize(after) < sizeOf(difference) + ENVELOPE_BYTES) return undefined
-  return flatten(difference)
+  if (calculateObjectSize(after) < difference.bytes + ENVELOPE_BYTES) return undefined
+  const description = { updatedFields: {}, removedFields: [], truncatedArrays: [] }
+  flatten(difference, '', description)
+  return description
 }
 
 /** What update operators have set and removed. They are told by their paths, however small the document. */
@@ -84,7 +87,8 @@ function differenceOf(before: Document, after: Document): Difference {
     removed.delete(name)
     set[name] = after[name]
   }
-  return { removed: [...removed], set, inside, ofArray: false }
+  const bytes = EMPTY_BYTES + removedBytes([...removed]) + setBytes(set) + insideBytes(inside)
+  return { removed: [...removed], set, inside, bytes }
 }
 
 function differenceOfArrays(before: readonly unknown[], after: readonly unknown[]): Difference {
@@ -94,8 +98,10 @@ function differenceOfArrays(before: readonly unknown[], after: readonly unknown[
     if (index < before.length) compareField(String(index), before[index], value, set, inside)
     else set[String(index)] = value
   }
-  const difference = { removed: [], set, inside, ofArray: true }
-  return before.length > after.length ? { ...difference, newSize: after.length } : difference
+  let bytes = EMPTY_BYTES + elementBytes('a', true) + insideBytes(inside)
+  for (const [name, value] of Object.entries(set)) bytes += elementBytes(`u${name}`, value)
+  if (before.length <= after.length) return { removed: [], set, inside, bytes }
+  return { removed: [], set, inside, bytes: bytes + elementBytes('l', after.length), newSize: after.length }
 }
 
 function compareField(
@@ -112,41 +118,49 @@ function compareField(
       : Array.isArray(before) && Array.isArray(after)
         ? differenceOfArrays(before, after)
         : undefined
-  if (deeper === undefined || calculateObjectSize(after as Document) <= sizeOf(deeper)) set[name] = after
+  if (deeper === undefined || calculateObjectSize(after as Document) <= deeper.bytes) set[name] = after
   else inside[name] = deeper
 }
 
-function sizeOf(difference: Difference): number {
-  return calculateObjectSize(logged(difference))
+// ---- how long the form in the server's log is: { d: removed, u: set, sX: inside X }, or for an array
+// { a: true, l: newSize, uX: set X, sX: inside X } ----
+
+/** A document without elements. */
+const EMPTY_BYTES = 5
+
+function elementBytes(name: string, value: unknown): number {
+  return calculateObjectSize({ [name]: value }) - EMPTY_BYTES
 }
 
-/** The form in the server's log. */
-function logged({ removed, set, inside, newSize, ofArray }: Difference): Document {
-  const deeper = Object.entries(inside).map(([name, each]) => [`s${name}`, logged(each)])
-  if (ofArray) {
-    const values = Object.entries(set).map(([name, value]) => [`u${name}`, value])
-    return { a: true, ...(newSize === undefined ? {} : { l: newSize }), ...Object.fromEntries([...values, ...deeper]) }
-  }
-  return {
-    ...(removed.length > 0 ? { d: Object.fromEntries(removed.map((name) => [name, false])) } : {}),
-    ...(Object.keys(set).length > 0 ? { u: set } : {}),
-    ...Object.fromEntries(deeper),
-  }
+/** An element that is a document, or an array, of so many bytes. */
+function nestedBytes(name: string, bytes: number): number {
+  return Buffer.byteLength(name) + 2 + bytes
 }
 
-function flatten(difference: Difference, prefix = ''): UpdateDescription {
-  const { removed, set, inside, newSize } = difference
-  const path = (name: string): string => (prefix === '' ? name : `${prefix}.${name}`)
-  const deeper = Object.entries(inside).map(([name, each]) => flatten(each, path(name)))
-  return {
-    updatedFields: Object.assign(
-      Object.fromEntries(Object.entries(set).map(([name, value]) => [path(name), value])),
-      ...deeper.map(({ updatedFields }) => updatedFields),
-    ),
-    removedFields: [...removed.map(path), ...deeper.flatMap(({ removedFields }) => removedFields)],
-    truncatedArrays: [
-      ...(newSize === undefined ? [] : [{ field: prefix, newSize }]),
-      ...deeper.flatMap(({ truncatedArrays }) => truncatedArrays),
-    ],
-  }
+function removedBytes(names: readonly string[]): number {
+  if (names.length === 0) return 0
+  const bytes = names.reduce((sum, name) => sum + elementBytes(name, false), EMPTY_BYTES)
+  return nestedBytes('d', bytes)
+}
+
+function setBytes(set: Document): number {
+  return Object.keys(set).length === 0 ? 0 : nestedBytes('u', calculateObjectSize(set))
+}
+
+function insideBytes(inside: Readonly<Record<string, Difference>>): number {
+  return Object.entries(inside).reduce((sum, [name, { bytes }]) => sum + nestedBytes(`s${name}`, bytes), 0)
+}
+
+interface Flattened extends UpdateDescription {
+  readonly removedFields: string[]
+  readonly truncatedArrays: { readonly field: string; readonly newSize: number }[]
+}
+
+/** By paths from the root. What is further inside comes after what was set. */
+function flatten({ removed, set, inside, newSize }: Difference, prefix: string, into: Flattened): void {
+  const before = prefix === '' ? '' : `${prefix}.`
+  for (const name of Object.keys(set)) into.updatedFields[before + name] = set[name]
+  for (const name of removed) into.removedFields.push(before + name)
+  if (newSize !== undefined) into.truncatedArrays.push({ field: prefix, newSize })
+  for (const name of Object.keys(inside)) flatten(inside[name] as Difference, before + name, into)
 }

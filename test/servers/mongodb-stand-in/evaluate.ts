@@ -35,6 +35,11 @@ const LATER = new Set(
   ),
 )
 
+/** Operators that MongoDB 5.0 has. */
+const KNOWN: ReadonlySet<string> = new Set(
+  [expressions, EXPRESSIONS, accumulators].flatMap((each) => Object.keys(each)).filter((name) => !LATER.has(name)),
+)
+
 /** Stages whose argument is expressions and nothing else. */
 const COMPUTING = new Set(['$set', '$addFields', '$project', '$replaceWith', '$replaceRoot', '$group'])
 
@@ -164,11 +169,10 @@ export function runPipeline(
 export function checkExpression(written: unknown): void {
   if (Array.isArray(written)) for (const each of written) checkExpression(each)
   if (!isPlain(written)) return
-  for (const [name, argument] of Object.entries(written)) {
+  for (const name of Object.keys(written)) {
     if (name === '$literal') continue
-    const known = name in expressions || name in EXPRESSIONS || name in accumulators
-    if (name.startsWith('$') && (!known || LATER.has(name)))
+    if (name.startsWith('$') && !KNOWN.has(name))
       throw new CommandError(168, `Invalid $set :: caused by :: Unrecognized expression '${name}'`)
-    checkExpression(argument)
+    checkExpression(written[name])
   }
 }

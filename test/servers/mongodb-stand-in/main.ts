@@ -2,7 +2,7 @@
  * The stand-in as a process of its own, with the arguments of mongod that it understands: `--port`, `--dbpath` and
  * `--replSet`. It ends by a signal. A file of milliseconds beside the journal, if there is one, moves its clock.
  */
-import { existsSync, readFileSync, statSync, writeSync } from 'node:fs'
+import { readFileSync, statSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { StandInServer } from './server.ts'
@@ -19,7 +19,7 @@ function followClock(file: string): void {
   const clock = Date.now
   let [seen, movedByMs] = [0, 0]
   Date.now = () => {
-    const changed = existsSync(file) ? statSync(file).mtimeMs : 0
+    const changed = statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0
     if (changed !== seen) {
       seen = changed
       movedByMs = changed === 0 ? 0 : Number(readFileSync(file, 'utf8'))
