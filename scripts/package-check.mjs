@@ -21,7 +21,8 @@ const MUST = [
   'monitoring/alerts.yml',
   'monitoring/dashboard.json',
 ]
-const MAY = /^docs\/[\w/-]+\.(md|svg)$|^[A-Z]+\.md$|^dist\/(src|conformance)\/|^dist\/bundle\/cli\/[\w-]+\.cjs$/
+const MAY =
+  /^docs\/[\w/-]+\.(md|svg)$|^examples\/[\w/-]+\.mjs$|^[A-Z]+\.md$|^dist\/(src|conformance)\/|^dist\/bundle\/cli\/[\w-]+\.cjs$/
 // A source map would name a source that is not in the package; what is emitted reads like the source.
 const NEVER = /\.test\.|\.map$|(^|\/)test\//
 

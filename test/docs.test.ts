@@ -140,8 +140,14 @@ const programs: readonly Program[] = [
     page: 'docs/application.md',
     part: "app.post('/payments'",
     before: `process.env.PORT = 0
+process.env.CHARGE_MS = 50
 const { log } = console
-console.log = (text, ...rest) => /makes the report/.test(text) || log(text, ...rest)`,
+let charging
+const lastCharge = new Promise((resolve) => (charging = resolve))
+console.log = (text, ...rest) => {
+  if (/charges 9/.test(text)) charging()
+  else if (!/makes the report/.test(text)) log(text, ...rest)
+}`,
     after: `
 import { once } from 'node:events'
 await once(server, 'listening')
@@ -158,8 +164,16 @@ const price = async () => (await fetch(\`http://127.0.0.1:\${server.address().po
 console.log(JSON.stringify(await Promise.all([price(), price()])))
 console.log(answers.map(({ status }) => status).join(' '))
 console.log(answers.filter(({ headers }) => headers.has('idempotent-replayed')).length, answers[0].headers.has('ratelimit'))
-process.kill(process.pid, 'SIGTERM')`,
-    says: /^\d+ charges 1, \w+\n\d+ computes prices\n\[\{"seat":42\},\{"seat":42\}\]\n201 201 422 400 201\n1 true$/,
+process.env.CHARGE_MS = 1000
+const inFlight = [post('/payments', { cents: 9 }, { 'idempotency-key': 'last' })]
+await lastCharge
+const requests = []
+server.on('request', ({ url }) => requests.push(url))
+inFlight.push(post('/payments', { cents: 9 }, { 'idempotency-key': 'last' }), post('/import', {}))
+while (requests.length < 2) await new Promise((resolve) => setImmediate(resolve))
+process.kill(process.pid, 'SIGTERM')
+console.log((await Promise.all(inFlight)).map(({ status }) => status).join(' '))`,
+    says: /^\d+ charges 1, \w+\n\d+ computes prices\n\[\{"seat":42\},\{"seat":42\}\]\n201 201 422 400 201\n1 true\n201 201 201$/,
   },
   { page: 'docs/best-practices.md', part: 'fakeClock()' },
   { page: 'docs/best-practices.md', part: 'warnAfter', after: CLOSE },

@@ -1,8 +1,9 @@
 /**
  * What npm makes of package.json, package-lock.json and README.md: nothing to warn of when a clone is set up, and no
- * dead link on the page of the package. scripts/package-check.mjs looks at the package itself.
+ * dead link on the page of the package or in its recipes. scripts/package-check.mjs looks at the package itself.
  */
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 
 interface Package {
@@ -99,10 +100,21 @@ test('installing the package installs nothing else', () => {
   expect(Object.keys({ ...dependencies, ...optionalDependencies })).toEqual([])
 })
 
-test('the README of an installed package leads to files that are in it, or to the web', () => {
-  const isPacked = (path: string): boolean => files.some((each) => path === each || path.startsWith(`${each}/`))
-  const links = [...readFileSync('README.md', 'utf8').matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link)
+/** Where a page leads, from the root of the package. */
+function linksOf(page: string): readonly string[] {
+  const links = [...readFileSync(page, 'utf8').matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link)
   const paths = links.filter((link) => !/^(?:https:|#)/.test(link)).map((link) => link.replace(/#.*$/, ''))
-  expect(paths.length).toBeGreaterThan(10)
-  expect(paths.filter((path) => !existsSync(path) || !isPacked(path))).toEqual([])
-})
+  return paths.map((path) => join(dirname(page), path))
+}
+
+const recipes = readdirSync(join('docs', 'recipes')).map((name) => join('docs', 'recipes', name))
+
+test.each(['README.md', ...recipes])(
+  '%s of an installed package leads to files that are in it, or to the web',
+  (page) => {
+    const isPacked = (path: string): boolean => files.some((each) => path === each || path.startsWith(`${each}/`))
+    const paths = linksOf(page)
+    expect(paths.length).toBeGreaterThan(0)
+    expect(paths.filter((path) => !existsSync(path) || !isPacked(path))).toEqual([])
+  },
+)
