@@ -1,6 +1,6 @@
 -- The usual steps of hold.lua, by a short way; not a script of its own. That is one step alone, about one item, which
--- reserves what is there for all, or confirms what is held. Where anything is not as usual, nothing is changed here, and
--- the rest of hold.lua goes through all of the rule. `now`, `call` and `digits` are defined there.
+-- reserves what is there for all, or confirms what is held. Where anything is not as usual, nothing is changed here,
+-- and the rest of hold.lua goes through all of the rule. `now`, `call` and `digits` are defined there.
 local function one_step()
   local verb, ms = string.match(ARGV[2], '^1 (%a+) (%d+) 0 0$')
   if verb ~= 'reserve' and verb ~= 'confirm' then return nil end
