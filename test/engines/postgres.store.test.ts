@@ -1,8 +1,10 @@
 /** Records in PostgreSQL: the cases that hold for every SQL server, and those about its drivers, tables and rights. */
 import pg from 'pg'
 import postgresJs from 'postgres'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { isRefused, isStored, putOne, putting, textOf } from '../../conformance/records.ts'
+import type { Store } from '../../src/core/store.ts'
+import type { PoolStep } from '../../src/core/store-hold.ts'
 import { openPostgres } from '../../src/engines/postgres/index.ts'
 import { migration } from '../../src/engines/postgres/migration.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -89,6 +91,33 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
     }
   })
 
+  test('no call reads a table of records or pools from end to end, though none was ever analyzed', async () => {
+    type Row = { readonly relname: string; readonly seq_scan: number; readonly written: number }
+    const statistics = `SELECT relname, seq_scan::int, (n_tup_ins + n_tup_upd)::int AS written
+      FROM pg_stat_user_tables WHERE relname ~ 'holdfast_(record|pool_item|pool_hold)' ORDER BY 1`
+    /** A backend tells what it has done when it ends, at the latest. */
+    const after = async (rounds: number, before: readonly Row[]): Promise<readonly Row[]> => {
+      const engine = await tests.open()
+      for (let round = 0; round < rounds; round += 1) await useEachVerb(engine.store as Store, round)
+      await tests.close(engine)
+      return await vi.waitFor(
+        async () => {
+          const rows = (await tell(statistics)) as unknown as readonly Row[]
+          expect(rows).toHaveLength(3)
+          for (const [index, { written }] of rows.entries())
+            expect(written).toBeGreaterThanOrEqual((before[index]?.written ?? 0) + 2 * rounds)
+          return rows
+        },
+        { timeout: 20_000, interval: 50 },
+      )
+    }
+    const before = await after(1, [])
+    const now = await after(20, before)
+    // What has expired is looked for when an engine is closed, all at once.
+    const scans = now.filter(({ seq_scan }, index) => seq_scan - (before[index]?.seq_scan ?? 0) > 1)
+    expect(scans).toEqual([])
+  })
+
   test('the settings of the transaction are as before', async () => {
     const transaction = await begin()
     const wait = async (): Promise<unknown> =>
@@ -127,6 +156,24 @@ await describeServer('records in PostgreSQL', findOwnPostgres, (source) => {
     await expectAdviceToMigrate(limited)
   })
 })
+
+async function useEachVerb(store: Store, round: number): Promise<void> {
+  const rate = { tokenUnits: 1, stepUnits: 1, stepUs: 1000, capacity: 100 }
+  const step = (verb: PoolStep['verb'], id: string): PoolStep => ({
+    ...{ key: 'pool', verb, id: `${id} ${round}`, lines: [{ item: 'A', quantity: 1 }] },
+    ...{ ms: 60_000, wantMs: 0, flag: false },
+  })
+  isStored(await putOne(store, putting(`key ${round}`, 'a', {}, { ttlMs: 60_000 })))
+  isStored(await putOne(store, putting(`key ${round}`, 'b', {}, { ttlMs: 60_000 })))
+  await store.get([`key ${round}`])
+  await store.take?.([{ parts: [{ key: `rate ${round}`, rate, cost: 1 }], bookUs: 0 }])
+  for (const [verb, id] of [
+    ...[['add', 'stock'] as const, ['reserve', 'one'] as const, ['reserve', 'other'] as const],
+    ...[['extend', 'one'] as const, ['find', 'one'] as const, ['confirm', 'one'] as const],
+    ...[['cancel', 'other'] as const, ['unwant', 'other'] as const],
+  ])
+    await store.hold?.([step(verb, id)])
+}
 
 async function connect(url: string): Promise<SqlConnection> {
   const client = new pg.Client(url)

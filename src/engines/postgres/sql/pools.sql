@@ -94,8 +94,9 @@ BEGIN
   END IF;
   -- Ids that are to be forgotten, of all pools: more than these steps can remember. Last, since no row is waited for
   -- after this: of two calls that clear away each other's, none waits for the other.
-  PERFORM 1 FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now LIMIT 1;
-  IF FOUND THEN
+  -- The oldest one is looked at: its index is the only good way to that. Without the order, and before the table was
+  -- ever analyzed, PostgreSQL reads all of the table instead.
+  IF (SELECT f.at FROM public.holdfast_pool_hold f WHERE f.state <> 'held' ORDER BY f.at LIMIT 1) <= now THEN
     DELETE FROM public.holdfast_pool_hold h WHERE h.ctid = ANY (ARRAY(
       SELECT f.ctid FROM public.holdfast_pool_hold f WHERE f.state <> 'held' AND f.at <= now
         ORDER BY f.at LIMIT 10 * cardinality(places) FOR UPDATE SKIP LOCKED));
