@@ -1,7 +1,8 @@
 /** Records on Redis, where the conformance suite does not look: what is stored, strange keys, loss of everything. */
+import { GlideClient } from '@valkey/valkey-glide'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { putOne, putting, read, removing, textOf } from '../../conformance/records.ts'
-import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
+import { openRedis, type RedisEngine, redis } from '../../src/engines/redis/index.ts'
 import { newClaim } from '../claims.ts'
 import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -43,6 +44,28 @@ await describeServer('records on Redis', findOwnRedis, (source) => {
     expect(String(await tell('GET', RECORD))).toMatch(/ b77u\/eA==$/)
     expect(await textOf(store, 'a')).toBe('\ufeffx')
     expect(await tell('PTTL', RECORD)).toBe(-1)
+  })
+
+  test('a client that may read from replicas reads no record there', async () => {
+    await using replica = await RedisServer.start(source, { args: ['--replicaof', '127.0.0.1', `${server.port}`] })
+    await using there = await replica.connect()
+    const followed = async (): Promise<string> => String(await there.command('INFO', 'replication'))
+    await expect.poll(followed, { timeout: 20_000 }).toContain('master_link_status:up')
+    const addresses = [server, replica].map(({ port }) => ({ host: '127.0.0.1', port }))
+    const client = await GlideClient.createClient({ addresses, requestTimeout: 5000, readFrom: 'preferReplica' })
+    try {
+      await using engine = redis({ client })
+      const { store } = engine
+      await putOne(store, putting('a', 'old', {}, { ttlMs: 60_000 }))
+      expect(await textOf(store, 'a')).toBe('old')
+      await expect.poll(() => there.command('EXISTS', RECORD), { timeout: 20_000 }).toBe(1)
+      // It hears of nothing any more, and the client does not know.
+      await there.command('REPLICAOF', 'NO', 'ONE')
+      await putOne(store, putting('a', 'new', {}, { ttlMs: 60_000 }))
+      expect(await textOf(store, 'a')).toBe('new')
+    } finally {
+      client.close()
+    }
   })
 
   test('a removal is remembered for a day where the line is not empty, and leaves nothing where it is', async () => {

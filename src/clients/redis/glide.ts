@@ -23,6 +23,8 @@ export class GlideWire implements RedisWire {
   readonly name = 'valkey-glide'
   readonly cluster: boolean
   readonly inOrder = false
+  /** By its `readFrom`, which it does not tell. */
+  readonly readsReplicas = true
   readonly connection = 0
   readonly keyPrefix = ''
   readonly ready = true

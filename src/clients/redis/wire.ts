@@ -19,6 +19,8 @@ export interface RedisWire {
   readonly cluster: boolean
   /** All commands go to one server, on one connection, in order. */
   readonly inOrder: boolean
+  /** A plain command that reads may go to a replica, which knows less than the server that scripts run on. */
+  readonly readsReplicas?: boolean
   /** Counts the connections so far: two answers with the same number before and after came on one. */
   readonly connection: number
   /** What the client itself puts before every key; '' if nothing. */

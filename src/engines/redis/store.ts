@@ -73,7 +73,7 @@ export class RedisStore implements Store {
   readonly #slots: SlotCalls
   readonly #engineId: string
   readonly #clock: Clock
-  /** Undefined where the client changes names, or keys are on several servers: there, scripts read. */
+  /** Undefined where the client changes names, or reads from several servers: there, scripts read. */
   readonly #recent: RecentReads | undefined
 
   constructor({ wire, names, caller, slots, engineId, clock }: RedisStoreSetup) {
@@ -83,7 +83,8 @@ export class RedisStore implements Store {
     this.#slots = slots
     this.#engineId = engineId
     this.#clock = clock
-    if (!wire.cluster && wire.keyPrefix === '') this.#recent = new RecentReads(clock)
+    const scriptsRead = wire.cluster || wire.keyPrefix !== '' || wire.readsReplicas === true
+    if (!scriptsRead) this.#recent = new RecentReads(clock)
   }
 
   get(keys: readonly string[]): Promise<readonly Got[]> {
