@@ -108,9 +108,10 @@ export class StoreTrace {
   async #putEntering(): Promise<void> {
     const client = this.#chance.below(CLIENTS)
     const entrances = Array.from({ length: 1 + this.#chance.below(3) }, () => {
-      const change = this.#freeChange(client)
+      const { value, ...change } = this.#freeChange(client)
       const more = { id: this.#chance.id(), holder: String(client), wait: false }
-      return { claim: this.#scene.claim(change.key, more), change }
+      // An entrance is no removal.
+      return { claim: this.#scene.claim(change.key, more), change: { ...change, value: value ?? Buffer.from('x') } }
     })
     for (const { claim, change } of entrances)
       this.#log.push(`client ${client} enters ${claim.id.slice(0, 6)} and ${described(change)}`)

@@ -124,7 +124,10 @@ export type Put =
 export interface Entrance {
   /** It asks for all there is: its weight and its limit are 1. It does not wait. */
   readonly claim: Claim
-  /** Of the same key. It has no condition `holding`: that this claim holds at once is one. */
+  /**
+   * Of the same key. It stores a value, by which an entrance that arrives twice is known again: it is no removal. It
+   * has no condition `holding`: that this claim holds at once is one.
+   */
   readonly change: Change
 }
 
