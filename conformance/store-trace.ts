@@ -156,6 +156,7 @@ export class StoreTrace {
 
   #change(client: number, key: string = this.#chance.pick(this.#keys)): TraceChange {
     const chance = this.#chance
+    if (chance.oneIn(3)) return this.#usualChange(key)
     const value = chance.oneIn(6) ? null : Buffer.from(chance.id().slice(0, chance.below(9)))
     // Entries are named to the engine object that has entered them.
     const own = this.#claims.filter((claim) => claim.key === key && claim.holder === String(client))
@@ -171,6 +172,17 @@ export class StoreTrace {
         ...(chance.oneIn(3) ? { version: this.#recentVersion(key) } : {}),
         ...(chance.oneIn(5) ? { markBelow: BigInt(chance.below(50)) } : {}),
       },
+    }
+  }
+
+  /** As recipes make them: servers have a short way for these. */
+  #usualChange(key: string): TraceChange {
+    const newest = versionsOf(this.#tried, key).length - 1
+    return {
+      key,
+      value: Buffer.from(this.#chance.id().slice(0, 8)),
+      ttlMs: this.#scene.longTtlMs,
+      when: this.#chance.oneIn(2) ? { absent: true } : { version: newest },
     }
   }
 
