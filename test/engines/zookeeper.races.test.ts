@@ -138,6 +138,20 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     }
   })
 
+  test('an entry of Kazoo excludes ours, also if an earlier one of the same lock object was evicted', async () => {
+    const [engine, session] = [await open(), direct()]
+    await known(engine, ['of kazoo'])
+    // An object of Kazoo has one name for all its entries.
+    const path = `/holdfast/of kazoo/${'a'.repeat(32)}__lock__`
+    const entry = { path, data: Buffer.from('kazoo'), mode: 'ephemeral-sequential', acl: 'open' } as const
+    await session.create(entry)
+    const [first] = (await engine.inspect('of kazoo')).entries
+    expect(await engine.evict('of kazoo', first?.token ?? 0n, 'now')).toBe(true)
+    const [freed] = await known(engine, ['of kazoo'])
+    await session.create(entry)
+    expect((await engine.enter([freed as Claim]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
+  })
+
   test('an enter that is given up while its batch is refused leaves no entry behind', async () => {
     const { engine, proxy } = await proxied()
     const keys = ['given up a', 'given up b']

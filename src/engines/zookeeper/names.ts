@@ -54,8 +54,8 @@ export interface NamedLine {
 const OURS =
   /^hf(?<version>\d+)-(?<id>[0-9a-z]+)-(?:(?<weight>\d+)-(?<limit>\d+)(?<tries>-try)?(?:__r?lock__|-lock-)(?<number>-?\d+)|evicted)$/
 const NEWER = /^hf(?<version>\d+)-/
-const KAZOO = /^(?<id>[0-9a-f]{32})__(?<reads>r?)lock__(?<number>-?\d+)$/
-const CURATOR = /^(?<id>(?:_c_[0-9a-f-]{36}-)?lock-)(?<number>-?\d+)$/
+const KAZOO = /^[0-9a-f]{32}__(?<reads>r?)lock__(?<number>-?\d+)$/
+const CURATOR = /^(?:_c_[0-9a-f-]{36}-)?lock-(?<number>-?\d+)$/
 
 export class ZooKeeperNames {
   /** The node under which lines are. */
@@ -183,12 +183,16 @@ function entryNamed(name: string, groups: Record<string, string | undefined>): N
   }
 }
 
-/** An entry of Kazoo or Curator. Curator's mutex has no readers. */
-function foreignEntry(name: string, { id, reads, number }: Record<string, string | undefined>): NamedEntry {
+/**
+ * An entry of Kazoo or Curator. Curator's mutex has no readers. A lock object of Kazoo has one name for all its
+ * entries, and Curator's may have none: so the number belongs to the id. Else the word of an eviction would also speak
+ * of the next entry of that object.
+ */
+function foreignEntry(name: string, { reads, number }: Record<string, string | undefined>): NamedEntry {
   const limit = reads === 'r' ? UNLIMITED : 1
   // In an id of ours, which the word of an eviction has in its name, there are letters and digits only.
-  const unique = id === 'lock-' ? name : String(id)
-  return { name, id: unique.replaceAll(/[^0-9a-z]/g, ''), weight: 1, limit, tries: false, number: Number(number) }
+  const id = name.replaceAll(/[^0-9a-z]/g, '')
+  return { name, id, weight: 1, limit, tries: false, number: Number(number) }
 }
 
 /** The nodes above a node, and itself: `/a`, `/a/b`, `/a/b/c`. */
