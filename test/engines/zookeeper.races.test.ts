@@ -138,6 +138,30 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     }
   })
 
+  test('claims of one batch keep their order, though another client creates the node of their line between them', async () => {
+    let pass: (() => void) | undefined
+    let created = 0
+    const tap = await ZooKeeperTap.start(server, (sent) => {
+      if (sent === OPCODE.create2) created += 1
+      if (created === 2) pass ??= tap.keepBack(OPCODE.create2)
+      return sent
+    })
+    onTestFinished(() => tap[Symbol.asyncDispose]())
+    const [engine, other] = [await open(tap.url), await open()]
+    // Connected, and the node of all lines is there.
+    await engine.inspect('connected')
+    await other.enter([claimOf('connected')])
+    const entering = engine.enter([claimOf('between'), claimOf('between')])
+    await vi.waitFor(() => expect(tap.keptCount).toBeGreaterThan(0), LIMIT)
+    const session = direct()
+    // Behind the first of the two, which is on another connection.
+    for (let round = 0; round < 20; round += 1) await session.confirm()
+    const line = { path: '/holdfast/between', data: Buffer.alloc(0), mode: 'container', acl: 'open' } as const
+    await session.create(line).catch(() => undefined)
+    pass?.()
+    expect((await entering).map(({ state }) => state)).toEqual(['held', 'waiting'])
+  })
+
   test('an entry of Kazoo excludes ours, also if an earlier one of the same lock object was evicted', async () => {
     const [engine, session] = [await open(), direct()]
     await known(engine, ['of kazoo'])

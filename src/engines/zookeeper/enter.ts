@@ -147,10 +147,12 @@ export class EnterRequests {
   async #createApart(session: ClassSession, claims: readonly Claim[], entered: Map<Claim, Entered>): Promise<void> {
     let left = claims
     for (let attempt = 1; left.length > 0; attempt += 1) {
-      const parents = attempt === 1 ? [] : this.#createLines(session, left)
+      // Of two claims of a line without a node, the second could be let in alone, if another client creates it between.
+      const parents = this.#createLines(session, attempt === 1 ? this.#lines.sharedUnknown(left) : left)
       const created = left.map((claim) => settled(session.zk.create(this.#node(session, claim)).then(numbered)))
       const reading = session.lines.readAll([...new Set(left.map(({ key }) => key))])
-      const refused = (await Promise.all(parents)).find(isRefused)
+      const made = await Promise.all(parents)
+      const refused = attempt === 1 ? undefined : made.find(isRefused)
       const again: Claim[] = []
       for (const [index, claim] of left.entries()) {
         const one = await (created[index] as Promise<Settled<NumberedNode>>)
@@ -171,6 +173,7 @@ export class EnterRequests {
 
   /** The server takes a container away when it has been empty for a while. */
   #createLines(session: ClassSession, claims: readonly Claim[]): readonly Promise<Settled<CreatedNode>>[] {
+    if (claims.length === 0) return []
     const { names, acl } = this.#context
     const paths = [...pathsTo(names.base), ...new Set(claims.map(({ key }) => names.line(key)))]
     return paths.map((path) => settled(session.zk.create({ path, data: NOTHING, mode: 'container', acl })))

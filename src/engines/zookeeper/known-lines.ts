@@ -32,15 +32,25 @@ export class KnownLines {
 
   /** The claims that can be created in one transaction: of known lines, and each of another line. */
   together(claims: readonly Claim[]): ReadonlySet<Claim> {
-    const found = new Set<Claim>()
-    if (claims.length === 1) return found
-    const since = this.#clock.now() - KNOWN_FOR_MS
-    const counts = new Map<string, number>()
-    for (const { key } of claims) counts.set(key, (counts.get(key) ?? 0) + 1)
-    for (const claim of claims) {
-      const enteredAt = this.#enteredAt.get(claim.key) ?? Number.NEGATIVE_INFINITY
-      if (counts.get(claim.key) === 1 && enteredAt > since) found.add(claim)
-    }
-    return found
+    if (claims.length === 1) return new Set()
+    const counts = countsByKey(claims)
+    return new Set(claims.filter(({ key }) => counts.get(key) === 1 && this.#isKnown(key)))
   }
+
+  /** The claims of lines that may have no node, and that several of these claims are of. */
+  sharedUnknown(claims: readonly Claim[]): readonly Claim[] {
+    if (claims.length === 1) return []
+    const counts = countsByKey(claims)
+    return claims.filter(({ key }) => counts.get(key) !== 1 && !this.#isKnown(key))
+  }
+
+  #isKnown(key: string): boolean {
+    return (this.#enteredAt.get(key) ?? Number.NEGATIVE_INFINITY) > this.#clock.now() - KNOWN_FOR_MS
+  }
+}
+
+function countsByKey(claims: readonly Claim[]): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>()
+  for (const { key } of claims) counts.set(key, (counts.get(key) ?? 0) + 1)
+  return counts
 }
