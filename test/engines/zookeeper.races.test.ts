@@ -176,6 +176,31 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     expect((await engine.enter([freed as Claim]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
   })
 
+  test('an observer is told again after its watch was lost with the connection', async () => {
+    const tap = await ZooKeeperTap.start(server)
+    onTestFinished(() => tap[Symbol.asyncDispose]())
+    const proxy = await FaultProxy.start(tap)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const [engine, other] = [await open(`zookeeper://127.0.0.1:${proxy.port}`), await open()]
+    let told = 0
+    await using _ = await engine.watch('observed', () => {
+      told += 1
+    })
+    const pass = tap.keepBack(OPCODE.getChildren2)
+    await other.enter([claimOf('observed')])
+    // It is about to watch the line again.
+    await vi.waitFor(() => expect(tap.keptCount).toBeGreaterThan(0), LIMIT)
+    proxy.reset()
+    pass()
+    await vi.waitFor(() => expect(told).toBeGreaterThan(0), LIMIT)
+    await engine.inspect('connected')
+    const before = told
+    await vi.waitFor(async () => {
+      await other.enter([claimOf('observed')])
+      expect(told).toBeGreaterThan(before)
+    }, LIMIT)
+  })
+
   test('an enter that is given up while its batch is refused leaves no entry behind', async () => {
     const { engine, proxy } = await proxied()
     const keys = ['given up a', 'given up b']

@@ -85,7 +85,7 @@ export class ZooKeeperEngine implements Engine {
       },
     }
     this.#sessions = new ClassSessions(this.#context)
-    this.#observers = new LineObservers(this.#sessions, this.#context.names)
+    this.#observers = new LineObservers(this.#sessions, this.#context.names, clock)
     this.#removals = new Removals(this.#context, this.#sessions)
     this.#renewals = new RenewRequests(this.#context, this.#sessions, this.#removals)
     this.#leaves = new LeaveRequests(this.#sessions)

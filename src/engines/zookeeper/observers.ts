@@ -1,8 +1,10 @@
 /**
  * Observers of lines, who have no entry in them. Each line that is observed has one watch of its children. A watch
- * tells once: it is set again first, and then the observer is told, so that it misses nothing when it looks.
+ * tells once: it is set again first, and then the observer is told, so that it misses nothing when it looks. Where it
+ * cannot be set, the observer is told all the same, and it is tried again.
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { Clock } from '../../core/clock.ts'
 import type { ClassSession } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import type { ZooKeeperNames } from './names.ts'
@@ -10,24 +12,35 @@ import type { ZooKeeperNames } from './names.ts'
 interface ObservedLine {
   readonly path: string
   readonly listeners: Set<() => void>
-  /** The session that has the watch. */
+  /** The session that has the watch, or is being asked for it. */
   session: ClassSession | undefined
+  /** The watch that was asked for last. */
+  watching: Promise<void> | undefined
 }
+
+const AGAIN_MS = 1_000
 
 export class LineObservers {
   readonly #sessions: ClassSessions
   readonly #names: ZooKeeperNames
+  readonly #clock: Clock
   readonly #lines = new Map<string, ObservedLine>()
 
-  constructor(sessions: ClassSessions, names: ZooKeeperNames) {
+  constructor(sessions: ClassSessions, names: ZooKeeperNames, clock: Clock) {
     this.#sessions = sessions
     this.#names = names
+    this.#clock = clock
   }
 
   /** Resolves when no change is missed any more. */
   async add(key: string, listener: () => void): Promise<AsyncDisposable> {
     const path = this.#names.line(key)
-    const line = this.#lines.get(path) ?? { path, listeners: new Set<() => void>(), session: undefined }
+    const line: ObservedLine = this.#lines.get(path) ?? {
+      path,
+      listeners: new Set(),
+      session: undefined,
+      watching: undefined,
+    }
     this.#lines.set(path, line)
     line.listeners.add(listener)
     const remove = (): void => {
@@ -35,7 +48,7 @@ export class LineObservers {
       if (line.listeners.size === 0 && this.#lines.get(path) === line) this.#lines.delete(path)
     }
     try {
-      if (line.session?.usable !== true) await this.#watch(line)
+      await (line.session?.usable === true ? line.watching : this.#watch(line))
     } catch (error) {
       remove()
       throw error
@@ -59,17 +72,31 @@ export class LineObservers {
   }
 
   #watchAgain(line: ObservedLine): void {
+    const isObserved = (): boolean => this.#lines.get(line.path) === line
     const tell = (): void => {
-      if (this.#lines.get(line.path) === line) for (const listener of line.listeners) listener()
+      if (isObserved()) for (const listener of line.listeners) listener()
     }
     this.#watch(line).then(tell, () => {
-      line.session = undefined
-      // The observer looks, and finds out why. The next one that is added sets the watch.
+      // The observer looks, and finds out why.
       tell()
+      this.#clock.timer(AGAIN_MS, () => {
+        if (isObserved() && line.session === undefined) this.#watchAgain(line)
+      })
     })
   }
 
   async #watch(line: ObservedLine): Promise<void> {
+    const watching = this.#askForWatch(line)
+    line.watching = watching
+    try {
+      await watching
+    } catch (error) {
+      if (line.watching === watching) line.session = undefined
+      throw error
+    }
+  }
+
+  async #askForWatch(line: ObservedLine): Promise<void> {
     const session = await this.#sessions.any('watch')
     line.session = session
     for (;;) {
