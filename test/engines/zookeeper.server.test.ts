@@ -182,6 +182,23 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     expect(await session.exists('/guarded-evicted')).toBeUndefined()
   })
 
+  test('the end of a process with very many entries is no more than a server can read', async () => {
+    await using own = await ZooKeeperServer.start(source)
+    const engine = await openZooKeeper(own.url)
+    const { batchLimit } = engine.traits
+    for (let batch = 0; batch < 6; batch += 1) {
+      const claims = Array.from({ length: batchLimit }, (_, index) =>
+        claimOf(String(batch * batchLimit + index).padStart(512, '%')),
+      )
+      for (const standing of await engine.enter(claims)) expect(standing).toMatchObject(held)
+    }
+    // Their nodes go with their sessions.
+    await engine[Symbol.asyncDispose]()
+    await own.process?.kill()
+    await own.process?.start()
+    expect((await stored([own])).filter((path) => path.split('/').length > 3)).toEqual([])
+  })
+
   test('nothing is left in the tree, not even the nodes of lines', async () => {
     const locks = await locksAt(server.url, TTL_MS)
     await locks.mutex('left/over').using(() => undefined)

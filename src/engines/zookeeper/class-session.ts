@@ -1,6 +1,7 @@
 /**
  * A session of ZooKeeper, and the entries of this engine object that live by it. There is one for each ttl, in whole
- * seconds, that is in use: all entries of one ttl are kept alive by one session, and end with it.
+ * seconds, that is in use: all entries of one ttl are kept alive by one session, and end with it. Only for thousands of
+ * entries there are more, since a session has room for so many (`hasRoom`).
  *
  * The session is a third longer than the ttl. What surely is left of it, when a write was answered, is two thirds to
  * three quarters of it (clients/zookeeper/session-life.ts): so a holder has its ttl, or little less.
@@ -43,6 +44,12 @@ export interface ZooKeeperContext {
 const WATCH_AFTER_MS = 100
 /** How often, in one session time, entries that were given up are looked for. */
 const SWEEPS = 3
+/**
+ * How many bytes the paths of all entries of a session may have. When a session ends, the server that leads writes
+ * them into one transaction. One that is longer than `jute.maxbuffer`, 1 MiB unless a server was told otherwise, no
+ * server reads: the ensemble stops, and does not start any more.
+ */
+const MOST_PATH_BYTES = 2 ** 19
 
 export class ClassSession {
   readonly ttlMs: number
@@ -59,6 +66,8 @@ export class ClassSession {
   readonly #entering = new Map<string, { readonly key: string; readonly at: number }>()
   readonly #context: ZooKeeperContext
   readonly #byPath = new Map<string, ZooKeeperOwnEntry>()
+  /** Of all entries that are here, or are entering. */
+  #pathBytes = 0
   /** Entries that wait for their watch, oldest first. */
   #unwatched: ZooKeeperOwnEntry[] = []
   #watchTimer: Timer | undefined
@@ -99,15 +108,24 @@ export class ClassSession {
     return this.entries.has(id) || this.#entering.has(id)
   }
 
+  /** Whether it takes entries whose paths have so many bytes. An empty one takes what one call brings. */
+  hasRoom(bytes: number): boolean {
+    return this.#pathBytes === 0 || this.#pathBytes + bytes <= MOST_PATH_BYTES
+  }
+
   /** An enter is about to be sent. */
   beginEntering(key: string, id: string): void {
+    if (!this.#entering.has(id)) this.#pathBytes += this.#context.names.entryBytes(key)
     this.#entering.set(id, { key, at: this.#context.clock.now() })
     this.#sweepSoon()
   }
 
   /** The outcome of the enter is known. */
   endEntering(id: string): void {
+    const entering = this.#entering.get(id)
+    if (entering === undefined) return
     this.#entering.delete(id)
+    this.#pathBytes -= this.#context.names.entryBytes(entering.key)
   }
 
   /** Take out whatever has this id. Answers whether something was there. */
@@ -116,7 +134,7 @@ export class ClassSession {
     const all = view === undefined ? [] : [...view.entries, ...view.duplicates]
     const paths = all.filter((entry) => entry.id === id).map(({ name }) => this.#context.names.entry(key, name))
     const deleted = await Promise.all(this.deletions.deleteAll(paths))
-    this.#entering.delete(id)
+    this.endEntering(id)
     return deleted.includes(true)
   }
 
@@ -137,6 +155,7 @@ export class ClassSession {
     if (known !== undefined) this.forget(known.id)
     const recorded = { ...entry, watched: false, events: 0, doubtful: false, evicted: false, requestedAt: now }
     this.entries.set(entry.id, recorded)
+    this.#pathBytes += this.#context.names.entryBytes(entry.key)
     this.#byPath.set(this.pathOf(recorded), recorded)
     this.#watchLater(recorded)
     this.#sweepSoon()
@@ -148,6 +167,7 @@ export class ClassSession {
     const entry = this.entries.get(id)
     if (entry === undefined) return
     this.entries.delete(id)
+    this.#pathBytes -= this.#context.names.entryBytes(entry.key)
     this.#byPath.delete(this.pathOf(entry))
     this.waiters.remove(entry.key, id)
   }

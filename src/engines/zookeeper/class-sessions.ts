@@ -1,4 +1,7 @@
-/** The sessions of an engine object: one for each ttl in use, and short ones for what is to run out by itself. */
+/**
+ * The sessions of an engine object: one for each ttl in use, or more where it has thousands of entries, and short ones
+ * for what is to run out by itself.
+ */
 import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import { ClassSession, type ZooKeeperContext } from './class-session.ts'
 import { asEngineError, engineClosed, ttlTooLong, type ZooKeeperCall } from './errors.ts'
@@ -6,11 +9,12 @@ import { asEngineError, engineClosed, ttlTooLong, type ZooKeeperCall } from './e
 /** For looking at lines, where no entry of ours is in any. */
 const LOOKING_TTL_MS = 10_000
 
-const secondsOf = (ttlMs: number): number => Math.ceil(ttlMs / 1000)
+/** In whole seconds. */
+const classOf = (ttlMs: number): number => Math.ceil(ttlMs / 1000) * 1000
 
 export class ClassSessions {
   readonly #context: ZooKeeperContext
-  readonly #sessions = new Map<number, ClassSession>()
+  readonly #sessions = new Set<ClassSession>()
   readonly #opening = new Map<number, Promise<ClassSession>>()
   #closed = false
 
@@ -18,19 +22,21 @@ export class ClassSessions {
     this.#context = context
   }
 
-  /** The session for this ttl, if it is at hand. */
-  atHand(ttlMs: number): ClassSession | undefined {
-    const session = this.#sessions.get(secondsOf(ttlMs))
-    return session?.usable === true ? session : undefined
+  /** A session for this ttl that is at hand, and has room for entries whose paths have so many bytes. */
+  atHand(ttlMs: number, bytes = 0): ClassSession | undefined {
+    const classMs = classOf(ttlMs)
+    for (const session of this.#sessions)
+      if (session.ttlMs === classMs && session.usable && session.hasRoom(bytes)) return session
+    return undefined
   }
 
-  /** The session for this ttl. Rejects with `EngineError` if there is none to be had: then nothing was sent. */
-  async open(ttlMs: number, call: ZooKeeperCall): Promise<ClassSession> {
-    const seconds = secondsOf(ttlMs)
-    const known = this.atHand(ttlMs)
+  /** The same, or a new one. Rejects with `EngineError` if there is none to be had: then nothing was sent. */
+  async open(ttlMs: number, call: ZooKeeperCall, bytes = 0): Promise<ClassSession> {
+    const known = this.atHand(ttlMs, bytes)
     if (known !== undefined) return known
-    const opening = this.#opening.get(seconds) ?? this.#open(seconds).finally(() => this.#opening.delete(seconds))
-    this.#opening.set(seconds, opening)
+    const classMs = classOf(ttlMs)
+    const opening = this.#opening.get(classMs) ?? this.#open(classMs).finally(() => this.#opening.delete(classMs))
+    this.#opening.set(classMs, opening)
     try {
       return await opening
     } catch (error) {
@@ -40,18 +46,18 @@ export class ClassSessions {
 
   /** A session to look at lines with. */
   async any(call: ZooKeeperCall): Promise<ClassSession> {
-    for (const session of this.#sessions.values()) if (session.usable) return session
+    for (const session of this.#sessions) if (session.usable) return session
     return await this.open(LOOKING_TTL_MS, call)
   }
 
   /** The session that has this entry, or lets it enter. */
   find(id: string): ClassSession | undefined {
-    for (const session of this.#sessions.values()) if (session.usable && session.has(id)) return session
+    for (const session of this.#sessions) if (session.usable && session.has(id)) return session
     return undefined
   }
 
   get all(): Iterable<ClassSession> {
-    return this.#sessions.values()
+    return this.#sessions
   }
 
   /** A session that is to run out after `timeoutMs`: its user calls `abandon`. */
@@ -63,19 +69,18 @@ export class ClassSessions {
   }
 
   ended(session: ClassSession): void {
-    for (const [seconds, one] of this.#sessions) if (one === session) this.#sessions.delete(seconds)
+    this.#sessions.delete(session)
   }
 
   /** End all sessions, with everything that lives by them; also one that is being opened. */
   async close(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#sessions.values()].map((session) => session.close()))
+    await Promise.all([...this.#sessions].map((session) => session.close()))
     await Promise.allSettled(this.#opening.values())
     this.#sessions.clear()
   }
 
-  async #open(seconds: number): Promise<ClassSession> {
-    const ttlMs = seconds * 1000
+  async #open(ttlMs: number): Promise<ClassSession> {
     const session = new ClassSession(this.#context, ttlMs)
     try {
       if (this.#closed) throw engineClosed()
@@ -86,7 +91,7 @@ export class ClassSessions {
       await session.close()
       throw error
     }
-    this.#sessions.set(seconds, session)
+    if (session.usable) this.#sessions.add(session)
     return session
   }
 }

@@ -62,20 +62,28 @@ export class EnterRequests {
     const startedAt = this.#context.clock.now()
     const standings: Standing[] = []
     for (let from = 0; from < claims.length; ) {
-      const { ttlMs } = claims[from] as Claim
+      const { ttlMs, id } = claims[from] as Claim
+      // What was sent before for an id came first only on the same session.
+      const known = this.#sessions.find(id)
       let to = from + 1
-      while (to < claims.length && claims[to]?.ttlMs === ttlMs) to += 1
-      standings.push(...(await this.#enterTogether(claims.slice(from, to), ttlMs, startedAt)))
+      while (claims[to]?.ttlMs === ttlMs && this.#sessions.find((claims[to] as Claim).id) === known) to += 1
+      standings.push(...(await this.#enterTogether(claims.slice(from, to), known, startedAt)))
       from = to
     }
     return standings
   }
 
-  /** Claims of one ttl. */
-  async #enterTogether(claims: readonly Claim[], ttlMs: number, startedAt: number): Promise<readonly Standing[]> {
+  /** Claims of one ttl, whose ids are known to one session, or to none. */
+  async #enterTogether(
+    claims: readonly Claim[],
+    known: ClassSession | undefined,
+    startedAt: number,
+  ): Promise<readonly Standing[]> {
+    const { ttlMs } = claims[0] as Claim
+    const bytes = claims.reduce((sum, { key }) => sum + this.#context.names.entryBytes(key), 0)
     let session: ClassSession
     try {
-      session = this.#sessions.atHand(ttlMs) ?? (await this.#sessions.open(ttlMs, 'enter'))
+      session = known ?? this.#sessions.atHand(ttlMs, bytes) ?? (await this.#sessions.open(ttlMs, 'enter', bytes))
     } catch (error) {
       const failed: Standing = { state: 'failed', error: asEngineError('enter', error, { sent: false }) }
       return claims.map(() => failed)

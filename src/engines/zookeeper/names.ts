@@ -30,6 +30,7 @@ export type ZooKeeperLayout = 'kazoo' | 'curator'
 export const LAYOUTS: readonly ZooKeeperLayout[] = ['kazoo', 'curator']
 
 const VERSION = 1
+const LONGEST_NAME_BYTES = 100
 
 /** An entry, as its name tells it. */
 export interface NamedEntry {
@@ -87,6 +88,11 @@ export class ZooKeeperNames {
     const ofKazoo = weight === 1 && limit === UNLIMITED ? '__rlock__' : '__lock__'
     const end = this.#layout === 'kazoo' ? ofKazoo : '-lock-'
     return this.entry(key, `hf${VERSION}-${id}-${weight}-${limit}${wait ? '' : '-try'}${end}`)
+  }
+
+  /** How many bytes the path of an entry in this line has, about. */
+  entryBytes(key: string): number {
+    return Buffer.byteLength(this.line(key)) + LONGEST_NAME_BYTES
   }
 
   // ---- records: see record-nodes.ts ----

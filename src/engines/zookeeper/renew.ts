@@ -50,7 +50,7 @@ export class RenewRequests {
       const entry = session?.entries.get(place.id)
       if (place.outlives === true) standings.set(place, this.#removals.outlive(place).catch(failed))
       else if (session === undefined || entry === undefined)
-        standings.set(place, this.#find(place, undefined, startedAt).catch(failed))
+        standings.set(place, this.#find(place, session, startedAt).catch(failed))
       else own.set(session, [...(own.get(session) ?? []), { place, entry }])
     }
     for (const [session, ownPlaces] of own) {
