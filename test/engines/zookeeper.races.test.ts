@@ -201,6 +201,27 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     }, LIMIT)
   })
 
+  test('a waiter whose connection is cut before its line was read keeps its place', async () => {
+    const tap = await ZooKeeperTap.start(server)
+    onTestFinished(() => tap[Symbol.asyncDispose]())
+    const proxy = await FaultProxy.start(tap)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const [engine, other] = [await open(`zookeeper://127.0.0.1:${proxy.port}`), await open()]
+    await engine.enter([claimOf('connected')])
+    const [holder, cut, behind] = [claimOf('unread'), claimOf('unread'), claimOf('unread')]
+    expect(await state(other, holder)).toBe('held')
+    const pass = tap.keepBack(OPCODE.getChildren2)
+    const entering = engine.enter([cut])
+    await vi.waitFor(() => expect(tap.keptCount).toBeGreaterThan(0), LIMIT)
+    await vi.waitFor(async () => expect(await children('unread')).toHaveLength(2), LIMIT)
+    expect(await state(other, behind)).toBe('waiting')
+    proxy.reset()
+    pass()
+    expect((await entering)[0]).toMatchObject({ state: 'failed', error: { outcome: 'unknown' } })
+    expect((await engine.enter([cut]))[0]).toMatchObject({ state: 'waiting', ahead: 1 })
+    expect((await other.inspect('unread')).entries.map(({ id }) => id)).toEqual([holder.id, cut.id, behind.id])
+  })
+
   test('an enter that is given up while its batch is refused leaves no entry behind', async () => {
     const { engine, proxy } = await proxied()
     const keys = ['given up a', 'given up b']

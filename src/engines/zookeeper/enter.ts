@@ -197,14 +197,8 @@ export class EnterRequests {
     const { created, view } = entered
     try {
       if ('error' in created) throw this.#explained(created.error)
-      if ('error' in view || view.value === undefined) {
-        const error = 'error' in view ? view.error : unsettled('enter')
-        const message = error instanceof Error ? error.message : String(error)
-        const outcome = (await this.#takeBack(session, created.value.path)) ? 'not-applied' : 'unknown'
-        // A child that is no entry of ours: nothing can be known of this line, now or later.
-        const transient = !(error instanceof EngineError) || error.transient
-        throw new EngineError(ENGINE, message, { outcome, transient, cause: error })
-      }
+      if ('error' in view) throw await this.#unread(session, claim, created.value, view.error)
+      if (view.value === undefined) throw unsettled('enter')
       const standing = await this.#stand(session, claim, created.value, view.value, startedAt)
       session.endEntering(claim.id)
       return standing
@@ -213,6 +207,16 @@ export class EnterRequests {
       if (failure.outcome === 'not-applied') session.endEntering(claim.id)
       return { state: 'failed', error: failure }
     }
+  }
+
+  /** The entry is there, and its line could not be read. */
+  async #unread(session: ClassSession, { wait }: Claim, { path }: NumberedNode, cause: unknown): Promise<EngineError> {
+    // Not transient: a child that is no entry of ours. Nothing can be known of this line, now or later.
+    const { message, transient } = asEngineError('enter', cause)
+    // A waiter that is asked for again is found, and so keeps its place.
+    const stays = wait && transient
+    const outcome = !stays && (await this.#takeBack(session, path)) ? 'not-applied' : 'unknown'
+    return new EngineError(ENGINE, message.replace(`${ENGINE}: `, ''), { outcome, transient, cause })
   }
 
   /** Where the path to the line could not be made, it is the root of this client that is missing. */
