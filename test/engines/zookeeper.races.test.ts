@@ -222,6 +222,19 @@ await describeServer('ZooKeeper between two requests', findOwnZooKeeper, (source
     expect((await other.inspect('unread')).entries.map(({ id }) => id)).toEqual([holder.id, cut.id, behind.id])
   })
 
+  test('a holder of Kazoo is not said to be evicted, unless it is taken out at once', async () => {
+    const [engine, session] = [await open(), direct()]
+    await known(engine, ['held by kazoo'])
+    const path = `/holdfast/held by kazoo/${'b'.repeat(32)}__lock__`
+    await session.create({ path, data: Buffer.from('kazoo'), mode: 'ephemeral-sequential', acl: 'open' })
+    const token = (await engine.inspect('held by kazoo')).entries[0]?.token ?? 0n
+    const refused = { code: 'ENGINE', outcome: 'not-applied', message: expect.stringContaining('at once') }
+    await expect(engine.evict('held by kazoo', token, 'expire')).rejects.toMatchObject(refused)
+    expect((await engine.inspect('held by kazoo')).entries).toMatchObject([{ holder: 'kazoo', token }])
+    expect(await engine.evict('held by kazoo', token, 'now')).toBe(true)
+    expect((await engine.inspect('held by kazoo')).entries).toEqual([])
+  })
+
   test('an enter that is given up while its batch is refused leaves no entry behind', async () => {
     const { engine, proxy } = await proxied()
     const keys = ['given up a', 'given up b']

@@ -52,6 +52,12 @@ export function ttlTooLong(ttlMs: number, grantedMs: number): EngineError {
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
 }
 
+/** Kazoo and Curator do not look at what is written into the node of a holder. */
+export function notTold(path: string): EngineError {
+  const message = `evict: the holder '${path}' is of another client, which cannot be told; it can be removed at once`
+  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
+}
+
 export function noChroot(chroot: string): EngineError {
   const message = `the node '${chroot}', which the URL names as the root of this client, does not exist; create it first`
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })

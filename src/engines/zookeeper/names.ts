@@ -42,6 +42,8 @@ export interface NamedEntry {
   readonly tries: boolean
   /** The number that the server gave it. */
   readonly number: number
+  /** It is of Kazoo or Curator. */
+  readonly foreign?: true
 }
 
 /** The names of the children of a line. */
@@ -198,7 +200,7 @@ function foreignEntry(name: string, { reads, number }: Record<string, string | u
   const limit = reads === 'r' ? UNLIMITED : 1
   // In an id of ours, which the word of an eviction has in its name, there are letters and digits only.
   const id = name.replaceAll(/[^0-9a-z]/g, '')
-  return { name, id, weight: 1, limit, tries: false, number: Number(number) }
+  return { name, id, weight: 1, limit, tries: false, number: Number(number), foreign: true }
 }
 
 /** The nodes above a node, and itself: `/a`, `/a/b`, `/a/b/c`. */

@@ -17,7 +17,7 @@ import type { Place, Standing } from '../../core/engine.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, readEntryData, tokenOf, writeData } from './codec.ts'
-import { ttlTooLong, unsettled } from './errors.ts'
+import { notTold, ttlTooLong, unsettled } from './errors.ts'
 
 /** How often a change is tried that other clients get in the way of. */
 const TRIES = 10
@@ -52,6 +52,7 @@ export class Removals {
       const { version } = node.stat
       try {
         if (how === 'expire' && place < view.held) {
+          if (entry.foreign === true) throw notTold(path)
           if (!stored.evicted) await session.zk.setData(path, writeData({ ...stored, evicted: true }), version)
         } else {
           await this.#remove(key, entry.id, path, stored.ttlMs || session.zk.timeoutMs)
