@@ -199,6 +199,30 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     expect((await stored([own])).filter((path) => path.split('/').length > 3)).toEqual([])
   })
 
+  test('locks are had again after the data of the servers were lost, by the same process', async () => {
+    await using empty = await ZooKeeperServer.start(source)
+    let { port } = server
+    const proxy = await FaultProxy.start({
+      get port() {
+        return port
+      },
+    })
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const { engine } = await open(`zookeeper://127.0.0.1:${proxy.port}`)
+    const before = claimOf('before the loss', { ttlMs: 2_000 })
+    // A server whose last transaction is older than one that a session has seen does not take it.
+    const session = direct()
+    for (let round = 0; round < 100; round += 1) await session.confirm()
+    expect((await engine.enter([before]))[0]).toMatchObject(held)
+    port = empty.port
+    proxy.reset()
+    await vi.waitFor(
+      async () => expect((await engine.enter([claimOf('after it', { ttlMs: 2_000 })]))[0]).toMatchObject(held),
+      LIMIT,
+    )
+    expect((await engine.renew([before]))[0]).toMatchObject({ state: 'gone' })
+  })
+
   test('nothing is left in the tree, not even the nodes of lines', async () => {
     const locks = await locksAt(server.url, TTL_MS)
     await locks.mutex('left/over').using(() => undefined)

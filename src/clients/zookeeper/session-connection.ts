@@ -61,6 +61,12 @@ const HANDSHAKE_LONGEST_MS = 2_000
 const PAUSE_FIRST_MS = 50
 const PAUSE_LONGEST_SHARE = 1 / 16
 const PAUSE_LONGEST_MS = 500
+/**
+ * After how many session times without a server a session is given up. It has ended by then, unless no server served:
+ * and for no caller it counts any more. Servers whose data were lost, or set back, would never take it up again: they
+ * refuse a client that has seen a later transaction than theirs.
+ */
+const GIVEN_UP_AFTER = 2
 /** How long a server has to end a session that is closed. */
 const CLOSE_LIMIT_MS = 1_000
 
@@ -177,6 +183,7 @@ export class SessionConnection {
    * every server has refused for good, with that. For a new session each server is tried once.
    */
   async #reconnect(): Promise<ZooKeeperConnection> {
+    const giveUpAt = this.#clock.now() + this.#timeoutMs * GIVEN_UP_AFTER
     const longestMs = Math.min(Math.max(this.#timeoutMs * PAUSE_LONGEST_SHARE, PAUSE_FIRST_MS), PAUSE_LONGEST_MS)
     for (let pauseMs = PAUSE_FIRST_MS; ; pauseMs = Math.min(2 * pauseMs, longestMs)) {
       let lasting = 0
@@ -188,7 +195,8 @@ export class SessionConnection {
       }
       // A session that has not begun has nothing to lose: its caller is told at once.
       if (lasting === this.#hosts.length || this.#id === NO_SESSION) throw this.#lastFailure as ZooKeeperError
-      await this.#pause(pauseMs * (0.5 + Math.random() / 2))
+      if (this.#clock.now() > giveUpAt) this.#expire()
+      else await this.#pause(pauseMs * (0.5 + Math.random() / 2))
     }
   }
 

@@ -6,8 +6,9 @@
  *
  * Watches tell once. After a reconnect they are set again, and the server tells what they have missed.
  *
- * Two ends are final. *Expired*: the server has ended the session, with all its ephemeral nodes. *Refused*: the server
- * does not accept our credentials. Then every call is rejected, and a new session has to be begun.
+ * Two ends are final. *Expired*: the server has ended the session, with all its ephemeral nodes; or none has taken it
+ * up again for so long that it counts as ended. *Refused*: the server does not accept our credentials. Then every call
+ * is rejected, and a new session has to be begun.
  */
 import type { Clock } from '../../core/clock.ts'
 import type { ZooKeeperEndpoint } from './endpoint.ts'
