@@ -13,6 +13,7 @@ const ITEMS = ['A', 'a', 'á', 'a b', '{x}', '"', '\u{1F512}']
 const UNKNOWN_ITEM = 'unknown'
 const KEYS = ['stock:one', 'stock:two}']
 const IDS = 14
+const BUYERS = 5
 /** The clock is moved by whole ticks, and what lives does so for some ticks and a half: see engines/differential.ts. */
 export const TICK_MS = 100
 const CROWD = 230
@@ -21,6 +22,7 @@ export class PoolTrace {
   readonly #dice: Dice
   #changes = 0
   #crowds = 0
+  #hasMoved = false
 
   readonly #keys: readonly string[]
 
@@ -32,7 +34,15 @@ export class PoolTrace {
   /** Steps of one call, or for how many milliseconds to move the clock before the next one. */
   next(): readonly PoolStep[] | number {
     const chance = this.#dice
-    if (chance.oneIn(6)) return TICK_MS * chance.below(chance.oneIn(4) ? 60 : 8)
+    // Right after the clock was moved, what has lapsed was not taken back by any other step.
+    if (this.#hasMoved || chance.oneIn(3)) {
+      this.#hasMoved = false
+      return [this.#usualStep()]
+    }
+    if (chance.oneIn(6)) {
+      this.#hasMoved = chance.oneIn(2)
+      return TICK_MS * chance.below(chance.oneIn(4) ? 60 : 8)
+    }
     if (chance.oneIn(60)) return this.#crowd()
     const steps = Array.from({ length: 1 + chance.below(4) }, () => this.#step())
     return chance.oneIn(4) ? [...steps, this.#show(chance.pick(this.#keys))] : steps
@@ -74,6 +84,15 @@ export class PoolTrace {
     if (verb === 'set') return stepOf(key, verb, { id: this.#changeId(), lines: this.#lines(0, 9), ms, flag })
     if (verb === 'add') return stepOf(key, verb, { id: this.#changeId(), lines: this.#lines(-5, 5), ms, flag })
     return stepOf(key, verb, { id, lines: this.#lines(1, 4), ms, wantMs, flag })
+  }
+
+  /** One step about one item, as most buyers make them: servers have a short way for these. */
+  #usualStep(): PoolStep {
+    const chance = this.#dice
+    const verb = chance.pick(['reserve', 'reserve', 'confirm'] as const)
+    const lines = [{ item: chance.pick(ITEMS), quantity: 1 + chance.below(3) }]
+    const ms = TICK_MS * (chance.below(30) + 0.5)
+    return stepOf(chance.pick(this.#keys), verb, { id: `buyer ${chance.below(BUYERS)}`, lines, ms })
   }
 
   #show(key: string): PoolStep {

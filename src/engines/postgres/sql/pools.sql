@@ -75,15 +75,22 @@ BEGIN
     END LOOP;
   END LOOP;
   now := clock_timestamp();
-  FOR i IN 1 .. cardinality(pools) LOOP
-    PERFORM public.holdfast_take_back_2(pools[i], now);
-  END LOOP;
-  FOR i IN 1 .. cardinality(places) LOOP
-    answers[i] := public.holdfast_pool_step_2(
-      pools[places[i]], verbs[i], ids[i], all_lines[i], mss[i] * interval '1 ms', want_mss[i] * interval '1 ms',
-      flags[i], now);
-    matters := matters OR (verbs[i] <> 'find' AND answers[i] ~ '^(held|sold|cancelled|changed)');
-  END LOOP;
+  IF cardinality(places) = 1 AND want_mss[1] = 0 AND NOT flags[1] THEN
+    answers[1] := public.holdfast_usual_step_2(
+      pools[1], verbs[1], ids[1], all_lines[1], mss[1] * interval '1 ms', now);
+    matters := answers[1] IS NOT NULL;
+  END IF;
+  IF NOT matters THEN
+    FOR i IN 1 .. cardinality(pools) LOOP
+      PERFORM public.holdfast_take_back_2(pools[i], now);
+    END LOOP;
+    FOR i IN 1 .. cardinality(places) LOOP
+      answers[i] := public.holdfast_pool_step_2(
+        pools[places[i]], verbs[i], ids[i], all_lines[i], mss[i] * interval '1 ms', want_mss[i] * interval '1 ms',
+        flags[i], now);
+      matters := matters OR (verbs[i] <> 'find' AND answers[i] ~ '^(held|sold|cancelled|changed)');
+    END LOOP;
+  END IF;
   IF is_fresh THEN
     DELETE FROM public.holdfast_pool p
       WHERE p.key = ANY (pools) AND NOT EXISTS (SELECT FROM public.holdfast_pool_item i WHERE i.key = p.key);
@@ -102,6 +109,49 @@ BEGIN
         ORDER BY f.at LIMIT 10 * cardinality(places) FOR UPDATE SKIP LOCKED));
   END IF;
   RETURN to_json(answers);
+END $$;
+
+-- The usual steps, by a short way: about one item, one that reserves what is there for all, or confirms what is held.
+-- Where anything is not as usual, the answer is null, nothing was changed, and the rest of the rule follows: so this is
+-- a part of it that can be left out.
+CREATE OR REPLACE FUNCTION public.holdfast_usual_step_2(
+  own_key text, verb text, own_id text, own_lines text, life interval, now timestamptz
+) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  known public.holdfast_pool_hold;
+  words text[];
+  quantity bigint;
+BEGIN
+  IF verb NOT IN ('reserve', 'confirm') THEN
+    RETURN NULL;
+  END IF;
+  SELECT * INTO known FROM public.holdfast_pool_hold h WHERE h.key = own_key AND h.id = own_id;
+  words := string_to_array(CASE verb WHEN 'reserve' THEN own_lines ELSE known.lines END, E'\n');
+  IF FOUND <> (verb = 'confirm') OR cardinality(words) <> 2 THEN
+    RETURN NULL;
+  END IF;
+  quantity := words[2];
+  IF verb = 'confirm' THEN
+    IF known.state <> 'held' OR known.at <= now THEN
+      RETURN NULL;
+    END IF;
+    UPDATE public.holdfast_pool_item i SET held = i.held - quantity, sold = i.sold + quantity
+      WHERE i.key = own_key AND i.item = words[1];
+    UPDATE public.holdfast_pool_hold h SET state = 'sold', at = now + life WHERE h.key = own_key AND h.id = own_id;
+    RETURN E'sold\t' || known.lines;
+  END IF;
+  -- What has lapsed is to be taken back.
+  PERFORM 1 FROM public.holdfast_pool_hold l WHERE l.key = own_key AND l.state = 'held' AND l.at <= now LIMIT 1;
+  IF FOUND THEN
+    RETURN NULL;
+  END IF;
+  UPDATE public.holdfast_pool_item i SET held = i.held + quantity
+    WHERE i.key = own_key AND i.item = words[1] AND i.stock - i.sold - i.held >= quantity AND i.wanted_by = '';
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  INSERT INTO public.holdfast_pool_hold VALUES (own_key, own_id, 'held', own_lines, now + life);
+  RETURN concat_ws(E'\t', 'held', own_lines, extract(epoch FROM life) * 1000);
 END $$;
 
 -- One step on a pool that is locked.
