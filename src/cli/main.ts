@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /**
  * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
  * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
@@ -30,7 +29,7 @@ async function main(argv: readonly string[]): Promise<number> {
   // Set by the completions of shells: see commands/completion.ts.
   if (!process.env.HOLDFAST_COMPLETING) {
     const { alsoLoadFromWorkingFolder } = await import('../clients/shared/packages.ts')
-    alsoLoadFromWorkingFolder()
+    alsoLoadFromWorkingFolder(enableCompileCache)
   }
   return await command.run(input, COMMANDS)
 }
@@ -67,7 +66,6 @@ async function fail(error: unknown, argv: readonly string[]): Promise<number> {
 }
 
 const argv = process.argv.slice(2)
-enableCompileCache()
 // Nothing of ours keeps a process alive by itself, and all of it is awaited here.
 setInterval(() => undefined, 2 ** 30)
 // At once, and not when the last handle is closed: a client of an engine may keep some.

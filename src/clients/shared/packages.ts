@@ -16,13 +16,16 @@ import { EngineError } from '../../core/errors.ts'
 
 /** Whether this process is the command. */
 let isCommand = false
+/** To be called before the first package is loaded. */
+let beforeLoading: (() => void) | undefined
 
 /**
  * Look for packages in the working folder, too. Only for the command: the working folder of a server says nothing about
- * whose code it may run.
+ * whose code it may run. `prepare` is called before the first package is loaded.
  */
-export function alsoLoadFromWorkingFolder(): void {
+export function alsoLoadFromWorkingFolder(prepare?: () => void): void {
   isCommand = true
+  beforeLoading = prepare
 }
 
 /** The client of `engine`: `load` imports `name`. */
@@ -38,6 +41,8 @@ export async function loadClient<Module>(engine: string, name: string, load: () 
 
 /** `load` imports `name` from where Holdfast is; if it is not there, the command imports it from the user's project. */
 export async function loadPackage<Module>(name: string, load: () => Promise<Module>): Promise<Module> {
+  beforeLoading?.()
+  beforeLoading = undefined
   try {
     return (isCommand ? required<Module>(import.meta.url, name) : undefined) ?? (await load())
   } catch (error) {
