@@ -67,6 +67,35 @@ function required<Module>(from: string, name: string): Module | undefined {
   }
 }
 
+/**
+ * The compiled half of a package that is where Holdfast is, in the place where prebuildify puts it; undefined if it is
+ * not there, and for a program. The command is started again and again, and the other half of the package, with what
+ * finds this one, takes four times as long to load. What the user has compiled is for `loadPackage` to choose.
+ */
+export function loadBinding(name: string): object | undefined {
+  if (!isCommand || process.platform !== 'linux' || process.env.LIBC || existsSync('/etc/alpine-release'))
+    return undefined
+  const folder = folderOf(packageOf(name))
+  if (folder === undefined || existsSync(join(folder, 'build'))) return undefined
+  const file = `${packageOf(name).replace('/', '+')}.glibc.node`
+  const module = { exports: {} }
+  try {
+    process.dlopen(module, join(folder, 'prebuilds', `${process.platform}-${process.arch}`, file))
+    return module.exports
+  } catch {
+    return undefined
+  }
+}
+
+/** The nearest one, from Holdfast upwards. */
+function folderOf(installed: string): string | undefined {
+  for (let above = import.meta.dirname; above !== dirname(above); above = dirname(above)) {
+    const folder = join(above, 'node_modules', installed)
+    if (existsSync(folder)) return folder
+  }
+  return undefined
+}
+
 /** What the user types, here, so that the next attempt finds it. */
 export function installCommand(name: string): string {
   const installed = packageOf(name)

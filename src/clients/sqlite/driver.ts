@@ -10,7 +10,7 @@
  * opened by its URL, or the first lock of `sqlite()` is asked for.
  */
 import { EngineError } from '../../core/errors.ts'
-import { installCommand, isMissing, loadPackage } from '../shared/packages.ts'
+import { installCommand, isMissing, loadBinding, loadPackage } from '../shared/packages.ts'
 
 export type Value = string | number | Uint8Array | null
 
@@ -221,6 +221,8 @@ function quietly<Result>(load: () => Result): Result {
 }
 
 async function importPrebuilt(): Promise<Prebuilt> {
+  const binding = loadBinding(PREBUILT) as { readonly DatabaseSync?: DatabaseClass } | undefined
+  if (binding?.DatabaseSync !== undefined) return { DatabaseSync: binding.DatabaseSync }
   try {
     return await loadPackage(PREBUILT, () => import(PREBUILT) as Promise<{ DatabaseSync: DatabaseClass }>)
   } catch (error) {
