@@ -46,14 +46,26 @@ export interface Command<Values extends Value[]> {
   run(...values: Values): number
 }
 
+/** Prepared when it is first used: a process that takes one lock needs a few of them only. */
 export function query<Values extends Value[], Row>(database: BroughtDatabase, sql: string): Query<Values, Row> {
-  const statement = database.prepare(sql)
-  return { all: (...values) => statement.all(...values) as Row[] }
+  let statement: DriverStatement | undefined
+  return {
+    all: (...values) => {
+      statement ??= database.prepare(sql)
+      return statement.all(...values) as Row[]
+    },
+  }
 }
 
+/** The same. */
 export function command<Values extends Value[]>(database: BroughtDatabase, sql: string): Command<Values> {
-  const statement = database.prepare(sql)
-  return { run: (...values) => Number(statement.run(...values).changes) }
+  let statement: DriverStatement | undefined
+  return {
+    run: (...values) => {
+      statement ??= database.prepare(sql)
+      return Number(statement.run(...values).changes)
+    },
+  }
 }
 
 interface Driver {

@@ -1,5 +1,5 @@
 /**
- * Every statement that is run more than once, prepared when the file is opened, and what it costs.
+ * Every statement that is run more than once, prepared when it is first used, and what it costs.
  *
  * `indexed by` is there where a walk of the line must never happen: SQLite then refuses the statement rather than
  * choosing another way. Statements that write and answer are stepped to their end (`all`); see
