@@ -4,6 +4,7 @@ import { cpus } from 'node:os'
 const BENCHES: Readonly<Record<string, () => Promise<{ run(): Promise<void> }>>> = {
   memory: () => import('./memory.ts'),
   sqlite: () => import('./sqlite.ts'),
+  'start-up': () => import('./start-up.ts'),
   redis: () => import('./redis.ts'),
   redlock: () => import('./redlock.ts'),
   postgres: () => import('./postgres.ts'),
