@@ -106,7 +106,7 @@ class WordRedactor {
       this.#next = 'credentials'
       return word
     }
-    if (announcesSecret(word)) this.#next = 'secret'
+    if (word.startsWith('-') && announcesSecret(word)) this.#next = 'secret'
     else if (word === '-u' || word === '--user' || word === '--proxy-user') this.#next = 'account'
     return redactUrls(word)
   }
@@ -133,6 +133,8 @@ function announcesSecret(word: string): boolean {
 }
 
 function redactUrls(word: string): string {
+  // Neither a password nor a parameter is in it. A pattern is compiled when it is first used, and most words are plain.
+  if (!word.includes(':') && !word.includes('=')) return word
   const at = word.search(/[a-z][a-z0-9+.-]{0,30}:\/\//i)
   return at < 0 ? redactUrl(word) : word.slice(0, at) + redactUrl(word.slice(at))
 }
