@@ -73,6 +73,24 @@ function drop(call: Call): Document {
   return { nIndexesWas: collection.indexes.length, ns: `${call.db}.${call.collection}` }
 }
 
+/** Not recorded: so the manual of the command has it. */
+function renameCollection(call: Call): Document {
+  const { data } = call.server
+  const [from, to] = [call.command.renameCollection, call.command.to].map((name) => splitName(String(name)))
+  const collection = data.find(from?.db ?? '', from?.name ?? '')
+  if (collection === undefined || to === undefined) throw new CommandError(26, 'Source collection does not exist')
+  if (to.db !== collection.db) throw new CommandError(20, 'only inside of one database')
+  if (data.find(to.db, to.name) !== undefined && call.command.dropTarget !== true)
+    throw new CommandError(48, 'target namespace exists')
+  data.rename(collection, to.name)
+  return {}
+}
+
+function splitName(name: string): { readonly db: string; readonly name: string } {
+  const dot = name.indexOf('.')
+  return { db: name.slice(0, dot), name: name.slice(dot + 1) }
+}
+
 function dropDatabase(call: Call): Document {
   for (const collection of collectionsOf(call)) call.server.data.drop(collection)
   return { dropped: call.db }
@@ -129,9 +147,21 @@ function replSetGetStatus(call: Call): Document {
 function replSetGetConfig(call: Call): Document {
   const member = { _id: 0, host: call.server.address, arbiterOnly: false, hidden: false, priority: 1, votes: 1 }
   const settings = { electionTimeoutMillis: 2000, heartbeatIntervalMillis: 500 }
-  return {
-    config: { _id: 'rs', version: 1, term: 1, members: [member], writeConcernMajorityJournalDefault: true, settings },
+  const config = {
+    _id: 'rs',
+    version: 1,
+    term: 1,
+    members: [member],
+    writeConcernMajorityJournalDefault: true,
+    settings,
   }
+  return { config: { ...config, ...call.server.reconfigured } }
+}
+
+/** It changes what is answered, and nothing else. */
+function replSetReconfig(call: Call): Document {
+  call.server.reconfigured = call.command.replSetReconfig as Document
+  return {}
 }
 
 function serverStatus(call: Call): Document {
@@ -186,6 +216,7 @@ export const ADMIN: Readonly<Record<string, Command>> = {
   dropIndexes,
   create,
   drop,
+  renameCollection,
   dropDatabase,
   listCollections,
   listDatabases,
@@ -211,6 +242,7 @@ export const ADMIN: Readonly<Record<string, Command>> = {
   replSetInitiate: onlyInSets(nothing),
   replSetGetStatus: onlyInSets(replSetGetStatus),
   replSetGetConfig: onlyInSets(replSetGetConfig),
+  replSetReconfig: onlyInSets(replSetReconfig),
   replSetStepDown: onlyInSets((call) => call.server.stepDown(Number(call.command.replSetStepDown))),
   startSession: (call) => ({ id: call.command.lsid, timeoutMinutes: 30 }),
   refreshSessions: nothing,

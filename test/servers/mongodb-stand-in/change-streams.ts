@@ -72,7 +72,7 @@ export class ChangeStream {
     if ((db !== undefined && db !== entry.db) || (collection !== undefined && collection !== entry.collection))
       return []
     const events = [this.#event(entry)]
-    if (entry.kind === 'drop' && collection !== undefined) {
+    if ((entry.kind === 'drop' || entry.kind === 'rename') && collection !== undefined) {
       this.closed = true
       const _id = tokenOfEvent(entry, true)
       events.push({ _id, operationType: 'invalidate', clusterTime: entry.at })
@@ -84,11 +84,13 @@ export class ChangeStream {
   }
 
   #event(entry: Entry): Document {
-    const { kind, db, collection, id, after, at, transaction = {} } = entry
+    const { kind, db, collection, id, after, at, to, transaction = {} } = entry
     const ns = { db, coll: collection }
     const begin = { _id: tokenOfEvent(entry), operationType: kind, clusterTime: at, ...transaction }
     const documentKey = { _id: id }
     if (kind === 'drop') return { ...begin, ns }
+    // Not recorded: so the manual of change streams has it.
+    if (kind === 'rename') return { ...begin, ns, to: { db, coll: to } }
     if (kind === 'delete') return { ...begin, ns, documentKey }
     const fullDocument = after?.document
     const description = kind === 'update' ? descriptionOf(entry) : undefined

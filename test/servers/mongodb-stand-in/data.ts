@@ -38,7 +38,7 @@ export interface Collection {
   indexes: Index[]
 }
 
-export type Kind = 'insert' | 'update' | 'replace' | 'delete' | 'drop'
+export type Kind = 'insert' | 'update' | 'replace' | 'delete' | 'drop' | 'rename'
 
 /** One change, as the log has it. */
 export interface Change {
@@ -48,6 +48,8 @@ export interface Change {
   readonly id?: unknown
   readonly before?: Stored
   readonly after?: Stored
+  /** What a collection that is renamed is called then. */
+  readonly to?: string
   /** The paths of update operators. A pipeline has none: its update is told by the difference. */
   readonly paths?: readonly string[]
 }
@@ -128,6 +130,11 @@ export class Data {
     this.commit([{ kind: 'drop', db: collection.db, collection: collection.name }])
   }
 
+  /** One that is called so already is gone. */
+  rename({ db, name }: Collection, to: string): void {
+    this.commit([{ kind: 'rename', db, collection: name, to }])
+  }
+
   /** Resolves with the next write, or when `limitMs` have passed. */
   async nextWrite(limitMs: number): Promise<void> {
     const { promise, resolve } = withResolvers()
@@ -160,9 +167,11 @@ export class Data {
   #apply(change: Change, at: Timestamp, index: number, transaction: Document | undefined): void {
     const collection = this.collection(change.db, change.collection)
     const { uuid, records } = collection
-    if (change.kind === 'drop') this.collections.delete(`${change.db}.${change.collection}`)
+    if (change.kind === 'drop' || change.kind === 'rename') this.collections.delete(`${change.db}.${change.collection}`)
     else if (change.after === undefined) records.delete(keyOf(change.id))
     else records.set(keyOf(change.id), change.after)
+    const { to } = change
+    if (to !== undefined) this.collections.set(`${change.db}.${to}`, { ...collection, name: to })
     this.log.push({ ...change, at, uuid, index, ...(transaction === undefined ? {} : { transaction }) })
     if (this.log.length > LONGEST_LOG) this.forgotten = this.log.splice(0, LONGEST_LOG / 2).at(-1)?.at ?? this.forgotten
   }

@@ -37,7 +37,15 @@ const NUMBERED = new Set([
   'commitTransaction',
   'abortTransaction',
 ])
-const WRITING = new Set([...Object.keys(WRITES), 'createIndexes', 'dropIndexes', 'create', 'drop', 'dropDatabase'])
+const WRITING = new Set([
+  ...Object.keys(WRITES),
+  'createIndexes',
+  'dropIndexes',
+  'create',
+  'drop',
+  'renameCollection',
+  'dropDatabase',
+])
 const NOT_PRIMARY = new Set([91, 189, 10107, 11602])
 const RETRYABLE = new Set([...NOT_PRIMARY, 6, 7, 89, 262, 9001, 11600, 13435, 13436])
 
@@ -49,6 +57,8 @@ export class StandInServer {
   readonly processId: ObjectId = new ObjectId()
   readonly isReplicaSet: boolean
   isPrimary = true
+  /** What the configuration of the set was changed to. */
+  reconfigured: Document = {}
   topologyCounter = 0n
   electionId: ObjectId = new ObjectId('7fffffff0000000000000001')
   readonly #sessions = new Map<string, Session>()

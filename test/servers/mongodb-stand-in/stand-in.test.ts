@@ -152,6 +152,33 @@ test('a collection that is dropped ends its change stream', async () => {
   expect(await stream.next()).toMatchObject({ operationType: 'invalidate' })
 })
 
+test('a collection that is renamed ends its change stream, and keeps its documents, also after a kill', async () => {
+  const standIn = await start()
+  const client = open(standIn.url)
+  const lines = linesOf(client)
+  await lines.insertOne({ _id: 'a' })
+  const stream = lines.watch()
+  opened.push({ [Symbol.asyncDispose]: () => stream.close() })
+  expect(await stream.tryNext()).toBeNull()
+  await lines.rename('renamed')
+  expect(await stream.next()).toMatchObject({ operationType: 'rename', to: { coll: 'renamed' } })
+  expect(await stream.next()).toMatchObject({ operationType: 'invalidate' })
+  await standIn.kill()
+  await standIn.restart()
+  expect(await lines.countDocuments()).toBe(0)
+  expect(await client.db(lines.dbName).collection('renamed').countDocuments()).toBe(1)
+})
+
+test('rolled back, it has what was written before, and nothing of what came after', async () => {
+  const standIn = await start()
+  const lines = linesOf(open(standIn.url))
+  await lines.insertOne({ _id: 'kept' })
+  const { written } = standIn
+  await lines.insertOne({ _id: 'rolled back' })
+  await standIn.rollBack(written)
+  expect(await lines.find().toArray()).toEqual([{ _id: 'kept' }])
+})
+
 test('two hand-offs in a row are told as differences inside of arrays, and a string as a whole', async () => {
   const lines = linesOf(open((await start()).url))
   const long = 'x'.repeat(500)

@@ -4,7 +4,7 @@
  *
  * Tests name it a stand-in wherever they show a result. For real servers, see ../mongodb.ts.
  */
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -76,9 +76,25 @@ export class StandIn implements AsyncDisposable {
     await this.#process.start()
   }
 
+  /** How much it has written so far, for `rollBack`. */
+  get written(): number {
+    return statSync(this.#journal).size
+  }
+
+  /** Forget what was written since, as a member does that comes back to a set which has gone on without it. */
+  async rollBack(written: number): Promise<void> {
+    await this.#process.kill()
+    truncateSync(this.#journal, written)
+    await this.#process.start()
+  }
+
+  get #journal(): string {
+    return join(this.#process.folder, 'journal')
+  }
+
   /** Set its clock so many milliseconds apart from that of the machine. */
   moveClock(byMs: number): void {
-    writeFileSync(join(this.#process.folder, 'journal.clock'), String(byMs))
+    writeFileSync(`${this.#journal}.clock`, String(byMs))
   }
 
   async close(): Promise<void> {

@@ -31,7 +31,7 @@ export function tokenOfTime(at: Timestamp): ResumeToken {
 }
 
 export function tokenOfEvent({ at, index, uuid, kind, id }: Entry, invalidated = false): ResumeToken {
-  const document = kind === 'drop' ? '' : `463C5F696400${textOf(id)}00`
+  const document = kind === 'drop' || kind === 'rename' ? '' : `463C5F696400${textOf(id)}00`
   const flag = invalidated ? '6F' : '6E'
   return {
     _data: `82${timeOf(at)}${VERSION_1}${EVENT}${small(index)}${flag}5A1004${hexadecimal(uuid)}${document}${END}`,
