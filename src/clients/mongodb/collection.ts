@@ -9,7 +9,7 @@ import { CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import { BY_MAJORITY, PLAIN_VALUES } from './call-settings.ts'
-import { isUnconfirmed } from './errors.ts'
+import { isLasting, isUnconfirmed, mongodbCodeOf, PerhapsRepeated } from './errors.ts'
 import type {
   MongodbClient,
   MongodbCollectionHandle,
@@ -155,7 +155,10 @@ export class MongodbCollection {
       return await this.limits.within(call(Math.max(1, Math.ceil(limitMs))), limitMs)
     } catch (error) {
       // What the driver still has may be sent later: only if it has given up is it certain that it was not.
-      throw this.#uses === uses && !(error instanceof NoAnswer) ? new NotSent(error) : error
+      if (this.#uses === uses && !(error instanceof NoAnswer)) throw new NotSent(error)
+      // Once for this call, and else for another one, or for a second attempt of this one.
+      const isAnswer = mongodbCodeOf(error) !== undefined
+      throw this.#uses > uses + 1 && isAnswer && isLasting(error) ? new PerhapsRepeated(error) : error
     }
   }
 }

@@ -4,8 +4,9 @@
  *
  * A write whose confirmation failed (`MongoWriteConcernError`) has an answer in which the entry holds. It is not
  * believed: a new primary may not have it, or may have it later. The driver repeats a write by itself where the server
- * can tell a repetition (`retryWrites`), so an error of the second attempt says nothing about the first. Only where no
- * connection was used since the call began is it certain that nothing was sent.
+ * can tell a repetition (`retryWrites`), so an error of the second attempt says nothing about the first, not even one
+ * that is a refusal: the first may have been done, and only its answer lost. Only where no connection was used since
+ * the call began is it certain that nothing was sent, and only where one was used once, that nothing was repeated.
  */
 import { EngineError } from '../../core/errors.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
@@ -64,9 +65,18 @@ const TOO_OLD: ReadonlySet<number> = new Set([
   MONGODB_CODE.unknownStage,
 ])
 
+/** Connections were used more than once since the call began: this may be the error of a second attempt. */
+export class PerhapsRepeated extends Error {
+  override readonly name = 'PerhapsRepeated'
+
+  constructor(cause: unknown) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause })
+  }
+}
+
 /** The code that the server answered with; undefined for an error of the driver. */
 export function mongodbCodeOf(error: unknown): number | undefined {
-  const { code } = (error ?? {}) as { code?: unknown }
+  const { code } = (error instanceof PerhapsRepeated ? error.cause : (error ?? {})) as { code?: unknown }
   return typeof code === 'number' ? code : undefined
 }
 
@@ -90,9 +100,11 @@ export function asMongodbError(
   { sent = true }: { readonly sent?: boolean } = {},
 ): EngineError {
   if (error instanceof EngineError) return error
-  const cause = error instanceof NotSent ? error.cause : error
+  const cause = error instanceof NotSent || error instanceof PerhapsRepeated ? error.cause : error
   const lasting = isLasting(cause)
-  const refused = lasting || (REFUSED.has(mongodbCodeOf(cause) ?? 0) && !isUnconfirmed(cause))
+  // A write that the server knows to be done is not done again, so these two say that none of the attempts was.
+  const isUndone = REFUSED.has(mongodbCodeOf(cause) ?? 0) && !isUnconfirmed(cause)
+  const refused = (lasting && !(error instanceof PerhapsRepeated)) || isUndone
   const mayBeApplied = sent && !(error instanceof NotSent) && !refused
   return new EngineError(engine, messageOf(cause), {
     outcome: mayBeApplied ? 'unknown' : 'not-applied',
