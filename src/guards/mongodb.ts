@@ -100,7 +100,8 @@ export interface MongodbGuard {
   write(session: MongodbTransaction, lease: LeaseLike, resource?: string): Promise<void>
   /**
    * Read a document, and mark it as read, in one round trip. Rejects with `StaleTokenError` if a higher token has
-   * written it. `options` are those of `findOneAndUpdate`: a projection, a session.
+   * written it. `options` are those of `findOneAndUpdate`: a projection, a session. The mark is confirmed by a majority
+   * unless they have a write concern.
    */
   findOne<Document = Record<string, unknown>>(
     collection: MongodbGuardedCollection,
@@ -110,7 +111,8 @@ export interface MongodbGuard {
   ): Promise<Document | null>
   /**
    * Change a document, in one round trip, if no higher token has read or written it; else rejects with
-   * `StaleTokenError`. `update` has operators (`$set`) or is a pipeline; `options` are those of `updateOne`.
+   * `StaleTokenError`. `update` has operators (`$set`) or is a pipeline; `options` are those of `updateOne`. The change
+   * is confirmed by a majority unless they have a write concern.
    */
   updateOne<Result extends MongodbUpdateResult>(
     collection: MongodbGuardedCollection<Result>,
@@ -239,7 +241,7 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
       given: object = {},
     ): Promise<Document | null> => {
       const call = { collection, lease, filter, given, access: 'read' } as const
-      const settings = { ...given, upsert: false, returnDocument: 'after', includeResultMetadata: true }
+      const settings = { ...confirmed(given), upsert: false, returnDocument: 'after', includeResultMetadata: true }
       const attempt = async (fresh: object, token: bigint): Promise<unknown> => {
         const seen = { $max: [{ $ifNull: [`$${field}.seen`, 0] }, token] }
         const written = { $ifNull: [`$${field}.written`, 0] }
@@ -255,12 +257,15 @@ export function guard(options: MongodbGuardOptions): MongodbGuard {
       filter: object,
       update: object,
       given: object = {},
-    ): Promise<Result> =>
-      await guarded(
+    ): Promise<Result> => {
+      const settings = confirmed(given)
+      return await guarded(
         { collection, lease, filter, given, access: 'write' },
-        (fresh, token) => collection.updateOne(fresh as never, withMark(update, field, token) as never, given as never),
+        (fresh, token) =>
+          collection.updateOne(fresh as never, withMark(update, field, token) as never, settings as never),
         ({ matchedCount, upsertedCount }) => matchedCount + upsertedCount > 0,
-      ),
+      )
+    },
     list: async (prefix = '') => {
       const found = await marks.find({ _id: { $gte: prefix } }, { sort: { _id: 1 }, ...PLAIN_VALUES }).toArray()
       return found
@@ -293,6 +298,18 @@ function checkField(field: unknown = 'holdfast'): string {
 
 function isInTransaction(session: MongodbTransaction | undefined): boolean {
   return session?.inTransaction() === true
+}
+
+/**
+ * By a majority, whatever the client and the collection are set to: a mark that is rolled back lets an older token in
+ * again. In a transaction, the transaction says how it is confirmed.
+ */
+function confirmed(given: object): object {
+  const { session, writeConcern } = given as { session?: MongodbTransaction; writeConcern?: { readonly w?: unknown } }
+  if (isInTransaction(session)) return given
+  // Without an answer it would not be known whether the token was stale.
+  if (writeConcern?.w === 0) throw new TypeError('a guard needs an answer to its write: writeConcern must not be w: 0')
+  return writeConcern === undefined ? { ...given, writeConcern: BY_MAJORITY.writeConcern } : given
 }
 
 /** The caller's own change, and the mark with it. */

@@ -1,5 +1,7 @@
 /** The guard of MongoDB, with the official driver, on the stand-in: marks in documents, and inside of transactions. */
 import { type Collection, MongoClient, MongoServerError } from 'mongodb'
+import { MongoClient as MongoClient5 } from 'mongodb5'
+import { MongoClient as MongoClient6 } from 'mongodb6'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EngineError, StaleTokenError } from '../../src/core/errors.ts'
 import { guard, type MongodbGuard } from '../../src/guards/mongodb.ts'
@@ -141,6 +143,66 @@ describe('the guard of MongoDB, on a stand-in', () => {
     }
     expect(seen).toHaveLength(1)
     expect(seen).not.toContainEqual(expect.objectContaining({ mode: 'secondaryPreferred' }))
+  })
+
+  describe.each([
+    ['mongodb 5', MongoClient5 as unknown as typeof MongoClient],
+    ['mongodb 6', MongoClient6 as unknown as typeof MongoClient],
+    ['mongodb 7', MongoClient],
+  ])('with %s', (driver, Client) => {
+    test.each([
+      {},
+      { w: 0 as const, promoteLongs: false, promoteValues: false },
+      { useBigInt64: true, journal: false },
+    ])(
+      'set to %o, each write is done once, and stale tokens are refused, in documents and in transactions',
+      async (set) => {
+        const theirs = new Client(server.url, set)
+        try {
+          const [own, key] = [guard({ client: theirs }), `${driver} ${Object.keys(set).length}`]
+          const found = theirs.db().collection<Account>('account')
+          await accounts.insertOne({ _id: key, balance: 100 })
+          await own.updateOne(found, leaseLike(2n ** 60n), { _id: key }, { $inc: { balance: 10 } })
+          expect((await accounts.findOne({ _id: key }))?.balance).toBe(110)
+          const late = leaseLike(2n ** 60n - 1n)
+          await expect(own.findOne(found, late, { _id: key })).rejects.toThrow(StaleTokenError)
+          const write = own.updateOne(found, late, { _id: key }, { $inc: { balance: 1 } })
+          await expect(write).rejects.toMatchObject({ offered: 2n ** 60n - 1n, seen: 2n ** 60n })
+          await theirs.withSession(async (session) => {
+            const concern = { writeConcern: { w: 'majority' as const } }
+            const inTurn = async (token: bigint): Promise<unknown> =>
+              await session.withTransaction(async () => await own.write(session, leaseLike(token, key)), concern)
+            await inTurn(2n ** 60n)
+            await expect(inTurn(2n ** 60n - 1n)).rejects.toThrow(StaleTokenError)
+          })
+          expect(await own.list(key)).toEqual([{ resource: key, seen: 2n ** 60n, written: 2n ** 60n }])
+        } finally {
+          await theirs.close()
+        }
+      },
+    )
+  })
+
+  test('marks are confirmed by a majority whatever the client is set to, unless the call says otherwise', async () => {
+    const concerns: unknown[] = []
+    const careless = new MongoClient(server.url, { w: 1, monitorCommands: true })
+    careless.on('commandStarted', ({ commandName, command }) => {
+      if (commandName === 'update' || commandName === 'findAndModify') concerns.push(command.writeConcern?.w)
+    })
+    try {
+      await accounts.insertOne({ _id: 'careless', balance: 1 })
+      const found = careless.db().collection<Account>('account')
+      const [own, lease] = [guard({ client: careless }), leaseLike(5n)]
+      const change = (options: object): Promise<unknown> =>
+        own.updateOne(found, lease, { _id: 'careless' }, { $set: { balance: 2 } }, options)
+      await own.findOne(found, lease, { _id: 'careless' })
+      await change({})
+      await change({ writeConcern: { w: 1 } })
+      expect(concerns).toEqual(['majority', 'majority', 1])
+      await expect(change({ writeConcern: { w: 0 } })).rejects.toThrow(TypeError)
+    } finally {
+      await careless.close()
+    }
   })
 
   test('the field of the mark is the name of one field of the document', () => {
