@@ -123,6 +123,21 @@ test('on a stand-in, a refusal of the second attempt does not hide that the firs
   expect(await engine.leave([claim])).toEqual([true])
 })
 
+test('on a stand-in, two that make the line of a key at the same moment do not fail, also if they do not wait', async () => {
+  await using engine = await openMongodb(server.url, { listen: false })
+  await engine.inspect('warm up')
+  // As a server says that does not try again by itself, or not often enough.
+  await fail({ times: 2 }, { failCommands: ['findAndModify'], errorCode: 11000 })
+  expect(await engine.enter([newClaim('new', { wait: false })])).toMatchObject([{ state: 'held' }])
+  await fail({ times: 2 }, { failCommands: ['findAndModify'], errorCode: 11000 })
+  const change = { key: 'new too', value: Buffer.from('a'), ttlMs: null, when: { absent: true } } as const
+  expect(await engine.store.put([change])).toMatchObject([{ state: 'stored' }])
+  // And not for ever.
+  await fail('alwaysOn', { failCommands: ['findAndModify'], errorCode: 11000 })
+  const refused = engine.enter([newClaim('newer', { wait: false })])
+  await expect(refused).rejects.toMatchObject({ code: 'ENGINE', outcome: 'not-applied', transient: true })
+})
+
 describe('on a stand-in whose next primary has another clock', () => {
   test.each([
     ['ahead, by less than the ttl', 10_000],

@@ -113,3 +113,23 @@ test('leaves of which one failed are unknown as a whole, for the others were don
   const leaves = ['a', 'b'].map((key) => ({ key, id: key, pipeline: [], upsert: false }))
   await expect(calls.leaveMany(leaves, 1000)).rejects.toMatchObject({ code: 'ENGINE', outcome: 'unknown' })
 })
+
+test('of many lines, one that another process makes at the same moment is asked for again, and the others are not', async () => {
+  const failed = new Map([[1, serverError(11000, 'E11000 duplicate key')]])
+  const lineOf = (_id: string): object => ({ _id, format: 1, entries: [], evicted: [] })
+  const again: unknown[] = []
+  const collection = {
+    inSession: <Answer>(work: (session: object) => Answer): Answer => work({}),
+    changeMany: () => Promise.resolve({ matched: 0, failed }),
+    read: () => Promise.resolve(['a', 'b', 'c', 'd'].map(lineOf)),
+    change: ({ filter }: { filter: { _id: string } }) => {
+      again.push(filter._id)
+      return Promise.resolve({ ...lineOf(filter._id), held: 1 })
+    },
+  }
+  const calls = new LineCalls(collection as never, systemClock)
+  const changes = ['a', 'b', 'c', 'd'].map((key) => ({ key, pipeline: [], upsert: true }))
+  const answers = await calls.change(changes, 1000)
+  expect(answers[1]).toMatchObject({ _id: 'b', held: 1 })
+  expect(again).toEqual(['b'])
+})

@@ -9,7 +9,7 @@ import { CallLimits } from '../shared/call-limits.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import { BY_MAJORITY, PLAIN_VALUES } from './call-settings.ts'
-import { isLasting, isUnconfirmed, mongodbCodeOf, PerhapsRepeated } from './errors.ts'
+import { isLasting, isUnconfirmed, MONGODB_CODE, mongodbCodeOf, PerhapsRepeated } from './errors.ts'
 import type {
   MongodbClient,
   MongodbCollectionHandle,
@@ -41,6 +41,8 @@ export interface BulkAnswer {
 }
 
 const CHECKED_OUT = 'connectionCheckedOut'
+/** How often to try to change a document that another call makes at the same moment. */
+const MOST_TRIES = 4
 
 export class MongodbCollection {
   readonly client: MongodbClient
@@ -80,12 +82,9 @@ export class MongodbCollection {
     const options = { upsert, returnDocument: 'after', projection, includeResultMetadata: true }
     return this.#within(limitMs, async (maxTimeMS) => {
       const update = pipeline as object[]
-      const answer = await this.#collection.findOneAndUpdate(filter, update, {
-        ...options,
-        ...BY_MAJORITY,
-        ...PLAIN_VALUES,
-        maxTimeMS,
-      })
+      const settings = { ...options, ...BY_MAJORITY, ...PLAIN_VALUES, maxTimeMS }
+      const attempt = (): Promise<unknown> => this.#collection.findOneAndUpdate(filter, update, settings)
+      const answer = upsert ? await withoutRival(attempt) : await attempt()
       return ((answer as { readonly value?: MongodbDocument | null } | null)?.value ?? undefined) as
         | MongodbDocument
         | undefined
@@ -159,6 +158,21 @@ export class MongodbCollection {
       // Once for this call, and else for another one, or for a second attempt of this one.
       const isAnswer = mongodbCodeOf(error) !== undefined
       throw this.#uses > uses + 1 && isAnswer && isLasting(error) ? new PerhapsRepeated(error) : error
+    }
+  }
+}
+
+/**
+ * Of two calls that make one document at the same moment, one is refused, and finds the document when it tries again.
+ * Servers try again by themselves, under conditions that are theirs.
+ */
+async function withoutRival<Answer>(attempt: () => Promise<Answer>): Promise<Answer> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await attempt()
+    } catch (error) {
+      const isRefused = mongodbCodeOf(error) === MONGODB_CODE.duplicateKey && !isUnconfirmed(error)
+      if (!isRefused || tries === MOST_TRIES) throw error
     }
   }
 }

@@ -4,6 +4,7 @@
  * document, and one read after it: two round trips instead of as many calls as there are lines.
  */
 import type { DocumentChange, MongodbCollection } from '../../clients/mongodb/collection.ts'
+import { MONGODB_CODE, mongodbCodeOf } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
@@ -110,10 +111,15 @@ export class LineCalls {
         const until = this.#clock.now() + limitMs
         const { failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
         const stored = await this.#read(changes, until - this.#clock.now(), session)
-        return changes.map((_, index) => {
-          const error = failed.get(index)
-          return error === undefined ? readOr(stored[index]) : asEngineError(error)
-        })
+        return await Promise.all(
+          changes.map(async (change, index) => {
+            const error = failed.get(index)
+            if (error === undefined) return readOr(stored[index])
+            if (mongodbCodeOf(error) !== MONGODB_CODE.duplicateKey) return asEngineError(error)
+            // Another process has made the line at the same moment: this change was not, and is made now.
+            return await this.changeOne(change, Math.max(1, until - this.#clock.now())).catch(asEngineError)
+          }),
+        )
       })
     } catch (error) {
       throw asEngineError(error)
