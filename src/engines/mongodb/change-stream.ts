@@ -32,6 +32,8 @@ export interface MongodbChangeStreamOptions {
   readonly hear: (event: ChangeEvent) => void
   /** Events may have been missed. */
   readonly gap: () => void
+  /** The collection was dropped or renamed, with its indexes: the next one of its name has none. */
+  readonly gone?: () => void
 }
 
 /** A change stream that is open. */
@@ -129,8 +131,10 @@ export class MongodbChangeStream {
         const reply = await collection.command(getMore, AWAIT_MS + SILENT_MS, stream.session)
         const { id, nextBatch } = reply.cursor as CursorReply
         this.#hear(nextBatch)
-        // The collection was dropped: the stream has told all that it will ever tell.
-        if (String(id) === '0') break
+        if (String(id) !== '0') continue
+        // The stream has told all that it will ever tell.
+        this.#options.gone?.()
+        break
       }
     } catch {
       // It has ended, whatever the reason.

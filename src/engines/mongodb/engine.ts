@@ -217,7 +217,11 @@ export class MongodbEngine implements Engine {
 
   async #listen(): Promise<void> {
     const [collection, clock, engineId] = [this.#collection, this.#clock, this.#engineId]
-    const stream = newsStream({ collection, clock, engineId, news: (news) => this.#hear(news) })
+    const gone = (): void => {
+      this.#indexed = false
+      this.#makeIndex()
+    }
+    const stream = newsStream({ collection, clock, engineId, news: (news) => this.#hear(news), gone })
     const before = this.#stream
     this.#stream = stream
     await before?.close()

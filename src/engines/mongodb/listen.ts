@@ -16,9 +16,11 @@ export interface MongodbListening {
   /** The engine object that the news are for. */
   readonly engineId: string
   readonly news: (news: News) => void
+  /** The collection was dropped or renamed. */
+  readonly gone: () => void
 }
 
-export function newsStream({ collection, clock, engineId, news }: MongodbListening): MongodbChangeStream {
+export function newsStream({ collection, clock, engineId, news, gone }: MongodbListening): MongodbChangeStream {
   const hear = ({ documentKey, updateDescription, fullDocument }: ChangeEvent): void => {
     // A small document comes whole, a large one as the difference.
     const text = updateDescription?.updatedFields?.news ?? fullDocument?.news
@@ -32,6 +34,7 @@ export function newsStream({ collection, clock, engineId, news }: MongodbListeni
     stages: newsStages(engineId),
     hear,
     gap: () => news({ gap: true }),
+    gone,
   })
 }
 
