@@ -8,8 +8,10 @@ import { join } from 'node:path'
 import { MongoClient } from 'mongodb'
 import { afterEach, describe, expect, onTestFinished, type TestContext, test, vi } from 'vitest'
 import { repositoryFiles } from '../tidy.ts'
-import { findOwnMongodb, MongodbServer, programsOf } from './mongodb.ts'
+import { findMongodb, findOwnMongodb, MongodbServer, programsOf } from './mongodb.ts'
 import { MongodbSet } from './mongodb-set.ts'
+import { StandIn } from './mongodb-stand-in/stand-in.ts'
+import { freePort } from './ports.ts'
 import { Missing } from './programs.ts'
 import { describeServer, present } from './suite.ts'
 
@@ -40,6 +42,23 @@ describe('a mongod is looked for', () => {
     expect(programsOf(env)).toEqual([installed, flat, old, older])
   })
 
+  test('by name, before all that is installed; one that does not run leads to the next', async () => {
+    const home = folder()
+    const named = program(join(home, 'named', 'mongod'))
+    const broken = program(join(home, 'bin', 'mongod'), '#!/bin/sh\nexit 1\n')
+    const env = { HOME: home, PATH: join(broken, '..') }
+    const found = await findOwnMongodb({ ...env, HOLDFAST_TEST_MONGOD: named })
+    expect(found).toMatchObject({ program: { path: named, version: expect.stringContaining('v7.0.14') } })
+    expect(await findOwnMongodb(env)).toMatchObject({ reason: expect.stringContaining(broken) })
+    const cached = program(join(home, '.cache', 'mongodb-binaries', 'mongod-x64-debian-7.0.14'))
+    expect(await findOwnMongodb(env)).toMatchObject({ program: { path: cached } })
+  })
+
+  test('as a deployment, before any program, which is then not looked for', async () => {
+    const env = { HOLDFAST_TEST_MONGODB_URL: 'mongodb://elsewhere/', HOLDFAST_TEST_MONGOD: '/not/there' }
+    expect(await findMongodb(env)).toEqual({ url: 'mongodb://elsewhere/' })
+  })
+
   test('by name: one that does not run fails, and is no skip', async () => {
     const broken = program(join(folder(), 'mongod'), '#!/bin/sh\nexit 1\n')
     await expect(findOwnMongodb({ HOLDFAST_TEST_MONGOD: broken })).rejects.toThrow('--version')
@@ -51,6 +70,60 @@ describe('a mongod is looked for', () => {
     const { reason } = missing as Missing
     for (const way of ['PATH', 'HOLDFAST_TEST_MONGOD', 'HOLDFAST_TEST_MONGODB_URL', 'HOLDFAST_TEST_MONGOD_DOWNLOAD'])
       expect(reason).toContain(way)
+  })
+})
+
+describe('a mongod that is to be fetched', () => {
+  afterEach(() => vi.unstubAllEnvs())
+
+  // In the place of npm, which installs what fetches one: as mongodb-memory-server answers, without a network.
+  const INSTALLS = `#!/bin/sh
+folder="$3/node_modules/mongodb-memory-server-core"
+mkdir -p "$folder"
+cat > "$folder/index.js" <<'END'
+const { writeFileSync } = require('node:fs')
+exports.MongoBinary = {
+  getPath: async ({ version, downloadDir }) => {
+    const path = downloadDir + '/mongod-' + version
+    writeFileSync(path, '#!/bin/sh\\necho db version v' + version + '\\n', { mode: 0o755 })
+    return path
+  },
+}
+END
+`
+
+  async function found(npm: string): ReturnType<typeof findOwnMongodb> {
+    const home = folder()
+    const bin = join(program(join(home, 'bin', 'npm'), npm), '..')
+    vi.stubEnv('PATH', `${bin}:/usr/bin:/bin`)
+    vi.stubEnv('XDG_CACHE_HOME', home)
+    return await findOwnMongodb({ HOME: home, PATH: bin, HOLDFAST_TEST_MONGOD_DOWNLOAD: '7.0.14' })
+  }
+
+  test('is fetched in the version that was asked for, where no other is found', async () => {
+    expect(await found(INSTALLS)).toMatchObject({ program: { version: expect.stringContaining('v7.0.14') } })
+  })
+
+  test('and cannot be, fails: it was asked for, and is no skip', async () => {
+    await expect(found('#!/bin/sh\nexit 1\n')).rejects.toThrow('npm')
+  })
+})
+
+describe('a deployment at a URL', () => {
+  test('is used and left as it is: it has no process that a test could kill', async () => {
+    await using standIn = await StandIn.start({ replicaSet: true })
+    {
+      await using server = await MongodbServer.start({ url: standIn.url })
+      expect(server).toMatchObject({ url: standIn.url, host: '127.0.0.1', port: standIn.port, process: undefined })
+      expect(await server.command({ ping: 1 })).toMatchObject({ ok: 1 })
+    }
+    await using client = new MongoClient(standIn.url)
+    expect(await client.db().command({ ping: 1 })).toMatchObject({ ok: 1 })
+  })
+
+  test('that does not answer fails, and is no skip', async () => {
+    const url = `mongodb://127.0.0.1:${await freePort()}/`
+    await expect(MongodbServer.start({ url })).rejects.toThrow('ECONNREFUSED')
   })
 })
 

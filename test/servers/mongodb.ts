@@ -30,9 +30,9 @@ export interface MongodbOptions {
 const REMEDY =
   'install MongoDB 5.0 or newer so that `mongod` is in PATH, or name the program with HOLDFAST_TEST_MONGOD, or a deployment with HOLDFAST_TEST_MONGODB_URL, or have one fetched with HOLDFAST_TEST_MONGOD_DOWNLOAD=7.0.14'
 
-export async function findMongodb(): Promise<MongodbSource | Missing> {
-  const url = process.env.HOLDFAST_TEST_MONGODB_URL
-  return url ? { url } : await findOwnMongodb()
+export async function findMongodb(env: NodeJS.ProcessEnv = process.env): Promise<MongodbSource | Missing> {
+  const url = env.HOLDFAST_TEST_MONGODB_URL
+  return url ? { url } : await findOwnMongodb(env)
 }
 
 /** For suites that kill, freeze and set up their servers. */
