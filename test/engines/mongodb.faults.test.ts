@@ -1,8 +1,9 @@
 /**
- * Many clients on the stand-in for MongoDB, on one lock and on locks of many kinds. Their ways are cut, swallowed,
- * delayed and closed by chance; the stand-in is frozen, killed and started again, steps down, answers late, loses
- * answers, refuses, and does not confirm. Never two holders who both believe it, tokens that rise with every grant, no
- * line that stays blocked, and nothing left. The same on real members is in mongodb.members.test.ts.
+ * Many clients on the stand-in for MongoDB, on one lock, on locks of many kinds, and on a record that holders count in.
+ * Their ways are cut, swallowed, delayed and closed by chance; the stand-in is frozen, killed and started again, steps
+ * down, answers late, loses answers, refuses, and does not confirm. Never two holders who both believe it, tokens that
+ * rise with every grant, no line that stays blocked, no count that is lost, and nothing left. The same on real members
+ * is in mongodb.members.test.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
@@ -12,19 +13,24 @@ import { openMongodb } from '../../src/engines/mongodb/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
 import { StandIn } from '../servers/mongodb-stand-in/stand-in.ts'
 import { FaultProxy } from '../servers/proxy.ts'
-import { type Fight, fightFor, fightOverKinds, troubleOnTheWay } from './lock-fights.ts'
+import { type Fight, fightFor, fightOverKinds, fightOverRecord, troubleOnTheWay } from './lock-fights.ts'
 import { stored } from './mongodb-world.ts'
 
 const rounds = Number(process.env.HOLDFAST_ROUNDS ?? 1)
 const seed = Number(process.env.HOLDFAST_SEED ?? 1)
 const GRANTS = 100 * rounds
+const COUNTS = GRANTS / 4
 const CLIENTS = 4
 const LIMIT = { timeout: 60_000, interval: 50 }
 
 const FIGHTS: Readonly<Record<string, (fight: Fight) => Promise<readonly string[]>>> = {
-  'of one lock: one holder at a time, each with a higher token than all before': (fight) =>
+  [`${GRANTS} grants of one lock: one holder at a time, each with a higher token than all before`]: (fight) =>
     fightFor('fought for', fight),
-  'of many kinds in batches: none beside what excludes it, and no line stays blocked': fightOverKinds,
+  [`${GRANTS} grants of many kinds in batches: none beside what excludes it, and no line stays blocked`]:
+    fightOverKinds,
+  [`${COUNTS} counts in a record by holders of one lock: none is lost, and none is of a holder before the last`]: (
+    fight,
+  ) => fightOverRecord('counted', { ...fight, grants: COUNTS }),
 }
 
 /** What befalls the commands of locks, as `failCommand` of a server with test commands. */
@@ -71,7 +77,7 @@ async function tell(admin: MongoClient, command: object): Promise<void> {
 }
 
 test.each(Object.keys(FIGHTS).flatMap((name) => [['a replica set', name] as const, ['stand-alone', name] as const]))(
-  `on a stand-in, %s: ${GRANTS} grants %s`,
+  'on a stand-in, %s: %s',
   async (kind, name) => {
     await using standIn = await StandIn.start({ replicaSet: kind === 'a replica set' })
     const proxies = await Promise.all(Array.from({ length: CLIENTS }, () => FaultProxy.start({ port: standIn.port })))
