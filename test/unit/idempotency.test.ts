@@ -286,6 +286,39 @@ describe.each(Object.keys(FRAMEWORKS))('%s', (name) => {
   })
 })
 
+test.each(Object.keys(FRAMEWORKS))(
+  'a request whose owner is not known is neither handled nor answered from the record (%s)',
+  async (name) => {
+    let handled = 0
+    const users: Readonly<Record<string, () => unknown>> = {
+      early: () => undefined,
+      none: () => null,
+      later: async () => 'alice',
+      refused: () => Promise.reject(new Error('no such user')),
+      number: () => 7,
+      alice: () => 'alice',
+      alone: () => '',
+    }
+    const scope: IdempotencyOptions['scope'] = ({ header }) => users[header('x-user') ?? '']?.() as string
+    const ask = await start(name, () => ({ body: `paid ${++handled}` }), { scope })
+    for (const user of ['early', 'early', 'none', 'later', 'refused', 'number'])
+      expect([user, (await ask('k', '', { 'x-user': user })).status]).toEqual([user, 500])
+    expect(handled).toBe(0)
+    expect((await ask('k', '', { 'x-user': 'alice' })).body).toBe('paid 1')
+    expect((await ask('k', '', { 'x-user': 'alone' })).body).toBe('paid 2')
+  },
+)
+
+test('an error about the owner of a request says what to do', async () => {
+  const keys = idempotency(locksOn(memory()), { scope: () => undefined as unknown as string })
+  const app = new Hono()
+  app.use(keys.hono)
+  app.post('/', (context) => context.text('paid'))
+  app.onError(({ message }) => new Response(message))
+  const response = await app.request('/', { method: 'POST', headers: { 'idempotency-key': 'k' } })
+  expect(await response.text()).toMatch(/scope must answer whose request it is.*got undefined.*authentication.*before/)
+})
+
 test('a handler of Hono can read the stream of a request with a key', async () => {
   const app = new Hono()
   const keys = idempotency(locksOn(memory()), { scope: () => '' })

@@ -3,7 +3,13 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
 import { EngineError, UnsupportedError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
-import { InProgressError, KeyReusedError, type OnceOptions, once } from '../../src/recipes/once/index.ts'
+import {
+  InProgressError,
+  KeyReusedError,
+  type OnceOptions,
+  type OnceRunOptions,
+  once,
+} from '../../src/recipes/once/index.ts'
 import { closeAll, FakeProcess, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
@@ -259,6 +265,9 @@ test('wrong arguments are told at once', async () => {
   await expect(pay.run('', () => 1)).rejects.toThrow(/must be a string that is not empty/)
   await expect(pay.run('k'.repeat(600), () => 1)).rejects.toThrow(/at most 512 bytes/)
   await expect(pay.run('a', { scope: 1 as unknown as string }, () => 1)).rejects.toThrow(/scope must be a string/)
+  // As of a user that is not known yet: it would share the records of all.
+  const unknown = { scope: undefined } as unknown as OnceRunOptions
+  await expect(pay.run('a', unknown, () => 1)).rejects.toThrow(/scope must be a string; got undefined.*leave it out/)
   await expect(pay.run('a', { fingerprint: () => 1 }, () => 1)).rejects.toThrow(/fingerprint must be/)
   await expect(pay.run('a', {} as () => number)).rejects.toThrow(/the work as a function/)
 })

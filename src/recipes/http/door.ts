@@ -37,7 +37,10 @@ export interface IdempotentRequest {
 
 /** Options of `idempotency()`: those of `once()`, and these. */
 export interface IdempotencyOptions extends OnceOptions {
-  /** Whose request it is: the tenant, or the user. The keys of two scopes never meet. */
+  /**
+   * Whose request it is: the tenant, or the user, whom you have authenticated before. The keys of two scopes never
+   * meet. `''` where there is one tenant; what is no string is refused, and the request is not handled (500).
+   */
   scope(request: IdempotentRequest): string
   /** Whether a request needs a key: false unless given. Without one it is refused (400) then. */
   readonly required?: boolean
@@ -155,7 +158,7 @@ export class IdempotencyDoor {
       return storedResponse(made, body, this.#headers)
     }
     try {
-      const run = { scope: this.#options.scope(request), fingerprint: this.#fingerprint(request) }
+      const run = { scope: this.#scope(request), fingerprint: this.#fingerprint(request) }
       const { value, replayed } = await this.#once.run(key, run, work)
       return replayed ? { state: 'answer', response: value, replayed: true } : { state: 'handled' }
     } catch (error) {
@@ -180,6 +183,18 @@ export class IdempotencyDoor {
     } finally {
       timer?.cancel()
     }
+  }
+
+  /** A request of an unknown user would be answered with what is stored for another. */
+  #scope(request: IdempotentRequest): string {
+    const scope: unknown = this.#options.scope(request)
+    if (typeof scope === 'string') return scope
+    // If it rejects, that is told by nothing else, and would end the process.
+    if (scope instanceof Promise) scope.catch(() => {})
+    const got = scope instanceof Promise ? 'a promise' : scope === null ? 'null' : typeof scope
+    throw new TypeError(
+      `scope must answer whose request it is, as a string; got ${got}. Let authentication come before this middleware`,
+    )
   }
 
   #fingerprint(request: IdempotentRequest): unknown {

@@ -95,12 +95,12 @@ export class OnceRunner implements Once {
 
   #callOf(key: string, options: OnceRunOptions): OnceCall {
     if (options !== NO_OPTIONS) checkOptions('run()', options, ONCE_RUN_OPTIONS)
-    const { scope = '', wait, crashed, signal } = options
+    const { wait, crashed, signal } = options
     if (signal !== undefined && !(signal instanceof AbortSignal))
       throw new TypeError(`signal must be an AbortSignal; got ${typeof signal}`)
     return {
       key,
-      lock: this.#lockOf(recordKey(this.#keyName, scope, key)),
+      lock: this.#lockOf(recordKey(this.#keyName, scopeOf(options), key)),
       fingerprint: fingerprintOf(options.fingerprint),
       waitMs: wait === undefined ? this.#waitMs : parseDuration(wait, 'wait'),
       crashed: crashed === undefined ? this.#crashed : checkCrashed(crashed),
@@ -158,6 +158,15 @@ export class OnceRunner implements Once {
   toJSON(): object {
     return { name: this.#name, engine: this.#locks.engine.name, keepMs: this.#keepMs, waitMs: this.#waitMs }
   }
+}
+
+/** One that is there and is undefined is that of a user who is not known: all of those would share their results. */
+function scopeOf(options: OnceRunOptions): string {
+  if (!('scope' in options)) return ''
+  if (typeof options.scope === 'string') return options.scope
+  throw new TypeError(
+    `scope must be a string; got ${typeof options.scope}. Say whose key it is, or leave it out if all are of one tenant`,
+  )
 }
 
 function checkCrashed(crashed: Crashed): Crashed {

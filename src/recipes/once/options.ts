@@ -38,7 +38,10 @@ export interface OnceOptions {
 
 /** Options of one `run()`. */
 export interface OnceRunOptions {
-  /** Whose key it is: a tenant, a user, an endpoint. The keys of two scopes never meet. */
+  /**
+   * Whose key it is: a tenant, a user, an endpoint. The keys of two scopes never meet. Leave it out if there is one
+   * tenant; `undefined` is refused, since a user who is not known would be given the results of another.
+   */
   readonly scope?: string
   /**
    * What makes the request what it is: its body, for example. Bytes, a string, or JSON. A duplicate with another

@@ -58,7 +58,6 @@ export function recordKey(name: string, scope: string, key: string): string {
     throw new TypeError(
       `the key of a request must be a string that is not empty; got ${key === '' ? "''" : typeof key}`,
     )
-  if (typeof scope !== 'string') throw new TypeError(`scope must be a string; got ${typeof scope}`)
   return `${name}:${scope === '' ? '' : escapedName(scope)}:${key}`
 }
 
