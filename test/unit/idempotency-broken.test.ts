@@ -9,7 +9,7 @@ import fastify from 'fastify'
 import { Hono } from 'hono'
 import { afterEach, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
-import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
+import { type Idempotency, type IdempotentRequest, idempotency } from '../../src/recipes/http/index.ts'
 import { closeAll, gate, locksOn } from './once-world.ts'
 
 const closing: (() => Promise<unknown>)[] = []
@@ -19,7 +19,9 @@ afterEach(async () => {
 })
 
 function keysOf(): Idempotency {
-  return idempotency(locksOn(memory()), { scope: () => '', wait: '50ms', headers: ['content-type', 'set-cookie'] })
+  const fingerprint = ({ url }: IdempotentRequest): string => url
+  const headers = ['content-type', 'set-cookie']
+  return idempotency(locksOn(memory()), { scope: () => '', wait: '50ms', headers, fingerprint })
 }
 
 async function portOf(server: Server): Promise<number> {
@@ -68,7 +70,7 @@ test('node:http: a request whose key cannot be looked up is not handled', async 
     if (fails) throw new Error('no tenant')
     return ''
   }
-  const keys = idempotency(locks, { scope })
+  const keys = idempotency(locks, { scope, fingerprint: ({ url }) => url })
   let handled = 0
   const port = await serving((request, response) =>
     keys.node(request, response, () => {

@@ -11,6 +11,7 @@ import { OnceRunner } from '../once/once.ts'
 import { ONCE_OPTIONS, type Once, type OnceOptions } from '../once/options.ts'
 import {
   answerOf,
+  bodyNotRead,
   KEY_HEADER,
   keyMissing,
   keyOf,
@@ -46,7 +47,10 @@ export interface IdempotencyOptions extends OnceOptions {
   readonly required?: boolean
   /** Which methods are looked at: POST and PATCH unless given. The others are idempotent by themselves. */
   readonly methods?: readonly string[]
-  /** What makes the request what it is: method, URL and body unless given. */
+  /**
+   * What makes the request what it is: method, URL and body unless given. A request whose body was not read before is
+   * refused then (415): another body under its key could not be told apart.
+   */
   fingerprint?(request: IdempotentRequest): unknown
   /** Which headers of the response are stored, besides its status and body. Never `set-cookie` unless you name it. */
   readonly headers?: readonly string[]
@@ -89,6 +93,9 @@ const DEFAULT_HANDLER_TIMEOUT = '1h'
 /** In base64, and with all that belongs to it, it has to fit into a record. */
 const LARGEST_BODY = 45_000
 
+const BODY_NOT_READ =
+  'idempotency() has refused a request (415) whose body was not read: two bodies under one key would be the same to it. Put the body parser before this middleware, or give fingerprint'
+
 /** The response was told to the client, and the request is to be handled again. */
 class NotKept {}
 
@@ -110,6 +117,7 @@ export class IdempotencyDoor {
   readonly #keepErrors: boolean
   readonly #clock: Clock
   readonly #handlerTimeoutMs: number
+  #hasWarned = false
 
   constructor(locks: Locks, options: IdempotencyOptions) {
     const { scope, required: _, methods, fingerprint, headers, maxBody, handlerTimeout, ...rest } = options
@@ -145,6 +153,7 @@ export class IdempotencyDoor {
       return refused ? { state: 'answer', response: answerOf(keyMissing()), replayed: false } : { state: 'pass' }
     }
     if (typeof key === 'object') return { state: 'answer', response: answerOf(key), replayed: false }
+    if (this.#lacksBody(request)) return { state: 'answer', response: answerOf(bodyNotRead()), replayed: false }
     let made: MadeResponse | undefined
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
       this.attempts.set(raw as object, attempt)
@@ -168,6 +177,15 @@ export class IdempotencyDoor {
       if (about === undefined) throw error
       return { state: 'answer', response: answerOf(about), replayed: false }
     }
+  }
+
+  /** There is one, and it is not known. Its client may have sent what no parser reads; or a parser is missing. */
+  #lacksBody({ body, header }: IdempotentRequest): boolean {
+    if (this.#options.fingerprint !== undefined || body !== undefined) return false
+    if (header('transfer-encoding') === undefined && !(Number(header('content-length')) > 0)) return false
+    if (!this.#hasWarned) process.emitWarning(BODY_NOT_READ, { code: 'HOLDFAST_BODY_NOT_READ' })
+    this.#hasWarned = true
+    return true
   }
 
   /** The process is not kept alive for it: a handler that never ends must not do that. */

@@ -63,6 +63,11 @@ export function keyMissing(): IdempotencyProblem {
   )
 }
 
+/** As a server answers that has no parser for a type of bodies. */
+export function bodyNotRead(): IdempotencyProblem {
+  return problem('body-not-read', 415, `the body of a request with ${KEY_HEADER} must be of a type that is read here`)
+}
+
 /** What is answered for an error of `once`; undefined for any other. */
 export function problemOf(error: unknown): IdempotencyProblem | undefined {
   if (error instanceof KeyReusedError)

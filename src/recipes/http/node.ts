@@ -56,9 +56,14 @@ function describe(request: IncomingMessage): IdempotentRequest {
       const value = request.headers[name.toLowerCase()]
       return Array.isArray(value) ? value.join(', ') : value
     },
-    body,
+    body: isPlaceholder(body) && !request.readableDidRead ? undefined : body,
     raw: request,
   }
+}
+
+/** What Express 4 has in the place of a body that no parser has read. */
+function isPlaceholder(body: unknown): boolean {
+  return typeof body === 'object' && body !== null && Object.keys(body).length === 0
 }
 
 function send(response: ServerResponse, stored: StoredResponse, replayed: boolean): void {

@@ -8,6 +8,7 @@ export const PROBLEM_TYPE = 'application/problem+json'
 const TITLES = {
   busy: 'another request has the lock',
   'in-progress': 'the request is in progress',
+  'body-not-read': 'the body of the request was not read',
   'key-malformed': 'the idempotency key is malformed',
   'key-required': 'an idempotency key is required',
   'key-reused': 'the key was used for another request',
