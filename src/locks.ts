@@ -68,7 +68,11 @@ export class Locks implements AsyncDisposable {
   readonly engine: Engine
   readonly holder: string
   readonly #scope: Scope
-  readonly #ttl: Duration
+  /**
+   * What the user has given for all locks. Undefined: a recipe may have a default of its own.
+   * @internal
+   */
+  readonly givenTtl: Duration | undefined
   readonly #stopLogging: () => void
   readonly #stopHeeding: () => void
   /** Keys of elections: holding and waiting for long is what they are for. */
@@ -88,7 +92,7 @@ export class Locks implements AsyncDisposable {
     this.engine = engine
     this.holder = options.holder ?? `${hostname()}:${process.pid}`
     checkHolder(this.holder)
-    this.#ttl = options.ttl ?? DEFAULT_TTL_MS
+    this.givenTtl = options.ttl
     const callTimeoutMs = callTimeoutMsOf(options)
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     if (options.warnAfter !== undefined)
@@ -276,7 +280,7 @@ export class Locks implements AsyncDisposable {
   }
 
   #ttlMs(options: LockOptions): number {
-    return ttlMsOf(options.ttl ?? this.#ttl, this.engine)
+    return ttlMsOf(options.ttl ?? this.givenTtl ?? DEFAULT_TTL_MS, this.engine)
   }
 }
 

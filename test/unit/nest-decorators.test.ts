@@ -167,7 +167,7 @@ describe('what can never work is told when the application starts', () => {
     ['no @Cron', job(OncePerTick()), '@OncePerTick() needs @Cron() beside it, at Made.work'],
     ['no pattern', job(Cron('at noon'), OncePerTick()), "the schedule of 'Made.work' cannot be read"],
     ['no duration', job(Cron('0 3 * * *'), OncePerTick({ grace: 'soon' as '5s' })), 'grace'],
-    ['kept for less than a ttl', job(Once('a', { keep: '1s' })), 'keep must be at least the ttl of 30000 ms'],
+    ['kept for less than a ttl', job(Once('a', { keep: '1s' })), 'keep must be at least the ttl of 8000 ms'],
   ])('%s', async (_, provider, message) => {
     await expect(applicationOf(provider)).rejects.toThrow(message)
   })

@@ -1,20 +1,60 @@
 /** `once` on the memory engine: executions that die, are paused, or throw, and what of them is kept. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { LeaseLostError } from '../../src/core/errors.ts'
+import type { LocksOptions } from '../../src/core/locks-options.ts'
 import type { Change } from '../../src/core/store.ts'
-import { memory } from '../../src/engines/memory/index.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import {
   type Attempt,
-  type InProgressError,
+  InProgressError,
   KeyReusedError,
   type OnceOptions,
   once,
   ReplayedFailureError,
   UnknownOutcomeError,
 } from '../../src/recipes/once/index.ts'
-import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
+import { fakeClock } from '../../src/testing.ts'
+import { closeAll, FakeProcess, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
+
+describe('unless a ttl is given, here or to the locks,', () => {
+  async function crashed(ofLocks: LocksOptions, options: OnceOptions = {}) {
+    const clock = fakeClock()
+    const server = new MemoryServer({ clock })
+    const [first, second] = [0, 1].map(() => new FakeProcess(server, { clock, ...ofLocks })) as [
+      FakeProcess,
+      FakeProcess,
+    ]
+    const begun = gate()
+    const asked = once(first.locks, options).run('a', () => {
+      begun.open()
+      return new Promise(() => {})
+    })
+    asked.catch(() => {})
+    await begun.opened
+    await turns()
+    first.stopped = true
+    const duplicate = once(second.locks, options).run('a', (attempt) => attempt.number)
+    return { clock, duplicate: duplicate.catch((error: unknown) => error) }
+  }
+
+  test('a duplicate that comes right after a crash takes over within its wait', async () => {
+    const { clock, duplicate } = await crashed({})
+    await clock.advance('11s')
+    expect(await duplicate).toMatchObject({ value: 2, replayed: false })
+  })
+
+  test.each([
+    ['here', {}, { ttl: '12s' }],
+    ['to the locks', { ttl: '12s' }, {}],
+    ['to the locks, and it is their default', { ttl: '30s' }, {}],
+  ] as const)('and one that is given %s is kept to', async (_, ofLocks, options) => {
+    const { clock, duplicate } = await crashed(ofLocks, options)
+    await clock.advance('11s')
+    expect(await duplicate).toBeInstanceOf(InProgressError)
+  })
+})
 
 describe.each([
   ['on a store that enters and leaves lines', true],

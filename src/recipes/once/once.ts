@@ -31,6 +31,8 @@ import { escapedName, fingerprintOf, type OnceRecord, recordKey, type SettledRec
 
 const DEFAULT_KEEP = '24h'
 const DEFAULT_WAIT = '10s'
+/** Less than a duplicate waits: one that comes right after a crash is to take over, though the engine may tell late. */
+const DEFAULT_TTL_MS = 8_000
 const NO_OPTIONS: OnceRunOptions = {}
 
 /** What is stored for a request in the end. `ran`: it is by an execution of this call. */
@@ -58,7 +60,7 @@ export class OnceRunner implements Once {
 
   constructor(locks: Locks, options: OnceOptions) {
     checkOptions('once()', options, ONCE_OPTIONS)
-    const { name = 'once', failures = 'retry', ttl } = options
+    const { name = 'once', failures = 'retry' } = options
     if (typeof name !== 'string' || name === '') throw new TypeError(`name must be a string that is not empty`)
     if (failures !== 'retry' && failures !== 'keep')
       throw new TypeError(`failures must be 'retry' or 'keep'; got '${String(failures)}'`)
@@ -66,7 +68,9 @@ export class OnceRunner implements Once {
     this.#records = new RecordStore('once', locks, { store: options.store, serialize: options.serialize })
     this.#name = name
     this.#keyName = escapedName(name)
-    this.#lockOptions = ttl === undefined ? {} : { ttl }
+    this.#lockOptions = {
+      ttl: options.ttl ?? locks.givenTtl ?? Math.max(DEFAULT_TTL_MS, locks.engine.traits.minTtlMs),
+    }
     this.#waitMs = parseDuration(options.wait ?? DEFAULT_WAIT, 'wait')
     this.#crashed = checkCrashed(options.crashed ?? 'retry')
     this.#keepFailures = failures === 'keep'

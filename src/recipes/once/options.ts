@@ -28,7 +28,10 @@ export interface OnceOptions {
    * again. `keep`: it is replayed like a result. `attempt.final(error)` keeps one error in any case.
    */
   readonly failures?: 'retry' | 'keep'
-  /** How long an execution lives without renewal: after a crash, duplicates wait this long. That of the locks. */
+  /**
+   * How long an execution lives without renewal: after a crash, duplicates wait this long. Unless given it is what the
+   * locks were given, or else 8 s: less than `wait`, so that a duplicate that comes right after a crash takes over.
+   */
   readonly ttl?: Duration
   /** Where the records are, if the engine of the locks has no store: locks on another engine. */
   readonly store?: Locks
