@@ -4,6 +4,7 @@
  */
 
 import type { Engine, Standing } from '../src/engine.ts'
+import { Locked, Once } from '../src/frameworks/nest/index.ts'
 import {
   type AcquireOptions,
   type AllLease,
@@ -141,6 +142,16 @@ channels.grant.subscribe(told)
 channels.grant.subscribe(({ why }) => why)
 // @ts-expect-error there is no such event
 channels.grants.subscribe(told)
+
+/** Decorators of Nest are made before they see their method: arguments may be anything, or what the user says. */
+export const decorators: readonly unknown[] = [
+  Locked((order) => order.id),
+  Locked((order: { id: string }, at: number) => `${order.id}:${at}`),
+  // @ts-expect-error a key is a string
+  Locked((order: { id: number }) => order.id),
+  Once('{0.key}', { fingerprint: (payment) => payment.body, scope: (payment) => payment.tenant }),
+  Once((payment: { key: string }) => payment.key, { fingerprint: (payment: { cents: number }) => payment.cents }),
+]
 
 // @ts-expect-error a clock needs all three
 export const halfClock: Clock = { now: () => 0 }

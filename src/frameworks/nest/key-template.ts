@@ -3,8 +3,14 @@
  * makes any other. A part that is missing is refused: `order:undefined` would be one key for all orders.
  */
 
+/**
+ * An argument of a decorated method. A decorator is made before it sees its method, so the types of arguments are those
+ * that the user gives to the parameters of the function, or are not checked, like what comes out of JSON.
+ */
+export type Argument = ReturnType<typeof JSON.parse>
+
 /** A text with parts of the arguments in braces, or a function of the arguments. */
-export type KeyOfCall = string | ((...args: never[]) => string)
+export type KeyOfCall = string | ((...args: Argument[]) => string)
 
 /** A key, made for each call. */
 export type MakeKey = (args: readonly unknown[]) => string

@@ -7,7 +7,7 @@ import type { Locks } from '../../locks.ts'
 import { once } from '../../recipes/once/index.ts'
 import { ONCE_OPTIONS, type Once as OnceOfLocks, type OnceOptions } from '../../recipes/once/options.ts'
 import { runWith } from './current.ts'
-import { type KeyOfCall, keyMaker } from './key-template.ts'
+import { type Argument, type KeyOfCall, keyMaker } from './key-template.ts'
 import { areKnownAtStart, type LocksOfDecorator, locksFor } from './tokens.ts'
 import { checkAtStart, type MethodWrapper, titleOf, wrapMethod } from './wrap.ts'
 
@@ -16,7 +16,7 @@ export interface OnceMethodOptions<Service = never> extends OnceOptions, LocksOf
   /** Whose key it is, like the key: `'{0.tenant}'`. The keys of two scopes never meet. */
   readonly scope?: KeyOfCall
   /** What makes the call what it is: another call with the same key gets a `KeyReusedError`. */
-  readonly fingerprint?: (...args: never[]) => unknown
+  readonly fingerprint?: (...args: Argument[]) => unknown
 }
 
 const OPTIONS: OptionNames<OnceMethodOptions> = {
@@ -48,7 +48,7 @@ export function Once<Service = never>(key: KeyOfCall, options: OnceMethodOptions
     wrapMethod('@Once()', { target, key: name, descriptor }, async ({ service, args, run }) => {
       const call = {
         ...(scopeOf === undefined ? {} : { scope: scopeOf(args) }),
-        ...(fingerprint === undefined ? {} : { fingerprint: fingerprint(...(args as never[])) }),
+        ...(fingerprint === undefined ? {} : { fingerprint: fingerprint(...args) }),
       }
       const work = onceOf(locksOf(service as Service))
       return (await work.run(keyOf(args), call, async (attempt) => runWith({ attempt }, run))).value
