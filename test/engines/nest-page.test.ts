@@ -87,7 +87,7 @@ function compiledIn(project: string): string {
   writeFileSync(join(project, 'main.ts'), blockWith(PAGE, '@Module(').code)
   const [, config = ''] = /```json\n(.*?)```/s.exec(readFileSync(PAGE, 'utf8')) ?? []
   writeFileSync(join(project, 'tsconfig.json'), config)
-  execFileSync(join('node_modules', '.bin', 'tsc'), ['-p', project, '--types', 'node'], { stdio: 'inherit' })
+  execFileSync(join('node_modules', '.bin', 'tsc'), ['-p', project], { stdio: 'inherit' })
   return join(project, 'main.js')
 }
 
@@ -173,6 +173,15 @@ async function expectAll(program: string): Promise<void> {
   await shop.end('SIGTERM')
   expect(await Promise.all([last.answered, duplicate.answered])).toEqual([201, 201])
 }
+
+test('the page installs every package that its program and its compiler need', () => {
+  const { code } = blockWith(PAGE, '@Module(')
+  const imported = [...code.matchAll(/^import .*?'((?:@[^/']+\/)?[^/'.:\s]+)[/']/gm)].map(([, name]) => name)
+  const commands = [...readFileSync(PAGE, 'utf8').matchAll(/^npm install (.*?)(?: +#.*)?$/gm)].map(([, rest]) => rest)
+  const installed = commands.join(' ').split(' ')
+  expect(imported).toContain('holdfast')
+  for (const name of [...imported, 'croner', 'rxjs', 'typescript', '@types/node']) expect(installed).toContain(name)
+})
 
 test('on Nest 11, the application of the page does what the page says', { timeout: LIMIT_MS }, async () => {
   builtModule('src/index.ts')
