@@ -84,7 +84,8 @@ export interface Cache {
   readonly name: string
   /**
    * The value of `key`; made by `fill` if there is none. Callers that come meanwhile, in any process, are given the
-   * same. Rejects with what the fill threw, or with a `CachedFailureError` if that was in another call.
+   * same. Rejects with what the fill threw, or with a `CachedFailureError` if that was in another call. It is given as
+   * it was stored: with JSON, a `Date` is a string, whatever its type says.
    */
   get<Value>(key: string, fill: CacheFill<Value>): Promise<Value>
   get<Value>(key: string, options: CacheGetOptions, fill: CacheFill<Value>): Promise<Value>

@@ -28,7 +28,8 @@ export interface Attempt extends AttemptName {
   readonly signal: AbortSignal
   /**
    * Do a part of the work, and store what it answers. An execution that comes after a crash or a throw is given that
-   * answer, and skips the part. A crash between the end of the part and the storing repeats it.
+   * answer, and skips the part. A crash between the end of the part and the storing repeats it. The answer is as it was
+   * stored, for all of them: with JSON, a `Date` is a string, whatever its type says.
    */
   step<Value>(name: string, work: () => Promise<Value> | Value): Promise<Value>
   /**

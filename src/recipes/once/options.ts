@@ -61,7 +61,7 @@ export interface OnceRunOptions {
 
 /** What `run()` answers. */
 export interface OnceResult<Value> {
-  /** What the work has answered, as it was stored: with JSON, a `Date` is a string. */
+  /** What the work has answered, as it was stored. Its type does not tell: with JSON, a `Date` is a string. */
   readonly value: Value
   /** Whether another execution has answered it: before this call, or while it waited. */
   readonly replayed: boolean
