@@ -68,6 +68,11 @@ export function toldBy({ items, answers, heardAt = Number.POSITIVE_INFINITY }: C
   return answer !== undefined && (typeof answer === 'boolean' || answer.state !== 'failed')
 }
 
+function toldWaiting({ items, answers }: Call, id: string): boolean {
+  const answer = answers?.[items.findIndex((item) => item.id === id)]
+  return typeof answer === 'object' && answer.state === 'waiting'
+}
+
 /** The moment from which the core counts the ttl of an entry, if this call is answered; or an earlier one. */
 export function countedFrom({ askedAt }: History, { sentAt, subscribedFirst }: Call, id: string): number {
   return subscribedFirst ? (askedAt.get(id) ?? sentAt) : sentAt
@@ -79,12 +84,21 @@ const DEADLINE_MS = 5
 
 /**
  * Until when the core believes in an entry of which it has heard by `at`, by its own reckoning. What is answered after
- * the deadline is too late, and right before it may be. Infinity: it has heard nothing.
+ * the deadline is too late, and right before it may be. That it waits is no news for one that is known to hold since
+ * `heldFrom`. Infinity: it has heard nothing.
  */
-export function ownDeadline(history: History, asks: readonly Call[], id: string, ttlMs: number, at: number): number {
+export function ownDeadline(
+  history: History,
+  asks: readonly Call[],
+  id: string,
+  ttlMs: number,
+  at: number,
+  heldFrom: number = Number.POSITIVE_INFINITY,
+): number {
   let deadline = Number.POSITIVE_INFINITY
   for (const call of asks) {
     if (!toldBy(call, id, Math.min(at, deadline - ttlMs * DEADLINE_SHARE - DEADLINE_MS))) continue
+    if (toldWaiting(call, id) && (call.heardAt ?? 0) > heldFrom) continue
     deadline = countedFrom(history, call, id) + ttlMs
   }
   return deadline

@@ -93,7 +93,7 @@ function triedUntil(history: History, stay: Stay, calls: readonly Call[], ttlMs:
   const holding = history.holdings.find((one) => one.key === key && one.token === token)
   // One that no program has yet may be a part of several.
   if (holding === undefined && stay.grantedAt === undefined) return until
-  const deadline = ownDeadline(history, asks, id, ttlMs, goneAt)
+  const deadline = ownDeadline(history, asks, id, ttlMs, goneAt, holding?.grantedAt)
   return (holding?.endedAt ?? Number.POSITIVE_INFINITY) > deadline - ttlMs * 0.05 ? Math.min(until, deadline) : until
 }
 
