@@ -26,10 +26,10 @@ export const lanes = sharesServers ? 1 : Math.min(Math.max(2, availableParalleli
 
 const table = JSON.parse(readFileSync(TABLE, 'utf8'))
 
-/** The sequencer that vitest.config.ts names. */
+/** The sequencer that vitest.config.ts names. Vitest itself knows of the other files how long they took last time. */
 export class LongestFirst extends BaseSequencer {
   async sort(files) {
-    return longestFirst(files, ({ moduleId }) => secondsOf(relative('.', moduleId)))
+    return longestFirst(await super.sort(files), ({ moduleId }) => secondsOf(relative('.', moduleId)))
   }
 }
 

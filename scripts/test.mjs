@@ -6,7 +6,7 @@
  *     npm test -- mongodb               the tests whose file has this in its path
  *     npm test -- --rounds 10           longer conformance runs (HOLDFAST_ROUNDS)
  *     npm test -- --record              write down how long the files with servers take (scripts/seconds.json)
- *     npm run check                     what is quick: before each commit
+ *     npm test -- --quick               what is quick, before each commit: npm run check
  *
  * Steps that use one core run side by side; what such a step prints is shown when it ends. Tests with servers come
  * last, in lanes (scripts/lanes.mjs). They mostly wait, and measure what processes notice. So only what computes and
@@ -26,15 +26,35 @@ import { addUp, afterSecondTry, emptyTally, failures } from './reports.mjs'
 
 const cores = Math.max(2, availableParallelism())
 
-/** Half of the cores for each of two runs of vitest that are side by side. */
-const half = ['--maxWorkers', `${Math.ceil(cores / 2)}`]
+const { values: options, positionals: names } = parseArgs({
+  allowPositionals: true,
+  options: {
+    only: { type: 'string' },
+    quick: { type: 'boolean', default: false },
+    rounds: { type: 'string' },
+    record: { type: 'boolean', default: false },
+  },
+})
+if (options.rounds !== undefined) process.env.HOLDFAST_ROUNDS = options.rounds
+// A project may have no such test.
+const paths = names.length === 0 ? [] : [...names, '--passWithNoTests']
+
+const workers = ['--maxWorkers', `${cores}`]
+
+/**
+ * What makes the quick run quick. Files of unit tests share processes: to start one for each file, and to load in it
+ * what it tests, takes as long as the tests. What has not changed since the last quick run has the types it had.
+ */
+const sharing = options.quick ? ['--no-isolate'] : []
+const remembering = options.quick ? ['--incremental', '--tsBuildInfoFile', 'node_modules/.cache/types.tsbuildinfo'] : []
 
 /** Each is given where its output goes, and answers a tally. */
 const steps = {
   build: (out) => command(out, 'npm', 'run', 'build'),
-  unit: (out) => tests(out, '--project', 'unit', ...half, ...paths),
-  conformance: (out) => tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts', ...half),
-  types: (out) => command(out, 'tsc', '-p', 'tsconfig.json'),
+  unit: (out) => tests(out, '--project', 'unit', ...workers, ...sharing, ...paths),
+  conformance: (out) =>
+    tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts', ...workers),
+  types: (out) => command(out, 'tsc', '-p', 'tsconfig.json', ...remembering),
   lint: (out) =>
     all(
       () => command(out, 'biome', 'lint', '--error-on-warnings'),
@@ -75,15 +95,10 @@ const priorities = {
 
 /** The conformance of the engines without a server is a part of `engines` as well. */
 const everything = [...Object.keys(steps), ...inLanes].filter((name) => name !== 'conformance')
+const quick = ['build', 'types', 'lint', 'format', 'unit', 'conformance']
 
-const { values: options, positionals: names } = parseArgs({
-  allowPositionals: true,
-  options: { only: { type: 'string' }, rounds: { type: 'string' }, record: { type: 'boolean', default: false } },
-})
-if (options.rounds !== undefined) process.env.HOLDFAST_ROUNDS = options.rounds
-// A project may have no such test.
-const paths = names.length === 0 ? [] : [...names, '--passWithNoTests']
-const chosen = options.only?.split(',') ?? (names.length === 0 ? everything : ['build', 'unit', ...inLanes])
+const usual = options.quick ? quick : names.length === 0 ? everything : ['build', 'unit', ...inLanes]
+const chosen = options.only?.split(',') ?? usual
 const unknown = chosen.filter((name) => !(name in steps) && !inLanes.includes(name))
 if (unknown.length > 0) {
   console.error(`no step is called ${unknown.join(', ')}; there are ${[...Object.keys(steps), ...inLanes].join(', ')}`)
