@@ -20,7 +20,9 @@ import type {
   ExtendRowResult,
   ReserveRowResult,
   RowHoldOptions,
+  RowNotHad,
 } from './row-hold-options.ts'
+import { inTurn, type RowLockOptions, type RowLockResult, sameTurn, type Turn } from './row-lock.ts'
 import { type Dialect, describeRow, type Statement, type Table, tableName, update, type Where } from './statements.ts'
 
 export const ROW_HOLDS_TABLE = 'holdfast_row_holds'
@@ -37,6 +39,36 @@ export interface RowHoldsDialect extends Dialect {
   readonly nowMs: string
   /** What follows a SELECT that has to see what is there now. */
   readonly current: string
+}
+
+/** How a server is called whose driver answers later. */
+export interface RowHoldsServer<Client extends object> {
+  readonly dialect: RowHoldsDialect
+  lockRows(client: Client, options: RowLockOptions, turn: Turn): Promise<RowLockResult<Row>>
+  /** What a statement without rows answers is not looked at. */
+  ask(client: Client, statement: Statement): Promise<readonly Row[]>
+}
+
+/** Lock the row, and take the steps of `work` under that lock. */
+export async function withLockedRow<Client extends object, Result>(
+  server: RowHoldsServer<Client>,
+  client: Client,
+  options: RowHoldOptions,
+  work: (holds: RowHolds, rows: readonly Row[]) => Steps<Result>,
+): Promise<Result | RowNotHad> {
+  const { table, where, left, wait } = options
+  const holds = new RowHolds(server.dialect, options)
+  const row = { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) }
+  // The lock and what is done under it are one turn: else two calls at once, on one connection, would read one number.
+  return await inTurn(client, async () => {
+    const locked = await server.lockRows(client, row, sameTurn)
+    if (locked.state !== 'locked') return locked
+    const steps = work(holds, locked.rows)
+    for (let step = steps.next(); ; ) {
+      if (step.done === true) return step.value
+      step = steps.next(await server.ask(client, step.value))
+    }
+  })
 }
 
 /** One hold of one row, which is locked. */

@@ -8,19 +8,21 @@ import type {
   ReserveRowOptions,
   ReserveRowResult,
   RowHoldOptions,
-  RowNotHad,
 } from '../row-hold-options.ts'
-import { ROW_HOLDS_TABLE, RowHolds, type RowHoldsDialect, type Steps } from '../row-holds.ts'
-import { inTurn, sameTurn } from '../row-lock.ts'
+import { ROW_HOLDS_TABLE, type RowHoldsServer, withLockedRow } from '../row-holds.ts'
 import { type Table, tableName } from '../statements.ts'
 import { checkClient, dialect, type MysqlTransactionClient, rowsOf } from './client.ts'
 import { lockRows } from './row-lock.ts'
 
-const holdsDialect: RowHoldsDialect = {
-  ...dialect,
-  nowMs: "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
-  // At REPEATABLE READ a plain look shows what was there when the transaction began.
-  current: 'FOR UPDATE',
+const server: RowHoldsServer<MysqlTransactionClient> = {
+  dialect: {
+    ...dialect,
+    nowMs: "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
+    // At REPEATABLE READ a plain look shows what was there when the transaction began.
+    current: 'FOR UPDATE',
+  },
+  lockRows,
+  ask: rowsOf,
 }
 
 /** Make the table of holds, if it is not there: once, by a user who may, outside of a transaction. */
@@ -41,41 +43,20 @@ export async function setupRowHolds(
  * is what is neither sold nor held; what has lapsed is given back to it first.
  */
 export function reserveRow(client: MysqlTransactionClient, options: ReserveRowOptions): Promise<ReserveRowResult> {
-  return withRow(client, options, (holds, rows) => holds.reserve(rows, options.quantity, options.hold))
+  return withLockedRow(server, client, options, (holds, rows) => holds.reserve(rows, options.quantity, options.hold))
 }
 
 /** Let a hold live for longer, from now on; never shorter than it would anyway. */
 export function extendRow(client: MysqlTransactionClient, options: ExtendRowOptions): Promise<ExtendRowResult> {
-  return withRow(client, options, (holds, rows) => holds.extend(rows, options.hold))
+  return withLockedRow(server, client, options, (holds, rows) => holds.extend(rows, options.hold))
 }
 
 /** What is held is sold: it does not come back any more. Twice is once. */
 export function confirmRow(client: MysqlTransactionClient, options: ConfirmRowOptions): Promise<ConfirmRowResult> {
-  return withRow(client, options, (holds, rows) => holds.confirm(rows, options))
+  return withLockedRow(server, client, options, (holds, rows) => holds.confirm(rows, options))
 }
 
 /** Give back what is held. */
 export function cancelRow(client: MysqlTransactionClient, options: RowHoldOptions): Promise<CancelRowResult> {
-  return withRow(client, options, (holds, rows) => holds.cancel(rows))
-}
-
-async function withRow<Result>(
-  client: MysqlTransactionClient,
-  options: RowHoldOptions,
-  work: (holds: RowHolds, rows: readonly Record<string, unknown>[]) => Steps<Result>,
-): Promise<Result | RowNotHad> {
-  const { table, where, left, wait } = options
-  const holds = new RowHolds(holdsDialect, options)
-  const row = { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) }
-  // The lock and what is done under it are one turn: else two calls at once, on one connection, would read one number.
-  return await inTurn(client, async () => {
-    const locked = await lockRows(client, row, sameTurn)
-    if (locked.state !== 'locked') return locked
-    const steps = work(holds, locked.rows)
-    for (let step = steps.next(); ; ) {
-      if (step.done === true) return step.value
-      // What a statement without rows answers is not looked at.
-      step = steps.next(await rowsOf(client, step.value))
-    }
-  })
+  return withLockedRow(server, client, options, (holds, rows) => holds.cancel(rows))
 }

@@ -9,19 +9,21 @@ import type {
   ReserveRowOptions,
   ReserveRowResult,
   RowHoldOptions,
-  RowNotHad,
 } from '../row-hold-options.ts'
-import { ROW_HOLDS_TABLE, RowHolds, type RowHoldsDialect, type Steps } from '../row-holds.ts'
-import { inTurn, sameTurn } from '../row-lock.ts'
+import { ROW_HOLDS_TABLE, type RowHoldsServer, withLockedRow } from '../row-holds.ts'
 import { fixedTable, type Table } from '../statements.ts'
 import { askerOf, dialect, type PostgresTransactionClient } from './client.ts'
 import { lockRows } from './row-lock.ts'
 
-const holdsDialect: RowHoldsDialect = {
-  ...dialect,
-  // One moment for all rows that a statement looks at. The row was locked by a statement before it.
-  nowMs: 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint',
-  current: '',
+const server: RowHoldsServer<PostgresTransactionClient> = {
+  dialect: {
+    ...dialect,
+    // One moment for all rows that a statement looks at. The row was locked by a statement before it.
+    nowMs: 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint',
+    current: '',
+  },
+  lockRows,
+  ask: async (client, { text, values }) => (await askerOf(client)(text, values)).rows,
 }
 
 /** Make the table of holds, if it is not there: once, by a user who may, outside of a transaction. */
@@ -46,41 +48,20 @@ export async function setupRowHolds(
  * is what is neither sold nor held; what has lapsed is given back to it first.
  */
 export function reserveRow(client: PostgresTransactionClient, options: ReserveRowOptions): Promise<ReserveRowResult> {
-  return withRow(client, options, (holds, rows) => holds.reserve(rows, options.quantity, options.hold))
+  return withLockedRow(server, client, options, (holds, rows) => holds.reserve(rows, options.quantity, options.hold))
 }
 
 /** Let a hold live for longer, from now on; never shorter than it would anyway. */
 export function extendRow(client: PostgresTransactionClient, options: ExtendRowOptions): Promise<ExtendRowResult> {
-  return withRow(client, options, (holds, rows) => holds.extend(rows, options.hold))
+  return withLockedRow(server, client, options, (holds, rows) => holds.extend(rows, options.hold))
 }
 
 /** What is held is sold: it does not come back any more. Twice is once. */
 export function confirmRow(client: PostgresTransactionClient, options: ConfirmRowOptions): Promise<ConfirmRowResult> {
-  return withRow(client, options, (holds, rows) => holds.confirm(rows, options))
+  return withLockedRow(server, client, options, (holds, rows) => holds.confirm(rows, options))
 }
 
 /** Give back what is held. */
 export function cancelRow(client: PostgresTransactionClient, options: RowHoldOptions): Promise<CancelRowResult> {
-  return withRow(client, options, (holds, rows) => holds.cancel(rows))
-}
-
-async function withRow<Result>(
-  client: PostgresTransactionClient,
-  options: RowHoldOptions,
-  work: (holds: RowHolds, rows: readonly Record<string, unknown>[]) => Steps<Result>,
-): Promise<Result | RowNotHad> {
-  const { table, where, left, wait } = options
-  const holds = new RowHolds(holdsDialect, options)
-  const row = { table, where, columns: [left], ...(wait === undefined ? {} : { wait }) }
-  // The lock and what is done under it are one turn: else two calls at once, on one connection, would read one number.
-  return await inTurn(client, async () => {
-    const locked = await lockRows(client, row, sameTurn)
-    if (locked.state !== 'locked') return locked
-    const ask = askerOf(client)
-    const steps = work(holds, locked.rows)
-    for (let step = steps.next(); ; ) {
-      if (step.done === true) return step.value
-      step = steps.next((await ask(step.value.text, step.value.values)).rows)
-    }
-  })
+  return withLockedRow(server, client, options, (holds, rows) => holds.cancel(rows))
 }
