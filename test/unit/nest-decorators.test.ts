@@ -1,38 +1,14 @@
 /** What the decorators of `holdfast/nest` leave as it was, in whatever order they are written; and `@Once`. */
-import { type INestApplicationContext, SetMetadata, type Type } from '@nestjs/common'
+import { SetMetadata, type Type } from '@nestjs/common'
 import { Cron, ScheduleModule } from '@nestjs/schedule'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { KeyReusedError } from '../../src/core/errors.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
-import {
-  currentAttempt,
-  currentLease,
-  HoldfastModule,
-  Locked,
-  locksToken,
-  Once,
-  OncePerTick,
-} from '../../src/frameworks/nest/index.ts'
+import { currentAttempt, currentLease, Locked, locksToken, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
 import type { Locks } from '../../src/locks.ts'
 import { cron, type Run } from '../../src/recipes/cron/index.ts'
-import { contextOf, decorate } from './nest-world.ts'
+import { closedAtEnd, contextOf, decorate, NestHosts } from './nest-world.ts'
 
-let opened: { close(): Promise<unknown> }[]
-let server: MemoryServer
-beforeEach(() => {
-  opened = []
-  server = new MemoryServer()
-})
-afterEach(async () => {
-  for (const one of opened.reverse()) await one.close()
-})
-
-/** An application with these providers, and locks on the memory of this test. */
-async function applicationOf(...providers: Type[]) {
-  const app = await contextOf({ imports: [HoldfastModule.forRoot({ engine: memory({ server }) })], providers })
-  opened.push(app)
-  return app
-}
+const hosts = new NestHosts()
 
 describe('metadata of other decorators', () => {
   const Mark = SetMetadata('mark', 'noted')
@@ -69,14 +45,12 @@ describe('metadata of other decorators', () => {
       'nightly',
       ...order(Cron('* * * * * *', { timeZone: 'Europe/Berlin' }), OncePerTick(), Locked('reports')),
     )
-    for (const _host of ['a', 'b']) {
-      const imports = [ScheduleModule.forRoot(), HoldfastModule.forRoot({ engine: memory({ server }) })]
-      opened.push(await contextOf({ imports, providers: [Reports] }))
-    }
+    for (const _host of ['a', 'b'])
+      closedAtEnd(await contextOf({ imports: [ScheduleModule.forRoot(), hosts.module], providers: [Reports] }))
     await vi.waitFor(() => expect(ticks.length).toBeGreaterThanOrEqual(2), 20_000)
     expect(new Set(ticks).size, 'no tick twice').toBe(ticks.length)
     const listed: unknown[] = []
-    const jobs = cron((opened[0] as INestApplicationContext).get<Locks>(locksToken()))
+    const jobs = cron(hosts.locks())
     for await (const { name, schedule } of jobs.list()) listed.push([name, schedule])
     expect(listed).toEqual([['Reports.nightly', '* * * * * * (Europe/Berlin)']])
   })
@@ -90,10 +64,9 @@ test('a tick that comes while the application ends is left to another host, and 
     }
   }
   decorate(Reports, 'nightly', Cron('0 3 * * *'), OncePerTick())
-  const reports = async (): Promise<Reports> => (await applicationOf(Reports)).get(Reports)
-  const ending = await reports()
-  await (opened[0] as INestApplicationContext).get<Locks>(locksToken()).drain()
-  expect([await ending.nightly(), runs]).toEqual([undefined, 0])
+  const ending = await hosts.application(Reports)
+  await ending.get<Locks>(locksToken()).drain()
+  expect([await ending.get(Reports).nightly(), runs]).toEqual([undefined, 0])
 })
 
 describe('@Once', () => {
@@ -117,8 +90,8 @@ describe('@Once', () => {
       'pay',
       Once('{0.key}', { scope: '{0.tenant}', fingerprint: (payment: Payment) => payment, keep: '1h' }),
     )
-    const one = (await applicationOf(Payments)).get(Payments)
-    const two = (await applicationOf(Payments)).get(Payments)
+    const one = (await hosts.application(Payments)).get(Payments)
+    const two = (await hosts.application(Payments)).get(Payments)
     const payment = { tenant: 'acme', key: 'k', cents: 5 }
     const answers = await Promise.all([one, two, one].map((payments) => payments.pay(payment)))
     expect(new Set(answers.map((each) => JSON.stringify(each)))).toEqual(
@@ -142,7 +115,7 @@ describe('@Once', () => {
       }
     }
     for (const name of ['send', 'post']) decorate(Mails, name, Once('{0}:{1}'))
-    const mails = (await applicationOf(Mails)).get(Mails)
+    const mails = (await hosts.application(Mails)).get(Mails)
     await mails.send('a:b', 'c')
     await mails.send('a', 'b:c')
     await mails.post('a', 'b:c')
@@ -169,7 +142,7 @@ describe('what can never work is told when the application starts', () => {
     ['no duration', job(Cron('0 3 * * *'), OncePerTick({ grace: 'soon' as '5s' })), 'grace'],
     ['kept for less than a ttl', job(Once('a', { keep: '1s' })), 'keep must be at least the ttl of 8000 ms'],
   ])('%s', async (_, provider, message) => {
-    await expect(applicationOf(provider)).rejects.toThrow(message)
+    await expect(hosts.application(provider)).rejects.toThrow(message)
   })
 
   test('a class keeps its own hook, and that of its parent', async () => {
@@ -190,7 +163,7 @@ describe('what can never work is told when the application starts', () => {
     }
     decorate(Own, 'work', Once('a'))
     decorate(Inheriting, 'work', Once('a'))
-    await applicationOf(Own, Inheriting)
+    await hosts.application(Own, Inheriting)
     expect(called.toSorted()).toEqual(['own', 'parent'])
   })
 })

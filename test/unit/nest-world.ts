@@ -1,7 +1,17 @@
 /** Applications of Nest for tests, without the syntax of decorators: they are applied by hand, in any order. */
 import 'reflect-metadata'
-import { type INestApplicationContext, Module, type ModuleMetadata, type Type } from '@nestjs/common'
+import {
+  type DynamicModule,
+  type INestApplicationContext,
+  Module,
+  type ModuleMetadata,
+  type Type,
+} from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
+import { beforeEach, onTestFinished } from 'vitest'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
+import { HoldfastModule } from '../../src/frameworks/nest/index.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 
 /** Any decorator of a method. */
 export type Decorate = (target: object, key: string, descriptor: PropertyDescriptor) => unknown
@@ -22,4 +32,33 @@ export function moduleOf(metadata: ModuleMetadata): Type {
 /** An application without a server. */
 export async function contextOf(metadata: ModuleMetadata): Promise<INestApplicationContext> {
   return await NestFactory.createApplicationContext(moduleOf(metadata), { logger: false, abortOnError: false })
+}
+
+/** Closed when the test ends, the last one first. */
+export function closedAtEnd<Closing extends { close(): Promise<unknown> }>(one: Closing): Closing {
+  onTestFinished(async () => void (await one.close()))
+  return one
+}
+
+/** What the tests of a file open. All of it has one server in memory, which is new for each test. */
+export class NestHosts {
+  #server = new MemoryServer()
+
+  constructor() {
+    beforeEach(() => {
+      this.#server = new MemoryServer()
+    })
+  }
+
+  get module(): DynamicModule {
+    return HoldfastModule.forRoot({ engine: memory({ server: this.#server }) })
+  }
+
+  async application(...providers: Type[]): Promise<INestApplicationContext> {
+    return closedAtEnd(await contextOf({ imports: [this.module], providers }))
+  }
+
+  locks(): Locks {
+    return closedAtEnd(createLocks(memory({ server: this.#server })))
+  }
 }

@@ -2,12 +2,12 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Logger, Scope, type Type } from '@nestjs/common'
+import { Logger, Scope } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { of } from 'rxjs'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { AcquireTimeoutError, DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
-import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import {
   currentLease,
   HoldfastHealth,
@@ -16,31 +16,10 @@ import {
   Locked,
   locksToken,
 } from '../../src/frameworks/nest/index.ts'
-import { createLocks, type Locks } from '../../src/locks.ts'
-import { contextOf, decorate, moduleOf } from './nest-world.ts'
+import type { Locks } from '../../src/locks.ts'
+import { closedAtEnd, contextOf, decorate, moduleOf, NestHosts } from './nest-world.ts'
 
-let opened: { close(): Promise<unknown> }[]
-let server: MemoryServer
-beforeEach(() => {
-  opened = []
-  server = new MemoryServer()
-})
-afterEach(async () => {
-  for (const one of opened.reverse()) await one.close()
-})
-
-/** An application with these providers, and locks on the memory of this test. */
-async function applicationOf(...providers: Type[]) {
-  const app = await contextOf({ imports: [HoldfastModule.forRoot({ engine: memory({ server }) })], providers })
-  opened.push(app)
-  return app
-}
-
-function otherLocks(): Locks {
-  const locks = createLocks(memory({ server }))
-  opened.push(locks)
-  return locks
-}
+const hosts = new NestHosts()
 
 interface Order {
   readonly id: string
@@ -72,19 +51,20 @@ describe('the module', () => {
     const config = { provide: 'CONFIG', useValue: { url: 'memory:' } }
     const configModule = moduleOf({ providers: [config], exports: ['CONFIG'] })
     const useFactory = async ({ url }: { url: string }) => ({ url, holder: 'by factory' })
-    const app = await contextOf({
-      imports: [
-        HoldfastModule.forRootAsync({ imports: [configModule], inject: ['CONFIG'], useFactory }),
-        HoldfastModule.forRootAsync({ name: 'reports', useFactory: () => ({ url: 'memory:', holder: 'other' }) }),
-      ],
-    })
-    opened.push(app)
+    const app = closedAtEnd(
+      await contextOf({
+        imports: [
+          HoldfastModule.forRootAsync({ imports: [configModule], inject: ['CONFIG'], useFactory }),
+          HoldfastModule.forRootAsync({ name: 'reports', useFactory: () => ({ url: 'memory:', holder: 'other' }) }),
+        ],
+      }),
+    )
     expect(app.get<Locks>(locksToken()).holder).toBe('by factory')
     expect(app.get<Locks>(locksToken('reports')).holder).toBe('other')
   })
 
   test('leaves locks that it was given to their giver', async () => {
-    const locks = otherLocks()
+    const locks = hosts.locks()
     const app = await contextOf({ imports: [HoldfastModule.forRoot({ locks })] })
     await app.close()
     expect(await locks.ping()).toBeGreaterThanOrEqual(0)
@@ -100,8 +80,7 @@ describe('the module', () => {
     const inner = moduleOf({ providers: [Service] })
     const imports = (isGlobal: boolean) => [HoldfastModule.forRoot({ url: 'memory:', isGlobal }), inner]
     await expect(contextOf({ imports: imports(false) })).rejects.toThrow(/can't resolve dependencies of the Service/)
-    const app = await contextOf({ imports: imports(true) })
-    opened.push(app)
+    const app = closedAtEnd(await contextOf({ imports: imports(true) }))
     expect(await app.get(Service, { strict: false }).work()).toBe(1n)
   })
 
@@ -111,7 +90,7 @@ describe('the module', () => {
       "unknown option 'uri' in HoldfastModule; did you mean 'url'?",
     )
     await expect(start({ url: 'memory:', engine: memory() })).rejects.toThrow('give one of url, engine and locks')
-    await expect(start({ locks: otherLocks(), ttl: '5s' })).rejects.toThrow('have their options already; got ttl')
+    await expect(start({ locks: hosts.locks(), ttl: '5s' })).rejects.toThrow('have their options already; got ttl')
   })
 
   test('does not start on an engine that can never answer, and says why', async () => {
@@ -128,7 +107,7 @@ describe('the module', () => {
     const logger = { log: () => {}, error: () => {}, warn: (text: string, about: string) => said.push(about, text) }
     // Nothing listens on that port.
     const imports = [HoldfastModule.forRoot({ url: 'redis://127.0.0.1:1', callTimeout: '500ms' })]
-    opened.push(await NestFactory.createApplicationContext(moduleOf({ imports }), { logger, abortOnError: false }))
+    closedAtEnd(await NestFactory.createApplicationContext(moduleOf({ imports }), { logger, abortOnError: false }))
     Logger.overrideLogger(false)
     expect(said).toEqual([
       'HoldfastModule',
@@ -137,7 +116,7 @@ describe('the module', () => {
   })
 
   test('tells whether the engine answers', async () => {
-    const app = await applicationOf()
+    const app = await hosts.application()
     const health = app.get(HoldfastHealth)
     expect(await health.ping()).toBeGreaterThanOrEqual(0)
     expect(await health.check('locks')).toEqual({ locks: { status: 'up', ms: expect.any(Number) } })
@@ -159,10 +138,10 @@ describe('@Locked', () => {
       }
     }
     decorate(Orders, 'ship', Locked('order:{0.id}', { wait: 0 }))
-    const orders = (await applicationOf(Orders)).get(Orders)
+    const orders = (await hosts.application(Orders)).get(Orders)
     expect(await orders.ship({ id: '7' })).toBe('shipped 7 by Orders')
     expect(seen).toEqual(['order:7 true'])
-    const held = await otherLocks().mutex('order:7').acquire()
+    const held = await hosts.locks().mutex('order:7').acquire()
     await expect(orders.ship({ id: '7' })).rejects.toThrow(AcquireTimeoutError)
     expect(await orders.ship({ id: '8' })).toContain('shipped 8')
     await held.release()
@@ -186,7 +165,7 @@ describe('@Locked', () => {
       'make',
       Locked((user: string, kind: number) => `${user}/${kind}`, { limit: 2, wait: 0 }),
     )
-    const reports = (await applicationOf(Reports)).get(Reports)
+    const reports = (await hosts.application(Reports)).get(Reports)
     const running = [reports.make('ann', 1), reports.make('ann', 1)]
     await vi.waitFor(() => expect(inside).toBe(2))
     await expect(reports.make('ann', 1)).rejects.toThrow(AcquireTimeoutError)
@@ -199,13 +178,13 @@ describe('@Locked', () => {
     class Orders {
       async ship(): Promise<string> {
         const { key, token, signal } = currentLease()
-        await otherLocks().evict(key, token as bigint)
+        await hosts.locks().evict(key, token as bigint)
         await new Promise((resolve) => signal.addEventListener('abort', resolve))
         return 'shipped all the same'
       }
     }
     decorate(Orders, 'ship', Locked('order', { ttl: '300ms' }))
-    const orders = (await applicationOf(Orders)).get(Orders)
+    const orders = (await hosts.application(Orders)).get(Orders)
     await expect(orders.ship()).rejects.toThrow(LeaseLostError)
   })
 
@@ -226,14 +205,14 @@ describe('@Locked', () => {
     }
     for (const name of ['outer', 'inner']) decorate(Orders, name, Locked('{0}'))
     for (const name of ['outerToo', 'innerToo']) decorate(Orders, name, Locked('{0}', { reentrant: true }))
-    const orders = (await applicationOf(Orders)).get(Orders)
+    const orders = (await hosts.application(Orders)).get(Orders)
     await expect(orders.outer('a')).rejects.toThrow(DeadlockError)
     expect(await orders.outerToo('a')).toBe('a')
   })
 
   test('uses the locks that it is given, also in a class that Nest has not made', async () => {
     class Plain {
-      readonly locks = otherLocks()
+      readonly locks = hosts.locks()
       async work(): Promise<string> {
         return currentLease().key
       }
@@ -260,7 +239,7 @@ describe('@Locked', () => {
     }
     decorate(Derived, 'more', Locked('b'))
     Reflect.defineMetadata('scope:options', { scope: Scope.TRANSIENT }, Derived)
-    const app = await applicationOf(Base, Derived)
+    const app = await hosts.application(Base, Derived)
     const derived = await app.resolve(Derived)
     expect([await derived.work(), await derived.more(), await app.get(Base).work()]).toEqual(['Derived', 'b', 'Base'])
   })
@@ -276,7 +255,7 @@ describe('@Locked', () => {
     class Orders {
       async ship(..._args: unknown[]): Promise<void> {}
     }
-    decorate(Orders, 'ship', Locked(key, { locks: otherLocks() }))
+    decorate(Orders, 'ship', Locked(key, { locks: hosts.locks() }))
     await expect(new Orders().ship(...args)).rejects.toThrow(message)
   })
 
@@ -304,7 +283,7 @@ describe('@Locked', () => {
         return make()
       }
     }
-    decorate(Orders, 'list', Locked('a', { locks: otherLocks() }))
+    decorate(Orders, 'list', Locked('a', { locks: hosts.locks() }))
     await expect(new Orders().list()).rejects.toThrow(`Orders.list returns ${what}`)
   })
 })
