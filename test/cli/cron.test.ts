@@ -1,6 +1,5 @@
 /** `holdfast cron`: the jobs of a fleet and their last runs, for people and as JSON. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { connect } from '../../src/connect.ts'
 import type { Locks } from '../../src/locks.ts'
 import { tick } from '../../src/recipes/cron/index.ts'
 import { World } from './holdfast.ts'
@@ -13,12 +12,9 @@ let world: World
 let locks: Locks
 beforeEach(async () => {
   world = new World()
-  locks = await connect(world.url, { holder: 'web-1' })
+  locks = await world.locks({ holder: 'web-1' })
 })
-afterEach(async () => {
-  await locks.close()
-  await world[Symbol.asyncDispose]()
-})
+afterEach(() => world[Symbol.asyncDispose]())
 
 test('without a job, there is nothing to list', async () => {
   expect(await world.run('cron', 'ls')).toMatchObject({ exit: 0, stdout: '' })
@@ -56,7 +52,7 @@ test('jobs are listed by name, with how their last run ended; the history has on
 })
 
 test('a run that goes on is told from one whose process has died', async () => {
-  const other = await connect(world.url, { holder: 'web-2' })
+  const other = await world.locks({ holder: 'web-2' })
   let goOn = (): void => {}
   const going = new Promise<void>((resolve) => {
     goOn = resolve

@@ -11,6 +11,9 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
+import { connect } from '../../src/connect.ts'
+import type { LocksOptions } from '../../src/core/locks-options.ts'
+import type { Locks } from '../../src/locks.ts'
 import { builtCommand } from '../built.ts'
 
 const MAIN = builtCommand()
@@ -80,6 +83,7 @@ export class Running {
 export class World implements AsyncDisposable {
   readonly folder: string
   readonly #started: Running[] = []
+  readonly #locks: Locks[] = []
 
   constructor() {
     this.folder = mkdtempSync(join(tmpdir(), 'holdfast-cli-'))
@@ -120,6 +124,13 @@ export class World implements AsyncDisposable {
 
   makeExecutable(path: string): void {
     chmodSync(path, 0o755)
+  }
+
+  /** Locks of this process in the lock file of this world. */
+  async locks(options: LocksOptions = {}): Promise<Locks> {
+    const locks = await connect(this.url, options)
+    this.#locks.push(locks)
+    return locks
   }
 
   /** `holdfast ...args`, running. */
@@ -166,6 +177,7 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    for (const locks of this.#locks) await locks.close()
     for (const { process: child } of this.#started) {
       if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) continue
       child.kill('SIGCONT')

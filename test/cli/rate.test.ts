@@ -1,6 +1,5 @@
 /** `holdfast rate show`: what is left of the limits of a key, for people and as JSON. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { connect } from '../../src/connect.ts'
 import type { Locks } from '../../src/locks.ts'
 import { rateLimit } from '../../src/recipes/rate-limit/index.ts'
 import { World } from './holdfast.ts'
@@ -9,12 +8,9 @@ let world: World
 let locks: Locks
 beforeEach(async () => {
   world = new World()
-  locks = await connect(world.url)
+  locks = await world.locks()
 })
-afterEach(async () => {
-  await locks.close()
-  await world[Symbol.asyncDispose]()
-})
+afterEach(() => world[Symbol.asyncDispose]())
 
 test('shows each limit of the key, what is left, and when there is more', async () => {
   await rateLimit(locks, { limit: 10, per: '10h' }).take('user:7', { cost: 4 })

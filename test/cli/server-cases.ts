@@ -1,7 +1,29 @@
 /** What the command does on every server that processes share. */
-import { expect } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { freePort } from '../servers/ports.ts'
-import { eventually, type World } from './holdfast.ts'
+import { eventually, World } from './holdfast.ts'
+
+/** The cases below as tests of one suite, with a server and a world for all of it. `scheme` is that of the URL. */
+export function commandCases<Server extends AsyncDisposable & { readonly url: string }>(
+  scheme: string,
+  start: () => Promise<Server>,
+): () => { readonly url: string; readonly world: World } {
+  let server: Server
+  let world: World
+  beforeAll(async () => {
+    server = await start()
+    world = new World()
+  })
+  afterAll(async () => {
+    await world[Symbol.asyncDispose]()
+    await server[Symbol.asyncDispose]()
+  })
+
+  test('run excludes across processes, in order, with a token that rises', () => servedInOrder(world, server.url))
+  test('show tells who holds; evict ends it', () => shownAndEvicted(world, server.url))
+  test('a server that is not there is said to be out of reach, without the password', () => outOfReach(world, scheme))
+  return () => ({ url: server.url, world })
+}
 
 /** One holds; one that does not wait is refused; one that waits has it next, with a higher token. */
 export async function servedInOrder(world: World, url: string): Promise<void> {

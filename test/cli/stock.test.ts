@@ -1,6 +1,5 @@
 /** `holdfast stock show`: what is sold, held and left, for people and as JSON. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { connect } from '../../src/connect.ts'
 import type { Locks } from '../../src/locks.ts'
 import { stock } from '../../src/recipes/stock/index.ts'
 import { World } from './holdfast.ts'
@@ -9,12 +8,9 @@ let world: World
 let locks: Locks
 beforeEach(async () => {
   world = new World()
-  locks = await connect(world.url)
+  locks = await world.locks()
 })
-afterEach(async () => {
-  await locks.close()
-  await world[Symbol.asyncDispose]()
-})
+afterEach(() => world[Symbol.asyncDispose]())
 
 test('shows each item, how many holds there are, and when the next one lapses', async () => {
   const seats = stock(locks, 'concert:9', { hold: '24h' })

@@ -8,7 +8,7 @@ import type { Engine } from '../../src/core/engine.ts'
 import { type EtcdEngine, openEtcd } from '../../src/engines/etcd/index.ts'
 import { builtModule } from '../built.ts'
 import type { EtcdServer } from '../servers/etcd.ts'
-import { proxiedActors } from './proxied-actors.ts'
+import { proxiedActors } from './world-parts.ts'
 
 const module = builtModule('src/engines/etcd/index.ts')
 
@@ -39,7 +39,7 @@ export function etcdPlace(server: EtcdServer): Place {
 
 /** One server or several. The network of a process goes through proxies of its own. */
 export function etcdWorld({ url, servers, restart, asEntries = false }: Place): World {
-  const actors = proxiedActors(servers, { module, open: 'openEtcd', scheme: 'etcd' })
+  const actors = proxiedActors(servers, { module, open: 'openEtcd', url: (hosts) => `etcd://${hosts}` })
 
   const engine = async (): Promise<Engine> => {
     const opened = await connected(await openEtcd(url))

@@ -10,7 +10,7 @@ import { EtcdEnsemble } from '../servers/ensemble.ts'
 import { type EtcdServer, findOwnEtcd } from '../servers/etcd.ts'
 import { describeServer } from '../servers/suite.ts'
 import { etcdWorld } from './etcd-world.ts'
-import { ExclusiveLoad, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
+import { goOnThroughRestarts, goOnWithoutLeader, inLine, type Members, stopWithoutMajority } from './members.ts'
 
 /**
  * Played on one member only (etcd.test.ts): what is a matter of the client alone, what takes three members on two
@@ -100,15 +100,7 @@ await describeServer('three members of etcd', findOwnEtcd, ({ program }) => {
       expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
     })
 
-    test('members are restarted one after the other under load: there are never two holders, tokens rise, a lease that is held goes on', async () => {
-      const clients = [await open('30s'), await open('30s')]
-      const held = await (clients[0] as Locks).mutex('rolling: held').acquire()
-      const load = new ExclusiveLoad(clients, 'rolling')
-      await ensemble.rollingRestart('killed')
-      await load.advance(10)
-      await load.end()
-      expect(held.signal.aborted).toBe(false)
-      expect(await held.release()).toBe(true)
-    })
+    test('members are restarted one after the other under load: there are never two holders, tokens rise, a lease that is held goes on', () =>
+      goOnThroughRestarts(members, () => ensemble.rollingRestart('killed')))
   })
 })

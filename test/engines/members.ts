@@ -59,6 +59,21 @@ export async function stopWithoutMajority<Server extends Member>(members: Member
   await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
 }
 
+/** Restarts under load: there are never two holders, tokens rise, and a lease that is held goes on. */
+export async function goOnThroughRestarts<Server extends Member>(
+  members: Members<Server>,
+  restart: () => Promise<void>,
+): Promise<void> {
+  const [one, other] = [await members.open('30s'), await members.open('30s')]
+  const held = await one.mutex('restarts: held').acquire()
+  const load = new ExclusiveLoad([one, other], 'restarts')
+  await restart()
+  await load.advance(10)
+  await load.end()
+  expect(held.signal.aborted).toBe(false)
+  expect(await held.release()).toBe(true)
+}
+
 /** Callers of several clients on one key, one after the other, while something happens to the servers. */
 export class ExclusiveLoad {
   readonly #tokens: bigint[] = []

@@ -3,12 +3,12 @@
  * proxy of their own, and a look at what is stored.
  */
 import type { RowDataPacket } from 'mysql2'
-import type { ActorModule, World } from '../../conformance/index.ts'
+import type { World } from '../../conformance/index.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { openMysql } from '../../src/engines/mysql/index.ts'
 import { builtModule } from '../built.ts'
 import type { MariadbServer } from '../servers/mariadb.ts'
-import { FaultProxy } from '../servers/proxy.ts'
+import { proxiedActors, restarts } from './world-parts.ts'
 
 /** How clients of this process are made. */
 export interface Brought {
@@ -18,44 +18,23 @@ export interface Brought {
 
 /** `brought`: how clients of this process are made, if not by URL. */
 export async function mysqlWorld(server: MariadbServer, brought: Brought = byUrl(server)): Promise<World> {
-  const proxies: FaultProxy[] = []
   const module = builtModule('src/engines/mysql/index.ts')
-  const { process } = server
+  const url = (hosts: string): string => server.url.replace(`${server.host}:${server.port}`, hosts)
+  const actors = proxiedActors([server], { module, open: 'openMysql', url })
   // Tables are made when they are first used. With many at once, that may take longer than the ttls of some cases.
   const first = await brought.engine()
   await first.inspect('first')
   await first[Symbol.asyncDispose]()
 
-  const actor = async (): Promise<ActorModule> => {
-    const proxy = await FaultProxy.start(server)
-    proxies.push(proxy)
-    const url = server.url.replace(`${server.host}:${server.port}`, `127.0.0.1:${proxy.port}`)
-    return {
-      module,
-      export: 'openMysql',
-      options: url,
-      cut: () => proxy.blackHole(),
-      refuse: () => proxy.refuse(),
-      heal: () => proxy.heal(),
-    }
-  }
-
   return {
     engine: () => brought.engine(),
-    actor,
+    actor: actors.actor,
     leftovers: () => stored(server),
-    ...(process === undefined
-      ? { lacks: { restart: 'it is not our server' } }
-      : {
-          restart: async (how) => {
-            await (how === 'killed' ? process.kill() : process.stop())
-            await process.start()
-          },
-          restartKeepsLines: true,
-        }),
+    ...restarts(server.process),
+    restartKeepsLines: true,
     close: async () => {
       await brought.close()
-      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+      await actors.close()
       await server[Symbol.asyncDispose]()
     },
   }

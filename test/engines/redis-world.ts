@@ -1,11 +1,11 @@
 /**
  * The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored.
  */
-import type { ActorModule, World } from '../../conformance/index.ts'
+import type { World } from '../../conformance/index.ts'
 import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'
-import { FaultProxy } from '../servers/proxy.ts'
 import type { RedisServer } from '../servers/redis.ts'
+import { proxiedActors, restarts } from './world-parts.ts'
 
 const module = builtModule('src/engines/redis/index.ts')
 
@@ -20,37 +20,17 @@ export async function connected(engine: RedisEngine): Promise<RedisEngine> {
 
 /** One server. The network of a process goes through a proxy of its own. */
 export async function redisWorld(server: RedisServer, options: { readonly keepsLines?: boolean } = {}): Promise<World> {
-  const proxies: FaultProxy[] = []
-  const { process } = server
-
-  const actor = async (): Promise<ActorModule> => {
-    const proxy = await FaultProxy.start(server)
-    proxies.push(proxy)
-    return {
-      module,
-      export: 'openRedis',
-      options: server.url.replace(/:\d+$/, `:${proxy.port}`).replace(server.host, '127.0.0.1'),
-      cut: () => proxy.blackHole(),
-      refuse: () => proxy.refuse(),
-      heal: () => proxy.heal(),
-    }
-  }
+  const url = (hosts: string): string => server.url.replace(`${server.host}:${server.port}`, hosts)
+  const actors = proxiedActors([server], { module, open: 'openRedis', url })
 
   return {
     engine: async () => connected(await openRedis(server.url)),
-    actor,
+    actor: actors.actor,
     leftovers: () => stored([server]),
-    ...(process === undefined
-      ? { lacks: { restart: 'it is not our server' } }
-      : {
-          restart: async (how) => {
-            await (how === 'killed' ? process.kill() : process.stop())
-            await process.start()
-          },
-          restartKeepsLines: options.keepsLines === true,
-        }),
+    ...restarts(server.process),
+    restartKeepsLines: options.keepsLines === true,
     close: async () => {
-      for (const proxy of proxies) await proxy[Symbol.asyncDispose]()
+      await actors.close()
       await server[Symbol.asyncDispose]()
     },
   }

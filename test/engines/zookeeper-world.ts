@@ -9,7 +9,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
 import { builtModule } from '../built.ts'
 import type { ZooKeeperServer } from '../servers/zookeeper.ts'
-import { proxiedActors } from './proxied-actors.ts'
+import { proxiedActors } from './world-parts.ts'
 
 const module = builtModule('src/engines/zookeeper/index.ts')
 
@@ -38,7 +38,7 @@ export function zookeeperPlace(server: ZooKeeperServer): Place {
 
 /** One server or several. The network of a process goes through proxies of its own. */
 export function zookeeperWorld({ url, servers, restart }: Place): World {
-  const actors = proxiedActors(servers, { module, open: 'openZooKeeper', scheme: 'zookeeper' })
+  const actors = proxiedActors(servers, { module, open: 'openZooKeeper', url: (hosts) => `zookeeper://${hosts}` })
 
   return {
     engine: async () => await connected(await openZooKeeper(url)),
