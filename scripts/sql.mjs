@@ -27,6 +27,7 @@ export const ENGINES = {
       'records',
       'entrances',
       'take',
+      'pool_rows',
       'pools',
     ],
     parts: ['open_next_line', 'take_free_line'],
