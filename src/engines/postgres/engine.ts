@@ -33,7 +33,15 @@ import {
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, ENGINE, isCrowded } from './errors.ts'
-import { aroundLockedRows, PostgresCaller, type PostgresFunction, UnsyncedLeaves } from './function-calls.ts'
+import {
+  aroundLockedRows,
+  PostgresCaller,
+  type PostgresFunction,
+  ROW_WAIT_MS,
+  rowWaitMs,
+  UnsyncedLeaves,
+  usefulMs,
+} from './function-calls.ts'
 import type { PostgresNames } from './names.ts'
 import { PostgresStore } from './store.ts'
 
@@ -68,9 +76,6 @@ export interface PostgresEngineSetup {
   readonly engineId: string
 }
 
-/** How long a call waits for a row that another transaction has locked; ours lock one for the time of a commit. */
-const ROW_WAIT_MS = 1000
-const LEAST_ROW_WAIT_MS = 20
 /** How many lines of a listing are read at once. */
 const PAGE = 500
 /** How long clearing away may take at the end. */
@@ -333,21 +338,4 @@ export class PostgresEngine implements Engine {
 
 function refused(error: EngineError): Standing {
   return { state: 'failed', error }
-}
-
-/** A lease that is soon over is not helped by what comes too late. */
-function rowWaitMs(items: readonly { readonly ttlMs: number }[], part: number): number {
-  let shortest = ROW_WAIT_MS * part
-  for (const { ttlMs } of items) shortest = Math.min(shortest, ttlMs)
-  return Math.max(LEAST_ROW_WAIT_MS, Math.ceil(shortest / part))
-}
-
-/** How long an answer is of use. What is to outlive its process may be short without being urgent. */
-function usefulMs(items: readonly Pick<Place, 'ttlMs' | 'outlives'>[]): number | undefined {
-  let longest = 0
-  for (const { ttlMs, outlives } of items) {
-    if (outlives === true) return undefined
-    longest = Math.max(longest, ttlMs)
-  }
-  return longest
 }

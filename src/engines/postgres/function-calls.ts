@@ -5,6 +5,7 @@
 
 import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
+import type { Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import { type EntryName, type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
@@ -17,6 +18,9 @@ const CONNECT_MS = 3000
 const LEAST_CONNECT_MS = 50
 /** No answer is waited for longer, whatever the core says. */
 const ANSWER_MS = 10_000
+/** How long a call waits for a row that another transaction has locked; ours lock one for the time of a commit. */
+export const ROW_WAIT_MS = 1000
+const LEAST_ROW_WAIT_MS = 20
 
 /** Of each function, the types of its parameters. */
 const PARAMETERS = {
@@ -112,7 +116,24 @@ export function callOf(verb: string, types: readonly string[], names: PostgresNa
   return renamed(`SELECT public.holdfast_${verb}_${FUNCTIONS_VERSION}(${parameters.join(', ')})`, names)
 }
 
+/** How long an answer is of use. What is to outlive its process may be short without being urgent. */
+export function usefulMs(items: readonly Pick<Place, 'ttlMs' | 'outlives'>[]): number | undefined {
+  let longest = 0
+  for (const { ttlMs, outlives } of items) {
+    if (outlives === true) return undefined
+    longest = Math.max(longest, ttlMs)
+  }
+  return longest
+}
+
 // ---- rows that another transaction has locked ----
+
+/** How long a call about these waits for a locked row. It leaves the lease that ends first most of its ttl. */
+export function rowWaitMs(items: readonly { readonly ttlMs: number }[], part: number): number {
+  let shortest = ROW_WAIT_MS * part
+  for (const { ttlMs } of items) shortest = Math.min(shortest, ttlMs)
+  return Math.max(LEAST_ROW_WAIT_MS, Math.ceil(shortest / part))
+}
 
 export interface BatchCall<One, Answer> {
   readonly call: (items: readonly One[]) => Promise<readonly Answer[]>
