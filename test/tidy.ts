@@ -31,7 +31,7 @@ const GENERATED = /^src\/.*\/(?:scripts|sources)\.ts$/
 
 /** A comment, or the name of a test. */
 const SAYS_SOMETHING = /^\s*(?:\*|\/\*|--)|\/\/|\s--\s|^\s*(?:await )?(?:test|describe)\w*\b.*\(\s*['"`]/
-const VAGUE_ACTORS = /\b(?:whoever|somebody|nobody|anybody|everybody)\b/i
+const VAGUE_ACTORS = /\b(?:whoever|(?:some|any|every)(?:body|one)|nobody)\b/i
 
 export const rules: readonly Rule[] = [
   {

@@ -47,7 +47,7 @@ export class HeldPrefix {
    */
   #limits: Map<number, number> | undefined
 
-  /** Whether the first waiter may hold beside everyone who does. */
+  /** Whether the first waiter may hold beside all holders. */
   admits(entry: Weighted): boolean {
     return this.#weight + entry.weight <= Math.min(this.#limit, entry.limit)
   }

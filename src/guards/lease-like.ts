@@ -41,7 +41,8 @@ export function resourceToken(lease: LeaseLike, access: Access, resource: string
     throw new TypeError(`a guard takes a lease, or { key, token, shared }; shared was ${typeof shared}`)
   if (access === 'write' && shared) {
     throw new TypeError(
-      `a write to '${resource}' under a shared lease of '${key}' is refused by the guard: others may hold beside it, and their tokens do not say whose write is the later one. ` +
+      `a write to '${resource}' under a shared lease of '${key}' is refused by the guard: others may hold beside it, ` +
+        'and their tokens do not say whose write is the later one. ' +
         'Write under a mutex, a write lock, or the whole of a semaphore',
     )
   }
@@ -56,12 +57,14 @@ function tokenOf(lease: LeaseLike, resource: string): bigint {
   }
   if (lease.tokens !== undefined && lease.tokens.size > 1 && !lease.tokens.has(resource)) {
     throw new TypeError(
-      `a lease of several keys has a token for each of them, and '${resource}' is none of them: give the guard { key, token: lease.tokens.get(key), shared: false } of the key that protects it`,
+      `a lease of several keys has a token for each of them, and '${resource}' is none of them: ` +
+        'give the guard { key, token: lease.tokens.get(key), shared: false } of the key that protects it',
     )
   }
   if (token === null || token === undefined) {
     throw new TypeError(
-      `a lease of '${lease.key}' without a token is refused by the guard: its engine has no fencing, so nothing tells an old holder from a new one. Use an engine whose traits say fencing`,
+      `a lease of '${lease.key}' without a token is refused by the guard: its engine has no fencing, ` +
+        'so nothing tells an old holder from a new one. Use an engine whose traits say fencing',
     )
   }
   throw new TypeError(`a token must be a bigint; got ${typeof token}`)

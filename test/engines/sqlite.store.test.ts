@@ -53,7 +53,7 @@ test('records outlive a restart of the machine, by what the wall clock says', as
   expect((await read(later, 'short')).value).toBeNull()
 })
 
-test('within a run of the machine the wall clock can be set as anyone likes', async () => {
+test('within a run of the machine the wall clock can be set to any time', async () => {
   const { store } = open()
   await putOne(store, putting('a', 'x', {}, { ttlMs: 60_000 }))
   const now = Date.now()

@@ -91,7 +91,9 @@ function counters(durable: readonly boolean[]): readonly Finding[] {
   const name = 'counters'
   const weak = durable.filter((one) => !one).length
   if (weak === 0) return [{ name, status: 'ok', finding: 'every server writes its counters to disk before it answers' }]
-  const finding = `${weak} of ${durable.length} servers can forget what they have counted to: after a crash tokens rely on their clocks, and an empty restart can let in a second holder`
+  const finding =
+    `${weak} of ${durable.length} servers can forget what they have counted to: after a crash tokens rely on their ` +
+    'clocks, and an empty restart can let in a second holder'
   const todo =
     'CONFIG SET appendonly yes, CONFIG SET appendfsync always; or keep a server that crashed away for longer than the longest ttl'
   return [{ name, status: 'warn', finding, todo }]

@@ -29,9 +29,11 @@ function traitsFor(timeoutMs: number): Traits {
     batchLimit: 100,
     takesSignal: [],
     tokensSurvive:
-      'release, expiry, and everything that clocks and the network do; restarts of servers that keep their counters (appendonly yes, appendfsync always), and of others as long as their clock is not behind the last token',
+      'release, expiry, and everything that clocks and the network do; restarts of servers that keep their counters ' +
+      '(appendonly yes, appendfsync always), and of others as long as their clock is not behind the last token',
     survives:
-      'the loss of any minority of the servers at any moment; two holders at once only if clocks jump, processes or messages are late by more than the ttl, or servers restart empty: then tokens tell them apart',
+      'the loss of any minority of the servers at any moment; two holders at once only if clocks jump, processes or ' +
+      'messages are late by more than the ttl, or servers restart empty: then tokens tell them apart',
   }
 }
 
