@@ -20,6 +20,7 @@ export class LocalQueue {
     return waitMs > 0 ? this.#queue(clock, waitMs, signal) : false
   }
 
+  /** Give the turn to the next in line. */
   give(): void {
     const [next] = this.#line
     if (next === undefined) {

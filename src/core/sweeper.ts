@@ -20,7 +20,7 @@ import { type Scheduled, TimerQueue } from './timer-queue.ts'
 interface Departure extends Scheduled {
   readonly key: string
   readonly id: string
-  /** Nothing is sent for it any more. */
+  /** What leaves. It is neither entered nor renewed any more. */
   readonly entry: Entry
   /** Repeat even an answered leave until then. */
   readonly doubtfulUntil: number
@@ -101,8 +101,8 @@ export class Sweeper {
 
   /**
    * Leave. Resolves with whether it was held until then: it was `held` by our own account, and the engine says that it
-   * was there. False once the first attempt has failed; the others go on behind. Never rejects: a caller could do no
-   * more about it than this does. What is to outlive us is left alone until then.
+   * was there. False once the first attempt has failed; it is repeated in the background. Never rejects: a caller could
+   * do no more about it than this does. An entry that is to outlive us (`leaveAfter`) leaves when its time is over.
    */
   leave(entry: Entry, held: boolean): Promise<boolean> {
     // Never overtake an enter that is on its way.
@@ -152,7 +152,7 @@ export class Sweeper {
     return standing?.state === 'held' && standing.token === token
   }
 
-  /** A leave that was to be sent later is not. */
+  /** A leave of this entry that was to be sent later is not sent. */
   #cancel(id: string): void {
     const departure = this.#later.get(id)
     if (departure === undefined) return

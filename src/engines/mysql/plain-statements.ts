@@ -131,10 +131,13 @@ export function makeAllStatement(claims: readonly Claim[], engineId: string): My
  * Leave lines in which the entries have always been alone. If another entry is in one of them, or was since, nothing
  * happens.
  *
- * A line that has no row is left out, and then so are all lines after it, or nothing happens. Rows come in the order of
- * the keys. The LAST_INSERT_ID of each row is one above that of the row before, and says which item it has to be. So
- * the number of rows that have changed tells which they were. `start` is a number that no other statement has: else the
- * first row could seem to follow one of an earlier statement.
+ * The number of rows that have changed tells which items were left: always the first ones, in the order of the keys. To
+ * make that so, the statement counts. It comes to the rows in the order of the keys, and LAST_INSERT_ID goes up by one
+ * with each row. The n-th row has to be that of the n-th item. If a row before it is missing, it is not, and the whole
+ * statement fails. Only rows at the end can be missing without that.
+ *
+ * The count begins at `start`, where the row of the first item is. Without that row, LAST_INSERT_ID is still that of an
+ * earlier statement. So `start` has to be a number that no other statement has.
  */
 export function freeAllStatement(places: readonly Item[], start: number): MysqlStatement {
   const items = inOrder(places)

@@ -47,7 +47,7 @@ export class ProcedureCalls {
   readonly #caller: MysqlCaller
   readonly #engineId: string
   readonly #hear: (news: News) => void
-  /** Until it turns out not to be. */
+  /** Taken for granted until the server refuses what only MariaDB knows. */
   #isMariadb = true
 
   constructor(caller: MysqlCaller, engineId: string, hear: (news: News) => void) {
@@ -139,7 +139,10 @@ export class ProcedureCalls {
     }
   }
 
-  /** Where a statement finds something else than it was made for, it changes nothing, and the procedure is next. */
+  /**
+   * What a plain statement did. `UNTRIED`: it changed nothing, because a line is not as the statement expects it, or
+   * because it was refused. Then the procedure is called.
+   */
   async #plainly(statement: () => MysqlStatement, options: MysqlCallOptions): Promise<PlainResult> {
     try {
       return await this.#caller.change(statement, this.#isMariadb, options)
@@ -202,6 +205,7 @@ export class MysqlCaller {
   readonly #limits: CallLimits
   readonly #names: MysqlNames
   readonly #crowded: () => void
+  /** Statements under the names of our tables: those with a limit for the wait for rows, and those without. */
   readonly #brief = new Map<string, string>()
   readonly #patient = new Map<string, string>()
   #making: Promise<void> | undefined

@@ -7,7 +7,7 @@ export type FoundRow = readonly [string | null, string, string, number | null] |
 
 export type PutRow = readonly ['stored', string, string] | readonly [keyof When, FoundRow] | readonly ['strict']
 
-/** The answer of `begin`: where it is stored, with the token. */
+/** The answer of `begin`. Where the record is stored, the token comes last. */
 export type EnteredRow = PutRow | readonly ['stored', string, string, string]
 
 /** Key, bytes, version, mark, and for how long it lives. Null bytes: it has expired, or is a removal. */
@@ -21,7 +21,7 @@ export function valuesOf(changes: readonly Change[]): string[] {
 
 type FreeValues = [keys: string, values: string, ttls: string, marks: string, ...conditions: string[]]
 
-/** The same without that of the entries: for `begin` and `end`, which have arrays of their own for those. */
+/** The same without `holding`: for `begin` and `end`, which are given the ids of entries in arrays of their own. */
 export function freeValuesOf(changes: readonly Change[]): FreeValues {
   return [
     texts(changes.map(({ key }) => key)),

@@ -53,7 +53,7 @@ export class RedlockEngine implements Engine {
   readonly #timeoutMs: number
   readonly #limits: CallLimits
   readonly #prefix: string
-  /** Some keys could be taken for keys of our own. */
+  /** A key of the user could look like one of our own, on some server: each is checked. */
   readonly #risky: boolean
   readonly #quorum: Quorum
   readonly #signals: RetrySignals

@@ -139,6 +139,7 @@ export class RetrySignals {
   schedule({ key, id, ttlMs }: Place, { split, stranger, next, recheckMs }: RefusalSummary): void {
     // A signal that came while the waiter asked is newer than the replies: it is about to try again.
     if (this.#signalled.has(id)) return
+    // Entries that have split the servers hold nothing, and no release will signal them: they try by themselves.
     const place = split || stranger ? 'stranger' : next ? 'first' : 'behind'
     const delayMs = split ? SPLIT_MS * this.#chance.fraction() : recheckMs
     this.#rechecks.schedule({ key, id, ttlMs, recheckMs: delayMs, place })

@@ -43,7 +43,7 @@ export interface SqliteStoreOptions {
 export class SqliteStore implements Store {
   readonly traits: StoreTraits = traits
   readonly #options: SqliteStoreOptions
-  /** For databases of the user. */
+  /** By database of the user: our statements, prepared there. */
   readonly #prepared = new WeakMap<BroughtDatabase, RecordStatements>()
 
   constructor(options: SqliteStoreOptions) {
@@ -75,12 +75,15 @@ export class SqliteStore implements Store {
   }
 
   /**
-   * `transaction`: your own connection to the same file, in a transaction. A change of a lease that is held is made
-   * before this returns, so that it can be called where nothing can be awaited.
+   * `transaction`: your own connection to the same file, in a transaction.
+   *
+   * While this engine has its file open, as it has where a lease is held, the change is made before this returns. So it
+   * can be called in a transaction whose function may not await.
    */
   async putIn(transaction: unknown, change: Change): Promise<Put> {
     const database = this.#checkDatabase(transaction)
     const { writer, file, clock } = this.#options
+    // A call that does nothing opens the file.
     if (writer.lockFile === undefined) await writer.run(() => {})
     const epoch = writer.lockFile?.epoch ?? 0
     let sql = this.#prepared.get(database)
