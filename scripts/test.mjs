@@ -39,8 +39,6 @@ if (options.rounds !== undefined) process.env.HOLDFAST_ROUNDS = options.rounds
 // A project may have no such test.
 const paths = names.length === 0 ? [] : [...names, '--passWithNoTests']
 
-const workers = ['--maxWorkers', `${cores}`]
-
 /**
  * What makes the quick run quick. Files of unit tests share processes: to start one for each file, and to load in it
  * what it tests, takes as long as the tests. What has not changed since the last quick run has the types it had.
@@ -51,9 +49,8 @@ const remembering = options.quick ? ['--incremental', '--tsBuildInfoFile', 'node
 /** Each is given where its output goes, and answers a tally. */
 const steps = {
   build: (out) => command(out, 'npm', 'run', 'build'),
-  unit: (out) => tests(out, '--project', 'unit', ...workers, ...sharing, ...paths),
-  conformance: (out) =>
-    tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts', ...workers),
+  unit: (out) => tests(out, '--project', 'unit', ...sharing, ...paths),
+  conformance: (out) => tests(out, '--project', 'engines', 'engines/memory.test.ts', 'engines/sqlite.test.ts'),
   types: (out) => command(out, 'tsc', '-p', 'tsconfig.json', ...remembering),
   lint: (out) =>
     all(
