@@ -338,7 +338,7 @@ test('a record fits into the store, whatever holders are called and errors say',
   let record: JobRecord | undefined
   for (let tick = 0; tick < 100; tick += 1) {
     const run = { id: 'f'.repeat(32), tick: 1e13 + tick, attempt: 1000, missed: 100, holder, startedAt: 1e13, lease }
-    ;({ record } = withBeginning(record, 's'.repeat(100), run, 'lost'))
+    ;({ record } = withBeginning(record, 's'.repeat(100), run, { outcome: 'lost' }))
     const ending = { endedAt: 1e13, outcome: 'failed' as const, error: new Error('\x01'.repeat(1000)) }
     record = withEnding(record, run.id, ending)
   }

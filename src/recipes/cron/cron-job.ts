@@ -17,7 +17,7 @@ import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import type { Locks } from '../../locks.ts'
 import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { ServerTime } from '../../store/server-time.ts'
-import { type Decision, decide, type JobPolicy, runToReplace } from './decision.ts'
+import { type Decision, decide, isLeftBehind, type JobPolicy, runToReplace, type Situation } from './decision.ts'
 import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
 import type { Schedule } from './schedule.ts'
 
@@ -49,8 +49,10 @@ export interface JobSpec<Result> {
   readonly work: RunWork<Result>
 }
 
-/** What became of a turn. */
-export type Turn<Result> = { readonly ran: true; readonly value: Result } | { readonly ran: false }
+/** What became of a turn. An attempt above 1: it took over a tick of an earlier turn, perhaps on another host. */
+export type Turn<Result> =
+  | { readonly ran: true; readonly value: Result; readonly tick: number; readonly attempt: number }
+  | { readonly ran: false }
 
 /** A record of a job that runs once a year is not forgotten in between. */
 const KEPT_MS = 400 * 24 * 3_600_000
@@ -104,10 +106,10 @@ export class CronJob<Result> {
   }
 
   /**
-   * Do what is to be done now. `waiting` ends the wait in line. `begun` hears that a run begins here. Rejects with what
+   * Do what is to be done now. `waiting` ends the wait in line. `begun` hears which tick is run here. Rejects with what
    * the work threw, with `LeaseLostError`, or with what the engine says.
    */
-  async turn(found: Found<JobRecord>, waiting: AbortSignal, begun: () => void): Promise<Turn<Result>> {
+  async turn(found: Found<JobRecord>, waiting: AbortSignal, begun: (tick: number) => void): Promise<Turn<Result>> {
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
@@ -135,9 +137,12 @@ export class CronJob<Result> {
     return look !== undefined
   }
 
-  #decide({ value: record, mark }: Found<JobRecord>): Decision {
-    const situation = { record, mark: Number(mark), now: this.time.now() }
-    return decide(this.spec.schedule, this.spec.policy, situation)
+  #decide(found: Found<JobRecord>): Decision {
+    return decide(this.spec.schedule, this.spec.policy, this.#situation(found))
+  }
+
+  #situation({ value: record, mark }: Found<JobRecord>): Situation {
+    return { record, mark: Number(mark), now: this.time.now() }
   }
 
   /** Decide before the line is held. A run that is to be replaced is told to go. */
@@ -189,7 +194,7 @@ export class CronJob<Result> {
   }
 
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */
-  async #claimAndRun(lease: Lease, before: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
+  async #claimAndRun(lease: Lease, before: Found<JobRecord>, begun: (tick: number) => void): Promise<Turn<Result>> {
     const id = this.#keeper.chance.id()
     for (let found = before; ; ) {
       const [last] = found.value?.runs ?? []
@@ -200,8 +205,7 @@ export class CronJob<Result> {
       const { again, tick, attempt, missed } = decision
       const startedAt = Math.round(this.time.now())
       const beginning = { id, tick, attempt, missed, holder: this.#locks.holder, startedAt, lease }
-      const instead = this.#replaced === last?.id ? 'replaced' : 'lost'
-      const { record, run } = withBeginning(found.value, this.spec.schedule.text, beginning, instead)
+      const { record, run } = withBeginning(found.value, this.spec.schedule.text, beginning, this.#unsaid(found))
       const mark = BigInt(tick)
       const { version } = found
       const put = await this.#put(record, lease, { version, mark, ...(again ? {} : { markBelow: mark }) })
@@ -211,6 +215,13 @@ export class CronJob<Result> {
       if (put.by === 'holding') throw new LeaseLostError(this.key, lease.token, 'expired')
       found = put.found
     }
+  }
+
+  /** How the last run ended, if its process could not say so. */
+  #unsaid(found: Found<JobRecord>): Pick<StoredRun, 'outcome' | 'error'> {
+    if (this.#replaced !== undefined && this.#replaced === found.value?.runs[0]?.id) return { outcome: 'replaced' }
+    const late = isLeftBehind(this.spec.policy, this.#situation(found))
+    return { outcome: 'lost', ...(late ? { error: 'not taken over: its grace was over' } : {}) }
   }
 
   /**
@@ -231,10 +242,15 @@ export class CronJob<Result> {
     }
   }
 
-  async #work(lease: Lease, stored: StoredRun, found: Found<JobRecord>, begun: () => void): Promise<Turn<Result>> {
+  async #work(
+    lease: Lease,
+    stored: StoredRun,
+    found: Found<JobRecord>,
+    begun: (tick: number) => void,
+  ): Promise<Turn<Result>> {
     // This host may have stood still before it heard of its claim. Another one may have taken the run over meanwhile.
     lease.assertHeld()
-    begun()
+    begun(stored.tick)
     const stop = joinSignals([lease.signal, this.#stopWork])
     const { tick, attempt, missed } = stored
     const { token } = lease
@@ -242,7 +258,7 @@ export class CronJob<Result> {
     try {
       const value = await this.spec.work(run)
       await this.#end(lease, stored, found, 'done', undefined)
-      return { ran: true, value }
+      return { ran: true, value, tick, attempt }
     } catch (error) {
       await this.#end(lease, stored, found, this.#outcomeOf(lease), error)
       throw error

@@ -16,8 +16,11 @@ export type Overlap = 'skip' | 'queue' | 'replace'
 export interface JobPolicy {
   readonly missed: Missed
   readonly overlap: Overlap
+  /** How late a tick may begin. */
   readonly graceMs: number
   readonly takeover: number
+  /** How late it may be begun again. */
+  readonly takeoverMs: number
 }
 
 export interface Situation {
@@ -41,8 +44,6 @@ export type Decision =
 
 /** How many missed ticks are run by `all`, and counted by `run.missed`. */
 export const MOST_MISSED = 100
-/** A run that began longer ago is not taken over, unless the grace of its job is longer. */
-const TAKEOVER_MS = 24 * 3_600_000
 const NOTHING: Decision = { step: 'nothing' }
 
 export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): Decision {
@@ -52,7 +53,7 @@ export function decide(schedule: Schedule, policy: JobPolicy, situation: Situati
   const tick = policy.missed === 'all' ? due[0] : due.at(-1)
   // What was begun is ended first, unless the next tick takes its place anyway.
   const ended = policy.overlap === 'replace' && tick !== undefined
-  if (last !== undefined && !ended && isUnfinished(last, policy, situation.now))
+  if (last !== undefined && !ended && isUnfinished(last, policy) && !isTooLate(last, policy, situation.now))
     return { step: 'run', again: true, tick: last.tick, attempt: last.attempt + 1, missed: last.missed }
   if (tick === undefined) return NOTHING
   const missed = mark === 0 ? 0 : schedule.newest(mark, tick - 1, MOST_MISSED).length
@@ -60,9 +61,19 @@ export function decide(schedule: Schedule, policy: JobPolicy, situation: Situati
 }
 
 /** Whether the run is to be taken over, once its process is gone. Work that threw has ended: it is not tried again. */
-function isUnfinished({ outcome, attempt, startedAt }: StoredRun, policy: JobPolicy, now: number): boolean {
-  if (outcome !== undefined && outcome !== 'stopped') return false
-  return attempt <= policy.takeover && now - startedAt <= Math.max(policy.graceMs, TAKEOVER_MS)
+function isUnfinished({ outcome, attempt }: StoredRun, policy: JobPolicy): boolean {
+  return (outcome === undefined || outcome === 'stopped') && attempt <= policy.takeover
+}
+
+/** A take-over is a new beginning of the tick: so it has a grace, which counts from the tick. */
+function isTooLate({ tick }: StoredRun, policy: JobPolicy, now: number): boolean {
+  return now - tick > policy.takeoverMs
+}
+
+/** Whether the last run is left as it is only because it is too late to take it over. */
+export function isLeftBehind(policy: JobPolicy, { record, now }: Situation): boolean {
+  const last = record?.runs[0]
+  return last !== undefined && isUnfinished(last, policy) && isTooLate(last, policy, now)
 }
 
 /** The ticks that may be begun now, the oldest first. */

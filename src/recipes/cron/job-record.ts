@@ -53,18 +53,20 @@ export interface RunBeginning extends Pick<StoredRun, 'id' | 'tick' | 'attempt' 
   readonly lease: Lease
 }
 
-/** The record with a run that begins now. The one before it is over, whether or not its process could say so. */
+/**
+ * The record with a run that begins now. The one before it is over, whether or not its process could say so: `unsaid` is
+ * how it ended if it could not.
+ */
 export function withBeginning(
   record: JobRecord | undefined,
   schedule: string,
   { lease, ...run }: RunBeginning,
-  instead: 'lost' | 'replaced',
+  unsaid: Pick<StoredRun, 'outcome' | 'error'>,
 ): { record: JobRecord; run: StoredRun } {
   const token = lease.token === null ? null : String(lease.token)
   const begun: StoredRun = { ...run, holder: shortened(run.holder), token }
   const [last, ...earlier] = record?.runs ?? []
-  const ended =
-    last === undefined || last.outcome !== undefined ? last : { ...last, endedAt: run.startedAt, outcome: instead }
+  const ended = last === undefined || last.outcome !== undefined ? last : { ...last, endedAt: run.startedAt, ...unsaid }
   const runs = [begun, ...(ended === undefined ? [] : [ended]), ...earlier].slice(0, RUNS_KEPT)
   return { record: { schedule, runs }, run: begun }
 }

@@ -99,10 +99,10 @@ export class JobTimer {
     try {
       const found = await job.look()
       if (!this.#introduced) await this.#introduce(found.exists)
-      const { ran } = await job.turn(found, this.#ending, () => this.#waitNoMore(turn))
+      const taken = await job.turn(found, this.#ending, () => this.#waitNoMore(turn))
       this.#retryMs = FIRST_RETRY_MS
-      // Of many that were missed, the next one is due at once.
-      again = ran && job.spec.policy.missed === 'all'
+      // Of many that were missed, the next one is due at once. So may be the one after a tick that was taken over.
+      again = taken.ran && (job.spec.policy.missed === 'all' || taken.attempt > 1)
     } catch (error) {
       const refused = isWaiting()
       if (!job.isExpected(error) && !this.#ending.aborted) this.#hear(error, refused)

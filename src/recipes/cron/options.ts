@@ -8,8 +8,8 @@ import type { JobPolicy, Missed, Overlap } from './decision.ts'
 /** Options that `add` and `tick` have in common. */
 export interface RunOptions {
   /**
-   * How late a tick may begin. 1 minute unless given; a day where missed ticks are to be run (`missed: 'last'` or
-   * `'all'`).
+   * How late a tick may begin, also for another time (`takeover`). 1 minute unless given, and 12 hours for a take-over;
+   * a day for both where missed ticks are to be run (`missed: 'last'` or `'all'`).
    */
   readonly grace?: Duration
   /**
@@ -18,8 +18,9 @@ export interface RunOptions {
    */
   readonly overlap?: Overlap
   /**
-   * How often a tick is run again whose host died in the middle. 0 unless given: a run that has begun is not begun
-   * again. Work that throws is not run again either way.
+   * How often a tick is run again whose host died in the middle, or was told to stop. 0 unless given: a run that has
+   * begun is not begun again, and a deployment in the middle of it drops it. Work that throws by itself is not run again
+   * either way. A grace that you give limits it: let it be longer than the work and the ttl take together.
    */
   readonly takeover?: number
   /** How long the lock lives without renewal: after a crash, the next host waits this long. That of the locks. */
@@ -47,6 +48,11 @@ const MISSED: readonly Missed[] = ['skip', 'last', 'all']
 const OVERLAP: readonly Overlap[] = ['skip', 'queue', 'replace']
 const DEFAULT_GRACE: Duration = '1m'
 const DEFAULT_GRACE_OF_MISSED: Duration = '24h'
+/**
+ * A run may work for hours before its host dies, so a minute would be no grace for a take-over. What was left behind in
+ * one night is not done in the next one.
+ */
+const DEFAULT_GRACE_OF_TAKEOVER: Duration = '12h'
 const MOST_TAKEOVERS = 1000
 
 /** Throws a `TypeError` or a `RangeError` for what cannot be meant, `UnsupportedError` for what `locks` cannot do. */
@@ -59,14 +65,16 @@ export function jobPolicyOf(locks: Locks, options: JobOptions): JobPolicy {
 
 export function policyOf(locks: Locks, missed: Missed, options: RunOptions): JobPolicy {
   const { overlap = 'skip', takeover = 0 } = options
-  const { grace = missed === 'skip' ? DEFAULT_GRACE : DEFAULT_GRACE_OF_MISSED } = options
+  const usual = missed === 'skip' ? DEFAULT_GRACE : DEFAULT_GRACE_OF_MISSED
+  const again = missed === 'skip' ? DEFAULT_GRACE_OF_TAKEOVER : DEFAULT_GRACE_OF_MISSED
   checkChoice('overlap', overlap, OVERLAP)
   if (!Number.isInteger(takeover) || takeover < 0 || takeover > MOST_TAKEOVERS)
     throw new RangeError(`takeover must be a whole number from 0 to ${MOST_TAKEOVERS}; got ${takeover}`)
   const { name, traits } = locks.engine
   if (overlap === 'replace' && !traits.fencing)
     throw new UnsupportedError(name, `${name} has no tokens, by which a run is replaced; use overlap: 'queue'`)
-  return { missed, overlap, takeover, graceMs: parseDuration(grace, 'grace') }
+  const graceMs = parseDuration(options.grace ?? usual, 'grace')
+  return { missed, overlap, takeover, graceMs, takeoverMs: parseDuration(options.grace ?? again, 'grace') }
 }
 
 function checkChoice(name: string, value: string, choices: readonly string[]): void {

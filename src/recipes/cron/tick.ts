@@ -1,13 +1,16 @@
 /**
  * `tick(locks, name, scheduledAt, work)`: run the work of one tick once in the whole fleet, whatever scheduler has told
  * that the time has come. Every host calls it with the same instant.
+ *
+ * A call may find that a host has died in the middle of an earlier tick. With `takeover` it runs that one first, and
+ * then goes on with its own: the answer is about the tick that was asked for.
  */
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
-import { RecordStore } from '../../store/record-store.ts'
+import { type Found, RecordStore } from '../../store/record-store.ts'
 import { CronJob, type RunWork } from './cron-job.ts'
 import type { JobPolicy } from './decision.ts'
 import { type JobRecord, keyOf } from './job-record.ts'
@@ -28,7 +31,7 @@ export interface TickOptions extends RunOptions {
 }
 
 /**
- * What became of a tick. `claimed`: another host has begun it, or a later one. `late`: the grace was over. `overlap`:
+ * What became of the tick that was asked for. `claimed`: another host has begun it, or a later one. `late`: the grace was over. `overlap`:
  * the run before it was going on. `early`: it is further ahead of the server's time than `skew`; the clock of this host
  * is wrong. `stopped`: `signal` aborted before the work began.
  */
@@ -39,7 +42,10 @@ export type TickResult<Result> =
 const TICK_OPTIONS: OptionNames<TickOptions> = { ...RUN_OPTIONS, skew: true, signal: true, store: true }
 const DEFAULT_SKEW: Duration = '2m'
 
-/** Rejects with what the work threw, with `LeaseLostError`, or with what the engine says. */
+/**
+ * Rejects with what the work threw, with `LeaseLostError`, or with what the engine says; with an `AggregateError` where
+ * an earlier tick, which this call took over, has failed as well.
+ */
 export async function tick<Result>(
   locks: Locks,
   name: string,
@@ -118,8 +124,43 @@ async function runTick<Result>(
     await pause(locks, at - job.time.now(), stop)
     found = await job.look()
   }
-  const turn = await job.turn(found, stop, () => {})
-  if (turn.ran) return turn
+  const failures: unknown[] = []
+  try {
+    const result = await runAsked(locks, job, found, at, stop, failures)
+    if (failures.length === 0) return result
+  } catch (error) {
+    failures.push(error)
+  }
+  if (failures.length === 1) throw failures[0]
+  throw new AggregateError(failures, `several ticks of '${job.spec.name}' have failed`)
+}
+
+/** Run what was left behind first. What it threw goes to `failures`: it does not keep the tick of this call from running. */
+async function runAsked<Result>(
+  locks: Locks,
+  job: CronJob<Result>,
+  before: Found<JobRecord>,
+  at: number,
+  stop: AbortSignal,
+  failures: unknown[],
+): Promise<TickResult<Result>> {
+  for (let found = before; ; found = await job.look()) {
+    let begun: number | undefined
+    try {
+      const turn = await job.turn(found, stop, (tick) => {
+        begun = tick
+      })
+      if (!turn.ran) return await whyNot(job, at, stop)
+      if (turn.tick === at) return { ran: true, value: turn.value }
+    } catch (error) {
+      const isOther = begun !== undefined && begun !== at
+      if (!isOther || stop.aborted || locks.draining.aborted) throw error
+      failures.push(error)
+    }
+  }
+}
+
+async function whyNot<Result>(job: CronJob<Result>, at: number, stop: AbortSignal): Promise<TickResult<Result>> {
   if (stop.aborted) return { ran: false, why: 'stopped' }
   const { mark } = await job.look()
   if (Number(mark) >= at) return { ran: false, why: 'claimed' }
