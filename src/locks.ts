@@ -251,7 +251,8 @@ export class Locks implements AsyncDisposable {
 
   /**
    * Release everything, stop waiting, end observers, close the engine. Leases still held are lost (`closed`), and
-   * whatever is asked from now on is refused. Takes at most as long as one call may take (`callTimeout`).
+   * whatever is asked from now on is refused. Runs of jobs are told to stop, and lose their locks when they have. Takes
+   * at most as long as one call may take (`callTimeout`).
    */
   close(): Promise<void> {
     const closed = this.#scope.keeper.close()

@@ -146,9 +146,13 @@ export class EntryTracker {
     })
   }
 
-  /** What is held is lost, the rest refused, and all of it leaves. Resolves when the engine has agreed to that. */
-  abandoned(error: () => EngineError): Promise<void> {
+  /**
+   * What is held is lost, the rest refused, and all of it leaves, but for what is `spared`. Resolves when the engine has
+   * agreed to that.
+   */
+  abandoned(error: () => EngineError, spared?: { has(id: string): boolean }): Promise<void> {
     for (const entry of this.#table.all()) {
+      if (spared?.has(entry.id)) continue
       if (entry.phase === 'held') this.#lose(entry, 'closed')
       else entry.settle({ state: 'refused', error: error() })
       void this.leave(entry)

@@ -8,12 +8,14 @@ import { Closing } from './closing.ts'
 import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import { EntryTracker } from './entry-tracker.ts'
-import type { EngineError } from './errors.ts'
+import type { ClosedError, EngineError } from './errors.ts'
 import { KeepAlive } from './keep-alive.ts'
 import { StoreRequests } from './store-requests.ts'
 import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
 
-/** How much of the time that closing may take is for leaving lines. The rest is for closing the engine. */
+/** How much of the time that closing may take is for work that has something to store before it ends. */
+const LAST_WORDS_SHARE = 1 / 2
+/** How much of the time that is left then is for leaving lines. The rest is for closing the engine. */
 const LEAVING_SHARE = 3 / 4
 
 export interface KeeperOptions {
@@ -23,6 +25,9 @@ export interface KeeperOptions {
   readonly callTimeoutMs: number
   readonly publish: Publish
 }
+
+/** Tells work to end. Resolves when it has, and has stored so. */
+type LastWords = (reason: ClosedError) => Promise<unknown>
 
 export class Keeper {
   readonly engine: Engine
@@ -35,6 +40,10 @@ export class Keeper {
   readonly #keepAlive: KeepAlive
   readonly #draining: Closing
   readonly #closing: Closing
+  /** Aborts when records are not stored any more, not even the last ones. */
+  readonly #storeClosed = new AbortController()
+  /** By the ids of entries. */
+  readonly #lastWords = new Map<string, LastWords>()
   #store: StoreRequests | undefined
   #sequence = 0
 
@@ -76,8 +85,19 @@ export class Keeper {
       nextSequence: this.#nextSequence,
       splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       closing,
+      closed: this.#storeClosed.signal,
     })
     return this.#store
+  }
+
+  /**
+   * For recipes that store how their work ended. When the locks are closed, `end` is called with the reason. The entry
+   * keeps its place in line, and last words can be stored, until `end` resolves, or half of the time that closing may
+   * take is over. The answer takes it back.
+   */
+  endFirst(entryId: string, end: LastWords): () => void {
+    this.#lastWords.set(entryId, end)
+    return () => this.#lastWords.delete(entryId)
   }
 
   /** Aborts when the locks are closed. */
@@ -107,13 +127,22 @@ export class Keeper {
   close(): Promise<void> {
     const { clock, callTimeoutMs } = this
     const closed = this.#closing.begin(clock, callTimeoutMs, async (leftMs) => {
+      if (this.#lastWords.size > 0) await this.#hearLastWords()
+      this.#storeClosed.abort()
       const left = this.entries.abandoned(() => this.#closing.error())
-      await resolveAfter(clock, callTimeoutMs * LEAVING_SHARE, left)
+      await resolveAfter(clock, leftMs() * LEAVING_SHARE, left)
       await this.entries.stop(leftMs)
       await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
     })
     void this.#draining.begin(clock, 0, async () => {})
     return closed
+  }
+
+  async #hearLastWords(): Promise<void> {
+    const { clock, callTimeoutMs } = this
+    void this.entries.abandoned(() => this.#closing.error(), this.#lastWords)
+    const said = [...this.#lastWords.values()].map((end) => end(this.#closing.error()))
+    await fallbackAfter(clock, callTimeoutMs * LAST_WORDS_SHARE, Promise.allSettled(said), [])
   }
 
   /** What an entry is told that comes too late. */

@@ -31,8 +31,10 @@ export interface StoreRequestsOptions {
   readonly nextSequence: () => number
   /** From how many on two halves are better than one call: for draws, steps of pools, and entries that leave. */
   readonly splitFrom: number
-  /** Aborts when the locks are closed: callers are refused then, and those that wait, too. */
+  /** Aborts when the locks are closed: callers are refused then, but for last words. */
   readonly closing: AbortSignal
+  /** Aborts when last words have been heard as well: callers that wait are refused, too. */
+  readonly closed: AbortSignal
 }
 
 /** One thing that a caller waits for. */
@@ -56,7 +58,7 @@ export class StoreRequests {
   readonly #unsentReads = new SlotTable<Promise<Read>>()
 
   constructor(options: StoreRequestsOptions) {
-    const { store, clock, keepAlive, nextSequence, closing, splitFrom } = options
+    const { store, clock, keepAlive, nextSequence, closed, splitFrom } = options
     this.store = store
     this.#options = options
     const gets = this.#spec<string, Read>('reading a record', (keys, signal) => store.get(keys, signal))
@@ -85,7 +87,7 @@ export class StoreRequests {
       )
       this.#leavings = new Batch({ ...leavings, splitFrom }, clock, keepAlive, nextSequence)
     }
-    onAbort(closing, () => this.#close())
+    onAbort(closed, () => this.#close())
   }
 
   /** What is stored under `key`: after this was called, also where another caller has asked first. */
@@ -97,8 +99,9 @@ export class StoreRequests {
     return read
   }
 
-  put(change: Change): Promise<Written> {
-    return this.#ask(this.#puts, change.key, change)
+  /** `lastWords`: also while the locks are being closed. */
+  put(change: Change, lastWords = false): Promise<Written> {
+    return this.#ask(this.#puts, change.key, change, lastWords)
   }
 
   /** Only where the store has `take`. */
@@ -125,8 +128,10 @@ export class StoreRequests {
     batch: { add(request: StoreRequest<Item, Answer>): void },
     key: string,
     item: Item,
+    lastWords = false,
   ): Promise<Answer> {
-    if (this.#options.closing.aborted) return Promise.reject(this.#closed('not-applied'))
+    const { closing, closed } = this.#options
+    if ((lastWords ? closed : closing).aborted) return Promise.reject(this.#closed('not-applied'))
     return new Promise((resolve, reject) => {
       batch.add({ key, item, resolve, reject })
     })

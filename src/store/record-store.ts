@@ -71,6 +71,8 @@ export interface PutOptions {
   readonly absent?: true | undefined
   readonly version?: bigint | undefined
   readonly markBelow?: bigint | undefined
+  /** Whether it can be stored while the locks are being closed, by what `Keeper.endFirst` was told of. */
+  readonly lastWords?: true | undefined
 }
 
 export type PutOutcome<Value> =
@@ -223,7 +225,7 @@ export class RecordStore<Value> {
     let put: Written
     try {
       put = await (leaving === undefined
-        ? this.#requests.put(change)
+        ? this.#requests.put(change, options.lastWords)
         : this.#requests.putLeaving({ change, id: leaving.entryId }))
     } catch (error) {
       return this.#putAgain(error, change, options, giveUpAt)
@@ -236,14 +238,14 @@ export class RecordStore<Value> {
   async #putAgain(
     failure: unknown,
     change: Change,
-    { holding }: PutOptions,
+    { holding, lastWords }: PutOptions,
     giveUpAt: number,
   ): Promise<PutOutcome<Value>> {
     let doubtful = false
     const put = await repeatFailed(
       this.#keeper,
       failure,
-      () => this.#requests.put(change),
+      () => this.#requests.put(change, lastWords),
       (error) => {
         if (error.outcome === 'not-applied') return true
         doubtful = true

@@ -5,8 +5,9 @@ import { describe, expect, test, vi } from 'vitest'
 import { KeyReusedError } from '../../src/core/errors.ts'
 import { currentAttempt, currentLease, Locked, locksToken, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
 import type { Locks } from '../../src/locks.ts'
-import { cron, type Run } from '../../src/recipes/cron/index.ts'
-import { closedAtEnd, contextOf, decorate, NestHosts } from './nest-world.ts'
+import { cron, type PastRun, type Run } from '../../src/recipes/cron/index.ts'
+import { closedAtEnd, contextOf, decorate, keptLog, NestHosts } from './nest-world.ts'
+import { gate } from './world.ts'
 
 const hosts = new NestHosts()
 
@@ -67,6 +68,60 @@ test('a tick that comes while the application ends is left to another host, and 
   const ending = await hosts.application(Reports)
   await ending.get<Locks>(locksToken()).drain()
   expect([await ending.get(Reports).nightly(), runs]).toEqual([undefined, 0])
+})
+
+describe('a run that goes on when the application ends', () => {
+  /** The method begins at the next second. Answers the log of the application when it has ended, and the history. */
+  async function ended(work: (run: Run) => Promise<unknown>): Promise<{ lines: string[]; runs: PastRun[] }> {
+    const begun = gate()
+    class Reports {
+      async nightly(run: Run): Promise<void> {
+        begun.open()
+        await work(run)
+      }
+    }
+    decorate(Reports, 'nightly', Cron('* * * * * *'), OncePerTick())
+    const imports = [ScheduleModule.forRoot(), hosts.moduleWith({ grace: '50ms', callTimeout: '200ms' })]
+    const { lines, logger } = keptLog()
+    const app = await contextOf({ imports, providers: [Reports] }, logger)
+    await begun.opened
+    await app.close()
+    const locks = hosts.locks()
+    const runs: PastRun[] = []
+    for await (const run of cron(locks).history('Reports.nightly')) runs.push(run)
+    return { lines, runs }
+  }
+
+  /** Throws when its signal aborts. */
+  async function heeding({ signal }: Run): Promise<void> {
+    const told = gate()
+    signal.addEventListener('abort', told.open)
+    await told.opened
+    throw new Error('half of it is done', { cause: signal.reason })
+  }
+
+  test('and stops when it is told to is one line of the log', async () => {
+    const { lines, runs } = await ended(heeding)
+    expect(lines).toEqual([expect.stringMatching(/^warn OncePerTick: Reports\.nightly of .*Z was stopped/)])
+    expect(runs).toMatchObject([{ outcome: 'stopped', error: 'half of it is done' }])
+  })
+
+  test('and does not heed its signal is one line as well', async () => {
+    const late = gate()
+    const { lines, runs } = await ended(() => late.opened)
+    late.open()
+    await vi.waitFor(() => expect(lines).toHaveLength(1))
+    expect(lines).toEqual([expect.stringMatching(/^warn OncePerTick: Reports\.nightly of .*Z did not stop in time/)])
+    expect(runs).toMatchObject([{ outcome: 'lost' }])
+  })
+
+  test('and fails by itself is an error', async () => {
+    const { lines, runs } = await ended(async () => {
+      throw new Error('no disk')
+    })
+    expect(lines).toEqual([expect.stringMatching(/^error Scheduler: .*no disk/)])
+    expect(runs).toMatchObject([{ outcome: 'failed' }])
+  })
 })
 
 describe('@Once', () => {

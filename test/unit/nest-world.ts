@@ -3,6 +3,7 @@ import 'reflect-metadata'
 import {
   type DynamicModule,
   type INestApplicationContext,
+  type LoggerService,
   Module,
   type ModuleMetadata,
   type Type,
@@ -10,7 +11,7 @@ import {
 import { NestFactory } from '@nestjs/core'
 import { beforeEach, onTestFinished } from 'vitest'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
-import { HoldfastModule } from '../../src/frameworks/nest/index.ts'
+import { HoldfastModule, type HoldfastModuleOptions } from '../../src/frameworks/nest/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 
 /** Any decorator of a method. */
@@ -30,8 +31,22 @@ export function moduleOf(metadata: ModuleMetadata): Type {
 }
 
 /** An application without a server. */
-export async function contextOf(metadata: ModuleMetadata): Promise<INestApplicationContext> {
-  return await NestFactory.createApplicationContext(moduleOf(metadata), { logger: false, abortOnError: false })
+export async function contextOf(
+  metadata: ModuleMetadata,
+  logger: LoggerService | false = false,
+): Promise<INestApplicationContext> {
+  return await NestFactory.createApplicationContext(moduleOf(metadata), { logger, abortOnError: false })
+}
+
+/** A log of what is more than news: `warn HoldfastModule: …`, `error Scheduler: …`. */
+export function keptLog(): { readonly lines: string[]; readonly logger: LoggerService } {
+  const lines: string[] = []
+  const keep =
+    (level: string) =>
+    (message: unknown, ...others: unknown[]): void => {
+      lines.push(`${level} ${String(others.at(-1))}: ${String(message)}`)
+    }
+  return { lines, logger: { log: () => {}, warn: keep('warn'), error: keep('error') } }
 }
 
 /** Closed when the test ends, the last one first. */
@@ -51,7 +66,11 @@ export class NestHosts {
   }
 
   get module(): DynamicModule {
-    return HoldfastModule.forRoot({ engine: memory({ server: this.#server }) })
+    return this.moduleWith({})
+  }
+
+  moduleWith(options: HoldfastModuleOptions): DynamicModule {
+    return HoldfastModule.forRoot({ engine: memory({ server: this.#server }), ...options })
   }
 
   async application(...providers: Type[]): Promise<INestApplicationContext> {

@@ -6,9 +6,11 @@
  * read once when the application starts, too. What is wrong with it would be told at the first tick otherwise, and that
  * may be at three in the morning.
  */
+import { Logger } from '@nestjs/common'
 import { wallClockMs } from '../../core/clock.ts'
-import { ClosedError } from '../../core/errors.ts'
+import { ClosedError, LeaseLostError } from '../../core/errors.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { thrownText } from '../../core/thrown.ts'
 import type { Run } from '../../recipes/cron/cron-job.ts'
 import { RUN_OPTIONS } from '../../recipes/cron/options.ts'
 import { type SingleTick, scheduleOf, singleTick } from '../../recipes/cron/schedule.ts'
@@ -45,7 +47,8 @@ const EARLY_MS = 500
 
 /**
  * Let one host of the fleet run the method for each tick. The method is given the `Run`; what it answers is answered
- * where it was run, and undefined elsewhere. A call by hand counts as one of the last tick.
+ * where it was run, and undefined elsewhere. A call by hand counts as one of the last tick. What it throws because it
+ * was told to stop, when the application ends, is a line of the log.
  */
 export function OncePerTick<Service = never>(
   options: OncePerTickOptions<Service> = {},
@@ -60,18 +63,24 @@ export function OncePerTick<Service = never>(
     const wrapped = wrapMethod('@OncePerTick()', { target, key, descriptor }, async ({ service, run }) => {
       const noted = note()
       const schedule = lastTick(title, noted)
-      let begun = false
-      const work = (tickRun: Run): unknown => {
-        begun = true
-        return run([tickRun])
+      let last: Run | undefined
+      let inWork = false
+      const work = async (tickRun: Run): Promise<unknown> => {
+        last = tickRun
+        inWork = true
+        const value = await run([tickRun])
+        inWork = false
+        return value
       }
       try {
         const result = await runTickOf(locksOf(service as Service), jobName(noted), schedule, others, work)
         return result.ran ? result.value : undefined
       } catch (error) {
-        // The application is ending, and the tick is one of another host: Nest would log an error for it.
-        if (error instanceof ClosedError && !begun) return undefined
-        throw error
+        // The application is ending, as it should: Nest would log an error, with its stack.
+        if (!inWork && error instanceof ClosedError) return undefined
+        if (!(last?.signal.reason instanceof ClosedError)) throw error
+        new Logger('OncePerTick').warn(`${title} of ${last.tick.toISOString()} ${howEnded(error)}`)
+        return undefined
       }
     })
     checkAtStart(target, (service) => {
@@ -80,6 +89,12 @@ export function OncePerTick<Service = never>(
       if (areKnownAtStart(options)) planTick(locksOf(service as Service), jobName(noted), others)
     })
   }
+}
+
+/** What became of a run that was told to stop because the application ends, in one line. */
+function howEnded(error: unknown): string {
+  if (error instanceof LeaseLostError) return 'did not stop in time, and has lost its lock: the application ends'
+  return `was stopped, because the application ends: ${thrownText(error).split('\n', 1)[0]}`
 }
 
 /** `methods`: that of the class, which another decorator may have wrapped since, and ours. */

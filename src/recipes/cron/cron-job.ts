@@ -11,7 +11,7 @@
  */
 import { EngineError, LeaseLostError } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
-import type { Lease } from '../../core/lease.ts'
+import type { CoreLease, Lease } from '../../core/lease.ts'
 import type { LineAcquireOptions, Lock } from '../../core/lock.ts'
 import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import type { Locks } from '../../locks.ts'
@@ -54,6 +54,14 @@ export type Turn<Result> =
   | { readonly ran: true; readonly value: Result; readonly tick: number; readonly attempt: number }
   | { readonly ran: false }
 
+/** Hears of a run while its turn goes on. */
+export interface TurnListener {
+  /** The work begins. */
+  begun(tick: number): void
+  /** The work threw. */
+  threw?(outcome: RunOutcome): void
+}
+
 /** A record of a job that runs once a year is not forgotten in between. */
 const KEPT_MS = 400 * 24 * 3_600_000
 /** While a host stands in line, it looks again after this long, then after twice as long, and so on. */
@@ -61,6 +69,14 @@ const FIRST_LOOK_MS = 200
 const LONGEST_LOOK_MS = 10_000
 const RETRY_MS = 500
 const NOT_RUN: Turn<never> = { ran: false }
+
+/** A turn that holds the line. */
+interface Held {
+  readonly lease: Lease
+  /** Aborts when the locks are closed: before the lease is lost, so that it can be stored how the run ended. */
+  readonly closing: AbortSignal
+  readonly listener: TurnListener
+}
 
 /** Why a host has left the line: there is nothing to stand for. */
 const NOTHING_LEFT = Symbol('nothing left to stand for')
@@ -106,10 +122,10 @@ export class CronJob<Result> {
   }
 
   /**
-   * Do what is to be done now. `waiting` ends the wait in line. `begun` hears which tick is run here. Rejects with what
-   * the work threw, with `LeaseLostError`, or with what the engine says.
+   * Do what is to be done now. `waiting` ends the wait in line. Rejects with what the work threw, with `LeaseLostError`,
+   * or with what the engine says.
    */
-  async turn(found: Found<JobRecord>, waiting: AbortSignal, begun: (tick: number) => void): Promise<Turn<Result>> {
+  async turn(found: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<Turn<Result>> {
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
@@ -119,7 +135,7 @@ export class CronJob<Result> {
       return await this.spec.lock.using({ signal: wait.signal }, (lease) => {
         held = true
         stopLooking()
-        return this.#claimAndRun(lease, found, begun)
+        return this.#endingFirst(lease, (closing) => this.#claimAndRun({ lease, closing, listener }, found))
       })
     } catch (error) {
       if (!held && wait.signal.aborted && error === wait.signal.reason) return NOT_RUN
@@ -193,13 +209,29 @@ export class CronJob<Result> {
     return stop
   }
 
+  /** When the locks are closed, the line is held until `work` has ended, if that is soon. */
+  async #endingFirst(lease: Lease, work: (closing: AbortSignal) => Promise<Turn<Result>>): Promise<Turn<Result>> {
+    const closing = new AbortController()
+    const working = work(closing.signal)
+    const forget = this.#keeper.endFirst((lease as CoreLease).entryId, (reason) => {
+      closing.abort(reason)
+      return working
+    })
+    try {
+      return await working
+    } finally {
+      forget()
+    }
+  }
+
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */
-  async #claimAndRun(lease: Lease, before: Found<JobRecord>, begun: (tick: number) => void): Promise<Turn<Result>> {
+  async #claimAndRun(held: Held, before: Found<JobRecord>): Promise<Turn<Result>> {
+    const { lease } = held
     const id = this.#keeper.chance.id()
     for (let found = before; ; ) {
       const [last] = found.value?.runs ?? []
       // Our claim was made, and its answer was lost.
-      if (last?.id === id) return await this.#work(lease, last, found, begun)
+      if (last?.id === id) return await this.#work(held, last, found)
       const decision = this.#decide(found)
       if (decision.step === 'nothing') return NOT_RUN
       const { again, tick, attempt, missed } = decision
@@ -209,8 +241,7 @@ export class CronJob<Result> {
       const mark = BigInt(tick)
       const { version } = found
       const put = await this.#put(record, lease, { version, mark, ...(again ? {} : { markBelow: mark }) })
-      if (put.state === 'stored')
-        return await this.#work(lease, run, { ...found, value: record, version: put.version }, begun)
+      if (put.state === 'stored') return await this.#work(held, run, { ...found, value: record, version: put.version })
       // The lease is over, though this process may not have noticed yet. The tick is not claimed: it is tried again.
       if (put.by === 'holding') throw new LeaseLostError(this.key, lease.token, 'expired')
       found = put.found
@@ -232,7 +263,8 @@ export class CronJob<Result> {
     for (;;) {
       const sentAt = this.#keeper.clock.now()
       try {
-        const put = await this.#records.put(this.key, record, { ...options, holding: lease, ttlMs: KEPT_MS })
+        const conditions = { ...options, holding: lease, ttlMs: KEPT_MS }
+        const put = await this.#records.put(this.key, record, conditions)
         this.time.heard(put.serverTimeMs, sentAt)
         return put
       } catch (error) {
@@ -242,17 +274,13 @@ export class CronJob<Result> {
     }
   }
 
-  async #work(
-    lease: Lease,
-    stored: StoredRun,
-    found: Found<JobRecord>,
-    begun: (tick: number) => void,
-  ): Promise<Turn<Result>> {
+  async #work(held: Held, stored: StoredRun, found: Found<JobRecord>): Promise<Turn<Result>> {
+    const { lease, closing, listener } = held
     // This host may have stood still before it heard of its claim. Another one may have taken the run over meanwhile.
     lease.assertHeld()
-    begun(stored.tick)
-    const stop = joinSignals([lease.signal, this.#stopWork])
     const { tick, attempt, missed } = stored
+    listener.begun(tick)
+    const stop = joinSignals([lease.signal, this.#stopWork, closing])
     const { token } = lease
     const run = { name: this.spec.name, tick: new Date(tick), attempt, missed, token, lease, signal: stop.signal }
     try {
@@ -260,7 +288,9 @@ export class CronJob<Result> {
       await this.#end(lease, stored, found, 'done', undefined)
       return { ran: true, value, tick, attempt }
     } catch (error) {
-      await this.#end(lease, stored, found, this.#outcomeOf(lease), error)
+      const outcome = this.#outcomeOf(held)
+      listener.threw?.(outcome)
+      await this.#end(lease, stored, found, outcome, error)
       throw error
     } finally {
       stop.stop()
@@ -268,10 +298,10 @@ export class CronJob<Result> {
   }
 
   /** How work that threw has ended. */
-  #outcomeOf(lease: Lease): RunOutcome {
+  #outcomeOf({ lease, closing }: Held): RunOutcome {
     const reason: unknown = lease.signal.aborted ? lease.signal.reason : undefined
     if (this.#isReplacement(reason)) return 'replaced'
-    return this.#stopWork.aborted ? 'stopped' : 'failed'
+    return this.#stopWork.aborted || closing.aborted ? 'stopped' : 'failed'
   }
 
   /** Whether this error says that the next tick has taken the place of the run. */
@@ -279,10 +309,12 @@ export class CronJob<Result> {
     return this.spec.policy.overlap === 'replace' && error instanceof LeaseLostError && error.why === 'evicted'
   }
 
-  /** Whether a turn that rejected with this error has gone as it was meant to: it was replaced, or told to stop. */
-  isExpected(error: unknown): boolean {
-    if (this.#stopWork.aborted || this.#isReplacement(error)) return true
-    return error instanceof LeaseLostError && error.why === 'closed'
+  /**
+   * Whether a turn that rejected with this error has gone as it was meant to: its run was replaced, or stopped when it
+   * was told. `outcome`: that of work that threw.
+   */
+  isExpected(error: unknown, outcome: RunOutcome | undefined): boolean {
+    return error instanceof LeaseLostError ? this.#isReplacement(error) : outcome === 'stopped'
   }
 
   /**
@@ -301,7 +333,7 @@ export class CronJob<Result> {
       const record = withEnding(found.value, id, { endedAt, outcome, error })
       if (record === undefined) return
       const { version } = found
-      const put = await this.#put(record, lease, { version }).catch(() => undefined)
+      const put = await this.#put(record, lease, { version, lastWords: true }).catch(() => undefined)
       if (put?.state !== 'refused' || put.by === 'holding') return
       found = put.found
     }

@@ -10,6 +10,7 @@ import { EngineError } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
 import { withoutContext } from '../../core/no-context.ts'
 import type { CronJob } from './cron-job.ts'
+import type { RunOutcome } from './job-record.ts'
 
 /** Hosts look at a tick one after the other, so that most of them find it claimed already. */
 const SPREAD_MS = 50
@@ -96,16 +97,23 @@ export class JobTimer {
     const { job } = this
     const isWaiting = (): boolean => this.#waiting === turn
     let again = false
+    let outcome: RunOutcome | undefined
     try {
       const found = await job.look()
       if (!this.#introduced) await this.#introduce(found.exists)
-      const taken = await job.turn(found, this.#ending, () => this.#waitNoMore(turn))
+      const taken = await job.turn(found, this.#ending, {
+        begun: () => this.#waitNoMore(turn),
+        threw: (how) => {
+          outcome = how
+        },
+      })
       this.#retryMs = FIRST_RETRY_MS
       // Of many that were missed, the next one is due at once. So may be the one after a tick that was taken over.
       again = taken.ran && (job.spec.policy.missed === 'all' || taken.attempt > 1)
     } catch (error) {
       const refused = isWaiting()
-      if (!job.isExpected(error) && !this.#ending.aborted) this.#hear(error, refused)
+      // What is refused to jobs that are ending is no news. What a run throws meanwhile is.
+      if (refused ? !this.#ending.aborted : !job.isExpected(error, outcome)) this.#hear(error, refused)
       if (refused) this.#tryAgain()
       again = !refused
     }

@@ -147,8 +147,10 @@ async function runAsked<Result>(
   for (let found = before; ; found = await job.look()) {
     let begun: number | undefined
     try {
-      const turn = await job.turn(found, stop, (tick) => {
-        begun = tick
+      const turn = await job.turn(found, stop, {
+        begun: (tick) => {
+          begun = tick
+        },
       })
       if (!turn.ran) return await whyNot(job, at, stop)
       if (turn.tick === at) return { ran: true, value: turn.value }
