@@ -147,8 +147,8 @@ export class EntryTracker {
   }
 
   /**
-   * What is held is lost, the rest refused, and all of it leaves, but for what is `spared`. Resolves when the engine has
-   * agreed to that.
+   * What is held is lost, the rest refused, and all of it leaves, but for what is `spared`. Resolves when the engine
+   * has agreed to that.
    */
   abandoned(error: () => EngineError, spared?: { has(id: string): boolean }): Promise<void> {
     for (const entry of this.#table.all()) {

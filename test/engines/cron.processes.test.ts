@@ -1,6 +1,6 @@
 /**
- * Hosts that end in the middle of a run: by SIGTERM, which is a deployment, and by KILL, which is a crash. On SQLite and
- * on Redis.
+ * Hosts that end in the middle of a run: by SIGTERM, which is a deployment, and by KILL, which is a crash. On SQLite
+ * and on Redis.
  */
 import { once } from 'node:events'
 import { dirname, join } from 'node:path'
@@ -39,7 +39,7 @@ async function expectStopped(locksUrl: (folder: string) => string): Promise<void
   expect(await gone).toEqual([null, 'SIGTERM'])
   fleet.open()
   await fleet.until('end', 2)
-  const { tick } = begun
+  const tick = Number(begun.tick)
   expect(fleet.noted().slice(0, 4).map(shown)).toEqual([
     `begin ${tick} 1`,
     `end ${tick} 1`,

@@ -23,7 +23,7 @@ async function untilTold({ signal }: Run): Promise<never> {
   const told = gate()
   signal.addEventListener('abort', told.open)
   await told.opened
-  for (let turn = 0; turn < 10; turn += 1) await null
+  await settled()
   throw signal.reason
 }
 

@@ -122,8 +122,8 @@ export class CronJob<Result> {
   }
 
   /**
-   * Do what is to be done now. `waiting` ends the wait in line. Rejects with what the work threw, with `LeaseLostError`,
-   * or with what the engine says.
+   * Do what is to be done now. `waiting` ends the wait in line. Rejects with what the work threw, with
+   * `LeaseLostError`, or with what the engine says.
    */
   async turn(found: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<Turn<Result>> {
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN

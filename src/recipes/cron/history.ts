@@ -16,7 +16,7 @@ export interface PastRun {
   /** Not given while it runs. Of a run that was `lost`: when that was noticed. */
   readonly endedAt?: Date
   readonly outcome: RunOutcome | 'running'
-  /** What the work threw, shortened. */
+  /** What the work threw, shortened; or why a run that was lost was not taken over. */
   readonly error?: string
 }
 

@@ -13,8 +13,8 @@ const TEXT_LENGTH = 200
 
 /**
  * How a run ended. `done`: the work has settled. `failed`: it threw. `stopped`: it threw after it was told to stop,
- * because its process was closing. `replaced`: the next tick took its place. `lost`: its process died, or lost the lock
- * in the middle.
+ * because its process was closing. `replaced`: the next tick took its place. `lost`: its process died, lost the lock in
+ * the middle, or was closed before the work had stopped.
  */
 export type RunOutcome = 'done' | 'failed' | 'stopped' | 'replaced' | 'lost'
 
@@ -54,8 +54,8 @@ export interface RunBeginning extends Pick<StoredRun, 'id' | 'tick' | 'attempt' 
 }
 
 /**
- * The record with a run that begins now. The one before it is over, whether or not its process could say so: `unsaid` is
- * how it ended if it could not.
+ * The record with a run that begins now. The one before it is over, whether or not its process could say so: `unsaid`
+ * is how it ended if it could not.
  */
 export function withBeginning(
   record: JobRecord | undefined,

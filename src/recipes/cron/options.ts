@@ -19,8 +19,8 @@ export interface RunOptions {
   readonly overlap?: Overlap
   /**
    * How often a tick is run again whose host died in the middle, or was told to stop. 0 unless given: a run that has
-   * begun is not begun again, and a deployment in the middle of it drops it. Work that throws by itself is not run again
-   * either way. A grace that you give limits it: let it be longer than the work and the ttl take together.
+   * begun is not begun again, and a deployment in the middle of it drops it. Work that throws by itself is not run
+   * again either way. A grace that you give limits it: let it be longer than the work and the ttl take together.
    */
   readonly takeover?: number
   /** How long the lock lives without renewal: after a crash, the next host waits this long. That of the locks. */

@@ -31,9 +31,9 @@ export interface TickOptions extends RunOptions {
 }
 
 /**
- * What became of the tick that was asked for. `claimed`: another host has begun it, or a later one. `late`: the grace was over. `overlap`:
- * the run before it was going on. `early`: it is further ahead of the server's time than `skew`; the clock of this host
- * is wrong. `stopped`: `signal` aborted before the work began.
+ * What became of the tick that was asked for. `claimed`: another host has begun it, or a later one. `late`: the grace
+ * was over. `overlap`: the run before it was going on. `early`: it is further ahead of the server's time than `skew`;
+ * the clock of this host is wrong. `stopped`: `signal` aborted before the work began.
  */
 export type TickResult<Result> =
   | { readonly ran: true; readonly value: Result }
@@ -135,7 +135,7 @@ async function runTick<Result>(
   throw new AggregateError(failures, `several ticks of '${job.spec.name}' have failed`)
 }
 
-/** Run what was left behind first. What it threw goes to `failures`: it does not keep the tick of this call from running. */
+/** Run what was left behind first. What it threw goes to `failures`: the tick of this call is run all the same. */
 async function runAsked<Result>(
   locks: Locks,
   job: CronJob<Result>,
