@@ -1,6 +1,13 @@
 /** What a host that died has left behind: who takes it over, until when, and what becomes of the ticks after it. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type JobOptions, type Run, type TickOptions, type TickResult, tick } from '../../src/recipes/cron/index.ts'
+import {
+  coordinator,
+  type JobOptions,
+  type Run,
+  type TickOptions,
+  type TickResult,
+  tick,
+} from '../../src/recipes/cron/index.ts'
 import { type CronHost, CronWorld, described, historyOf, NOON } from './cron-world.ts'
 import { gate, type Watched, watched } from './world.ts'
 
@@ -135,6 +142,22 @@ describe('tick()', () => {
     ])
   })
 
+  test('is not late because what it took over has worked for longer than its grace', async () => {
+    const killed = world.host('killed')
+    ask(killed, 10, dying(killed))
+    await world.clock.advance('20s')
+    const slow = gate()
+    const asked = ask(world.host('started'), 20, async (run) => {
+      working(run)
+      if (run.attempt > 1) await slow.opened
+    })
+    await world.clock.advance('5m')
+    slow.open()
+    await world.clock.advance('1s')
+    expect(asked.value).toMatchObject({ ran: true })
+    expect(ran).toEqual(['12:00:10 12:00:10 dies', '12:00:20 12:00:10 attempt 2', '12:05:20 12:00:20'])
+  })
+
   test('begins no take-over later than the grace that was given, and the history says so', async () => {
     const killed = world.host('killed')
     ask(killed, 10, dying(killed), { grace: '3s', ttl: '5s' })
@@ -161,6 +184,22 @@ describe('tick()', () => {
     expect(ran).toEqual(['12:00:10 12:00:10 dies', '12:00:10 12:00:10'])
     expect(asked.value).toMatchObject({ ran: true })
   })
+})
+
+test('node-cron runs a task once for a tick: so what was left behind is lost, and the lock is free after the task', async () => {
+  const [killed, started] = [world.host('killed'), world.host('started')]
+  const key = (seconds: number): string => `job:${new Date(NOON + seconds * 1000).toISOString()}`
+  const asked = coordinator(killed.locks, { takeover: 1 }).shouldRun(key(0), 30_000)
+  await world.clock.advance('1s')
+  expect(await asked).toBe(true)
+  killed.die()
+  await world.clock.advance('40s')
+  const next = coordinator(started.locks, { takeover: 1 })
+  expect(await next.shouldRun(key(40), 30_000)).toBe(true)
+  const completed = watched(next.onComplete(key(40)))
+  await world.clock.advance('1s')
+  expect(completed.state).toBe('resolved')
+  expect(await told(started)).toEqual(['1 of 12:00:40 done', '1 of 12:00:00 lost'])
 })
 
 describe('a job', () => {
@@ -213,6 +252,21 @@ describe('a job', () => {
     world.host('started').jobs.add('job', '0 13 * * *', { takeover: 1 }, working)
     await world.clock.advance('2h')
     expect(ran).toEqual(['13:00:00 13:00:00 dies', '13:00:00 13:00:00'])
+  })
+
+  test('that is taken over when its next tick is due: that one is run after it, however long it takes', async () => {
+    const first = world.host('first')
+    first.jobs.add('job', '0 * * * *', { takeover: 1 }, dying(first))
+    await world.clock.advance('119m')
+    await world.clock.advance('90s')
+    world.host('started').jobs.add('job', '0 * * * *', { takeover: 1 }, async (run) => {
+      working(run)
+      const done = gate()
+      world.clock.timer(300_000, done.open)
+      await done.opened
+    })
+    await world.clock.advance('20m')
+    expect(ran).toEqual(['13:00:00 13:00:00 dies', '14:00:30 13:00:00 attempt 2', '14:05:30 14:00:00'])
   })
 
   test('that is taken over when its next tick is due: that one is run right after it', async () => {

@@ -130,17 +130,26 @@ export class CronJob<Result> {
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
     const stopLooking = this.#lookAgain(nothingLeft)
+    const closing = new AbortController()
     let held = false
-    try {
-      return await this.spec.lock.using({ signal: wait.signal }, (lease) => {
-        held = true
-        stopLooking()
-        return this.#endingFirst(lease, (closing) => this.#claimAndRun({ lease, closing, listener }, found))
+    let forget = (): void => {}
+    const turned: Promise<Turn<Result>> = this.spec.lock.using({ signal: wait.signal }, (lease) => {
+      held = true
+      stopLooking()
+      // When the locks are closed, the line is held until the run has ended and has given it back, if that is soon.
+      forget = this.#keeper.endFirst((lease as CoreLease).entryId, (reason) => {
+        closing.abort(reason)
+        return turned
       })
+      return this.#claimAndRun({ lease, closing: closing.signal, listener }, found)
+    })
+    try {
+      return await turned
     } catch (error) {
       if (!held && wait.signal.aborted && error === wait.signal.reason) return NOT_RUN
       throw error
     } finally {
+      forget()
       stopLooking()
       wait.stop()
     }
@@ -207,21 +216,6 @@ export class CronJob<Result> {
     let cancel = (): void => {}
     arm()
     return stop
-  }
-
-  /** When the locks are closed, the line is held until `work` has ended, if that is soon. */
-  async #endingFirst(lease: Lease, work: (closing: AbortSignal) => Promise<Turn<Result>>): Promise<Turn<Result>> {
-    const closing = new AbortController()
-    const working = work(closing.signal)
-    const forget = this.#keeper.endFirst((lease as CoreLease).entryId, (reason) => {
-      closing.abort(reason)
-      return working
-    })
-    try {
-      return await working
-    } finally {
-      forget()
-    }
   }
 
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */

@@ -21,6 +21,8 @@ export interface JobPolicy {
   readonly takeover: number
   /** How late it may be begun again. */
   readonly takeoverMs: number
+  /** Whether ticks that the schedule does not have are taken over as well: those of earlier calls of `tick()`. */
+  readonly takesOlder: boolean
 }
 
 export interface Situation {
@@ -53,7 +55,9 @@ export function decide(schedule: Schedule, policy: JobPolicy, situation: Situati
   const tick = policy.missed === 'all' ? due[0] : due.at(-1)
   // What was begun is ended first, unless the next tick takes its place anyway.
   const ended = policy.overlap === 'replace' && tick !== undefined
-  if (last !== undefined && !ended && isUnfinished(last, policy) && !isTooLate(last, policy, situation.now))
+  const takes = (run: StoredRun): boolean =>
+    isUnfinished(run, policy) && !isTooLate(run, policy, situation.now) && isOurs(schedule, policy, run)
+  if (last !== undefined && !ended && takes(last))
     return { step: 'run', again: true, tick: last.tick, attempt: last.attempt + 1, missed: last.missed }
   if (tick === undefined) return NOTHING
   const missed = mark === 0 ? 0 : schedule.newest(mark, tick - 1, MOST_MISSED).length
@@ -63,6 +67,10 @@ export function decide(schedule: Schedule, policy: JobPolicy, situation: Situati
 /** Whether the run is to be taken over, once its process is gone. Work that threw has ended: it is not tried again. */
 function isUnfinished({ outcome, attempt }: StoredRun, policy: JobPolicy): boolean {
   return (outcome === undefined || outcome === 'stopped') && attempt <= policy.takeover
+}
+
+function isOurs(schedule: Schedule, { takesOlder }: JobPolicy, { tick }: StoredRun): boolean {
+  return takesOlder || schedule.newest(tick - 1, tick, 1).length > 0
 }
 
 /** A take-over is a new beginning of the tick: so it has a grace, which counts from the tick. */
@@ -89,6 +97,9 @@ function dueTicks(
     const endedAt = last.endedAt ?? now
     if (now - endedAt <= graceMs) oldest = Math.min(oldest, last.startedAt)
   }
+  // So is one that was due when an earlier tick was taken over, which comes first.
+  if (last !== undefined && last.attempt > 1 && last.endedAt !== undefined && now - last.endedAt <= graceMs)
+    oldest = Math.min(oldest, last.startedAt - graceMs)
   // A tick that is as old as the grace is not late yet.
   const due = schedule.newest(Math.max(mark, oldest - 1), now, MOST_MISSED)
   if (overlap !== 'skip' || last === undefined || last.endedAt === undefined) return due

@@ -2,10 +2,12 @@
  * For node-cron 4: `setRunCoordinator(coordinator(locks))`, and `{ name, distributed: true }` for each task.
  *
  * node-cron asks before it runs a task, with a key of the task's name and the instant that it was scheduled for, and
- * tells when the run is over. In between, the lock is held and renewed.
+ * tells when the run is over. In between, the lock is held and renewed. It runs the task once for that, and the task is
+ * not told for which tick: so an earlier tick, which a host has left behind, is not taken over.
  */
 import type { Locks } from '../../locks.ts'
-import { type TickOptions, tick } from './tick.ts'
+import { singleTick } from './schedule.ts'
+import { checkTickOptions, runTickOf, type TickOptions } from './tick.ts'
 
 /** What node-cron asks. Its own type has the same members. */
 export interface NodeCronCoordinator {
@@ -25,6 +27,7 @@ interface Running {
 
 /** Tasks of node-cron, each run by one host. The lock of a task lives by `ttl`, not by its `distributedLease`. */
 export function coordinator(locks: Locks, options: TickOptions = {}): NodeCronCoordinator {
+  checkTickOptions('coordinator()', options)
   const running = new Map<string, Running>()
   return {
     async shouldRun(key) {
@@ -38,7 +41,7 @@ export function coordinator(locks: Locks, options: TickOptions = {}): NodeCronCo
             running.set(key, { end, ended })
             resolve(true)
           })
-        const ended = tick(locks, name, new Date(scheduledAt), options, work)
+        const ended = runTickOf(locks, name, singleTick(Date.parse(scheduledAt)), options, work, false)
         ended.then(() => resolve(false), reject)
       })
     },

@@ -74,7 +74,8 @@ export function policyOf(locks: Locks, missed: Missed, options: RunOptions): Job
   if (overlap === 'replace' && !traits.fencing)
     throw new UnsupportedError(name, `${name} has no tokens, by which a run is replaced; use overlap: 'queue'`)
   const graceMs = parseDuration(options.grace ?? usual, 'grace')
-  return { missed, overlap, takeover, graceMs, takeoverMs: parseDuration(options.grace ?? again, 'grace') }
+  const takeoverMs = parseDuration(options.grace ?? again, 'grace')
+  return { missed, overlap, takeover, graceMs, takeoverMs, takesOlder: true }
 }
 
 function checkChoice(name: string, value: string, choices: readonly string[]): void {

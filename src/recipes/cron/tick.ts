@@ -70,8 +70,12 @@ export async function tick<Result>(
   const work = (second ?? first) as RunWork<Result>
   if (typeof work !== 'function')
     throw new TypeError(`tick takes the work as a function, and options before it; got ${typeof work}`)
-  checkOptions('tick()', options, TICK_OPTIONS)
+  checkTickOptions('tick()', options)
   return await runTickOf(locks, name, singleTick(instantOf(scheduledAt)), options, work)
+}
+
+export function checkTickOptions(call: string, options: TickOptions): void {
+  checkOptions(call, options, TICK_OPTIONS)
 }
 
 /** A tick that is ready to be run: its options are read. */
@@ -92,15 +96,20 @@ export function planTick(locks: Locks, name: string, options: TickOptions): Tick
   }
 }
 
-/** `schedule` has one tick, of a schedule that another scheduler keeps. */
+/**
+ * `schedule` has one tick, of a schedule that another scheduler keeps. `takesOlder`: whether the work can be that of an
+ * earlier tick, before it is that of this one.
+ */
 export async function runTickOf<Result>(
   locks: Locks,
   name: string,
   schedule: SingleTick,
   options: TickOptions,
   work: RunWork<Result>,
+  takesOlder = true,
 ): Promise<TickResult<Result>> {
-  const { skewMs, policy, lock, records } = planTick(locks, name, options)
+  const { skewMs, policy: asked, lock, records } = planTick(locks, name, options)
+  const policy = { ...asked, takesOlder }
   const stop = joinSignals([options.signal])
   try {
     const job = new CronJob(locks, records, { name, schedule, policy, lock, work }, stop.signal)
