@@ -48,15 +48,15 @@ function* leftToExpire(history: History): Iterable<string> {
   const kept = new Set(history.holdings.filter(mayExpire).map((holding) => stayOf(stays, holding)))
   for (const stay of expired) {
     const { key, id, process, goneAt = 0 } = stay
-    if (kept.has(stay) || endedBefore(history, process, goneAt)) continue
+    if (kept.has(stay) || endedBefore(history, process, goneAt) || isLastStand(history, stay)) continue
     const calls = (byId.get(id) ?? []).filter(({ sentAt }) => sentAt <= goneAt)
     const last = calls.at(-1)
     if (last === undefined) continue
     const ttlMs = calls[0]?.items.find((item) => item.id === id)?.ttlMs ?? 0
     const until = triedUntil(history, stay, calls, ttlMs)
     const from = calls.reduce((latest, call) => Math.max(latest, latestEndAwake(history, call, 0)), 0)
-    // News of its grant makes the pause after a failure begin anew.
-    const pauses = (stay.grantedAt ?? 0) > last.sentAt ? 2 : 1
+    // News of its grant makes the pause after a failure begin anew, when they come.
+    const pauses = Math.max(stay.grantedAt ?? 0, holdingOf(history, stay)?.grantedAt ?? 0) > last.sentAt ? 2 : 1
     const share = toldBy(last, id, until) ? BEAT_SHARE : pauses * RETRY_SHARE
     const slackMs = SLACK_MS + aheadMs(history, process, stay.enteredAt, goneAt)
     const boundMs = ttlMs * (share + SLACK_SHARE) + history.terms.delayMs + slackMs
@@ -72,6 +72,22 @@ function mayExpire({ keeping, maxHoldMs }: Holding): boolean {
   return keeping || maxHoldMs < Number.POSITIVE_INFINITY
 }
 
+function holdingOf({ holdings }: History, { key, token }: Stay): Holding | undefined {
+  return holdings.find((one) => one.key === key && one.token === token)
+}
+
+/**
+ * Its process had a lease by an earlier stay of the same id, which the server let expire, and was told so by the token
+ * of this one. The holder may still be at work, and this one keeps others out until it ends.
+ */
+function isLastStand(history: History, { process, key, enteredAt, goneAt = 0 }: Stay): boolean {
+  return history.replacements.some((told) => {
+    if (told.process !== process || told.key !== key || told.at < enteredAt || told.at > goneAt) return false
+    const holder = history.holdings.find((one) => one.key === key && one.token === told.token)
+    return holder !== undefined && (holder.endedAt ?? Number.POSITIVE_INFINITY) >= goneAt
+  })
+}
+
 function endedBefore({ faults }: History, process: number, at: number): boolean {
   return faults.some((fault) => fault.process === process && ENDS.has(fault.kind) && fault.from <= at)
 }
@@ -83,14 +99,14 @@ const ENDS: ReadonlySet<string> = new Set(['crash', 'close'])
  * first leave. A holder that has not ended when its own deadline comes tries no more.
  */
 function triedUntil(history: History, stay: Stay, calls: readonly Call[], ttlMs: number): number {
-  const { goneAt = 0, key, id, token } = stay
+  const { goneAt = 0, id } = stay
   const asks = calls.filter(({ verb }) => verb !== 'leave')
   const leave = calls.find(({ verb }) => verb === 'leave')
   const until = Math.min(
     goneAt,
     Math.max(...asks.map((call) => countedFrom(history, call, id)), leave?.sentAt ?? 0) + ttlMs,
   )
-  const holding = history.holdings.find((one) => one.key === key && one.token === token)
+  const holding = holdingOf(history, stay)
   // One that no program has yet may be a part of several.
   if (holding === undefined && stay.grantedAt === undefined) return until
   const deadline = ownDeadline(history, asks, id, ttlMs, goneAt, holding?.grantedAt)
