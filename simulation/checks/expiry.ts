@@ -48,8 +48,9 @@ function* leftToExpire(history: History): Iterable<string> {
   const kept = new Set(history.holdings.filter(mayExpire).map((holding) => stayOf(stays, holding)))
   for (const stay of expired) {
     const { key, id, process, goneAt = 0 } = stay
-    if (kept.has(stay) || endedBefore(history, process, goneAt) || isLastStand(history, stay)) continue
+    if (kept.has(stay) || endedBefore(history, process, goneAt)) continue
     const calls = (byId.get(id) ?? []).filter(({ sentAt }) => sentAt <= goneAt)
+    if (isLastStand(history, calls, stay)) continue
     const last = calls.at(-1)
     if (last === undefined) continue
     const ttlMs = calls[0]?.items.find((item) => item.id === id)?.ttlMs ?? 0
@@ -77,15 +78,19 @@ function holdingOf({ holdings }: History, { key, token }: Stay): Holding | undef
 }
 
 /**
- * Its process had a lease by an earlier stay of the same id, which the server let expire, and was told so by the token
- * of this one. The holder may still be at work, and this one keeps others out until it ends.
+ * Its process had a lease by an earlier stay of the same id, which the server let go, and was told so: the answer to a
+ * call has the token of this stay. The holder may still be at work, and this stay keeps others out until it ends.
  */
-function isLastStand(history: History, { process, key, enteredAt, goneAt = 0 }: Stay): boolean {
-  return history.replacements.some((told) => {
-    if (told.process !== process || told.key !== key || told.at < enteredAt || told.at > goneAt) return false
-    const holder = history.holdings.find((one) => one.key === key && one.token === told.token)
-    return holder !== undefined && (holder.endedAt ?? Number.POSITIVE_INFINITY) >= goneAt
+function isLastStand(history: History, calls: readonly Call[], { key, id, token, goneAt = 0 }: Stay): boolean {
+  const isTold = calls.some(({ items, answers, heardAt = Number.POSITIVE_INFINITY }) => {
+    const answer = answers?.[items.findIndex((item) => item.id === id)]
+    return heardAt <= goneAt && typeof answer === 'object' && answer.state === 'held' && answer.token === token
   })
+  if (!isTold) return false
+  const earlier = new Set(history.stays.filter((one) => one.id === id && one.token < token).map((one) => one.token))
+  return history.holdings.some(
+    (one) => one.key === key && earlier.has(one.token) && (one.endedAt ?? Number.POSITIVE_INFINITY) >= goneAt,
+  )
 }
 
 function endedBefore({ faults }: History, process: number, at: number): boolean {
