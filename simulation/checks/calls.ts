@@ -37,8 +37,13 @@ export function latestEnd(history: History, call: Call): number {
 export function latestEndAwake(history: History, call: Call, since: number): number {
   const end = latestEnd(history, call)
   if (end === call.heardAt || end === call.givenUpAt) return end
-  const sleeps = sleepsOf(history, call.process, Math.max(call.sentAt, since), end)
-  const sleptMs = sleeps.reduce((sum, { from, to }) => sum + to - from, 0)
+  let sleptMs = 0
+  // A timer that one sleep has made late may be met by the next one.
+  for (let before = -1; sleptMs > before; ) {
+    before = sleptMs
+    const sleeps = sleepsOf(history, call.process, Math.max(call.sentAt, since), end + sleptMs)
+    sleptMs = sleeps.reduce((sum, { from, to }) => sum + to - from, 0)
+  }
   return Math.min(end + sleptMs, call.heardAt ?? Number.POSITIVE_INFINITY)
 }
 
