@@ -1,7 +1,11 @@
-/** docs/errors.md and src/core/errors.ts say the same: the same classes, codes and fields. */
+/**
+ * docs/errors.md and src/core/errors.ts say the same: the same classes, codes and fields. And every class can be written
+ * as JSON.
+ */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import * as errors from '../src/core/errors.ts'
+import { lineEntry } from './unit/scripted-engine.ts'
 
 const {
   AcquireTimeoutError,
@@ -25,7 +29,7 @@ const {
 
 /** One of each, so that their fields can be seen. */
 const samples: readonly errors.HoldfastError[] = [
-  new AcquireTimeoutError('key', 1, null, []),
+  new AcquireTimeoutError('key', 1, 2, [lineEntry({ token: 7n })], { cause: new Error('down') }),
   new LeaseLostError('key', 1n, 'deadline'),
   new StaleTokenError('resource', 1n, 2n),
   new EngineError('memory', 'down', { outcome: 'unknown' }),
@@ -75,6 +79,21 @@ test('the table of errors has a row for every class, with its code and its field
 test('no class is left out', () => {
   const classes = Object.values(errors).filter((value) => value.prototype instanceof Error && value !== HoldfastError)
   expect(new Set(samples.map((sample) => sample.constructor))).toEqual(new Set(classes))
+})
+
+test('every error can be written as JSON: name, code, message, its fields, tokens as decimal strings', () => {
+  for (const sample of samples) {
+    const written = JSON.parse(JSON.stringify(sample)) as Record<string, unknown>
+    const { name, code, message } = sample
+    expect(written).toMatchObject({ name, code, message })
+    for (const [field, value] of Object.entries(sample))
+      expect([field, written[field]]).toEqual([field, typeof value === 'bigint' ? String(value) : expect.anything()])
+  }
+})
+
+test('also inside of what a field has, and with the message of its cause', () => {
+  const written = JSON.parse(JSON.stringify({ error: samples[0] })) as { error: Record<string, unknown> }
+  expect(written.error).toMatchObject({ holders: [{ token: '7' }], cause: 'down' })
 })
 
 test('every code is used once', () => {

@@ -18,8 +18,7 @@ import { truthfulController } from './signal.ts'
 const RELEASE_OPTIONS: OptionNames<ReleaseOptions> = { after: true }
 
 export class EntryLease implements CoreLease {
-  readonly nested = false
-  readonly keeper: Keeper
+  readonly #keeper: Keeper
   readonly #entry: Entry
   #queue: LocalQueue | undefined
   #controller: AbortController | undefined
@@ -31,7 +30,7 @@ export class EntryLease implements CoreLease {
   }
 
   constructor(keeper: Keeper, entry: Entry) {
-    this.keeper = keeper
+    this.#keeper = keeper
     this.#entry = entry
     entry.onLost = (why) => this.#lost(why)
     // Lost between the grant and this line: it is told now, and not again.
@@ -40,6 +39,14 @@ export class EntryLease implements CoreLease {
 
   get key(): string {
     return this.#entry.key
+  }
+
+  get keeper(): Keeper {
+    return this.#keeper
+  }
+
+  get nested(): boolean {
+    return false
   }
 
   get entryId(): string {
@@ -65,33 +72,33 @@ export class EntryLease implements CoreLease {
   }
 
   get held(): boolean {
-    return this.keeper.entries.check(this.#entry)
+    return this.#keeper.entries.check(this.#entry)
   }
 
   get remainingMs(): number {
     if (!this.held) return 0
-    return Math.max(0, Math.min(this.#entry.deadline, this.#entry.endsAt) - this.keeper.clock.now())
+    return Math.max(0, Math.min(this.#entry.deadline, this.#entry.endsAt) - this.#keeper.clock.now())
   }
 
   get protectedMs(): number {
-    return Math.max(0, this.#entry.deadline - this.keeper.clock.now())
+    return Math.max(0, this.#entry.deadline - this.#keeper.clock.now())
   }
 
   limitHold(at: number): void {
-    this.keeper.entries.limitHold(this.#entry, at)
+    this.#keeper.entries.limitHold(this.#entry, at)
   }
 
   /** Made when first asked for: most short leases never need one. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
-      this.#controller = truthfulController(() => this.keeper.entries.check(this.#entry))
+      this.#controller = truthfulController(() => this.#keeper.entries.check(this.#entry))
       if (this.lossError !== undefined) this.#controller.abort(this.lossError)
     }
     return this.#controller.signal
   }
 
   get lossError(): LeaseLostError | undefined {
-    this.keeper.entries.check(this.#entry)
+    this.#keeper.entries.check(this.#entry)
     return this.#lossError
   }
 
@@ -103,7 +110,7 @@ export class EntryLease implements CoreLease {
   release(options?: ReleaseOptions): Promise<boolean> {
     if (options !== undefined) checkOptions('release()', options, RELEASE_OPTIONS)
     const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
-    if (afterMs > 0) checkOutlives(this.keeper.engine)
+    if (afterMs > 0) checkOutlives(this.#keeper.engine)
     this.#released ??= this.#release(afterMs)
     return this.#released
   }
@@ -123,11 +130,11 @@ export class EntryLease implements CoreLease {
 
   #release(afterMs: number, byStore = false): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
-    const now = this.keeper.clock.now()
-    this.keeper.entries.check(this.#entry, now)
-    this.keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
-    if (byStore) return this.keeper.entries.leftByStore(this.#entry)
-    return afterMs > 0 ? this.keeper.entries.leaveAfter(this.#entry, afterMs) : this.keeper.entries.leave(this.#entry)
+    const now = this.#keeper.clock.now()
+    this.#keeper.entries.check(this.#entry, now)
+    this.#keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
+    if (byStore) return this.#keeper.entries.leftByStore(this.#entry)
+    return afterMs > 0 ? this.#keeper.entries.leaveAfter(this.#entry, afterMs) : this.#keeper.entries.leave(this.#entry)
   }
 
   /** Tell the holder to end, with this reason. It goes on holding until it has: a leader resigns so. */
@@ -139,7 +146,7 @@ export class EntryLease implements CoreLease {
   #lost(why: LossReason): void {
     const { operation, token } = this.#entry
     this.#lossError = new LeaseLostError(this.key, token, why)
-    this.keeper.publish.loss({ operation, token, why })
+    this.#keeper.publish.loss({ operation, token, why })
     // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
   }

@@ -7,6 +7,8 @@
  */
 import { formatDuration } from './duration.ts'
 import type { LineEntry } from './line-view.ts'
+import { plainJson } from './plain-json.ts'
+import { thrownText } from './thrown.ts'
 
 /** What `error.code` can be. Each has a row in docs/errors.md. */
 export type ErrorCode =
@@ -46,6 +48,13 @@ export abstract class HoldfastError extends Error {
     super(message, options)
     this.name = new.target.name
     Object.defineProperty(this, brandOf(code), { value: true })
+  }
+
+  /** For logs: name, code, message and fields. Tokens are decimal strings, and of `cause` there is the message. */
+  toJSON(): Record<string, unknown> {
+    const { name, code, message, cause, ...fields } = this
+    const told = { name, code, message, ...(plainJson(fields) as object) }
+    return cause === undefined ? told : { ...told, cause: thrownText(cause) }
   }
 }
 

@@ -16,9 +16,8 @@ import { type LeaseView, showAs, viewLease } from './show.ts'
 import { truthfulController } from './signal.ts'
 
 export class NestedLease implements CoreLease {
-  readonly nested = true
-  readonly queue: LocalQueue = new LocalQueue()
   readonly #outer: CoreLease
+  readonly #queue: LocalQueue = new LocalQueue()
   #released: Promise<boolean> | undefined
   #lossError: LeaseLostError | undefined
   /** When its own `maxHold` is over. The outer one may end before. */
@@ -72,6 +71,14 @@ export class NestedLease implements CoreLease {
 
   get key(): string {
     return this.#outer.key
+  }
+
+  get nested(): boolean {
+    return true
+  }
+
+  get queue(): LocalQueue {
+    return this.#queue
   }
 
   get holding(): Holding {

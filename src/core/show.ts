@@ -25,11 +25,23 @@ interface Viewed {
   toJSON(): object
 }
 
-/** Let `console.log` show the objects of a class as `Name { ... }`, with what their `toJSON` answers. */
+/**
+ * Let `console.log` show the objects of a class as `Name { ... }`, with what their `toJSON` answers; in a text, like
+ * `${lease}`, they are the same, on one line.
+ */
 export function showAs(name: string, type: { readonly prototype: Viewed }): void {
-  Object.defineProperty(type.prototype, inspect.custom, {
-    value(this: Viewed, depth: number, options: InspectOptions): string {
-      return show(name, this.toJSON(), depth, options)
+  Object.defineProperties(type.prototype, {
+    [inspect.custom]: {
+      value(this: Viewed, depth: number, options: InspectOptions): string {
+        return show(name, this.toJSON(), depth, options)
+      },
+    },
+    toString: {
+      value(this: Viewed): string {
+        return show(name, this.toJSON(), 0, { breakLength: Number.POSITIVE_INFINITY })
+      },
+      writable: true,
+      configurable: true,
     },
   })
 }

@@ -171,13 +171,13 @@ async function giveBack(leases: readonly CoreLease[]): Promise<void> {
 
 class PartsLease implements AllLease {
   readonly key: string
-  readonly parts: readonly CoreLease[]
+  readonly #parts: readonly CoreLease[]
   readonly tokens: ReadonlyMap<string, bigint | null>
   #signal: AbortSignal | undefined
 
   constructor(key: string, parts: readonly CoreLease[]) {
     this.key = key
-    this.parts = parts
+    this.#parts = parts
     this.tokens = new Map(parts.map((part) => [part.key, part.token]))
   }
 
@@ -187,35 +187,40 @@ class PartsLease implements AllLease {
 
   /** As for any lease, and the token of each key. */
   toJSON(): LeaseView & { readonly tokens: Readonly<Record<string, string | null>> } {
-    const tokens = this.parts.map((part) => [part.key, part.token === null ? null : String(part.token)] as const)
+    const tokens = this.#parts.map((part) => [part.key, part.token === null ? null : String(part.token)] as const)
     return { ...viewLease(this), tokens: Object.fromEntries(tokens) }
   }
 
+  /** The lease of each key. */
+  get parts(): readonly CoreLease[] {
+    return this.#parts
+  }
+
   get token(): bigint | null {
-    return this.parts.length === 1 ? (this.parts[0] as CoreLease).token : null
+    return this.#parts.length === 1 ? (this.#parts[0] as CoreLease).token : null
   }
 
   get shared(): boolean {
-    return this.parts.some((part) => part.shared)
+    return this.#parts.some((part) => part.shared)
   }
 
   get held(): boolean {
-    return this.parts.every((part) => part.held)
+    return this.#parts.every((part) => part.held)
   }
 
   get remainingMs(): number {
-    return Math.min(...this.parts.map((part) => part.remainingMs))
+    return Math.min(...this.#parts.map((part) => part.remainingMs))
   }
 
   get lossError(): LeaseLostError | undefined {
-    for (const part of this.parts) if (part.lossError !== undefined) return part.lossError
+    for (const part of this.#parts) if (part.lossError !== undefined) return part.lossError
     return undefined
   }
 
   get signal(): AbortSignal {
     if (this.#signal === undefined) {
       const controller = truthfulController(() => this.lossError)
-      for (const part of this.parts) {
+      for (const part of this.#parts) {
         const abort = (): void => controller.abort(part.lossError)
         if (part.signal.aborted) abort()
         else part.signal.addEventListener('abort', abort, { once: true })
@@ -226,11 +231,11 @@ class PartsLease implements AllLease {
   }
 
   assertHeld(): void {
-    for (const part of this.parts) part.assertHeld()
+    for (const part of this.#parts) part.assertHeld()
   }
 
   async release(options?: ReleaseOptions): Promise<boolean> {
-    const released = await Promise.all(this.parts.map((part) => part.release(options)))
+    const released = await Promise.all(this.#parts.map((part) => part.release(options)))
     return released.every(Boolean)
   }
 

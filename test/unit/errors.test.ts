@@ -44,6 +44,7 @@ describe('every error', () => {
     expect(JSON.parse(JSON.stringify(new LineFullError('k', 10)))).toEqual({
       name: 'LineFullError',
       code: 'LINE_FULL',
+      message: "the line of 'k' is full: 10 entries",
       key: 'k',
       bound: 10,
     })
@@ -86,6 +87,33 @@ describe('instanceof', () => {
       expect(value instanceof HoldfastError).toBe(false)
       expect(value instanceof LeaseLostError).toBe(false)
     }
+  })
+})
+
+describe('as JSON', () => {
+  test('an error has what a log needs: no stack, and of its cause the message', () => {
+    const cause = new Error('ECONNREFUSED')
+    expect(JSON.parse(JSON.stringify(new LeaseLostError('k', 7n, 'deadline', { cause })))).toEqual({
+      name: 'LeaseLostError',
+      code: 'LEASE_LOST',
+      message: "lost 'k' (token 7): no renewal was confirmed before its deadline",
+      key: 'k',
+      token: '7',
+      why: 'deadline',
+      cause: 'ECONNREFUSED',
+    })
+  })
+
+  test('a cause that is no error, and fields that a program has added, do not make it throw', () => {
+    const circle: { self?: unknown } = {}
+    circle.self = circle
+    const error = Object.assign(new LeaseLostError('k', null, 'evicted', { cause: 5n }), { circle, at: new Date(0) })
+    expect(JSON.parse(JSON.stringify(error))).toMatchObject({
+      token: null,
+      cause: '5',
+      circle: { self: '[circular]' },
+      at: '1970-01-01T00:00:00.000Z',
+    })
   })
 })
 

@@ -14,6 +14,9 @@ import { inMemory } from './world.ts'
 /** On one line, as `JSON.stringify` is. */
 const shown = (value: unknown): string => inspect(value, { breakLength: Number.POSITIVE_INFINITY })
 
+/** As in a template. */
+const inText = (value: unknown): string => String(value)
+
 describe('engines', () => {
   test('are shown by name', () => {
     expect(shown(memory())).toBe("MemoryEngine { name: 'memory' }")
@@ -78,6 +81,25 @@ describe('leases', () => {
     expect(Object.keys(tokens)).toEqual(['a', 'b'])
     expect(Object.values(tokens).every((token) => /^\d+$/.test(token))).toBe(true)
     expect(shown(lease)).toMatch(/^Lease \{ key: 'a \+ b', token: null, held: true/)
+  })
+})
+
+describe('what a program may do with a lease by mistake', () => {
+  test('a copy of its fields has nothing of the insides', async () => {
+    const { locks } = inMemory()
+    const lease = await locks.mutex('a').acquire()
+    const nested = await locks.mutex('a').acquire({ within: lease })
+    expect({ ...lease }).toEqual({})
+    expect({ ...nested }).toEqual({})
+    const several = await locks.all([locks.mutex('b'), locks.mutex('c')]).acquire()
+    expect(Object.keys(several).toSorted()).toEqual(['key', 'tokens'])
+  })
+
+  test('in a text it is what console.log shows, on one line', async () => {
+    const { locks } = inMemory()
+    const lease = await locks.mutex('a').acquire()
+    expect(inText(lease)).toBe("Lease { key: 'a', token: '1', held: true, remainingMs: 29698 }")
+    expect(inText(locks.mutex('a'))).toBe("Lock { key: 'a', kind: 'exclusive', engine: 'memory' }")
   })
 })
 
