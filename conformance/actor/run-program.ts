@@ -8,8 +8,11 @@ export interface Program {
   readonly engine: EngineModule
   readonly key: string
   readonly ttlMs: number
-  /** `closes`: it closes its locks and says so. `just ends`: it does not. */
-  readonly how: 'closes' | 'just ends'
+  /**
+   * `closes`: it closes its locks and says so. `just ends`: it does not. `only works`: the work of its `using` and
+   * `lead` awaits nothing but the signal of the lease.
+   */
+  readonly how: 'closes' | 'just ends' | 'only works'
 }
 
 export interface Ended {

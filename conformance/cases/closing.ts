@@ -89,6 +89,15 @@ export const closing: Group = {
       },
     },
     {
+      name: 'a process whose work awaits nothing but the signal of its lease stays alive until the work has ended',
+      needs: [actors],
+      async run(scene) {
+        const { out, exit } = await scene.program('only works', scene.key())
+        const expected = 'works, is told, works, is told, closed'
+        assert.deepEqual({ out, exit }, { out: expected, exit: 'code 0' })
+      },
+    },
+    {
       name: 'a process that awaits nothing ends, though it holds a lock and has closed nothing',
       needs: [actors, ending],
       async run(scene) {

@@ -1,10 +1,14 @@
-/** Keeping the process alive while callers await something of ours: one anchor, however many callers there are. */
+/**
+ * Keeping the process alive while callers await something of ours, the work of a `using` included: one anchor, however
+ * many callers there are.
+ */
 import type { Clock, Timer } from './clock.ts'
 
 export class KeepAlive {
   readonly #clock: Clock
   #wanted = 0
   #anchor: Timer | undefined
+  #stopped = false
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -12,7 +16,7 @@ export class KeepAlive {
 
   /** Once for each caller that waits; `end` as often. */
   begin(): void {
-    if (this.#wanted === 0) this.#anchor = this.#clock.stayAlive()
+    if (this.#wanted === 0 && !this.#stopped) this.#anchor = this.#clock.stayAlive()
     this.#wanted += 1
   }
 
@@ -27,5 +31,11 @@ export class KeepAlive {
   end(): void {
     this.#wanted -= 1
     if (this.#wanted === 0) this.#anchor?.cancel()
+  }
+
+  /** The locks are closed: what is still awaited, like work that does not heed its signal, keeps nothing alive. */
+  stop(): void {
+    this.#stopped = true
+    this.#anchor?.cancel()
   }
 }

@@ -37,7 +37,7 @@ export class Keeper {
   readonly publish: Publish
   /** What this process has in lines. */
   readonly entries: EntryTracker
-  readonly #keepAlive: KeepAlive
+  readonly keepAlive: KeepAlive
   readonly #draining: Closing
   readonly #closing: Closing
   /** Aborts when records are not stored any more, not even the last ones. */
@@ -53,13 +53,13 @@ export class Keeper {
     this.chance = options.chance
     this.callTimeoutMs = options.callTimeoutMs
     this.publish = options.publish
-    this.#keepAlive = new KeepAlive(options.clock)
+    this.keepAlive = new KeepAlive(options.clock)
     this.#draining = new Closing(engine.name, 'the locks are being drained, and grant nothing new')
     this.#closing = new Closing(engine.name, 'the locks were closed')
     this.entries = new EntryTracker({
       ...options,
       engine,
-      keepAlive: this.#keepAlive,
+      keepAlive: this.keepAlive,
       nextSequence: this.#nextSequence,
       refusal: () => this.#refusal(),
     })
@@ -80,7 +80,7 @@ export class Keeper {
       store: engine.store,
       engine: engine.name,
       clock,
-      keepAlive: this.#keepAlive,
+      keepAlive: this.keepAlive,
       callTimeoutMs,
       nextSequence: this.#nextSequence,
       splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
@@ -130,9 +130,13 @@ export class Keeper {
       if (this.#lastWords.size > 0) await this.#hearLastWords()
       this.#storeClosed.abort()
       const left = this.entries.abandoned(() => this.#closing.error())
-      await resolveAfter(clock, leftMs() * LEAVING_SHARE, left)
-      await this.entries.stop(leftMs)
-      await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
+      try {
+        await resolveAfter(clock, leftMs() * LEAVING_SHARE, left)
+        await this.entries.stop(leftMs)
+        await resolveAfter(clock, leftMs(), this.engine[Symbol.asyncDispose]())
+      } finally {
+        this.keepAlive.stop()
+      }
     })
     void this.#draining.begin(clock, 0, async () => {})
     return closed

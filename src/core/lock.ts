@@ -257,7 +257,8 @@ export class LineLock implements Lock<LineOptions> {
 
 /**
  * Work under a lease, release, and tell how it went. `parts` are what nested askings can meet: for several locks at
- * once, each of them.
+ * once, each of them. The process stays alive meanwhile: the caller awaits the work, which may await nothing but the
+ * signal of its lease.
  */
 export async function workUnder<Result, Held extends Lease>(
   keeper: Keeper,
@@ -266,6 +267,7 @@ export async function workUnder<Result, Held extends Lease>(
   work: Work<Result, Held>,
 ): Promise<Result> {
   let lossError: LeaseLostError | undefined
+  keeper.keepAlive.begin()
   try {
     const result = await runInside(keeper, parts, async () => work(lease))
     lossError = lease.lossError
@@ -278,6 +280,7 @@ export async function workUnder<Result, Held extends Lease>(
       lossError = new LeaseLostError(lossError.key, lossError.token, lossError.why, { cause: error })
   } finally {
     await lease.release()
+    keeper.keepAlive.end()
   }
   throw lossError
 }

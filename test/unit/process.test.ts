@@ -42,6 +42,24 @@ describe('a process', () => {
     expect(ended).toMatchObject({ code: 0, out: 'undefined\nended' })
   })
 
+  test('whose work awaits nothing but its signal stays alive until the work has ended', async () => {
+    const ended = await run(`
+      const untilTold = (lease) => new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+      for (const lock of [locks.mutex('a'), locks.all([locks.mutex('a'), locks.mutex('b')])])
+        await lock.using({ maxHold: '300ms' }, untilTold).catch((error) => say(error.why))
+      say('ended')`)
+    expect(ended).toEqual({ code: 0, out: 'maxHold\nmaxHold\nended', err: '' })
+  })
+
+  test('that has closed its locks ends, though work under them goes on and awaits nothing that can come', async () => {
+    const ended = await run(`
+      void locks.mutex('a').using(() => new Promise(() => say('works')))
+      await locks.mutex('b').using(() => {})
+      await locks.close()
+      say('closed')`)
+    expect(ended).toEqual({ code: 0, out: 'works\nclosed', err: '' })
+  })
+
   test('that only holds ends, though it has not released', async () => {
     const ended = await run(`
       await locks.mutex('a').acquire()
