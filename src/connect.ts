@@ -40,9 +40,14 @@ const OPENERS: Readonly<Record<string, Opener>> = {
 /**
  * Connect by URL: `await connect('sqlite:locks.db', { ttl: '30s' })`. Without one: the `HOLDFAST_URL` of the
  * environment, or else the embedded default, a SQLite file in your state folder, which excludes all processes of this
- * host and user.
+ * host and user. `connect(undefined)`, as of a variable that is not set, is refused; `connect(undefined, options)` is
+ * the default.
  */
-export async function connect(url?: string, options: LocksOptions = {}): Promise<Locks> {
+export async function connect(url?: string, options?: LocksOptions): Promise<Locks>
+export async function connect(...given: readonly [url?: string, options?: LocksOptions]): Promise<Locks> {
+  const [url, options = {}] = given
+  if (given.length === 1 && url === undefined)
+    throw new TypeError(`connect was given undefined as its URL${UNSET} For the default, on this host: connect()`)
   checkOptions('connect()', options, LOCKS_OPTIONS)
   const engine = await openEngine(url)
   try {
@@ -60,9 +65,30 @@ export async function openEngine(url: string = defaultUrl()): Promise<Engine> {
   const open = scheme !== undefined && Object.hasOwn(OPENERS, scheme) ? OPENERS[scheme] : undefined
   if (open !== undefined) return open(url)
   const known = Object.keys(OPENERS).map((name) => `${name}:`)
-  const near = scheme === undefined ? undefined : nearest(`${scheme}:`, known)
+  if (url === '') throw new TypeError(`the URL is empty${UNSET}`)
+  const near = withScheme(url) ?? (scheme === undefined ? undefined : nearest(`${scheme}:`, known))
   const meant = near === undefined ? '' : `; did you mean '${near}'?`
   throw new TypeError(`unknown engine URL '${redactUrl(url)}'; known schemes: ${known.join(', ')}${meant}`)
+}
+
+/** Locks of this host alone, where a server was meant, exclude no other host, and nothing would tell. */
+const UNSET = ': is the variable set that it comes from?'
+
+/** The usual ports of servers, for users who write `localhost:6379`. */
+const PORTS: Readonly<Record<string, string>> = {
+  6379: 'redis',
+  5432: 'postgres',
+  3306: 'mysql',
+  2379: 'etcd',
+  2181: 'zookeeper',
+  27017: 'mongodb',
+}
+
+/** What was meant by a server or a file without its scheme, if that can be told. */
+function withScheme(url: string): string | undefined {
+  const port = /^[\w.-]+:(\d+)$/.exec(url)?.[1]
+  if (port !== undefined) return PORTS[port] && `${PORTS[port]}://${url}`
+  return /^\.{0,2}\/|^[\w.-]+\.(?:db|sqlite3?)$/.test(url) ? `sqlite:${redactUrl(url)}` : undefined
 }
 
 /**

@@ -15,7 +15,7 @@ describe('a URL', () => {
   })
 
   test('of an unknown scheme lists the known ones', async () => {
-    for (const url of ['mongo://x', 'nonsense', '', 'constructor:x', 'toString:', '__proto__:x']) {
+    for (const url of ['mongo://x', 'nonsense', 'constructor:x', 'toString:', '__proto__:x']) {
       await expect(openEngine(url)).rejects.toThrow(TypeError)
       await expect(openEngine(url)).rejects.toThrow(/^unknown engine URL '.*'; known schemes: memory:, /)
     }
@@ -25,6 +25,32 @@ describe('a URL', () => {
     await expect(openEngine('reddis://x')).rejects.toThrow(/; did you mean 'redis:'\?$/)
     await expect(openEngine('postgress://x')).rejects.toThrow(/; did you mean 'postgres:'\?$/)
     await expect(openEngine('nothing-of-the-kind://x')).rejects.toThrow(/mongodb\+srv:$/)
+  })
+
+  test('that lacks its scheme is told how it is written', async () => {
+    const meant = {
+      'localhost:6379': 'redis://localhost:6379',
+      'db.internal:5432': 'postgres://db.internal:5432',
+      '10.0.0.7:2379': 'etcd://10.0.0.7:2379',
+      'locks.db': 'sqlite:locks.db',
+      './state/locks.sqlite3': 'sqlite:./state/locks.sqlite3',
+      '/var/lib/app/locks': 'sqlite:/var/lib/app/locks',
+    }
+    for (const [url, better] of Object.entries(meant))
+      await expect(openEngine(url)).rejects.toThrow(`; did you mean '${better}'?`)
+    await expect(openEngine('user:s3cr3t@localhost:6379')).rejects.not.toThrow('s3cr3t')
+  })
+
+  test('that is empty, or undefined alone, is a variable that is not set: not the embedded default', async () => {
+    await expect(connect('')).rejects.toThrow(/^the URL is empty: is the variable set/)
+    // As in connect(process.env.REDIS_URL).
+    await expect(connect(undefined)).rejects.toThrow(/^connect was given undefined as its URL.*connect\(\)/)
+    vi.stubEnv('HOLDFAST_URL', 'memory:')
+    await using locks = await connect(undefined, { ttl: '1m' })
+    expect(locks.engine.name).toBe('memory')
+    await using plain = await connect()
+    expect(plain.engine.name).toBe('memory')
+    vi.unstubAllEnvs()
   })
 
   test('is a text: what else is given is told what to do instead', async () => {
