@@ -63,7 +63,7 @@ const core: readonly Defect[] = [
   {
     name: 'held by flag',
     file: 'src/core/entry-lease.ts',
-    find: 'return this.keeper.entries.check(this.#entry)',
+    find: 'return this.#keeper.entries.check(this.#entry)',
     replace: "return this.#entry.phase === 'held'",
     why: 'no timer fires during a stall: a holder that looks right after it must see the clock, not what the timer would have set',
   },

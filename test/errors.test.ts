@@ -1,6 +1,6 @@
 /**
- * docs/errors.md and src/core/errors.ts say the same: the same classes, codes and fields. And every class can be written
- * as JSON.
+ * docs/errors.md and src/core/errors.ts say the same: the same classes, codes and fields. And every class can be
+ * written as JSON.
  */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'

@@ -14,6 +14,7 @@ import { EntryLease } from './entry-lease.ts'
 import { AcquireTimeoutError, EngineError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import { onAbort } from './on-abort.ts'
+import { withoutEngine } from './outage.ts'
 import { fallbackAfter } from './time-limit.ts'
 import type { Outcome } from './verdict.ts'
 
@@ -133,12 +134,16 @@ function leaseOf(
 /** The error for a wait in which the engine has answered nothing: whether others are in the way is not known. */
 function unansweredError({ engine: { name } }: Keeper, entry: Entry, waitedMs: number): EngineError {
   const { lastError } = entry
-  const why = lastError === undefined ? '' : `: ${lastError.message.replace(`${name}: `, '')}`
+  const why = lastError === undefined ? '' : `: ${withoutEngine(lastError)}`
   const outcome = entry.isDoubtful || entry.pendingEnter !== 0 ? 'unknown' : 'not-applied'
-  return new EngineError(name, `did not answer during the wait of ${formatDuration(waitedMs)}${why}`, {
-    outcome,
-    ...(lastError === undefined ? {} : { cause: lastError }),
-  })
+  return new EngineError(
+    name,
+    `did not answer during the wait of ${formatDuration(waitedMs)} for '${entry.key}'${why}`,
+    {
+      outcome,
+      ...(lastError === undefined ? {} : { cause: lastError }),
+    },
+  )
 }
 
 /** The error for a wait that ran out, with who was in the way; its cause is an outage that was not over by then. */

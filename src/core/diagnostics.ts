@@ -35,8 +35,11 @@ export interface Events {
   jeopardy: { operation: Operation; token: bigint | null; remainingMs: number; error: EngineError | undefined }
   /** A lease ended before its release. */
   loss: { operation: Operation; token: bigint | null; why: LossReason }
-  /** A call for this key failed. With `error.outcome` unknown, it may have been applied. */
-  failure: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; error: EngineError }
+  /**
+   * A call for this key failed. With `error.outcome` unknown, it may have been applied. `held`: the caller has held it;
+   * else it waits, or has given up.
+   */
+  failure: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; held: boolean; error: EngineError }
   /** An enter of unknown outcome was cleaned up; `wasThere`: it had been applied. */
   cleanup: { engine: string; key: string; wasThere: boolean }
   /** Two keys were taken in opposite orders (`checkOrder`). */
@@ -44,7 +47,8 @@ export interface Events {
   /**
    * An engine has found something about its server that could break its promises. `name` is that of the finding in
    * `holdfast doctor`. An engine may look for it only while the channel has subscribers. With an `operation`, it is
-   * about that acquire: `long-hold` or `long-wait` (`warnAfter`).
+   * about that acquire: `long-hold` or `long-wait` (`warnAfter`), or `unreachable`: while it waits, the engine has not
+   * answered for a second or more. That is told once in an outage, for all that wait.
    */
   warning: { engine: string; name: string; message: string; operation?: Operation }
   /**

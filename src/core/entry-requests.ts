@@ -134,7 +134,10 @@ function subscribed<Told>(
     entries: readonly Entry[],
     signal: AbortSignal | undefined,
   ): Promise<readonly Told[]> => {
-    await subscription.ready(signal)
+    await subscription.ready(
+      signal,
+      entries.some(({ wait }) => wait),
+    )
     return call(entries, takesSignal ? signal : undefined)
   }
   return {

@@ -14,6 +14,7 @@ import type { Answer, Entry } from './entry.ts'
 import { EntryRequests, type EntryVerb } from './entry-requests.ts'
 import type { EngineError, LossReason } from './errors.ts'
 import type { KeepAlive } from './keep-alive.ts'
+import { OutageReports, outageError } from './outage.ts'
 import { SlotTable } from './slot-table.ts'
 import { NewsSubscription } from './subscription.ts'
 import { retryDelayMs, Sweeper } from './sweeper.ts'
@@ -46,6 +47,7 @@ export class EntryTracker {
   readonly #requests: EntryRequests
   readonly #sweeper: Sweeper
   readonly #heartbeat: TimerQueue<Entry>
+  readonly #outages: OutageReports
   /** Called when no entry is left. */
   #onEmpty: (() => void) | undefined
 
@@ -58,6 +60,7 @@ export class EntryTracker {
     this.#keepAlive = options.keepAlive
     this.#nextSequence = options.nextSequence
     this.#refusal = options.refusal
+    this.#outages = new OutageReports(options.publish)
     const subscription = new NewsSubscription(engine, (news) => this.#heard(news))
     this.#subscription = subscription
     this.#requests = new EntryRequests(
@@ -248,7 +251,7 @@ export class EntryTracker {
   // ---- failing ----
 
   #failed(entry: Entry, error: EngineError, sent: Sent, verb: EntryVerb): void {
-    this.#publish.failure({ engine: this.#engine.name, verb, key: entry.key, error })
+    this.#publish.failure({ engine: this.#engine.name, verb, key: entry.key, held: entry.wasHeld, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     const leaveWaits = entry.endRequest(sent)
     if (entry.over) {
@@ -258,6 +261,7 @@ export class EntryTracker {
     if (entry.phase !== 'held') this.#keepAlive.set(entry, true)
     const now = this.#clock.now()
     this.#carryOut(entry, entry.hearFailure(error, sent, now), now)
+    this.#outages.heard(entry, error, now)
   }
 
   // ---- time ----
@@ -284,7 +288,7 @@ export class EntryTracker {
         this.#publish.jeopardy({ operation, token, remainingMs: entry.deadline - now, error })
       }
     } else if (now >= entry.unreachableAt && entry.lastError !== undefined) {
-      this.#refuse(entry, entry.lastError)
+      this.#refuse(entry, outageError(entry, entry.lastError, now))
       return
     }
     if (entry.pendingRequest === 0) this.#ask(entry, now)

@@ -103,6 +103,8 @@ export class Entry implements Claim, Scheduled {
    */
   #interrupted = false
   inJeopardy = false
+  /** The outage that it waits in was told. */
+  outageTold = false
 
   /** When its hold became known. */
   grantedAt = 0
@@ -220,6 +222,11 @@ export class Entry implements Claim, Scheduled {
     return this.#answeredSequence > 0
   }
 
+  /** Whether it is held, or was. */
+  get wasHeld(): boolean {
+    return this.heldSince < Number.POSITIVE_INFINITY
+  }
+
   /** Whether a leave has anything to do: it is in the line, or may be. */
   get mayBeInLine(): boolean {
     return this.inLine || this.isDoubtful
@@ -299,6 +306,7 @@ export class Entry implements Claim, Scheduled {
   /** The request sent at `sent` was answered, and the entry lives for `validMs` from some moment after it. */
   #confirm(sent: Sent, validMs: number): void {
     this.failingSince = undefined
+    this.outageTold = false
     if (sent.at < this.#confirmedAt) return
     this.#confirmedAt = sent.at
     this.#validMs = Math.min(validMs, this.ttlMs)

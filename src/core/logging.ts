@@ -14,8 +14,14 @@ export interface Logger {
   error(fields: object, message: string): void
 }
 
-/** The verbs of engines, in the words of users. */
+/** The verbs of engines, in the words of users, for a holder. */
 const DOING = { enter: 'acquiring', renew: 'renewing', leave: 'releasing' } as const
+/** And for a caller that holds nothing: it waits, or has given up. */
+const ASKING = {
+  enter: (key: string) => `acquiring '${key}' failed`,
+  renew: (key: string) => `asking for the place of '${key}' in line failed`,
+  leave: (key: string) => `leaving the line of '${key}' failed`,
+} as const
 
 /** Publish on the channels, and tell `logger` too. */
 export function publishAndLog(logger: Logger): Publish {
@@ -42,13 +48,13 @@ export function publishAndLog(logger: Logger): Publish {
     loss: tee(publish.loss, ({ operation, token, why }) =>
       logger.error({ ...subject(operation), token: String(token), why }, `lost '${operation.key}'`),
     ),
-    // The message of the error, and not its stack: during an outage there is one for each renewal of each lease.
-    failure: tee(publish.failure, ({ engine, verb, key, error }) =>
-      logger.warn(
-        { engine, verb, key, outcome: error.outcome, error: error.message },
-        `${DOING[verb]} '${key}' failed`,
-      ),
-    ),
+    // The message of the error, and not its stack: during an outage there is one for each renewal of each lease. Those
+    // who wait lose nothing by one: their outage is told as a warning, and by the error that ends their wait.
+    failure: tee(publish.failure, ({ engine, verb, key, held, error }) => {
+      const fields = { engine, verb, key, outcome: error.outcome, error: error.message }
+      if (held) logger.warn(fields, `${DOING[verb]} '${key}' failed`)
+      else logger.debug(fields, ASKING[verb](key))
+    }),
     cleanup: tee(publish.cleanup, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
     inversion: tee(publish.inversion, ({ message, ...fields }) => logger.warn(fields, message)),
     // Only those of the core, which are about an acquire. Engines publish theirs by themselves: see logWarnings.

@@ -1,6 +1,6 @@
 /**
- * Values as `JSON.stringify` takes them, for errors on their way into a log: tokens become decimal strings, because JSON
- * has no integers of their size, and nothing that a program has put there makes the log fail.
+ * Values as `JSON.stringify` takes them, for errors on their way into a log: tokens become decimal strings, because
+ * JSON has no integers of their size, and nothing that a program has put there makes the log fail.
  */
 import { thrownText } from './thrown.ts'
 

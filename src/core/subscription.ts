@@ -28,9 +28,10 @@ export class NewsSubscription {
 
   /**
    * Resolves when the subscription stands. Rejects with an `EngineError` that says that nothing was applied. A
-   * subscription that hangs is given up when `signal` aborts, and the next enter tries anew.
+   * subscription that hangs is given up when `signal` aborts, and the next enter tries anew. `waits`: whether any of
+   * those who enter would wait; to the others, that it listens means nothing.
    */
-  async ready(signal: AbortSignal | undefined): Promise<void> {
+  async ready(signal: AbortSignal | undefined, waits: boolean): Promise<void> {
     const attempt = this.#subscription ?? this.#subscribe()
     this.#subscription = attempt
     const forget = onAbort(signal, () => this.#giveUpOn(attempt))
@@ -44,7 +45,7 @@ export class NewsSubscription {
       const message = error instanceof Error ? error.message : String(error)
       const transient = error instanceof EngineError ? error.transient : true
       const why = message.startsWith(`${name}: `) ? message.slice(name.length + 2) : message
-      throw new EngineError(name, `${why} (while it began to listen for its turn)`, {
+      throw new EngineError(name, waits ? `${why} (while it began to listen for its turn)` : why, {
         outcome: 'not-applied',
         transient,
         cause: error,

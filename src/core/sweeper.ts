@@ -144,10 +144,10 @@ export class Sweeper {
     return agreed
   }
 
-  async #renewOnce({ key, id, token }: Entry, ttlMs: number): Promise<boolean> {
+  async #renewOnce({ key, id, token, wasHeld }: Entry, ttlMs: number): Promise<boolean> {
     const [standing] = await this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
     if (standing?.state === 'failed' && standing.error instanceof EngineError)
-      this.#publish.failure({ engine: this.#engine.name, verb: 'renew', key, error: standing.error })
+      this.#publish.failure({ engine: this.#engine.name, verb: 'renew', key, held: wasHeld, error: standing.error })
     // Another token is another stay in the line: ours had ended, and the key was free in between.
     return standing?.state === 'held' && standing.token === token
   }
@@ -223,9 +223,10 @@ export class Sweeper {
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
-    this.#publish.failure({ engine: this.#engine.name, verb: 'leave', key: departure.key, error })
+    const { key, entry } = departure
+    this.#publish.failure({ engine: this.#engine.name, verb: 'leave', key, held: entry.wasHeld, error })
     const now = this.#clock.now()
-    const next = now + retryDelayMs(departure.entry.ttlMs, this.#chance)
+    const next = now + retryDelayMs(entry.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next, now)
   }
 

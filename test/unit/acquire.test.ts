@@ -42,7 +42,7 @@ describe('a limited wait', () => {
     const asked = watched(locks.mutex('a').acquire({ wait: '1s' }))
     await clock.advance(1000)
     expect(asked.error).toMatchObject({
-      message: 'scripted: did not answer during the wait of 1s',
+      message: "scripted: did not answer during the wait of 1s for 'a'",
       outcome: 'unknown',
       transient: true,
     })
@@ -56,7 +56,7 @@ describe('a limited wait', () => {
     await clock.advance(900)
     expect(asked.error).toBeInstanceOf(EngineError)
     expect(asked.error).toMatchObject({
-      message: 'scripted: did not answer during the wait of 900ms: cannot be reached',
+      message: "scripted: did not answer during the wait of 900ms for 'a': cannot be reached",
       outcome: 'not-applied',
       transient: true,
       cause,

@@ -145,9 +145,9 @@ describe('a call', () => {
     void asked.value.release()
     await (await engine.next('leave')).fail(errors[2])
     expect(events.of('failure')).toEqual([
-      { engine: 'scripted', verb: 'enter', key: 'a', error: errors[0] },
-      { engine: 'scripted', verb: 'renew', key: 'a', error: errors[1] },
-      { engine: 'scripted', verb: 'leave', key: 'a', error: errors[2] },
+      { engine: 'scripted', verb: 'enter', key: 'a', held: false, error: errors[0] },
+      { engine: 'scripted', verb: 'renew', key: 'a', held: true, error: errors[1] },
+      { engine: 'scripted', verb: 'leave', key: 'a', held: true, error: errors[2] },
     ])
   })
 

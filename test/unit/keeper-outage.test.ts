@@ -5,18 +5,18 @@ import type { Lease } from '../../src/core/lease.ts'
 import type { LocksOptions } from '../../src/core/locks-options.ts'
 import { published } from './published.ts'
 import { held, unknownOutcome, unreachable, waiting, wrongPassword } from './scripted-engine.ts'
-import { BEAT, evenChance, MARGIN, type ScriptedWorld, scripted, settled, TTL, type Watched, watched } from './world.ts'
-
-/** Let time pass while every call but leaves fails at once. */
-async function outage({ engine, clock }: ScriptedWorld, ms: number): Promise<void> {
-  for (const until = clock.now() + ms; clock.now() < until; ) {
-    await clock.advance(Math.min(500, until - clock.now()))
-    for (const call of await engine.unseen()) {
-      const verb = call.split(' ')[0] as 'enter' | 'renew'
-      await (await engine.next(verb)).fail(unreachable())
-    }
-  }
-}
+import {
+  BEAT,
+  evenChance,
+  MARGIN,
+  outage,
+  type ScriptedWorld,
+  scripted,
+  settled,
+  TTL,
+  type Watched,
+  watched,
+} from './world.ts'
 
 describe('an outage shorter than the ttl is our business', () => {
   test('for a caller that is about to enter', async () => {
@@ -163,7 +163,10 @@ describe('an outage longer than the ttl is told', () => {
     const asked = watched(world.locks.mutex('a').acquire())
     await outage(world, TTL + 2000)
     expect(asked.error).toBeInstanceOf(EngineError)
-    expect(asked.error).toMatchObject({ message: 'scripted: cannot be reached' })
+    expect(asked.error).toMatchObject({
+      message: expect.stringMatching(/^scripted: no answer for 30\.?\d?s while 'a' was waited for: cannot be reached$/),
+      cause: { message: 'scripted: cannot be reached' },
+    })
   })
 
   test('to a waiter, and the entry is taken out of the line', async () => {
@@ -237,10 +240,16 @@ describe('a subscription that fails', () => {
     engine.subscribing = () => Promise.reject(new Error('no route'))
     const tried = watched(locks.mutex('a').tryAcquire())
     await settled()
-    expect(tried.error).toMatchObject({
-      code: 'ENGINE',
-      outcome: 'not-applied',
-      message: 'scripted: no route (while it began to listen for its turn)',
+    expect(tried.error).toMatchObject({ code: 'ENGINE', outcome: 'not-applied', message: 'scripted: no route' })
+  })
+
+  test('says to a caller that waits that it was about to listen', async () => {
+    const { engine, clock, locks } = scripted()
+    engine.subscribing = () => Promise.reject(new Error('no route'))
+    const asked = watched(locks.mutex('a').acquire({ wait: '1s' }))
+    await clock.advance('1s')
+    expect(asked.error).toMatchObject({
+      message: expect.stringMatching(/: no route \(while it began to listen for its turn\)$/),
     })
   })
 

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { publish } from '../../src/core/diagnostics.ts'
 import type { Logger } from '../../src/core/logging.ts'
-import { held, unreachable } from './scripted-engine.ts'
+import { held, unreachable, waiting } from './scripted-engine.ts'
 import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
 
 function recorder(): Logger & { readonly lines: string[] } {
@@ -54,6 +54,25 @@ describe('a logger', () => {
     expect(logger.lines).toContain("warn: 'a' was not renewed for two thirds of its time")
     expect(logger.lines).toContain("error: lost 'a'")
   })
+})
+
+test('of a caller that waits, an outage is one warning and its end: it renews nothing, and leaves in silence', async () => {
+  const logger = recorder()
+  const { engine, clock, locks } = scripted({ logger })
+  const asked = watched(locks.mutex('a').acquire())
+  await (await engine.next('enter')).answer(waiting(1))
+  for (let second = 0; asked.state === 'pending'; second += 1) {
+    await clock.advance(1000)
+    if ((await engine.unseen()).includes('renew a')) await (await engine.next('renew')).fail(unreachable())
+  }
+  await (await engine.next('leave')).fail(unreachable())
+  const loud = logger.lines.filter((line) => !line.startsWith('debug'))
+  expect(loud).toEqual([
+    expect.stringMatching(/^warn: 'a' is waited for, and scripted has not answered for .*: cannot be reached$/),
+    "error: could not acquire 'a'",
+  ])
+  expect(logger.lines).toContain("debug: asking for the place of 'a' in line failed")
+  expect(logger.lines.at(-1)).toBe("debug: leaving the line of 'a' failed")
 })
 
 test('an outage is one line without a stack for each renewal that fails', async () => {

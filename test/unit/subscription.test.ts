@@ -16,9 +16,9 @@ test('an attempt that comes too late is ended, and does not end the one that fol
     attempt?.answer({ [Symbol.asyncDispose]: async () => void ended.push(attempt.listener) })
 
   const impatient = new AbortController()
-  const first = subscription.ready(impatient.signal)
+  const first = subscription.ready(impatient.signal, true)
   impatient.abort()
-  const second = subscription.ready(undefined)
+  const second = subscription.ready(undefined, true)
   answer(attempts[1])
   await second
   answer(attempts[0])

@@ -11,7 +11,7 @@ import type { LocksOptions } from '../../src/core/locks-options.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
-import { held, ScriptedEngine, settled } from './scripted-engine.ts'
+import { held, ScriptedEngine, settled, unreachable } from './scripted-engine.ts'
 
 /** A fake clock that counts its timers, and who keeps the process alive. */
 export interface CountingClock extends FakeClock {
@@ -177,3 +177,14 @@ export function gate(): Gate {
 }
 
 export { settled }
+
+/** Let time pass while every call but leaves fails at once. */
+export async function outage({ engine, clock }: ScriptedWorld, ms: number): Promise<void> {
+  for (const until = clock.now() + ms; clock.now() < until; ) {
+    await clock.advance(Math.min(500, until - clock.now()))
+    for (const call of await engine.unseen()) {
+      const verb = call.split(' ')[0] as 'enter' | 'renew'
+      await (await engine.next(verb)).fail(unreachable())
+    }
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * An outage of the engine while callers wait. It is borne for a whole ttl, since most are over by then; people are told
+ * of it before, and the caller at the end, with how long it lasted and what the client said.
+ */
+import type { Publish } from './diagnostics.ts'
+import { formatDuration } from './duration.ts'
+import type { Entry } from './entry.ts'
+import { EngineError } from './errors.ts'
+
+/** How long it lasts before it is told. */
+const TOLD_MS = 1_000
+/** What other callers notice of it within this time is the same outage. */
+const SHARED_MS = 5_000
+
+export class OutageReports {
+  readonly #publish: Publish
+  #toldAt: number = Number.NEGATIVE_INFINITY
+
+  constructor(publish: Publish) {
+    this.#publish = publish
+  }
+
+  /** A request for `entry` has failed. Warn, once for all callers that wait. */
+  heard(entry: Entry, error: EngineError, now: number): void {
+    const lastedMs = now - (entry.failingSince ?? now)
+    if (entry.over || entry.phase === 'held' || entry.outageTold || lastedMs < TOLD_MS) return
+    entry.outageTold = true
+    if (now - this.#toldAt < SHARED_MS) return
+    this.#toldAt = now
+    const { operation, key } = entry
+    const { engine } = operation
+    const lasted = formatDuration(lastedMs)
+    const message = `'${key}' is waited for, and ${engine} has not answered for ${lasted}: ${withoutEngine(error)}`
+    this.#publish.warning({ engine, name: 'unreachable', message, operation })
+  }
+}
+
+/** What a caller is told that has waited through an outage for a whole ttl. */
+export function outageError({ key, failingSince, operation }: Entry, last: EngineError, now: number): EngineError {
+  const { outcome, transient } = last
+  const lasted = formatDuration(now - (failingSince ?? now))
+  const message = `no answer for ${lasted} while '${key}' was waited for: ${withoutEngine(last)}`
+  return new EngineError(operation.engine, message, { outcome, transient, cause: last })
+}
+
+/** The message of an error, for a sentence that names its engine before. */
+export function withoutEngine({ engine, message }: EngineError): string {
+  return message.replace(`${engine}: `, '')
+}
