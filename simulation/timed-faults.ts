@@ -3,6 +3,7 @@
  * killed and closed, links go dark, clocks are set, the server freezes, restarts and forgets. They are spread over the
  * events of the storm, not over its time: so they happen where something is going on.
  */
+import { LAST_MOMENT_MS } from '../src/core/keeper.ts'
 import type { ResumeOrder } from './actor.ts'
 import type { TimedFault } from './conditions.ts'
 import type { History } from './history.ts'
@@ -131,8 +132,10 @@ export function closeProcess(world: World, process: SimulatedProcess, then: () =
       if (world.logging) world.log(process.name, 'is closed')
       process.draining = false
       const from = graceMs === undefined ? startedAt : idleSince(history, process.number, startedAt, graceMs)
+      // Work that was told at the end of the grace has a moment to stop.
+      const momentMs = graceMs !== undefined && from - startedAt >= graceMs ? LAST_MOMENT_MS : 0
       // No longer than the core's own deadline for a call, and what four timers may be late.
-      const boundMs = 1.01 * world.conditions.callTimeoutMs + 4
+      const boundMs = momentMs + 1.01 * world.conditions.callTimeoutMs + 4
       if (world.now - from > boundMs && !history.stopped(process.number, startedAt, world.now)) {
         world.mishap('slow close', `${process.name} took ${(world.now - from).toFixed(1)} ms to close`)
       }

@@ -237,7 +237,8 @@ export class Locks implements AsyncDisposable {
   /**
    * End in good order: for SIGTERM. From now on nothing new is granted: waiters leave their lines and are refused, as
    * is whatever is asked. Holders have `grace` to end by themselves (they may still nest, and are renewed). Then the
-   * signals of those that are left abort, and everything is given back and closed, as by `close()`.
+   * signals of those that are left abort, and when their work has settled, half a second later at the latest,
+   * everything is given back and closed, as by `close()`.
    */
   async drain(options: DrainOptions = {}): Promise<void> {
     await this.#scope.keeper.drain(graceMsOf(options))

@@ -150,6 +150,16 @@ export class EntryTracker {
   }
 
   /**
+   * Holders are told to stop, but for those that are `spared`. They stand in their lines until they have, or are
+   * abandoned. Answers how many were told.
+   */
+  tellToStop(spared: { has(id: string): boolean }): number {
+    const told = this.#table.all().filter((entry) => !spared.has(entry.id) && this.check(entry))
+    for (const entry of told) this.#lose(entry, 'closed')
+    return told.length
+  }
+
+  /**
    * What is held is lost, the rest refused, and all of it leaves, but for what is `spared`. Resolves when the engine
    * has agreed to that.
    */
@@ -300,7 +310,7 @@ export class EntryTracker {
   // ---- ending ----
 
   #lose(entry: Entry, why: LossReason): void {
-    if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)
+    if (why === 'maxHold' || why === 'evicted' || why === 'closed') this.#overstay(entry)
     else this.#drop(entry)
     entry.lost = why
     // Without a lease the grant was not told yet, and the loss is not told before it.

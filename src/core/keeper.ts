@@ -13,6 +13,11 @@ import { KeepAlive } from './keep-alive.ts'
 import { StoreRequests } from './store-requests.ts'
 import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
 
+/**
+ * Work that is told only at the end of a drain has this long to tidy up, before its lock is given back: what listens to
+ * the signal of its lease runs at least once more.
+ */
+export const LAST_MOMENT_MS = 500
 /** How much of the time that closing may take is for work that has something to store before it ends. */
 const LAST_WORDS_SHARE = 1 / 2
 /** How much of the time that is left then is for leaving lines. The rest is for closing the engine. */
@@ -54,7 +59,10 @@ export class Keeper {
     this.callTimeoutMs = options.callTimeoutMs
     this.publish = options.publish
     this.keepAlive = new KeepAlive(options.clock)
-    this.#draining = new Closing(engine.name, 'the locks are being drained, and grant nothing new')
+    this.#draining = new Closing(
+      engine.name,
+      'the locks are being drained: holders are to end, and nothing new is granted',
+    )
     this.#closing = new Closing(engine.name, 'the locks were closed')
     this.entries = new EntryTracker({
       ...options,
@@ -115,11 +123,19 @@ export class Keeper {
     return this.#draining.signal
   }
 
-  /** Grant nothing new. Resolves when nothing is held any more, after `graceMs`, or when the locks are closed. */
+  /**
+   * Grant nothing new. Resolves when nothing is held any more, or when the locks are closed; or else after `graceMs` and
+   * the moment after it, in which those who are left have been told to stop.
+   */
   drain(graceMs: number): Promise<void> {
-    return this.#draining.begin(this.clock, graceMs, async (leftMs) => {
-      const drained = this.entries.drained(() => this.#draining.error())
-      await fallbackAfter(this.clock, leftMs(), drained, undefined, this.closing)
+    const { clock, closing, entries } = this
+    return this.#draining.begin(clock, graceMs, async (leftMs) => {
+      const drained = entries.drained(() => this.#draining.error())
+      await fallbackAfter(clock, leftMs(), drained, undefined, closing)
+      if (closing.aborted) return
+      // Work that has last words hears of the end when the locks are closed.
+      if (entries.tellToStop(this.#lastWords) > 0)
+        await fallbackAfter(clock, LAST_MOMENT_MS, drained, undefined, closing)
     })
   }
 

@@ -108,6 +108,8 @@ describe.each(ENDINGS.slice(2))('%s', (_, end) => {
     const ended = watched(end(host))
     await world.clock.advance('1s')
     expect(lease.signal.reason).toMatchObject({ why: 'closed' })
+    // The moment in which its holder may tidy up, after a drain.
+    await world.clock.advance('500ms')
     await expect(host.locks.mutex('other').acquire()).rejects.toThrow(ClosedError)
     await expect(tick(host.locks, 'other', NOON, () => {})).rejects.toThrow(ClosedError)
     expect(ended.state).toBe('pending')

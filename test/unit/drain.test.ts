@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { ClosedError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
+import { createLocks } from '../../src/locks.ts'
 import { gate, inMemory, settled, TTL, watched } from './world.ts'
 
 const refused = (error: unknown): boolean =>
@@ -70,10 +71,45 @@ describe('drain()', () => {
     await clock.advance('1ms')
     expect(signal.reason).toBeInstanceOf(LeaseLostError)
     expect(signal.reason).toMatchObject({ why: 'closed' })
-    await settled()
+    await clock.advance('500ms')
     expect(drained.state).toBe('resolved')
     for (const key of ['a', 'b']) expect((await engine.inspect(key)).entries).toEqual([])
     expect([clock.timers, clock.alive]).toEqual([0, 0])
+  })
+
+  test('lets work that was told at the end of the grace tidy up for a moment, and no other hold meanwhile', async () => {
+    const { locks, engine, clock } = inMemory()
+    const other = createLocks(engine, { clock, holder: 'other' })
+    const { opened, open } = gate()
+    const work = watched(
+      locks.mutex('a').using(async ({ signal }) => {
+        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        await opened
+      }),
+    )
+    await settled()
+    const next = watched(other.mutex('a').acquire())
+    const drained = watched(locks.drain({ grace: '2s' }))
+    await clock.advance('2s')
+    await clock.advance('100ms')
+    expect([work.state, next.state, drained.state]).toEqual(['pending', 'pending', 'pending'])
+    open()
+    await settled()
+    await settled()
+    expect(work.error).toMatchObject({ code: 'LEASE_LOST', why: 'closed' })
+    expect([next.state, drained.state, clock.now()]).toEqual(['resolved', 'resolved', 2100])
+  })
+
+  test('gives the work that is told at the end of the grace half a second, no more', async () => {
+    const { locks, engine, clock } = inMemory()
+    void watched(locks.mutex('a').using(() => new Promise(() => {})))
+    await settled()
+    const drained = watched(locks.drain({ grace: '2s' }))
+    await clock.advance('2499ms')
+    expect([drained.state, (await engine.inspect('a')).entries.length]).toEqual(['pending', 1])
+    await clock.advance('1ms')
+    await settled()
+    expect([drained.state, (await engine.inspect('a')).entries.length]).toEqual(['resolved', 0])
   })
 
   test('waits for work past its maxHold as well', async () => {

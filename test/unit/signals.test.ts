@@ -76,7 +76,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       signal,
       lines: [
         'holding',
-        'waiter: memory: the locks are being drained, and grant nothing new',
+        'waiter: memory: the locks are being drained: holders are to end, and nothing new is granted',
         'tidied up',
         'released, 0 left',
       ],
@@ -96,6 +96,21 @@ test('a holder that does not end is told when the grace is over, and the process
   await program.says('holding')
   program.kill('SIGTERM')
   expect(await program.ended).toEqual({ code: null, signal: 'SIGTERM', lines: ['holding', 'told: closed'] })
+})
+
+test('a holder that is told when the grace is over tidies up before the signal ends the process', async () => {
+  await using program = new Program(`
+    const locks = await connect('memory:', { signals: { grace: '200ms' } })
+    locks.mutex('a').using(async (lease) => {
+      say('holding')
+      await untilTold(lease)
+      await new Promise((resolve) => setTimeout(resolve, 10))
+      say('tidied up')
+    }).catch((error) => say(error.code))`)
+  await program.says('holding')
+  program.kill('SIGTERM')
+  const lines = ['holding', 'tidied up', 'LEASE_LOST']
+  expect(await program.ended).toEqual({ code: null, signal: 'SIGTERM', lines })
 })
 
 test('a second signal ends the process at once, and what was not given back is named', async () => {
