@@ -21,7 +21,7 @@ export const LIMIT_DEFECTS: readonly Defect[] = [
   {
     name: 'given away at the end of maxHold',
     file: 'src/core/entry-tracker.ts',
-    find: "if (why === 'maxHold' || why === 'evicted') this.#overstay(entry)",
+    find: "if (why === 'maxHold' || why === 'evicted' || why === 'closed') this.#overstay(entry)",
     replace: "if (why === 'maxHold') void this.leave(entry)",
     why: 'the next one is let in while the work of the first, which has just been told to stop, is still going on',
     conditions: { maxHolds: true },
@@ -45,8 +45,8 @@ export const LIMIT_DEFECTS: readonly Defect[] = [
   {
     name: 'a drain leaves holders no time',
     file: 'src/core/keeper.ts',
-    find: 'await fallbackAfter(this.clock, leftMs(), drained, undefined, this.closing)',
-    replace: 'await fallbackAfter(this.clock, leftMs() / 2, drained, undefined, this.closing)',
+    find: 'await fallbackAfter(clock, leftMs(), drained, undefined, closing)',
+    replace: 'await fallbackAfter(clock, leftMs() / 2, drained, undefined, closing)',
     why: 'half of a payment is done, and the other half would have had its time',
     conditions: { drains: 1 },
   },

@@ -1,11 +1,11 @@
 /** What users create: `createLocks(engine)` gives every primitive, on one engine, with one heartbeat. */
-import { hostname } from 'node:os'
 import { systemChance, systemClock } from './core/clock.ts'
 import { publish } from './core/diagnostics.ts'
 import { type DrainOptions, graceMsOf, heedSignals } from './core/drain.ts'
 import type { Duration } from './core/duration.ts'
 import { type Engine, type Line, type LineSummary, UNLIMITED } from './core/engine.ts'
 import { EngineError, HoldfastError, UnsupportedError } from './core/errors.ts'
+import { defaultHolder } from './core/holder.ts'
 import { Keeper } from './core/keeper.ts'
 import { checkHolder, checkKey } from './core/keys.ts'
 import { listLines } from './core/list.ts'
@@ -36,7 +36,7 @@ import { logWarnings, publishAndLog } from './core/logging.ts'
 import { checkOptions } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
-import { showAs } from './core/show.ts'
+import { showAs, shownUrl } from './core/show.ts'
 import { LongStays, parseWarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
@@ -90,13 +90,19 @@ export class Locks implements AsyncDisposable {
     if (typeof engine?.enter !== 'function')
       throw new TypeError(`createLocks takes an engine, like memory() or redis({ client }); got ${typeof engine}`)
     this.engine = engine
-    this.holder = options.holder ?? `${hostname()}:${process.pid}`
+    this.holder = options.holder ?? defaultHolder()
     checkHolder(this.holder)
     this.givenTtl = options.ttl
     const callTimeoutMs = callTimeoutMsOf(options)
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     if (options.warnAfter !== undefined)
-      this.#longStays = new LongStays(clock, parseWarnAfter(options.warnAfter), publishing, this.#elections)
+      this.#longStays = new LongStays(
+        clock,
+        parseWarnAfter(options.warnAfter),
+        publishing,
+        this.#elections,
+        shownUrl(engine),
+      )
     const warn = typeof checkOrder === 'function' ? checkOrder : warnOfOrder
     const report = (found: OrderReport): void => {
       publishing.inversion(found)

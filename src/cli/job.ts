@@ -26,8 +26,14 @@ import { WaitDisplay } from './wait-display.ts'
 
 export const JOB_OPTIONS: OptionSpecs = {
   ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
-  'max-hold': { takes: 'D', help: 'hold the lock this long at most; then the command gets TERM, exit 79' },
-  grace: { takes: 'D', help: 'between TERM and KILL (5s); before a loss, a third of the ttl at most' },
+  'max-hold': {
+    takes: 'D',
+    help: 'hold the lock this long at most; then the command gets TERM, exit 79. For a lock that others need',
+  },
+  grace: {
+    takes: 'D',
+    help: 'how long the command has between TERM and KILL (5s); if the lock is being lost, a third of the ttl at most',
+  },
   'on-lost': { takes: 'term|kill|ignore', help: 'what happens to the command if the lock cannot be kept (term)' },
   verbose: { short: 'v', help: 'say which engine and file, who is waited for, and when it is ours' },
   quiet: { short: 'q', help: 'say nothing but errors' },

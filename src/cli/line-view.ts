@@ -1,19 +1,13 @@
 /** A line as people and programs see it: `show`, `watch` and the JSON of both. */
+import { wallClockMs } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import { type Line, type LineEntry, UNLIMITED } from '../core/engine.ts'
+import { parseHolder } from '../core/holder.ts'
 import { colours, printable, STDOUT, table } from './output.ts'
 
-/** The parts of a holder that `holdfast` (job.ts) or the library wrote; a name that a user chose has none. */
-export interface HolderParts {
-  readonly host: string | null
-  readonly pid: number | null
-  readonly command: string | null
-}
-
-export function parseHolder(holder: string): HolderParts {
-  const match = /^([^\s:]+):(\d+)(?: (.*))?$/s.exec(holder)
-  if (match === null) return { host: null, pid: null, command: null }
-  return { host: match[1] ?? null, pid: Number(match[2]), command: match[3] ?? null }
+/** When that was, if it began `ms` ago: by the clock of this host, in UTC. */
+export function timeOf(ms: number | null): string | null {
+  return ms === null ? null : new Date(wallClockMs() - ms).toISOString().replace(/\.\d+Z$/, 'Z')
 }
 
 export function lineJson(line: Line): object {
@@ -34,6 +28,7 @@ function entryJson(entry: LineEntry): object {
     remainingMs: rounded(remainingMs),
     ageMs: rounded(ageMs),
     heldMs: rounded(heldMs),
+    since: timeOf(stayMs(entry)),
     evicted,
   }
 }
@@ -50,13 +45,19 @@ export function lineText(line: Line): string {
       entry.token === null ? '' : String(entry.token),
       host ?? '',
       pid === null ? '' : String(pid),
-      duration(entry.state === 'held' ? (entry.heldMs ?? entry.ageMs) : entry.ageMs),
+      timeOf(stayMs(entry)) ?? '',
+      duration(stayMs(entry)),
       duration(entry.remainingMs),
       share(entry),
-      host === null ? entry.holder : (command ?? ''),
+      command ?? entry.holder,
     ]
   })
-  return `${title}\n${table(['STATE', 'TOKEN', 'HOST', 'PID', 'FOR', 'LEFT', 'SHARE', 'HOLDER'], rows, dim)}`
+  return `${title}\n${table(['STATE', 'TOKEN', 'HOST', 'PID', 'SINCE', 'FOR', 'LEFT', 'SHARE', 'HOLDER'], rows, dim)}`
+}
+
+/** For how long it has held, or waited. */
+function stayMs({ state, heldMs, ageMs }: LineEntry): number | null {
+  return state === 'held' ? (heldMs ?? ageMs) : ageMs
 }
 
 /** Blank for a mutex; `read`; `1 of 4`. */

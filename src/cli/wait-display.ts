@@ -1,50 +1,71 @@
 /**
- * What a waiter sees: who holds, since when, how many are ahead. One line on a terminal, drawn again when
- * something changes and gone when the lock is ours. Elsewhere nothing, or with -v a line for each new holder.
+ * What a waiter sees: who holds, since when, how many are ahead, or that the server does not answer. One line on a
+ * terminal, drawn again when something changes and gone when the lock is ours. Elsewhere one line after a few seconds,
+ * so that a log tells why nothing happens; with -v one at once, and one for each new holder.
  */
 import { systemClock as clock } from '../core/clock.ts'
+import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
-import type { Line, LineEntry } from '../core/engine.ts'
+import type { Line } from '../core/engine.ts'
+import { EngineError } from '../core/errors.ts'
+import { holderInWords, holdInWords } from '../core/holder.ts'
 import { onAbort } from '../core/on-abort.ts'
+import { withoutEngine } from '../core/outage.ts'
+import { thrownText } from '../core/thrown.ts'
 import { fallbackAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
-import { parseHolder } from './line-view.ts'
 import { colours, isTerminal, printable, STDERR, say, write } from './output.ts'
 
 /** A waiter that gets the lock sooner sees nothing flicker. */
 const QUIET_FOR_MS = 250
+/** And one that is neither on a terminal nor told to be verbose is silent for so long. */
+const SILENT_FOR_MS = 3_000
 const REDRAW_MS = 1_000
 const ERASE = '\r\x1b[K'
 const NARROW = 80
-/** How long a refusal may take to learn who holds the lock: it is only for the message. */
+/** How long a sentence may take to learn who holds the lock. */
 const NAMING_MS = 500
+
+/** `drawn`: one line, again and again. `told`: a line for each holder. `once`: one line, after a while. */
+type Manner = 'drawn' | 'told' | 'once'
 
 export class WaitDisplay {
   readonly #locks: Locks
   readonly #key: string
-  readonly #drawn: boolean
+  readonly #manner: Manner
   readonly #ending = new AbortController()
   readonly #shown: Promise<void>
   #last = ''
 
-  /** Undefined if stderr is no terminal and -v was not given. */
+  /** Undefined with -q, and where the result is JSON. */
   static begin(locks: Locks, key: string, options: { quiet: boolean; verbose: boolean }): WaitDisplay | undefined {
+    if (options.quiet) return undefined
     const drawn = isTerminal(STDERR) && process.env.TERM !== 'dumb'
-    if (options.quiet || !(drawn || options.verbose)) return undefined
-    return new WaitDisplay(locks, key, drawn)
+    return new WaitDisplay(locks, key, drawn ? 'drawn' : options.verbose ? 'told' : 'once')
   }
 
-  private constructor(locks: Locks, key: string, drawn: boolean) {
+  private constructor(locks: Locks, key: string, manner: Manner) {
     this.#locks = locks
     this.#key = key
-    this.#drawn = drawn
-    this.#shown = this.#watch(this.#ending.signal)
+    this.#manner = manner
+    const { signal } = this.#ending
+    if (manner !== 'drawn') channels.warning.subscribe(this.#warned)
+    this.#shown = manner === 'once' ? this.#tellOnce(signal) : this.#watch(signal)
   }
 
   async end(): Promise<void> {
     this.#ending.abort()
-    if (this.#drawn && this.#last !== '') write(STDERR, ERASE)
+    channels.warning.unsubscribe(this.#warned)
+    if (this.#manner === 'drawn' && this.#last !== '') write(STDERR, ERASE)
     await this.#shown
+  }
+
+  /** One look, however long it waits: a hundred cron jobs that wait are no load. */
+  async #tellOnce(signal: AbortSignal): Promise<void> {
+    await pause(SILENT_FOR_MS, signal)
+    if (signal.aborted) return
+    const held = await heldInWords(this.#locks, this.#key)
+    if (!signal.aborted) say(`waiting for '${printable(this.#key)}'${held}`)
   }
 
   async #watch(signal: AbortSignal): Promise<void> {
@@ -54,29 +75,45 @@ export class WaitDisplay {
         for await (const line of this.#locks.watch(this.#key, { every: REDRAW_MS, signal })) {
           if (!signal.aborted) this.#show(describeWait(line, this.#locks.holder))
         }
-      } catch {
-        // The wait itself tells of an engine that fails; this only shows, and goes on when the engine answers again.
+      } catch (error) {
+        // The wait itself tells of an engine that fails for good; this only shows, and goes on when it answers again.
+        if (!signal.aborted && this.#manner === 'drawn') this.#draw(': the server does not answer:', why(error), '')
         await pause(REDRAW_MS, signal)
       }
     }
   }
 
+  /** The core tells of an outage, once. On a terminal the line itself does. */
+  readonly #warned = ({ name, message }: Events['warning']): void => {
+    if (name === 'unreachable') say(printable(message))
+  }
+
   #show({ who, since, ahead }: WaitSummary): void {
-    if (this.#drawn) {
-      const { dim, bold } = colours(STDERR)
-      const rest = [since === '' ? '' : ` for ${since}`, ahead < 2 ? '' : `, ${ahead} ahead`].join('')
-      const columns = process.stderr.columns || NARROW
-      const room = columns - 1 - 'waiting for : held by '.length - this.#key.length - rest.length
-      this.#last = `waiting for ${this.#key}: held by ${who}`
-      write(
-        STDERR,
-        `${ERASE}${dim('waiting for')} ${bold(printable(this.#key))}${dim(': held by')} ${shorten(who, room)}${dim(rest)}`,
-      )
+    const behind = ahead < 2 ? '' : `, ${ahead} ahead`
+    if (this.#manner === 'drawn') {
+      this.#draw(': held by', who, `${since === '' ? '' : ` for ${since}`}${behind}`)
     } else if (who !== this.#last) {
       this.#last = who
-      say(`waiting for '${printable(this.#key)}': held by ${who}${ahead < 2 ? '' : `, ${ahead} ahead`}`)
+      say(`waiting for '${printable(this.#key)}': held by ${who}${since === '' ? '' : ` for ${since}`}${behind}`)
     }
   }
+
+  /** `what` is cut where the terminal is too narrow. */
+  #draw(verb: string, what: string, rest: string): void {
+    const { dim, bold } = colours(STDERR)
+    const columns = process.stderr.columns || NARROW
+    const room = columns - 1 - 'waiting for '.length - verb.length - 1 - this.#key.length - rest.length
+    this.#last = `${verb}${what}`
+    write(
+      STDERR,
+      `${ERASE}${dim('waiting for')} ${bold(printable(this.#key))}${dim(verb)} ${shorten(what, room)}${dim(rest)}`,
+    )
+  }
+}
+
+/** What the engine said, in one line. */
+function why(error: unknown): string {
+  return printable(error instanceof EngineError ? withoutEngine(error) : thrownText(error))
 }
 
 /** Resolves after `ms`, or when `signal` aborts. */
@@ -102,30 +139,20 @@ export function describeWait(line: Line, ownHolder: string): WaitSummary {
   const place = line.entries.findIndex(({ holder }) => holder === ownHolder)
   const first = held[0]
   const more = held.length > 1 ? ` and ${held.length - 1} more` : ''
+  const ms = first?.heldMs ?? first?.ageMs ?? null
   return {
-    who: first === undefined ? 'nobody' : `${who(first.holder)}${more}`,
-    since: sinceInWords(first),
+    who: first === undefined ? 'nobody' : `${printable(holderInWords(first.holder))}${more}`,
+    since: ms === null ? '' : formatDuration(ms),
     ahead: place < 0 ? line.entries.length : place,
   }
 }
 
-function sinceInWords(holder: LineEntry | undefined): string {
-  const ms = holder?.heldMs ?? holder?.ageMs ?? null
-  return ms === null ? '' : formatDuration(ms)
-}
-
 /** `: held by host pid 4711 (./backup.sh) for 3s`; nothing if that cannot be said any more. */
-export async function holderInWords(locks: Locks, key: string): Promise<string> {
+export async function heldInWords(locks: Locks, key: string): Promise<string> {
   const line = await fallbackAfter(clock, NAMING_MS, locks.inspect(key), undefined)
-  if (line === undefined || !line.entries.some(({ state }) => state === 'held')) return ''
-  const { who: holder, since } = describeWait(line, locks.holder)
-  return `: held by ${holder}${since === '' ? '' : ` for ${since}`}`
-}
-
-/** `host pid 4711 (./backup.sh)`; a holder in words of its own as it is. */
-function who(holder: string): string {
-  const { host, pid, command } = parseHolder(holder)
-  return printable(host === null ? holder : `${host} pid ${pid}${command === null ? '' : ` (${command})`}`)
+  const [first, ...others] = line?.entries.filter(({ state }) => state === 'held') ?? []
+  if (first === undefined) return ''
+  return `: held by ${printable(holdInWords(first))}${others.length === 0 ? '' : ` and ${others.length} more`}`
 }
 
 function shorten(text: string, room: number): string {

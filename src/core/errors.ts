@@ -6,6 +6,7 @@
  * prototype.
  */
 import { formatDuration } from './duration.ts'
+import { holdInWords } from './holder.ts'
 import type { LineEntry } from './line-view.ts'
 import { plainJson } from './plain-json.ts'
 import { thrownText } from './thrown.ts'
@@ -79,7 +80,7 @@ export class AcquireTimeoutError extends HoldfastError {
     holders: readonly LineEntry[],
     options?: ErrorOptions,
   ) {
-    const by = holders.length === 0 ? '' : `; held by ${holders.map((entry) => entry.holder).join(', ')}`
+    const by = holders.length === 0 ? '' : `; held by ${holders.map(holdInWords).join(', ')}`
     const line = ahead === null || ahead < 1 ? '' : `, ${ahead} ahead in line`
     super('ACQUIRE_TIMEOUT', `did not get '${key}' within ${formatDuration(waitedMs)}${line}${by}`, options)
     this.key = key

@@ -124,8 +124,8 @@ export class Keeper {
   }
 
   /**
-   * Grant nothing new. Resolves when nothing is held any more, or when the locks are closed; or else after `graceMs` and
-   * the moment after it, in which those who are left have been told to stop.
+   * Grant nothing new. Resolves when nothing is held any more, or when the locks are closed; or else after `graceMs`
+   * and the moment after it, in which those who are left have been told to stop.
    */
   drain(graceMs: number): Promise<void> {
     const { clock, closing, entries } = this

@@ -31,8 +31,9 @@ export interface LocksOptions {
   /** The ttl of locks that name none: 30 s. */
   readonly ttl?: Duration
   /**
-   * The name of this process, for people who look at the line: `host:pid` unless given. A name of yours is stored as it
-   * is. If it begins like that, as in `${hostname()}:${process.pid} billing`, `holdfast show` knows host and pid.
+   * The name of this process, for people who look at the line: `host:pid script.mjs` unless given. A name of yours is
+   * stored as it is. If it begins like that, as in `${hostname()}:${process.pid} billing`, `holdfast show` knows host
+   * and pid.
    */
   readonly holder?: string
   /**

@@ -50,6 +50,16 @@ function show(name: string, view: object, depth: number, options: InspectOptions
   return depth < 0 ? `[${name}]` : `${name} ${inspect(view, options)}`
 }
 
+/** Where `engine` keeps its lines, as `--url` takes it, but for a password; undefined if that is not known. */
+export function shownUrl(engine: Engine): string | undefined {
+  const { url, file } = 'toJSON' in engine ? (engine as Engine & ShownEngine).toJSON() : {}
+  return url ?? (file === undefined ? undefined : `sqlite:${file}`)
+}
+
+interface ShownEngine {
+  toJSON(): { readonly url?: string; readonly file?: string }
+}
+
 /** Let `engine` be shown by its name, and by where it keeps its lines if that is known. */
 export function showEngine<Shown extends Engine>(
   engine: Shown,

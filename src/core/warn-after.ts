@@ -55,15 +55,17 @@ export class LongStays {
   readonly #limits: WarnAfterMs
   readonly #tell: Publish
   readonly #exempt: ReadonlySet<string>
+  readonly #url: string | undefined
   readonly #stays = new Map<Operation, Stay>()
   readonly #queue: TimerQueue<Stay>
 
-  /** `exempt`: keys that are not looked at. It may grow. */
-  constructor(clock: Clock, limits: WarnAfterMs, tell: Publish, exempt: ReadonlySet<string>) {
+  /** `exempt`: keys that are not looked at. It may grow. `url`: where to look at lines, fit to be printed. */
+  constructor(clock: Clock, limits: WarnAfterMs, tell: Publish, exempt: ReadonlySet<string>, url: string | undefined) {
     this.#clock = clock
     this.#limits = limits
     this.#tell = tell
     this.#exempt = exempt
+    this.#url = url
     this.#queue = new TimerQueue(clock, (stay, now) => this.#warn(stay, now))
   }
 
@@ -122,9 +124,10 @@ export class LongStays {
   #warn({ operation, since, token }: Stay, now: number): void {
     const { engine, key } = operation
     const lasted = formatDuration(now - since)
+    const where = this.#url === undefined ? '' : ` --url '${this.#url}'`
     const message =
       token === undefined
-        ? `a caller has waited for '${key}' for ${lasted}; holdfast show '${key}' tells who holds it`
+        ? `a caller has waited for '${key}' for ${lasted}; holdfast show '${key}'${where} tells who holds it`
         : `'${key}' has been held for ${lasted}${token === null ? '' : ` (token ${token})`}`
     this.#tell.warning({ engine, name: token === undefined ? 'long-wait' : 'long-hold', message, operation })
   }

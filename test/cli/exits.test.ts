@@ -1,5 +1,6 @@
 /** Every exit code, seen; and the table of them in the documentation. */
 import { mkdirSync, readFileSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { EXITS } from '../../src/cli/exits.ts'
 import { eventually, type Running, World } from './holdfast.ts'
@@ -105,7 +106,10 @@ test('79: evicted, the command is told to end, and run says so', async () => {
 test('124: --wait ran out, with who holds it', async () => {
   const { run } = await holder('k')
   const ended = await world.run('run', 'k', '--wait', '100ms', '--', 'sh', '-c', 'touch ran')
-  expect(ended).toMatchObject({ exit: 124, stderr: expect.stringContaining(`:${run.pid} sh -c`) })
+  expect(ended).toMatchObject({
+    exit: 124,
+    stderr: expect.stringContaining(`held by ${hostname()} pid ${run.pid} (sh -c`),
+  })
   expect(world.read('ran')).toBe('')
   expect((await world.json<{ entries: unknown[] }>('show', 'k')).entries).toHaveLength(1)
 })

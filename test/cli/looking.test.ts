@@ -24,6 +24,7 @@ async function holder(key: string, ...options: string[]): Promise<Running> {
 }
 
 const MS = expect.any(Number)
+const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
 const TOKEN = expect.stringMatching(/^\d+$/)
 
 test('ls lists what is held or waited for, in order of the keys', async () => {
@@ -47,7 +48,7 @@ test('ls -l tells who has held for longest, and how long others have waited, the
   const { lines } = await world.json<{ lines: readonly { key: string; oldestHoldMs: number }[] }>('ls', '--long')
   const who = { holder: `${hostname()}:${first.pid} sleep 60`, host: hostname(), pid: first.pid, command: 'sleep 60' }
   const [b, a] = lines
-  expect(b).toEqual({ key: 'b', held: 1, waiting: 1, oldestHoldMs: MS, oldestWaitMs: MS, ...who })
+  expect(b).toEqual({ key: 'b', held: 1, waiting: 1, oldestHoldMs: MS, since: TIME, oldestWaitMs: MS, ...who })
   expect(a).toMatchObject({ key: 'a', held: 1, waiting: 0, oldestWaitMs: null })
   expect(b?.oldestHoldMs).toBeGreaterThan(a?.oldestHoldMs ?? 0)
   const { stdout } = await world.run('ls', '-l')
@@ -88,6 +89,7 @@ test('show tells who holds: host, pid, command, token, since when, for how long,
     token: TOKEN,
     remainingMs: MS,
     ageMs: MS,
+    since: TIME,
     evicted: false,
   }
   expect(await show('k')).toEqual({
@@ -185,6 +187,14 @@ test('evict takes it away, and refuses a token that has moved on', async () => {
   expect(await run.ended).toMatchObject({ exit: 79 })
   expect(await world.run('run', 'k', '--', 'true')).toMatchObject({ exit: 0 })
   expect(await world.run('evict', 'k', '--token', token)).toMatchObject({ exit: 1 })
+})
+
+test('evict says that the holder is told, and that the key is free as soon as it has stopped', async () => {
+  const { pid } = await holder('k')
+  const [entry] = (await show('k')).entries
+  const { stdout } = await world.run('evict', 'k', '--token', entry?.token ?? '')
+  const told = `${hostname()} pid ${pid} (sleep 60) is told to stop; the key is free as soon as it has, in `
+  expect(stdout).toContain(`evicted token ${entry?.token} from 'k': ${told}`)
 })
 
 test('evict says that the token was that of a waiter, and who still holds', async () => {

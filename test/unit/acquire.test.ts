@@ -7,7 +7,7 @@ import { BEAT, inMemory, scripted, settled, TTL, watched } from './world.ts'
 describe('a limited wait', () => {
   test('that runs out is an AcquireTimeoutError: how long, how many were ahead, and who held it', async () => {
     const { engine, clock, locks } = scripted()
-    const holders = [lineEntry({ id: 'x', holder: 'api-7' })]
+    const holders = [lineEntry({ id: 'x', holder: 'api-7', heldMs: 7000 })]
     engine.inspecting = async (key) => ({ key, entries: [...holders, lineEntry({ id: 'y', state: 'waiting' })] })
     const asked = watched(locks.mutex('order:42').acquire({ wait: '5s' }))
     await (await engine.next('enter')).answer(waiting(2))
@@ -20,7 +20,7 @@ describe('a limited wait', () => {
       waitedMs: 5000,
       ahead: 2,
       holders,
-      message: "did not get 'order:42' within 5s, 2 ahead in line; held by api-7",
+      message: "did not get 'order:42' within 5s, 2 ahead in line; held by api-7 for 7s",
     })
     expect((await engine.next('leave')).keys, 'nothing of it remains in the line').toEqual(['order:42'])
   })

@@ -44,7 +44,7 @@ describe('options of createLocks', () => {
     for (const holder of ['a\0b', '\ud800']) expect(() => createLocks(memory(), { holder })).toThrow(/without NUL/)
     for (const holder of ['a\0b', '\ud800']) expect(() => createLocks(memory(), { holder })).toThrow(/well-formed/)
     expect(createLocks(memory(), { holder: 'api-7' }).holder).toBe('api-7')
-    expect(createLocks(memory()).holder).toMatch(/:\d+$/)
+    expect(createLocks(memory()).holder, 'host, pid and script, without its path').toMatch(/^[^\s/]+:\d+ [^\s/]+$/)
   })
 
   test('the first argument is an engine', () => {

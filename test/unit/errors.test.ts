@@ -119,9 +119,12 @@ describe('as JSON', () => {
 
 describe('messages', () => {
   test('say who was in the way of a wait that ran out', () => {
-    const holders = [lineEntry({ holder: 'api-7' }), lineEntry({ holder: 'api-9' })]
+    const holders = [
+      lineEntry({ holder: 'api-7', heldMs: 3000 }),
+      lineEntry({ holder: 'vm:9 sh', heldMs: null, ageMs: null }),
+    ]
     expect(new AcquireTimeoutError('order:42', 5000, 3, holders).message).toBe(
-      "did not get 'order:42' within 5s, 3 ahead in line; held by api-7, api-9",
+      "did not get 'order:42' within 5s, 3 ahead in line; held by api-7 for 3s, vm pid 9 (sh)",
     )
     expect(new AcquireTimeoutError('order:42', 250, null, []).message).toBe("did not get 'order:42' within 250ms")
   })

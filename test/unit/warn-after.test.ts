@@ -1,6 +1,10 @@
 /** `warnAfter`: one warning for each hold and each wait that is longer than the user expects. */
 import { describe, expect, test } from 'vitest'
 import type { Logger } from '../../src/core/logging.ts'
+import { showEngine } from '../../src/core/show.ts'
+import { memory } from '../../src/engines/memory/index.ts'
+import { createLocks } from '../../src/locks.ts'
+import { fakeClock } from '../../src/testing.ts'
 import { published } from './published.ts'
 import { inMemory, settled, watched } from './world.ts'
 
@@ -66,6 +70,20 @@ describe('a long wait', () => {
     expect(waiter.state).toBe('resolved')
     await clock.advance('1h')
     expect(events.all.length).toBe(1)
+    await locks.close()
+  })
+
+  test('names the URL to look at, without its password', async () => {
+    using events = published('warning')
+    const clock = fakeClock()
+    const engine = showEngine(memory({ clock }), { url: 'redis://user:hunter2@host/1' })
+    const locks = createLocks(engine, { clock, warnAfter: { wait: '1m' } })
+    await locks.mutex('a').acquire()
+    void watched(locks.mutex('a').acquire())
+    await clock.advance('1m')
+    const message =
+      "a caller has waited for 'a' for 1m; holdfast show 'a' --url 'redis://user:***@host/1' tells who holds it"
+    expect(events.of('warning')).toMatchObject([{ name: 'long-wait', message }])
     await locks.close()
   })
 

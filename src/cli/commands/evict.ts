@@ -1,6 +1,7 @@
 /** `holdfast evict KEY --token N`: take a lock away from the holder with that token. */
 import { formatDuration } from '../../core/duration.ts'
 import type { Line } from '../../core/engine.ts'
+import { holderInWords } from '../../core/holder.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
@@ -17,7 +18,7 @@ export const command: CommandSpec = {
     },
   },
   examples: [
-    ['holdfast evict nightly --token 17', 'refuse its renewals: its holder ends before the next one is let in'],
+    ['holdfast evict nightly --token 17', 'its holder is told to stop, and ends before the next one is let in'],
     ['holdfast evict nightly --token 17 --now', 'let the next one in at once'],
   ],
   run: async (input) => {
@@ -47,11 +48,13 @@ function consequence(before: Line, token: bigint, how: 'expire' | 'now'): string
   if (entry === undefined) return ''
   if (entry.state === 'waiting') {
     const held = before.entries.find(({ state }) => state === 'held')
-    return `: it waited${held === undefined ? '' : `; ${printable(held.holder)} still holds it, with token ${held.token}`}`
+    return `: it waited${held === undefined ? '' : `; ${who(held.holder)} still holds it, with token ${held.token}`}`
   }
-  if (how === 'now') return `: ${printable(entry.holder)} may still be at work`
-  return `: ${printable(entry.holder)} is refused its next renewal; the key is free in ${formatDuration(entry.remainingMs)} at the latest`
+  if (how === 'now') return `: ${who(entry.holder)} may still be at work`
+  return `: ${who(entry.holder)} is told to stop; the key is free as soon as it has, in ${formatDuration(entry.remainingMs)} at the latest`
 }
+
+const who = (holder: string): string => printable(holderInWords(holder))
 
 function whoIsThere(line: Line): string {
   const tokens = line.entries.map(({ token, state }) => `${token} ${state}`).join(', ')

@@ -1,11 +1,12 @@
 /** `holdfast ls [PREFIX]`: every key that is held or waited for. */
 import { formatDuration } from '../../core/duration.ts'
+import { parseHolder } from '../../core/holder.ts'
 import { compareKeys } from '../../core/keys.ts'
 import type { LineSample, LineSummary } from '../../core/line-view.ts'
 import { takeSample } from '../../core/sample.ts'
 import type { CommandSpec, Input } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { parseHolder } from '../line-view.ts'
+import { timeOf } from '../line-view.ts'
 import { open } from '../open.ts'
 import { colours, print, printJson, STDOUT, table } from '../output.ts'
 
@@ -65,6 +66,7 @@ function longJson({ oldestHoldMs, oldestWaitMs, holder, ...line }: LineSample): 
   return {
     ...line,
     oldestHoldMs: rounded(oldestHoldMs),
+    since: timeOf(oldestHoldMs),
     oldestWaitMs: rounded(oldestWaitMs),
     holder,
     ...(holder === null ? { host: null, pid: null, command: null } : parseHolder(holder)),
@@ -75,11 +77,12 @@ function longListing(lines: readonly LineSample[]): string {
   const duration = (ms: number | null): string => (ms === null ? '' : formatDuration(ms))
   const rows = lines.map(({ key, held, waiting, oldestHoldMs, oldestWaitMs, holder }) => [
     String(held),
+    timeOf(oldestHoldMs) ?? '',
     duration(oldestHoldMs),
     String(waiting),
     duration(oldestWaitMs),
     key,
     holder ?? '',
   ])
-  return table(['HELD', 'FOR', 'WAITING', 'WAITED', 'KEY', 'HOLDER'], rows, colours(STDOUT).dim)
+  return table(['HELD', 'SINCE', 'FOR', 'WAITING', 'WAITED', 'KEY', 'HOLDER'], rows, colours(STDOUT).dim)
 }

@@ -8,7 +8,7 @@ import { EXITS, exitRows } from '../exits.ts'
 import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, type RunResult, refuseProgram } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
 import type { RunLimits } from '../supervise.ts'
-import { holderInWords } from '../wait-display.ts'
+import { heldInWords } from '../wait-display.ts'
 
 export const command: CommandSpec = {
   usage: 'KEY [options] -- COMMAND [ARGUMENT...]',
@@ -27,7 +27,10 @@ export const command: CommandSpec = {
       takes: 'D',
       help: 'keep the key busy this long, even if the command is faster: it is shown as held until then',
     },
-    'at-most': { takes: 'D', help: 'end the command after this long: TERM, after --grace KILL' },
+    'at-most': {
+      takes: 'D',
+      help: 'end the command after this long: TERM, after --grace KILL; exit 143 or 137. For a command that may hang',
+    },
     'busy-exit': { takes: 'N', help: 'the exit code of -n for busy, instead of 75' },
     ...JOB_OPTIONS,
   },
@@ -43,9 +46,10 @@ export const command: CommandSpec = {
     ['holdfast run sync --at-most 1h --grace 30s -- ./sync.sh', 'an hour at most'],
   ],
   notes: {
-    'exit codes, beside those of the command itself': exitRows([
-      ...(['busy', 'waited', 'lost', 'usage', 'unreachable', 'cannotRun', 'notFound'] as const),
-    ]),
+    'exit codes, beside those of the command itself': [
+      ...exitRows(['busy', 'waited', 'lost', 'usage', 'unreachable', 'cannotRun', 'notFound']),
+      ['128+n', 'the command was ended by signal n: 143 by the TERM of --at-most, 137 by its KILL'],
+    ],
     'what the command finds in its environment': [
       ['HOLDFAST_KEY', 'the key'],
       ['HOLDFAST_TOKEN', 'the fencing token of this hold: higher than that of every hold before it'],
@@ -97,7 +101,7 @@ async function runOnce(input: Input, plan: Plan): Promise<number> {
   if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
   const result = await runner.run(lockOf(runner.locks, key, plan), plan.waitMs)
   if (result === undefined) {
-    const holder = input.has('quiet') ? '' : await holderInWords(runner.locks, key)
+    const holder = input.has('quiet') ? '' : await heldInWords(runner.locks, key)
     return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)
   }
   await giveBack(result, plan.atLeastMs)

@@ -16,10 +16,11 @@ export const command: CommandSpec = {
   ],
   notes: {
     columns: [
-      ['FOR', 'for how long it has been held, or waited for'],
+      ['SINCE', 'since when it has been held, or waited for: by the clock of this host, in UTC'],
+      ['FOR', 'for how long that is'],
       ['LEFT', 'when it expires unless it is renewed; a holder that lives renews it every third of its ttl'],
       ['SHARE', 'blank for a mutex; read, or the part of a semaphore'],
-      ['HOLDER', 'the command, or the name that the process has given itself'],
+      ['HOLDER', 'the command or the script, or the name that the process has given itself'],
     ],
   },
   run: async (input) => {
