@@ -12,9 +12,15 @@ export const COMMANDS: CommandTable = {
   },
   show: { summary: 'show who holds a key and who waits, in order', load: () => import('./commands/show.ts') },
   watch: { summary: 'show it again whenever it changes', load: () => import('./commands/watch.ts') },
-  metrics: { summary: 'print what lines are like, for Prometheus', load: () => import('./commands/metrics.ts') },
+  metrics: {
+    summary: 'print how many hold and wait, and for how long, as gauges for Prometheus',
+    load: () => import('./commands/metrics.ts'),
+  },
   evict: { summary: 'take a lock away from its holder', load: () => import('./commands/evict.ts') },
-  guard: { summary: 'show or reset the marks of guards', load: () => import('./commands/guard.ts') },
+  guard: {
+    summary: 'show or reset the highest token that each guarded resource has seen',
+    load: () => import('./commands/guard.ts'),
+  },
   elect: { summary: 'run a command while being the leader', load: () => import('./commands/elect.ts') },
   rate: { summary: 'show what is left of the rate limits of a key', load: () => import('./commands/rate.ts') },
   stock: { summary: 'show what is sold, held and left of a stock', load: () => import('./commands/stock.ts') },

@@ -13,21 +13,24 @@ export const command: CommandSpec = {
   takes: { least: 1, most: 2 },
   runs: false,
   options: {
-    seen: { takes: 'N', help: 'for reset: the mark, as `holdfast guard show` tells it; refused if it has moved on' },
-    table: { takes: 'NAME', help: 'where the marks are, if not in holdfast_marks' },
+    seen: {
+      takes: 'N',
+      help: 'for reset: the token in SEEN, as `holdfast guard show` tells it; refused if a higher one was seen since',
+    },
+    table: { takes: 'NAME', help: 'the table in which guards keep what they have seen, if it is not holdfast_marks' },
   },
   examples: [
     [
       'holdfast guard show --url postgres://db/shop',
-      'every resource, with the highest token seen and the highest that wrote',
+      'each guarded resource: the highest token that it was shown, and the highest that has written',
     ],
     [
       'holdfast guard forget --url postgres://db/shop',
-      'remove the marks whose time is over, of guards with `forget`; for a cron job',
+      'tidy up after guards that were made with `forget`: remove what is older than that; for a cron job',
     ],
     [
       'holdfast guard reset order:42 --seen 17',
-      'forget it: only when the locks were begun anew with lower tokens, and no old holder is left',
+      'let order:42 take any token again: only if the locks were set up anew, with lower tokens, and no old holder is left',
     ],
   ],
   run: (input) => {

@@ -16,10 +16,13 @@ export const command: CommandSpec = {
   takes: { least: 0, most: Number.POSITIVE_INFINITY },
   runs: false,
   options: {
-    most: { takes: 'N', help: `look into N lines at most, those with the most waiters first: ${DEFAULT_MOST}` },
+    most: { takes: 'N', help: `look at N keys at most (${DEFAULT_MOST}), those with the most waiters first` },
   },
   examples: [
-    ['holdfast metrics', 'how long lines are, and the oldest hold and wait, by class of key'],
+    [
+      'holdfast metrics',
+      'how many hold and wait, and the longest hold and wait; order:41 and order:42 are counted together, as order:*',
+    ],
     ['holdfast metrics order: > holdfast.prom', 'for the textfile collector of node_exporter, once a minute from cron'],
   ],
   run: async (input) => {
