@@ -33,7 +33,7 @@ import {
   type WatchOptions,
 } from './core/locks-options.ts'
 import { logWarnings, publishAndLog } from './core/logging.ts'
-import { checkOptions } from './core/options.ts'
+import { checkOptions, quoted } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs, shownUrl } from './core/show.ts'
@@ -136,7 +136,7 @@ export class Locks implements AsyncDisposable {
   semaphore(key: string, limit: number, options: LockOptions = {}): Semaphore {
     checkOptions('semaphore()', options, LOCK_OPTIONS)
     if (!Number.isInteger(limit) || limit < 1 || limit > UNLIMITED) {
-      const got = typeof limit === 'object' ? 'an object: it is the second argument, semaphore(key, 4)' : limit
+      const got = typeof limit === 'object' ? 'an object: it is the second argument, semaphore(key, 4)' : quoted(limit)
       throw new RangeError(`the limit of a semaphore must be a whole number from 1 to ${UNLIMITED}; got ${got}`)
     }
     if (limit > 1 && this.engine.traits.sharing !== 'full') {

@@ -125,7 +125,7 @@ export class JobRunner implements AsyncDisposable {
       throw new UsageError('memory: keeps locks inside one process, so a command under it would exclude no other')
     }
     const signals = new Signals()
-    const opened = await open(input, { holder: ownHolder(input.program), ttl: limits.ttlMs })
+    const opened = await open(input, { holder: ownHolder(input.program), ttl: `${limits.ttlMs}ms` })
     return new JobRunner(input, opened, limits, signals)
   }
 
@@ -247,7 +247,7 @@ export class JobRunner implements AsyncDisposable {
 
   #lossInWords(why: LossReason): string {
     if (why === 'evicted') return 'it was evicted'
-    if (why === 'expired') return 'it has expired'
+    if (why === 'expired') return 'the server does not have it any more'
     if (why === 'maxHold') return `it was held for ${formatDuration(this.#limits.maxHoldMs ?? 0)}, its --max-hold`
     const error = this.#renewalError === undefined ? '' : `: ${this.#renewalError}`
     return `it could not be renewed in time${error}`

@@ -1,7 +1,7 @@
 /** How locks end in good order: how long holders may go on, and which signals begin it. The rest is in keeper.ts. */
 import { type Duration, parseDuration } from './duration.ts'
 import type { Keeper } from './keeper.ts'
-import { checkOptions, type OptionNames } from './options.ts'
+import { checkOptions, type OptionNames, quoted } from './options.ts'
 import { drainOnSignals } from './process-signals.ts'
 
 /** How `drain` lets holders end. */
@@ -26,6 +26,8 @@ export function heedSignals(
   drain: (options: DrainOptions) => Promise<void>,
 ): () => void {
   if (signals === false) return () => {}
+  if (signals !== true && (typeof signals !== 'object' || signals === null))
+    throw new TypeError(`signals must be true, false, or like { grace: '10s' }; got ${quoted(signals)}`)
   const options = signals === true ? {} : signals
   graceMsOf(options, 'signals')
   return drainOnSignals({ drain: () => drain(options), heldKeys: () => keeper.entries.heldKeys() })

@@ -1,5 +1,7 @@
 /** Durations as people write them: milliseconds, or a number with its unit. */
 
+import { quoted } from './options.ts'
+
 /** `1500`, `'250ms'`, `'30s'`, `'5m'`, `'1h'`, `'0.5s'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h'}`
 
@@ -14,7 +16,7 @@ export function parseDuration(duration: Duration, what: string): number {
   const match = typeof duration === 'string' ? /^(\d+(?:\.\d+)?)(ms|s|m|h)$/.exec(duration) : null
   if (match === null) {
     throw new TypeError(
-      `${what} must be milliseconds or a string like '250ms', '30s', '5m' or '1h'; got ${show(duration)}`,
+      `${what} must be milliseconds or a string like '250ms', '30s', '5m' or '1h'; got ${quoted(duration)}`,
     )
   }
   return Number(match[1]) * (UNIT_MS[match[2] as string] as number)
@@ -28,8 +30,4 @@ export function formatDuration(ms: number): string {
   if (ms < 59_950) return `${Math.round(ms / 100) / 10}s`
   if (ms < 3_597_000) return `${Math.round(ms / 6000) / 10}m`
   return `${Math.round(ms / 360_000) / 10}h`
-}
-
-function show(value: unknown): string {
-  return typeof value === 'string' ? `'${value}'` : String(value)
 }

@@ -91,15 +91,16 @@ export class AcquireTimeoutError extends HoldfastError {
 }
 
 /**
- * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine let it
- * expire. `evicted`: a person removed it. `maxHold`: it was held for as long as you allowed. `closed`: `locks.close()`
- * gave it back. `released`: you did, before asking whether it is held.
+ * Why a lease is over before its release. `deadline`: no renewal was confirmed in time. `expired`: the engine does not
+ * have it any more, because it has expired there, or because the server has forgotten it. `evicted`: a person removed
+ * it. `maxHold`: it was held for as long as you allowed. `closed`: `locks.close()` gave it back. `released`: you did,
+ * before asking whether it is held.
  */
 export type LossReason = 'deadline' | 'expired' | 'evicted' | 'maxHold' | 'closed' | 'released'
 
 const LOSS: Readonly<Record<LossReason, string>> = {
   deadline: 'no renewal was confirmed before its deadline',
-  expired: 'the engine let it expire',
+  expired: 'the engine does not have it any more: it has expired there, or was forgotten',
   evicted: 'it was evicted',
   maxHold: 'it was held for all of its maxHold',
   closed: 'this process has closed or drained its locks',

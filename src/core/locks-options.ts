@@ -91,9 +91,16 @@ const SHORTEST_CALL_TIMEOUT_MS = 1
 /** A ttl above this is a mistake (seconds taken for milliseconds): a crash would block others for days. */
 const LONGEST_TTL_MS = 24 * 3_600_000
 
+/** A plain number below this is one of seconds, by mistake. A lease that is meant to be so short has a unit. */
+const SHORTEST_PLAIN_TTL_MS = 100
+
 /** Throws if `engine` cannot keep an entry for this long, or if it is surely a mistake. */
 export function ttlMsOf(ttl: Duration, { name, traits }: Engine): number {
   const ttlMs = Math.ceil(parseDuration(ttl, 'ttl'))
+  if (typeof ttl === 'number' && ttl < SHORTEST_PLAIN_TTL_MS)
+    throw new RangeError(
+      `ttl: ${ttl} is ${ttl} milliseconds; write '${ttl}s' for seconds, or '${ttl}ms' if that is meant`,
+    )
   if (ttlMs >= traits.minTtlMs && ttlMs <= LONGEST_TTL_MS) return ttlMs
   throw new RangeError(`ttl must be from ${traits.minTtlMs} ms (${name}) to 24 h; got ${ttlMs} ms`)
 }

@@ -181,7 +181,7 @@ test('without ioredis, a redis URL says what to install, and the rest of the pac
       import './src/engines/redis/index.js'
       await connect('redis://127.0.0.1').catch((error) => console.log(error.code, error.transient, error.message))`
     const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', script], { cwd: folder })
-    expect(stdout.trim()).toBe('ENGINE false redis: redis:// needs a client: npm install ioredis')
+    expect(stdout.trim()).toBe('ENGINE false redis: its client is not installed: npm install ioredis')
   } finally {
     rmSync(folder, { recursive: true })
   }

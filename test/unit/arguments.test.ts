@@ -12,6 +12,29 @@ import { createLocks } from '../../src/locks.ts'
 import { ScriptedEngine } from './scripted-engine.ts'
 import { inMemory, scripted } from './world.ts'
 
+describe('a value that is nearly right', () => {
+  test('is told what it means: a ttl in plain numbers is milliseconds', () => {
+    const locks = createLocks(memory())
+    const told = "ttl: 30 is 30 milliseconds; write '30s' for seconds, or '30ms' if that is meant"
+    expect(() => locks.mutex('k', { ttl: 30 })).toThrow(new RangeError(told))
+    expect(() => createLocks(memory(), { ttl: 30 })).toThrow(new RangeError(told))
+    expect(locks.mutex('k', { ttl: '30ms' }).key).toBe('k')
+    expect(locks.mutex('k', { ttl: 100 }).key).toBe('k')
+  })
+
+  test('is shown as it was written: a text with quotes', () => {
+    const locks = createLocks(memory())
+    expect(() => locks.semaphore('gpu', '4' as unknown as number)).toThrow(/; got '4'$/)
+  })
+
+  test('is told what signals can be', () => {
+    for (const signals of ['yes', 5])
+      expect(() => createLocks(memory(), { signals: signals as never })).toThrow(
+        /^signals must be true, false, or like \{ grace: '10s' \}; got /,
+      )
+  })
+})
+
 describe('a ttl', () => {
   test('shorter than the engine keeps, or longer than a day, is refused where the lock is created', () => {
     const { locks } = scripted({}, { minTtlMs: 1000 })
@@ -56,7 +79,7 @@ describe('options of createLocks', () => {
 describe('a semaphore', () => {
   test('has a limit that is a whole number from 1', () => {
     const { locks } = inMemory()
-    for (const limit of [0, -1, 1.5, Number.NaN, UNLIMITED + 1, '4' as unknown as number]) {
+    for (const limit of [0, -1, 1.5, Number.NaN, UNLIMITED + 1]) {
       expect(() => locks.semaphore('a', limit)).toThrow(
         new RangeError(`the limit of a semaphore must be a whole number from 1 to 2147483647; got ${limit}`),
       )

@@ -134,6 +134,9 @@ describe('messages', () => {
       "lost 'k' (token 7): no renewal was confirmed before its deadline",
     )
     expect(new LeaseLostError('k', null, 'evicted').message).toBe("lost 'k': it was evicted")
+    expect(new LeaseLostError('k', 7n, 'expired').message, 'true of a server that came back empty, too').toBe(
+      "lost 'k' (token 7): the engine does not have it any more: it has expired there, or was forgotten",
+    )
   })
 
   test('keep what the client said as the cause, and whether trying again can help', () => {

@@ -61,7 +61,7 @@ test('of a caller that waits, an outage is one warning and its end: it renews no
   const { engine, clock, locks } = scripted({ logger })
   const asked = watched(locks.mutex('a').acquire())
   await (await engine.next('enter')).answer(waiting(1))
-  for (let second = 0; asked.state === 'pending'; second += 1) {
+  while (asked.state === 'pending') {
     await clock.advance(1000)
     if ((await engine.unseen()).includes('renew a')) await (await engine.next('renew')).fail(unreachable())
   }

@@ -130,7 +130,7 @@ test('work in the background never makes an unhandled rejection', async () => {
     let calls = 0
     const engine = memory()
     const shaky = (verb) => (...args) => (calls++ % 3 === 0 ? Promise.reject(new Error('shaky')) : verb.apply(engine, args))
-    const shakyLocks = createLocks(Object.assign(engine, { enter: shaky(engine.enter), renew: shaky(engine.renew), leave: shaky(engine.leave) }), { ttl: 60 })
+    const shakyLocks = createLocks(Object.assign(engine, { enter: shaky(engine.enter), renew: shaky(engine.renew), leave: shaky(engine.leave) }), { ttl: '60ms' })
     for (let round = 0; round < 30; round += 1) {
       const controller = new AbortController()
       const all = ['a', 'b', 'a'].map((key) =>

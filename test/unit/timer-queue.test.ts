@@ -147,7 +147,7 @@ describe('renewals', () => {
 
   test('are tried again after a pause that is short against the ttl, and never a hot loop', async () => {
     for (const [ttl, pauseMs] of [
-      [30, 5],
+      ['30ms', 5],
       [1000, 100],
       [30_000, 1000],
       [3_600_000, 1000],

@@ -34,7 +34,7 @@ export async function loadClient<Module>(engine: string, name: string, load: () 
     return await loadPackage(name, load)
   } catch (cause) {
     if (!isMissing(cause, name)) throw cause
-    const message = `${engine}:// needs a client: ${installCommand(name)}`
+    const message = `its client is not installed: ${installCommand(name)}`
     throw new EngineError(engine, message, { outcome: 'not-applied', transient: false, cause })
   }
 }
