@@ -1,7 +1,7 @@
 /** What has a `maxHold` ends then: not later, not earlier, and without a second holder beside the first. */
 import type { Check } from '../checks.ts'
 import type { Call, History, Holding } from '../history.ts'
-import { ownDeadline } from './calls.ts'
+import { aheadMs, ownDeadline } from './calls.ts'
 import { named, runningFrom, stayOf, staysByToken } from './safety.ts'
 
 export const maxHold: Readonly<Record<string, Check>> = {
@@ -64,9 +64,10 @@ function* givenAway(history: History): Iterable<string> {
     if (stay?.goneAt === undefined || stay.why !== 'left') continue
     const { goneAt, id } = stay
     if (goneAt >= (holding.endedAt ?? Number.POSITIVE_INFINITY) || !alive(history, holding, goneAt)) continue
-    const { ttlMs } = holding
+    const { ttlMs, process, grantedAt } = holding
     const deadline = ownDeadline(history, requests(history, id), id, ttlMs, goneAt)
-    if (deadline < Number.POSITIVE_INFINITY && goneAt < deadline - ttlMs * RATE - TIMER_MS)
+    const slackMs = ttlMs * RATE + TIMER_MS + aheadMs(history, process, grantedAt, goneAt)
+    if (deadline < Number.POSITIVE_INFINITY && goneAt < deadline - slackMs)
       yield `${named(holding)} left the line at ${goneAt.toFixed(3)}, while its holder could be working: it has until ${deadline.toFixed(3)}`
   }
 }
