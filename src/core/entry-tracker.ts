@@ -115,8 +115,8 @@ export class EntryTracker {
     const overdue = entry.phase === 'overdue' && entry.lost === 'maxHold' && this.#clock.now() < entry.deadline
     this.#drop(entry)
     if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
-    // An evicted one is to go, not to stay.
-    return entry.lost === 'evicted' ? this.leave(entry) : false
+    // An evicted one is to go, not to stay; and so is another stay of one that the server let expire.
+    return entry.lost === 'evicted' || entry.lost === 'expired' ? this.leave(entry) : false
   }
 
   /** Declare loss if the deadline has passed. Timers cannot do it while synchronous code runs: a look does. */

@@ -60,6 +60,18 @@ describe('held after held', () => {
     expect(asked.value.token, 'the token it worked under').toBe(7n)
   })
 
+  test.for([{}, { after: '1s' }] as const)('that other stay leaves with the release, by %j', async (options) => {
+    const { engine, clock, asked, id } = await inLine()
+    await engine.tell({ key: 'a', id, standing: held(7n) })
+    await clock.advance(BEAT)
+    await (await engine.next('renew')).answer(held(9n))
+    const released = asked.value.release(options)
+    const leave = await engine.next('leave')
+    expect(leave.ids).toEqual([id])
+    await leave.answer(true)
+    expect(await released, 'the lease had been lost').toBe(false)
+  })
+
   test('the same token on a renewal is a renewal', async () => {
     const { engine, clock, asked, id } = await inLine()
     await engine.tell({ key: 'a', id, standing: held(7n) })
