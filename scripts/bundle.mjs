@@ -21,7 +21,7 @@ const engine = engines.toSorted((a, b) => b.length - a.length).join('|')
 const FILES = [
   [new RegExp(`^(?:engines|clients|guards|transactions)/(${engine})\\b`), 1],
   // What the start itself needs of the core stays with it.
-  [/^core\/(?:did-you-mean|duration|keys)\b/, null],
+  [/^core\/(?:did-you-mean|duration|keys|quoted)\b/, null],
   [/^cli\/(?:commands\/(?:run|elect)|job|supervise|guardian|command-process|wait-display)\b/, 'job'],
   [/^(?:core|primitives|engines|clients|guards|transactions|locks|connect)\b/, 'core'],
   [/^cli\/(?:failure|line-view|open|signals)\b/, 'core'],

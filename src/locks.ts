@@ -33,8 +33,9 @@ import {
   type WatchOptions,
 } from './core/locks-options.ts'
 import { logWarnings, publishAndLog } from './core/logging.ts'
-import { checkOptions, quoted } from './core/options.ts'
+import { checkOptions } from './core/options.ts'
 import { OrderChecker, type OrderReport } from './core/order.ts'
+import { quoted } from './core/quoted.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs, shownUrl } from './core/show.ts'
 import { LongStays, parseWarnAfter } from './core/warn-after.ts'

@@ -1,8 +1,9 @@
 /** How locks end in good order: how long holders may go on, and which signals begin it. The rest is in keeper.ts. */
 import { type Duration, parseDuration } from './duration.ts'
 import type { Keeper } from './keeper.ts'
-import { checkOptions, type OptionNames, quoted } from './options.ts'
+import { checkOptions, type OptionNames } from './options.ts'
 import { drainOnSignals } from './process-signals.ts'
+import { quoted } from './quoted.ts'
 
 /** How `drain` lets holders end. */
 export interface DrainOptions {

@@ -1,6 +1,6 @@
 /** Durations as people write them: milliseconds, or a number with its unit. */
 
-import { quoted } from './options.ts'
+import { quoted } from './quoted.ts'
 
 /** `1500`, `'250ms'`, `'30s'`, `'5m'`, `'1h'`, `'0.5s'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h'}`

@@ -21,11 +21,6 @@ export function checkOptions(call: string, options: unknown, known: Readonly<Rec
   }
 }
 
-/** A value as a message shows it: a text in quotes. */
-export function quoted(value: unknown): string {
-  return typeof value === 'string' ? `'${value}'` : String(value)
-}
-
 function unknownOption(call: string, name: string, known: readonly string[]): TypeError {
   return new TypeError(`unknown option '${name}' in ${call}${hint(name, known)} (known there: ${known.join(', ')})`)
 }
