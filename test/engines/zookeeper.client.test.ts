@@ -5,6 +5,7 @@ import { type NodeEvent, type NodeMode, OPCODE } from '../../src/clients/zookeep
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
+import { moveSteps } from '../../src/engines/zookeeper/move-entry.ts'
 import { freePort } from '../servers/ports.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -163,11 +164,53 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     await proxy.refuse()
     await other.delete('/watched')
     await proxy.heal()
-    await vi.waitFor(() => expect(events).toEqual([{ kind: 'deleted', path: '/watched' }]), LIMIT)
+    await vi.waitFor(() => expect(events).toEqual([{ kind: 'deleted', path: '/watched', inOrder: false }]), LIMIT)
     expect((await session.exists('/mine'))?.ephemeralOwner).toBe(id)
     expect(session.id).toBe(id)
     expect(told).toEqual(['reconnected'])
   })
+
+  test('after a cut, events are in order again when all watches have told what they have missed', async () => {
+    const proxy = await proxied()
+    const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const other = open().session
+    // More than one message takes.
+    const paths = Array.from({ length: 450 }, (_, index) => `/missed-${index}`)
+    await Promise.all(paths.map((path) => session.create(node(path))))
+    await Promise.all(paths.map((path) => session.getData(path, { watch: true })))
+    await proxy.refuse()
+    // The first and the last, in the other order.
+    const [first, last] = [paths[0] as string, paths.at(-1) as string]
+    await other.delete(last)
+    await other.delete(first)
+    await proxy.heal()
+    await vi.waitFor(() => expect(events).toHaveLength(2), LIMIT)
+    expect(events).toEqual([first, last].map((path) => ({ kind: 'deleted', path, inOrder: false })))
+    await session.confirm()
+    await other.delete(paths[1] as string)
+    await vi.waitFor(() => expect(events).toHaveLength(3), LIMIT)
+    expect(events[2]).toEqual({ kind: 'deleted', path: paths[1], inOrder: true })
+  })
+
+  test.each(['heard at once', 'missed'])(
+    'a node that is moved in one step has changed, to its watchers: %s',
+    async (how) => {
+      const proxy = await proxied()
+      const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+      const [owner, other] = [open().session, open().session]
+      const path = `/moved, ${how}`
+      await owner.create(node(path, 'ephemeral'))
+      const { stat } = await session.getData(path, { watch: true })
+      if (how === 'missed') await proxy.refuse()
+      await other.multi(moveSteps({ path, version: stat.version, data: NOTHING, acl: 'open' }))
+      if (how === 'missed') await proxy.heal()
+      await vi.waitFor(() => expect(events).toEqual([{ kind: 'changed', path, inOrder: how !== 'missed' }]), LIMIT)
+      expect((await session.exists(path, { watch: true }))?.ephemeralOwner).toBe(other.id)
+      await other.delete(path)
+      await vi.waitFor(() => expect(events[1]).toEqual({ kind: 'deleted', path, inOrder: true }), LIMIT)
+      expect(events).toHaveLength(2)
+    },
+  )
 
   test('a request whose reply is lost is of unknown outcome, and may have been done', async () => {
     const proxy = await proxied()

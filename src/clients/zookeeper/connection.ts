@@ -75,6 +75,8 @@ export class ZooKeeperConnection {
   readonly #pending: Pending[] = []
   /** Pings, credentials and watches, which have no number of their own: when the oldest of them was sent. */
   #unnumberedSince: number | undefined
+  /** How many messages that set watches again are not answered. What these have missed is told before the answer. */
+  #watchesUnanswered = 0
   #xid = 0
   #timeoutMs: number | undefined
   readonly #handshakeLimit: Timer
@@ -147,6 +149,7 @@ export class ZooKeeperConnection {
   }
 
   setWatches(messages: readonly Buffer[]): void {
+    this.#watchesUnanswered += messages.length
     for (const message of messages) this.#sendUnnumbered(message)
   }
 
@@ -204,7 +207,7 @@ export class ZooKeeperConnection {
     const head = readHead(reader)
     // One transaction can have several events. The number of one of them does not say that we have heard the others.
     if (head.xid === SPECIAL_XID.event) {
-      this.#options.event(readEvent(reader))
+      this.#options.event({ ...readEvent(reader), inOrder: this.#watchesUnanswered === 0 })
       return
     }
     if (head.zxid > 0n) this.#options.zxid(head.zxid)
@@ -214,6 +217,7 @@ export class ZooKeeperConnection {
 
   #hearUnnumbered({ xid, code }: ReplyHeader): void {
     this.#unnumberedSince = undefined
+    if (xid === SPECIAL_XID.setWatches) this.#watchesUnanswered -= 1
     if (xid !== SPECIAL_XID.auth || code === 0) return
     this.#authFailed = true
     this.#fail('the server refuses the credentials')

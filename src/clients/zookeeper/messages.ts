@@ -81,9 +81,18 @@ export interface StepAnswer {
   readonly children?: readonly string[]
 }
 
-export interface NodeEvent {
+/** What a watch has told, as the message of the server says it. */
+export interface ToldEvent {
   readonly kind: 'deleted' | 'changed'
   readonly path: string
+}
+
+export interface NodeEvent extends ToldEvent {
+  /**
+   * Whether all watches have told what happened before this. After a reconnect they have not: what was missed is told
+   * in the order in which the watches are set again.
+   */
+  readonly inOrder: boolean
 }
 
 export interface ConnectRequest {
@@ -212,7 +221,7 @@ export function readHead(reader: JuteReader): ReplyHeader {
   return { xid: reader.int(), zxid: reader.long(), code: reader.int() }
 }
 
-export function readEvent(reader: JuteReader): NodeEvent {
+export function readEvent(reader: JuteReader): ToldEvent {
   const type = reader.int()
   reader.int()
   return { kind: type === EVENT_DELETED ? 'deleted' : 'changed', path: reader.text() }

@@ -217,7 +217,8 @@ export class ClassSession {
 
   // ---- what happens to entries of ours ----
 
-  #heard({ kind, path }: NodeEvent): void {
+  #heard(event: NodeEvent): void {
+    const { kind, path } = event
     const { names } = this.#context
     const own = this.#byPath.get(path)
     if (own !== undefined) {
@@ -230,7 +231,7 @@ export class ClassSession {
     const depth = path.slice(names.base.length).split('/').length
     if (depth === 3) {
       const { key, name } = names.parse(path)
-      this.waiters.heard(key, name)
+      this.waiters.heard(key, name, event)
     } else {
       this.#context.lineChanged(path)
     }

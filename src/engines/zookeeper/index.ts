@@ -2,8 +2,8 @@
  * `holdfast/zookeeper`: locks on ZooKeeper, 3.5 or newer. No client has to be installed: ours is in clients/zookeeper.
  *
  * Read in this order: names.ts, codec.ts and line-reader.ts (what is stored, and who holds), class-session.ts (what
- * keeps entries alive), enter.ts, renew.ts, leave.ts and removals.ts (what is done), listen.ts (how a waiter hears that
- * it holds), engine.ts. The store: record-codec.ts and record-nodes.ts (what is stored), store.ts, record-slots.ts and
+ * keeps entries alive), enter.ts, renew.ts, leave.ts, removals.ts and move-entry.ts (what is done), listen.ts (how a
+ * waiter hears that it holds), engine.ts. The store: record-codec.ts and record-nodes.ts (what is stored), store.ts, record-slots.ts and
  * expired-records.ts (how it is swept).
  */
 import { readFileSync } from 'node:fs'

@@ -3,17 +3,22 @@
  *
  * No entry overtakes another. So of all entries of ours that wait in a line, only the first one is looked after: none
  * of the others can hold before it does. It watches the entries whose going can matter to it (`blockersOf` in
- * codec.ts): for a mutex, the one right before it. So a release is one event, for one process, however many wait. When
- * the event comes, the line is read; another client may have moved the entry to a session of its own, and then it is
- * still there.
+ * codec.ts): for a mutex, the one right before it. So a release is one event, for one process, however many wait.
+ *
+ * An event that an entry has gone says enough where a waiter of ours holds without that entry. What was read last has
+ * every entry that is before ours, since none is ever put there: others may have gone since, which only helps. Whether
+ * our own entry is still there, its own watch says, and all watches of a session tell in order. So our entry has to be
+ * watched, and the event must not be one of those that follow a reconnect. In all other cases the line is read. An
+ * entry that moves to another session is also deleted, but its watchers hear that it has changed (move-entry.ts).
  *
  * Entries of this session are not watched here: what this process does to them it knows, and class-session.ts watches
  * them for what others do.
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
+import type { NodeEvent } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { News } from '../../core/engine.ts'
-import { blockersOf, type LineView, type ZooKeeperOwnEntry } from './codec.ts'
+import { blockersOf, type LineView, toLineView, type ZooKeeperOwnEntry } from './codec.ts'
 import type { LineReader } from './line-reader.ts'
 import type { ZooKeeperNames } from './names.ts'
 
@@ -35,6 +40,8 @@ interface WaitersSession {
   readonly lines: LineReader
   /** Whether it has the entry of this name. */
   owns(key: string, name: string): boolean
+  /** Watch an entry that it has. */
+  watchOwn(entry: ZooKeeperOwnEntry): Promise<void>
 }
 
 export interface LineWaitersOptions {
@@ -98,9 +105,12 @@ export class LineWaiters {
   }
 
   /** The watch of an entry has told something. */
-  heard(key: string, name: string): void {
+  heard(key: string, name: string, { kind, inOrder }: NodeEvent): void {
     const line = this.#lines.get(key)
-    if (line?.watched.delete(name) === true) void this.#read(line)
+    if (line?.watched.delete(name) !== true) return
+    const view = kind === 'deleted' && inOrder ? grantedWithout(line, name) : undefined
+    if (view === undefined) void this.#read(line)
+    else this.saw(key, view)
   }
 
   /** An entry of ours has left this line, or may have. */
@@ -120,8 +130,14 @@ export class LineWaiters {
     const waiter = entries[first]
     // Its own watch tells if it has gone; the next renewal finds it otherwise.
     if (waiter === undefined) return
-    for (const { name } of blockersOf(entries.slice(0, first), waiter)) {
-      if (line.watched.has(name) || this.#options.session.owns(line.key, name)) continue
+    const { session } = this.#options
+    const blockers = blockersOf(entries.slice(0, first), waiter).filter(
+      ({ name }) => !line.watched.has(name) && !session.owns(line.key, name),
+    )
+    const own = line.waiters.get(waiter.id)
+    // Should it fail, the line is read when a blocker has gone.
+    if (blockers.length > 0 && own?.watched === false) session.watchOwn(own).catch(() => {})
+    for (const { name } of blockers) {
       line.watched.add(name)
       void this.#watch(line, name)
     }
@@ -158,4 +174,16 @@ export class LineWaiters {
       line.reading = false
     }
   }
+}
+
+/** The line without an entry that has gone; undefined if no waiter of ours surely holds in it. */
+function grantedWithout({ view, waiters }: WaitedLine, gone: string): LineView | undefined {
+  // What counted for nothing may count now.
+  if (view.duplicates.length > 0) return undefined
+  const left = toLineView({ entries: view.entries.filter(({ name }) => name !== gone), evicted: view.evicted })
+  const granted = left.entries.slice(0, left.held).flatMap(({ id, name }) => {
+    const waiter = waiters.get(id)
+    return waiter?.name === name ? [waiter] : []
+  })
+  return granted.length > 0 && granted.every(({ watched }) => watched) ? left : undefined
 }

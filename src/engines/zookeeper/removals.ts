@@ -8,8 +8,7 @@
  * it out when its work has ended, or after a ttl. *Evicted at once*, or while it waited: the entry is deleted, and in
  * the same step a node beside it is created that says so, for as long as the entry would have lived.
  *
- * *Released for later*: the entry is deleted and created again in one step, by the same name, so that it keeps its
- * place.
+ * *Released for later*: the entry is moved there (move-entry.ts).
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
@@ -18,6 +17,7 @@ import type { ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, readEntryData, tokenOf, writeData } from './codec.ts'
 import { notTold, ttlTooLong, unsettled } from './errors.ts'
+import { moveSteps } from './move-entry.ts'
 
 /** How often a change is tried that other clients get in the way of. */
 const TRIES = 10
@@ -101,10 +101,7 @@ export class Removals {
         if (short.timeoutMs < ttlMs) throw ttlTooLong(ttlMs, short.timeoutMs)
         const data = writeData({ ...stored, ttlMs: short.timeoutMs, token, outlives: true })
         try {
-          await short.multi([
-            { delete: { path, version: node.stat.version } },
-            { create: { path, data, mode: 'ephemeral', acl } },
-          ])
+          await short.multi(moveSteps({ path, version: node.stat.version, data, acl }))
           return true
         } catch (error) {
           if (hasCode(error, 'noNode') || hasCode(error, 'badVersion')) return false

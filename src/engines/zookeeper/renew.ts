@@ -5,8 +5,7 @@
  * been lost, a waiter learns from its renewal that it holds.
  *
  * An entry of which nothing is known, or to which something has happened, is looked for. It may have been entered by
- * another engine object. Then it is moved here: deleted and created again in one step, by the same name, so that it
- * keeps its place, and with its token in its data.
+ * another engine object. Then it is moved here (move-entry.ts), with its token in its data.
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Place, Standing } from '../../core/engine.ts'
@@ -15,6 +14,7 @@ import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, type LineView, readEntryData, tokenOf, writeData, type ZooKeeperOwnEntry } from './codec.ts'
 import { asEngineError, unsettled } from './errors.ts'
 import type { MaybeLine } from './line-reader.ts'
+import { moveSteps } from './move-entry.ts'
 import type { Removals } from './removals.ts'
 import type { Settled } from './settled.ts'
 
@@ -157,10 +157,7 @@ export class RenewRequests {
       }
       if (stat.ephemeralOwner !== session.zk.id) {
         const moved = writeData({ ...stored, ttlMs: session.zk.timeoutMs, token })
-        await session.zk.multi([
-          { delete: { path, version: stat.version } },
-          { create: { path, data: moved, mode: 'ephemeral', acl } },
-        ])
+        await session.zk.multi(moveSteps({ path, version: stat.version, data: moved, acl }))
       }
       const { weight, limit } = view.entries[ahead] as LineView['entries'][number]
       const entry = session.record({ key, id, name, weight, limit, token, ttlMs, held })
