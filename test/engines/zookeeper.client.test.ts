@@ -1,7 +1,7 @@
 /** The client of ZooKeeper on a real server: requests, watches, sessions that go on and sessions that end. */
 import { createServer } from 'node:net'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { type NodeEvent, type NodeMode, OPCODE } from '../../src/clients/zookeeper/messages.ts'
+import { type NodeEvent, type NodeMode, OPCODE, SPECIAL_XID } from '../../src/clients/zookeeper/messages.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -190,6 +190,37 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
     await other.delete(paths[1] as string)
     await vi.waitFor(() => expect(events).toHaveLength(3), LIMIT)
     expect(events[2]).toEqual({ kind: 'deleted', path: paths[1], inOrder: true })
+  })
+
+  test('what was missed is told, though the next connection is cut before all watches are set again', async () => {
+    let pass: (() => void) | undefined
+    let sets = 0
+    const tap = await ZooKeeperTap.start(server, (sent) => {
+      if (sent === OPCODE.setWatches) sets += 1
+      if (sets === 2) pass ??= tap.keepBack(OPCODE.setWatches)
+      return sent
+    })
+    onTestFinished(() => tap[Symbol.asyncDispose]())
+    const proxy = await FaultProxy.start(tap)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const { session, events } = open({ hosts: [{ host: '127.0.0.1', port: proxy.port }] })
+    const other = open().session
+    // Two messages.
+    const paths = Array.from({ length: 250 }, (_, index) => `/set again-${index}`)
+    await Promise.all(paths.map((path) => other.create(node(path))))
+    await Promise.all(paths.map((path) => session.getData(path, { watch: true })))
+    await proxy.refuse()
+    const [first, last] = [paths[0] as string, paths.at(-1) as string]
+    await other.setData(first, NOTHING)
+    await other.setData(last, NOTHING)
+    await proxy.heal()
+    // The first message is answered, and the second one never comes to the server.
+    await vi.waitFor(() => expect(tap.answers).toContain(SPECIAL_XID.setWatches), LIMIT)
+    await vi.waitFor(() => expect(events.map(({ path }) => path)).toEqual([first]), LIMIT)
+    await proxy.refuse()
+    pass?.()
+    await proxy.heal()
+    await vi.waitFor(() => expect(events.map(({ path }) => path)).toEqual([first, last]), LIMIT)
   })
 
   test.each(['heard at once', 'missed'])(

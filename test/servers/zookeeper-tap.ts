@@ -15,6 +15,8 @@ export class ZooKeeperTap implements AsyncDisposable {
   readonly requests: number[] = []
   /** The paths of events, in order. */
   readonly events: string[] = []
+  /** The numbers of answers, in order. */
+  readonly answers: number[] = []
   readonly #listener: Server
   readonly #sockets = new Set<Socket>()
   /** Requests of this number, and all behind them, are kept back. */
@@ -74,7 +76,9 @@ export class ZooKeeperTap implements AsyncDisposable {
     })
     this.#pass(server, client, (message, pass) => {
       const reader = new JuteReader(message)
-      if (readHead(reader).xid === SPECIAL_XID.event) this.events.push(readEvent(reader).path)
+      const { xid } = readHead(reader)
+      if (xid === SPECIAL_XID.event) this.events.push(readEvent(reader).path)
+      else this.answers.push(xid)
       pass()
     })
   }
