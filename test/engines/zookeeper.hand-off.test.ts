@@ -172,6 +172,33 @@ await describeServer('hand-off on ZooKeeper', findOwnZooKeeper, (source) => {
     expect(heldIds(waiter.news)).toEqual(claims.map(({ id }) => id))
   })
 
+  test('a waiter hears of an entry of its own process that moved, also when this process has forgotten it', async () => {
+    const other = await open()
+    const short = { ttlMs: 2_000 }
+    const [moved, forgotten, claim] = [
+      claimOf('elsewhere', short),
+      claimOf('forgotten', short),
+      claimOf('elsewhere', short),
+    ]
+    const engine = await open()
+    const news: News[] = []
+    await engine.subscribe((told) => news.push(told))
+    for (const standing of await engine.enter([moved, forgotten])) expect(standing).toMatchObject({ state: 'held' })
+    expect((await engine.enter([claim]))[0]).toMatchObject({ state: 'waiting' })
+    // Until the first one has looked for what it is not asked for any more.
+    const isForgotten = async (): Promise<void> => {
+      expect((await other.renew([moved]))[0]).toMatchObject({ state: 'held' })
+      const { entries } = await other.inspect('forgotten')
+      if (entries.length > 0) await engine.renew([claim])
+      expect(entries).toEqual([])
+    }
+    await vi.waitFor(isForgotten, { ...LIMIT, interval: 100 })
+    await settled(engine)
+    expect(heldIds(news)).toEqual([])
+    await other.leave([moved])
+    await vi.waitFor(() => expect(heldIds(news)).toEqual([claim.id]), { ...LIMIT, timeout: 1_500 })
+  })
+
   test('readers behind a writer hold together, also one whose own entry was not watched yet', async () => {
     const other = await open()
     const [holder, ...claims] = [

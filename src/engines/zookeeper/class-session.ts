@@ -295,8 +295,10 @@ export class ClassSession {
     for (const entry of [...this.entries.values()]) {
       if (now - entry.requestedAt <= Math.max(entry.ttlMs, this.ttlMs) + marginMs(this.ttlMs)) continue
       this.forget(entry.id)
-      // What is there by its name, if anything, may live by the session of another engine object.
-      if (!entry.doubtful) this.deletions.later(this.pathOf(entry))
+      // What is there by its name, if anything, may live by the session of another engine object. Then waiters of this
+      // process watch it from now on.
+      if (entry.doubtful) this.waiters.changed(entry.key)
+      else this.deletions.later(this.pathOf(entry))
     }
     for (const [id, { key, at }] of this.#entering) {
       // The core does not ask for it any more.
