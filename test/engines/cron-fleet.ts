@@ -65,14 +65,14 @@ export class CronFleet implements AsyncDisposable {
   }
 
   /**
-   * For so long, one host after the other is killed and started again, or stopped for longer than its ttl. Answers how
-   * many were.
+   * For so long, one host after the other is killed and started again, or stopped for longer than its ttl. `rarity`:
+   * how many times the usual pause is between them. Answers how many were.
    */
-  async harmFor(ms: number): Promise<{ killed: number; stopped: number }> {
+  async harmFor(ms: number, rarity: number): Promise<{ killed: number; stopped: number }> {
     const until = performance.now() + ms
     const harmed = { killed: 0, stopped: 0 }
     while (performance.now() < until && !this.#over) {
-      await sleep(SHORTEST_LIFE_MS + Math.random() * (LONGEST_LIFE_MS - SHORTEST_LIFE_MS))
+      await sleep(rarity * (SHORTEST_LIFE_MS + Math.random() * (LONGEST_LIFE_MS - SHORTEST_LIFE_MS)))
       const index = await this.#victim()
       if (Math.random() < STOPPED_SHARE) {
         void stopAndGoOn(this.#hosts[index] as ChildProcess)

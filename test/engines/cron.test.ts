@@ -64,7 +64,7 @@ function seconds(from: number, to: number): readonly number[] {
   return Array.from({ length: Math.max(0, (to - from) / SECOND_MS + 1) }, (_, index) => from + index * SECOND_MS)
 }
 
-async function expectEachTickOnce(url: string, clocks: WrongClocks): Promise<void> {
+async function expectEachTickOnce(url: string, clocks: WrongClocks, rarity = 1): Promise<void> {
   await using locks = await connect(url, { ttl: '2s' })
   const observer = new Observer(cron(locks))
   await using fleet = new CronFleet('holdfast', url, clocks)
@@ -72,7 +72,7 @@ async function expectEachTickOnce(url: string, clocks: WrongClocks): Promise<voi
   await observer.introduced()
   // By the clock of this process, which is that of the server.
   const from = Math.ceil(Date.now() / SECOND_MS) * SECOND_MS
-  const harming = fleet.harmFor(ROUNDS * ROUND_MS)
+  const harming = fleet.harmFor(ROUNDS * ROUND_MS, rarity)
   let harmed: { killed: number; stopped: number } | undefined
   void harming.then((count) => {
     harmed = count
@@ -180,6 +180,8 @@ await describeServer('jobs on zookeeper', findZooKeeper, (source) => {
   afterAll(() => server[Symbol.asyncDispose]())
 
   test('each tick is run once, whatever clocks say, though hosts die', { timeout: LIMIT_MS }, async (context) => {
-    await expectEachTickOnce(server.url, present(clocks, context))
+    // A host that died is noticed here after almost three seconds. Harmed as often as on other servers, the hosts would
+    // fall further and further behind, and in the end by more than the hundred ticks that are caught up with.
+    await expectEachTickOnce(server.url, present(clocks, context), 3)
   })
 })
