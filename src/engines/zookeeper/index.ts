@@ -3,8 +3,8 @@
  *
  * Read in this order: names.ts, codec.ts and line-reader.ts (what is stored, and who holds), class-session.ts (what
  * keeps entries alive), enter.ts, renew.ts, leave.ts, removals.ts and move-entry.ts (what is done), listen.ts (how a
- * waiter hears that it holds), engine.ts. The store: record-codec.ts and record-nodes.ts (what is stored), store.ts, record-slots.ts and
- * expired-records.ts (how it is swept).
+ * waiter hears that it holds), engine.ts. The store: record-codec.ts and record-nodes.ts (what is stored), store.ts,
+ * record-slots.ts and expired-records.ts (how it is swept).
  */
 import { readFileSync } from 'node:fs'
 import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
