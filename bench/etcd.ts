@@ -43,7 +43,7 @@ async function besideOthers(server: EtcdServer, count: number): Promise<void> {
 async function manyWaiters(server: EtcdServer): Promise<void> {
   const [holding, waiting] = [await open(server), await open(server)]
   const [before, after] = await serveLine(holding, waiting, () => metrics(server))
-  figure('watches', `${before.watches}   (1)`)
+  figure('watches: one of the line, and one of evictions for each of two clients', `${before.watches}   (3)`)
   // The last waiter to be served leaves an empty line, and no event is sent.
   figure('watch events for each of 100 releases', `${((after.events - before.events) / 100).toFixed(2)}   (at most 1)`)
   await Promise.all([holding.close(), waiting.close()])
