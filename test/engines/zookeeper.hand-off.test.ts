@@ -131,12 +131,7 @@ await describeServer('hand-off on ZooKeeper', findOwnZooKeeper, (source) => {
     expect((await other.enter([holder]))[0]).toMatchObject({ state: 'held' })
     const waiter = await waiterFor([claim])
     // It watches its own entry anew, and so behind that of the holder: the server tells it of the holder first.
-    const session = new ZooKeeperSession({
-      servers: { hosts: [server], chroot: '' },
-      clock: systemClock,
-      timeoutMs: 10_000,
-    })
-    onTestFinished(() => session.close())
+    const session = direct()
     const [name] = (await session.getChildren('/holdfast/cut')).filter((child) => child.includes(claim.id))
     const path = `/holdfast/cut/${name}`
     const { data } = await session.getData(path)
@@ -152,6 +147,35 @@ await describeServer('hand-off on ZooKeeper', findOwnZooKeeper, (source) => {
       expect((await waiter.engine.renew([claim]))[0]).toMatchObject({ state: 'gone', why: 'evicted' })
     }, LIMIT)
     expect(heldIds(waiter.news)).toEqual([])
+  })
+
+  function direct(): ZooKeeperSession {
+    const session = new ZooKeeperSession({
+      servers: { hosts: [server], chroot: '' },
+      clock: systemClock,
+      timeoutMs: 10_000,
+    })
+    onTestFinished(() => session.close())
+    return session
+  }
+
+  test('a waiter does not hold when the first of two entries of one id has gone: the second one counts then', async () => {
+    const [other, session] = [await open(), direct()]
+    // So that the line has its node.
+    const [first, claim] = [claimOf('twice'), claimOf('twice')]
+    await other.enter([first])
+    await other.leave([first])
+    const path = `/holdfast/twice/hf1-${first.id}-1-1__lock__`
+    const entry = { path, data: Buffer.from('{}'), mode: 'ephemeral-sequential', acl: 'open' } as const
+    const [counts, duplicate] = [await session.create(entry), await session.create(entry)]
+    const waiter = await waiterFor([claim])
+    waiter.tap.events.length = 0
+    await session.delete(counts.path)
+    await vi.waitFor(() => expect(waiter.tap.events).toHaveLength(1), LIMIT)
+    await settled(waiter.engine)
+    expect(heldIds(waiter.news)).toEqual([])
+    await session.delete(duplicate.path)
+    await vi.waitFor(() => expect(heldIds(waiter.news)).toEqual([claim.id]), LIMIT)
   })
 
   async function evict(engine: ZooKeeperEngine, { key, id }: Claim): Promise<void> {
