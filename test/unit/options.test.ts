@@ -15,6 +15,7 @@ import { openPostgresAdvisory, postgresAdvisory } from '../../src/engines/postgr
 import { openRedis, redis } from '../../src/engines/redis/index.ts'
 import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
+import { openZooKeeper, zookeeper } from '../../src/engines/zookeeper/index.ts'
 import { keyed } from '../../src/frameworks/bullmq.ts'
 import { HoldfastModule, Locked, Once, OncePerTick } from '../../src/frameworks/nest/index.ts'
 import { guard as filesGuard } from '../../src/guards/files.ts'
@@ -95,6 +96,7 @@ describe('unknown options are refused by', () => {
     durability: () => redis(wrong({ client, durability: { replica: 1 } })),
     'redlock()': () => redlock(wrong({ clients: [], retryCount: 10 })),
     'etcd()': () => etcd(wrong({ endpoints: [{ host: 'a', port: 1 }], prefx: '' })),
+    'zookeeper()': () => zookeeper(wrong({ hosts: [{ host: 'a', port: 1 }], pth: '/locks' })),
     'mysql()': () => mysql(wrong({ client, databse: 'x' })),
     'postgres()': () => postgres(wrong({ client, shema: 'x' })),
     'postgresAdvisory()': () => postgresAdvisory(wrong({ connect: async () => client, poler: 'session' })),
@@ -148,6 +150,7 @@ describe('unknown options are refused by', () => {
     'openRedis()': () => openRedis('redis://127.0.0.1:1', wrong({ prefx: '' })),
     'openRedlock()': () => openRedlock('redlock://a,b,c', wrong({ tiemout: 1 })),
     'openEtcd()': () => openEtcd('etcd://127.0.0.1:1', wrong({ prefx: '' })),
+    'openZooKeeper()': () => openZooKeeper('zookeeper://127.0.0.1:1', wrong({ pth: '/locks' })),
     'openMysql()': () => openMysql('mysql://127.0.0.1:1/x', wrong({ nmae: '' })),
     'openPostgres()': () => openPostgres('postgres://127.0.0.1:1/x', wrong({ shema: '' })),
     'openPostgresAdvisory()': () => openPostgresAdvisory('postgres-advisory://127.0.0.1:1/x', wrong({ poler: '' })),

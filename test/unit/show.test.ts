@@ -9,6 +9,7 @@ import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.
 import { openRedis } from '../../src/engines/redis/index.ts'
 import { openRedlock } from '../../src/engines/redlock/index.ts'
 import { sqlite } from '../../src/engines/sqlite/index.ts'
+import { openZooKeeper } from '../../src/engines/zookeeper/index.ts'
 import { inMemory } from './world.ts'
 
 /** On one line, as `JSON.stringify` is. */
@@ -37,6 +38,7 @@ describe('engines', () => {
     mysql: () => openMysql('mysql://user:hunter2@127.0.0.1:1/x'),
     postgres: () => openPostgres('postgres://user:hunter2@127.0.0.1:1/x'),
     'postgres-advisory': () => openPostgresAdvisory('postgres-advisory://user:hunter2@127.0.0.1:1/x'),
+    zookeeper: () => openZooKeeper('zookeeper://user:hunter2@127.0.0.1:1'),
   }
   for (const [name, open] of Object.entries(opened)) {
     test(`of ${name} are shown with the URL, without its password`, async () => {

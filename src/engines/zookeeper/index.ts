@@ -11,6 +11,8 @@ import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/en
 import type { ZooKeeperAuth } from '../../clients/zookeeper/session-connection.ts'
 import { chrootOf, parseZooKeeperUrl } from '../../clients/zookeeper/url.ts'
 import { type Clock, systemClock } from '../../core/clock.ts'
+import { checkOptions, type OptionNames } from '../../core/options.ts'
+import { showEngine } from '../../core/show.ts'
 import { ZooKeeperEngine } from './engine.ts'
 import { LAYOUTS, type ZooKeeperLayout } from './names.ts'
 
@@ -40,11 +42,22 @@ export interface ZooKeeperOptions {
   readonly clock?: Clock
 }
 
+const OPTIONS: OptionNames<ZooKeeperOptions> = {
+  hosts: true,
+  chroot: true,
+  path: true,
+  layout: true,
+  auth: true,
+  tls: true,
+  clock: true,
+}
+
 /**
  * An engine on ZooKeeper. It connects when it is first used, and ends its sessions when it is closed. By URL:
  * `openZooKeeper(url)`, or `connect(url)`.
  */
 export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
+  checkOptions('zookeeper()', options, OPTIONS)
   const { hosts, chroot = '', path = '/holdfast', layout = 'kazoo', auth, tls, clock = systemClock } = options
   if (hosts.length === 0) throw new TypeError('ZooKeeper needs at least one host')
   const base = chrootOf(path)
@@ -52,15 +65,17 @@ export function zookeeper(options: ZooKeeperOptions): ZooKeeperEngine {
     throw new TypeError(`path must name a node for the locks, such as /holdfast; got '${path}'`)
   if (!LAYOUTS.includes(layout)) throw new TypeError(`layout is ${LAYOUTS.join(' or ')}; got '${layout}'`)
   const servers = { hosts, chroot: chrootOf(chroot), auth, tls }
-  return new ZooKeeperEngine(servers, { path: base, layout, acl: auth === undefined ? 'open' : 'creator', clock })
+  const acl = auth === undefined ? 'open' : 'creator'
+  return showEngine(new ZooKeeperEngine(servers, { path: base, layout, acl, clock }))
 }
 
 /** The engine behind a URL; clients/zookeeper/url.ts says what one looks like. Options win over what the URL says. */
 export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptions> = {}): Promise<ZooKeeperEngine> {
+  checkOptions('openZooKeeper()', options, OPTIONS)
   const { hosts, chroot, auth, tls, ca, cert, key, path, layout } = parseZooKeeperUrl(url)
   const read = (name: string, file: string | undefined): object =>
     file === undefined ? {} : { [name]: readFileSync(file) }
-  return zookeeper({
+  const engine = zookeeper({
     hosts,
     chroot,
     ...(auth === undefined ? {} : { auth }),
@@ -69,4 +84,5 @@ export async function openZooKeeper(url: string, options: Partial<ZooKeeperOptio
     ...(layout === undefined ? {} : { layout: layout as ZooKeeperLayout }),
     ...options,
   })
+  return showEngine(engine, { url })
 }
