@@ -111,8 +111,9 @@ export class EntryTracker {
    */
   async leaveAfter(entry: Entry, afterMs: number): Promise<boolean> {
     const held = this.check(entry)
-    // Past its `maxHold` it was lost, and is in the line all the same, until its ttl is over.
-    const overdue = entry.phase === 'overdue' && entry.lost === 'maxHold' && this.#clock.now() < entry.deadline
+    // Lost by its `maxHold`, or by the end of a drain, it is in the line all the same, until its ttl is over.
+    const toldToEnd = entry.lost === 'maxHold' || entry.lost === 'closed'
+    const overdue = entry.phase === 'overdue' && toldToEnd && this.#clock.now() < entry.deadline
     this.#drop(entry)
     if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
     // An evicted one is to go, not to stay; and so is another stay of one that the server let expire.
@@ -155,7 +156,8 @@ export class EntryTracker {
    */
   tellToStop(spared: { has(id: string): boolean }): number {
     const told = this.#table.all().filter((entry) => !spared.has(entry.id) && this.check(entry))
-    for (const entry of told) this.#lose(entry, 'closed')
+    // The holder of one may give back others when it is told.
+    for (const entry of told) if (entry.phase === 'held') this.#lose(entry, 'closed')
     return told.length
   }
 

@@ -1,5 +1,6 @@
 /** Draining: nothing new is granted, holders have a while to end, and then everything is given back and closed. */
 import { describe, expect, test } from 'vitest'
+import { channels, type Events } from '../../src/core/diagnostics.ts'
 import { ClosedError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { createLocks } from '../../src/locks.ts'
@@ -110,6 +111,40 @@ describe('drain()', () => {
     await clock.advance('1ms')
     await settled()
     expect([drained.state, (await engine.inspect('a')).entries.length]).toEqual(['resolved', 0])
+  })
+
+  test('tells nothing to a holder that gives back its lock when another one is told', async () => {
+    const { locks, clock } = inMemory()
+    const lease = await locks.all([locks.mutex('a'), locks.mutex('b')]).acquire()
+    const losses: string[] = []
+    const heard = ({ operation: { key } }: Events['loss']): unknown => losses.push(key)
+    channels.loss.subscribe(heard)
+    try {
+      lease.signal.addEventListener('abort', () => void lease.release())
+      const drained = watched(locks.drain({ grace: '2s' }))
+      await clock.advance('2s')
+      await settled()
+      expect(drained.state).toBe('resolved')
+      expect(losses).toEqual(['a'])
+    } finally {
+      channels.loss.unsubscribe(heard)
+    }
+  })
+
+  test('lets work that was told at the end of the grace keep its key busy for a while', async () => {
+    const { locks, engine, clock } = inMemory()
+    const lease = await locks.mutex('a').acquire()
+    let released: Promise<boolean> | undefined
+    lease.signal.addEventListener('abort', () => {
+      released = lease.release({ after: '5m' })
+    })
+    const drained = watched(locks.drain({ grace: '2s' }))
+    await clock.advance('2s')
+    await settled()
+    expect(drained.state).toBe('resolved')
+    // The lease was lost, so it was not held until then.
+    expect(await released).toBe(false)
+    expect((await engine.inspect('a')).entries).toMatchObject([{ state: 'held', remainingMs: 300_000 }])
   })
 
   test('waits for work past its maxHold as well', async () => {
