@@ -193,13 +193,12 @@ export class Entry implements Claim, Scheduled {
     if (standing.state === 'waiting') return this.#hearWaiting(standing, sent, now)
     if (standing.state === 'busy') return { step: 'finish', outcome: { state: 'busy', ahead: standing.ahead } }
     const evicted = standing.why === 'evicted'
-    if (this.phase === 'held') {
-      // An evicted holder stands in the line until it has stopped working: its release takes it out.
-      this.inLine = evicted
-      return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
-    }
+    // An evicted holder stands in the line until it has stopped working: its release takes it out. So does one that
+    // was granted and has not heard of it: refused, it leaves.
+    this.inLine = evicted
+    if (this.phase === 'held') return { step: 'lose', why: evicted ? 'evicted' : 'expired' }
     if (!evicted) return { step: 'finish', outcome: { state: 'again' } }
-    return { step: 'finish', outcome: { state: 'refused', error: new LeaseLostError(this.key, null, 'evicted') } }
+    return { step: 'refuse', error: new LeaseLostError(this.key, null, 'evicted') }
   }
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
