@@ -44,6 +44,25 @@ await describeServer('records beside session locks', findPostgres, (source) => {
     expect(await lease.release()).toBe(true)
   })
 
+  test('a user who may not make the table leaves no connection behind, however often it is tried', async () => {
+    const fresh = await server.database()
+    await using owner = await server.connect(fresh)
+    await owner.query('CREATE ROLE clerk LOGIN')
+    await owner.query('REVOKE CREATE ON SCHEMA public FROM public')
+    const url = new URL(fresh)
+    url.username = 'clerk'
+    const engine = await openPostgresAdvisory(url.href)
+    try {
+      for (let attempt = 0; attempt < 5; attempt += 1)
+        await expect(engine.store?.get(['key'])).rejects.toThrow(/permission denied/)
+      const backends = (): Promise<readonly object[]> =>
+        owner.query(`SELECT pid FROM pg_stat_activity WHERE usename = 'clerk' AND datname = current_database()`)
+      await expect.poll(backends, { timeout: 10_000 }).toEqual([])
+    } finally {
+      await engine[Symbol.asyncDispose]()
+    }
+  })
+
   test('rows of what has expired go when the engine is closed, and versions go on', async () => {
     const engine = await openPostgresAdvisory(database)
     const before = isStored(await putOne(engine.store as Store, putting('short', 'x', {}, { ttlMs: 1 })))

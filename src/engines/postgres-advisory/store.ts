@@ -136,10 +136,20 @@ export class PostgresAdvisoryStore implements Store {
   async #open(): Promise<SessionClient> {
     const client = await this.#connect()
     neverCrash(client)
-    await client.query(SET_SETTINGS, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
-    if ((await client.query(TABLES_EXIST)).rows[0]?.made !== true) await client.query(CREATE_TABLES)
-    if ((await client.query(RECORDS_EXIST)).rows[0]?.made !== true) await client.query(CREATE_RECORDS)
-    await client.query(ADVANCE_TOKENS)
+    // Calls wait for the opening one after the other: a silent server must not hold up all that follow.
+    const silent = this.#clock.timer(ANSWER_MS, () => client.connection?.stream?.destroy())
+    try {
+      await client.query(SET_SETTINGS, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
+      if ((await client.query(TABLES_EXIST)).rows[0]?.made !== true) await client.query(CREATE_TABLES)
+      if ((await client.query(RECORDS_EXIST)).rows[0]?.made !== true) await client.query(CREATE_RECORDS)
+      await client.query(ADVANCE_TOKENS)
+    } catch (error) {
+      // The server may have said no, and is connected still: the next call opens another one.
+      client.connection?.stream?.destroy()
+      throw error
+    } finally {
+      silent.cancel()
+    }
     client.connection?.stream?.unref?.()
     return client
   }
