@@ -64,7 +64,13 @@ export class ClassSessions {
   async openShort(timeoutMs: number): Promise<ZooKeeperSession> {
     const { servers, clock } = this.#context
     const session = new ZooKeeperSession({ servers, clock, timeoutMs: Math.ceil(timeoutMs) })
-    await session.connect()
+    try {
+      await session.connect()
+    } catch (error) {
+      // It would go on connecting, and live for ever.
+      await session.close()
+      throw error
+    }
     return session
   }
 
