@@ -14,7 +14,10 @@ const UNKNOWN_ITEM = 'unknown'
 const KEYS = ['stock:one', 'stock:two}']
 const IDS = 14
 const BUYERS = 5
-/** The clock is moved by whole ticks, and what lives does so for some ticks and a half: see engines/differential.ts. */
+/**
+ * The clock is moved by whole ticks, and what lives does so for some ticks and a half: see
+ * test/engines/differential.ts.
+ */
 export const TICK_MS = 100
 const CROWD = 230
 

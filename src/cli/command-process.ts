@@ -3,7 +3,8 @@
  *
  * Without a terminal it gets a session and a process group of its own, so that all of it can be signalled, and nothing
  * else. With a terminal it must stay in our session, or `ssh` and `sudo` could not ask for a password, and in our
- * group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own. docs/decisions has the alternatives.
+ * group, or Ctrl-C, Ctrl-Z and reading from the keyboard would not be its own. The alternatives
+ * are in docs/decisions/008-a-command-on-a-terminal.md.
  */
 import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process'
 import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * Marks of guards behind a URL: in a SQLite file, PostgreSQL, MySQL or Redis. A place where no guard has ever been has
- * none; it is not made.
+ * Marks of guards behind a URL: in a SQLite file, PostgreSQL, MySQL, MongoDB or Redis. A place where no guard has ever
+ * been has none; it is not made.
  */
 import { existsSync } from 'node:fs'
 import { defaultUrl } from '../connect.ts'

@@ -1,11 +1,11 @@
 /**
  * The contract between the core and an engine: types only.
  *
- * An engine keeps **lines**. Three verbs change lines (`enter`, `renew`, `leave`), two look at them (`inspect`,
- * `list`), and one subscription wakes waiters. The core does everything else, once for all engines: waiting, deadlines,
- * heartbeats, batching, unknown outcomes, cancellation. An engine keeps no timer for a lease, does not wait for a lock
- * to be free, and repeats within a call only what certainly did not happen (a refused transaction, a script that the
- * server does not know).
+ * An engine keeps **lines**. Three verbs change entries of its own process (`enter`, `renew`, `leave`), `evict` takes
+ * out any entry, two look at lines (`inspect`, `list`), and one subscription wakes waiters. The core does everything
+ * else, once for all engines: waiting, deadlines, heartbeats, batching, unknown outcomes, cancellation. An engine keeps
+ * no timer for a lease, does not wait for a lock to be free, and repeats within a call only what certainly did not
+ * happen (a refused transaction, a script that the server does not know).
  *
  * The nine duties of every engine are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`.
  * Read `engines/memory/` next: it is the reference.

@@ -1,9 +1,9 @@
 /**
  * Every entry that this process has in a line, from its first request to its end.
  *
- * It asks, renews what is due, believes or doubts the answers, and declares loss in time. It is the one place where the
- * rules about deadlines, unknown outcomes and the order of answers live (docs/how-it-works.md tells them in prose).
- * Waiting, cancelling and nesting are built on top, in acquire.ts.
+ * It asks, renews what is due, carries out what an answer means, and declares loss in time. The rules about deadlines
+ * and the order of answers are in entry.ts, those about leaving for certain in sweeper.ts; docs/how-it-works.md tells
+ * them in prose. Waiting and cancelling are built on top, in acquire.ts, and nesting in nested-lease.ts.
  */
 
 import type { Sent } from './batch.ts'

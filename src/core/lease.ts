@@ -1,6 +1,6 @@
 /**
  * The lease: what you hold. `Lease` is what users see; `CoreLease` adds what only the core needs. `EntryLease`
- * (entry-lease.ts) stands for an entry in a line, `NestedLease` (nesting.ts) for a lease inside a lease.
+ * (entry-lease.ts) stands for an entry in a line, `NestedLease` (nested-lease.ts) for a lease inside a lease.
  */
 import type { Duration } from './duration.ts'
 import type { LeaseLostError } from './errors.ts'

@@ -12,7 +12,7 @@ import { findOwnRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
 const LIMIT = { timeout: 30_000, interval: 5 }
-/** As in watches.ts: how often the server is told again. */
+/** As in src/engines/redis/listen.ts: how often the server is told again. */
 const BEAT_MS = 10_000
 
 function claim(more: Partial<Claim> = {}): Claim {

@@ -86,7 +86,7 @@ const SILENCE_MS = 1000
  * Notices a connection that is dead without having ended: nothing is answered any more. Cheap, since it looks only now
  * and then.
  *
- * It also keeps the process alive while an answer is missing: a socket of ours does not (keep-alive.ts).
+ * It also keeps the process alive while an answer is missing: a socket of ours does not (core/keep-alive.ts).
  */
 export class SilenceCheck {
   readonly #clock: Clock

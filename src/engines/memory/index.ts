@@ -4,7 +4,7 @@
  *
  * Read in this order: engine.ts (the verbs of the contract), server.ts (what each of them does to the lines), line.ts
  * (one line and its entries). The rule by which an entry holds is in core/line.ts. Records are in store.ts and
- * records.ts.
+ * records.ts, stock is in pools.ts.
  */
 import type { Clock } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
