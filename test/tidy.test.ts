@@ -1,10 +1,10 @@
 /**
  * The repository keeps its own rules. Each rule of tidy.ts is applied to every file it is for, and is shown to bite.
  */
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { declaredNames, isFor, repositoryFiles, rules, withoutComments } from './tidy.ts'
+import { declaredNames, isFor, readingOrderProblems, repositoryFiles, rules, withoutComments } from './tidy.ts'
 
 const files = repositoryFiles()
 
@@ -34,6 +34,28 @@ test('the name of a class or of an exported interface occurs once in src/', () =
   const shared = [...seen].filter(([, times]) => times > 1).map(([name]) => name)
   expect(shared).toEqual([])
   expect(declaredNames('class A {}\nexport interface B {}\ninterface C {}')).toEqual(['A', 'B'])
+})
+
+describe('the order in which to read an engine', () => {
+  /** What is made of lua/ and sql/ is not read. */
+  const MADE = ['scripts.ts', 'sources.ts']
+  const engines = readdirSync('src/engines').filter((name) => name !== 'shared')
+
+  test.each(engines)('of %s leaves nothing of its folder out', (engine) => {
+    const folder = join('src/engines', engine)
+    const names = readdirSync(folder).filter((name) => name !== 'index.ts' && !MADE.includes(name))
+    expect(readingOrderProblems(readFileSync(join(folder, 'index.ts'), 'utf8'), names)).toEqual([])
+  })
+
+  test('is complete when it names each file, and each folder by a file in it', () => {
+    const letter = '/** a.ts is first. Read in this order: b.ts, sql/c.sql, ../shared/d.ts */ // e.ts'
+    expect(readingOrderProblems(letter, ['b.ts', 'sql'])).toEqual([])
+    expect(readingOrderProblems(letter, ['a.ts', 'e.ts', 'sql'])).toEqual([
+      'a.ts is not in the order',
+      'e.ts is not in the order',
+      'b.ts is in the order, and not there',
+    ])
+  })
 })
 
 test('comments are told from strings', () => {

@@ -227,6 +227,24 @@ export function isFor(rule: Rule, path: string): boolean {
   )
 }
 
+/** The files that the opening comment of an engine's index.ts names, and the folders of those that have one. */
+export function readingOrder(text: string): readonly string[] {
+  const letter = text.slice(0, text.indexOf('*/')).split(/in this order/)[1] ?? ''
+  return [...letter.matchAll(/(?<![\w./-])[\w./-]+\.(?:ts|lua|sql)\b/g)].map(([path]) => path)
+}
+
+/** What is wrong with the order in which an engine's folder says to read it. `names` is what is in the folder. */
+export function readingOrderProblems(text: string, names: readonly string[]): readonly string[] {
+  const order = readingOrder(text)
+  const first = new Set(order.map((path) => path.split('/')[0]))
+  return [
+    ...names.filter((name) => !first.has(name)).map((name) => `${name} is not in the order`),
+    ...order
+      .filter((path) => /^[\w-]+\.ts$/.test(path) && !names.includes(path))
+      .map((path) => `${path} is in the order, and not there`),
+  ]
+}
+
 /** The names of classes and exported interfaces of a text. */
 export function declaredNames(text: string): readonly string[] {
   const declared = /^(?:export )?(?:abstract )?class (\w+)|^export interface (\w+)/gm

@@ -1,10 +1,17 @@
 /**
- * `holdfast/etcd`: locks on etcd, 3.4 or newer. No client has to be installed: ours is in clients/etcd.
+ * `holdfast/etcd`: locks on etcd, 3.4 or newer. No client has to be installed: ours is in ../../clients/etcd/.
  *
- * Read in this order: names.ts and codec.ts (what is stored), enter.ts, renew.ts and entry-markers.ts (what is
- * decided), leases.ts (what keeps entries alive, and when that is believed), own-entries.ts (what this engine
- * object knows of its own), listen.ts (how a waiter hears that it holds), store.ts, record-codec.ts and
- * record-leases.ts (records beside the lines), engine.ts.
+ * Read in this order:
+ *
+ *     names.ts, codec.ts                           what is stored, and how it is read
+ *     engine.ts                                    the verbs; leaving is here
+ *     enter.ts, renew.ts, entry-markers.ts         what is decided
+ *     leases.ts                                    what keeps entries alive, and when that is believed
+ *     own-entries.ts                               what this engine object knows of its own entries
+ *     listen.ts                                    how a waiter hears that it holds
+ *     store.ts, record-codec.ts, record-leases.ts  records beside the lines
+ *     errors.ts                                    what an error means for the core
+ *     inspect.ts, diagnose.ts                      looking at lines, and `holdfast doctor`
  */
 import { readFileSync } from 'node:fs'
 import { EtcdClient, type EtcdUser } from '../../clients/etcd/client.ts'

@@ -2,9 +2,13 @@
  * `holdfast/memory`: lines in the memory of one process, for tests and for work that only has to exclude other work of
  * the same process. It is the reference that every other engine is compared with: read it before you write one.
  *
- * Read in this order: engine.ts (the verbs of the contract), server.ts (what each of them does to the lines), line.ts
- * (one line and its entries). The rule by which an entry holds is in core/line.ts. Records are in store.ts and
- * records.ts, stock is in pools.ts.
+ * Read in this order, after the rule by which an entry holds (../../core/line.ts):
+ *
+ *     engine.ts             the verbs of the contract
+ *     server.ts             what each of them does to the lines
+ *     line.ts               one line and its entries
+ *     store.ts, records.ts  records beside the lines
+ *     pools.ts              pools: stock of which parts are held for a while
  */
 import type { Clock } from '../../core/clock.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'

@@ -3,14 +3,15 @@
  *
  * Read in this order:
  *
- *     pipelines.ts, settling.ts         what is stored, and what is decided: one update pipeline for each verb
- *     engine.ts, line-calls.ts          the verbs, and which calls they are made of
- *     codec.ts, errors.ts               how answers are read
- *     store.ts, record-pipeline.ts, record-codec.ts   records beside the lines
- *     listen.ts, ../shared/recheck-timer.ts   how a waiter hears that it holds
- *     observers.ts, change-stream.ts    how observers of a line, and waiters, are told
- *     ../../clients/mongodb/            your client
- *     names.ts, diagnose.ts             names of the collection, and `holdfast doctor`
+ *     pipelines.ts, settling.ts                      what is stored and decided: one update pipeline for each verb
+ *     expressions.ts                                 the words that pipelines are written in
+ *     engine.ts, line-calls.ts                       the verbs, and which calls they are made of
+ *     codec.ts, errors.ts                            how answers are read
+ *     listen.ts, ../shared/recheck-timer.ts          how a waiter hears that it holds
+ *     change-stream.ts, observers.ts                 how word of a change arrives, and how observers of a line are told
+ *     store.ts, record-pipeline.ts, record-codec.ts  records beside the lines
+ *     ../../clients/mongodb/                         your client
+ *     names.ts, diagnose.ts                          names of the collection, and `holdfast doctor`
  */
 import { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import { mongodbClientAt, splitMongodbUrl } from '../../clients/mongodb/connect.ts'

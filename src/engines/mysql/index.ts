@@ -6,13 +6,14 @@
  *
  *     sql/tables.sql                                 what is stored
  *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
- *     sql/records.sql, store.ts, record-codec.ts     records beside the lines
  *     engine.ts                                      the verbs
  *     plain-statements.ts                            what is done without a procedure
  *     procedure-calls.ts, codec.ts                   how a call is written, sent and read
  *     listen.ts, ../shared/recheck-timer.ts          how a waiter hears that it holds
+ *     sql/records.sql, store.ts, record-codec.ts     records beside the lines
  *     ../../clients/mysql/                           your client
- *     names.ts, migration.ts, errors.ts, diagnose.ts names of tables, making them, failures, and `holdfast doctor`
+ *     errors.ts                                      what an error means for the core
+ *     names.ts, migration.ts, diagnose.ts            names of tables, making them, and `holdfast doctor`
  */
 
 import { databaseOf, parseUrl, poolAt } from '../../clients/mysql/connect.ts'

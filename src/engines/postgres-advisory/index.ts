@@ -4,13 +4,13 @@
  *
  * Read in this order:
  *
- *     sql.ts                  what is asked of the server, and what is stored there
- *     own-entries.ts          the entries of this process: which of them may ask the server for a lock
- *     codec.ts                requests and replies
- *     session.ts              the connection
- *     engine.ts               the verbs
- *     record-sql.ts, store.ts records beside the locks
- *     errors.ts, diagnose.ts  what an error means, and `holdfast doctor`
+ *     sql.ts                   what is asked of the server, and what is stored there
+ *     engine.ts                the verbs
+ *     own-entries.ts           the entries of this process: which of them may ask the server for a lock
+ *     codec.ts                 requests and replies
+ *     session.ts               the connection
+ *     store.ts, record-sql.ts  records beside the locks
+ *     errors.ts, diagnose.ts   what an error means, and `holdfast doctor`
  */
 import { clientAt, loadPg } from '../../clients/postgres/connect.ts'
 import { neverCrash } from '../../clients/shared/drivers.ts'

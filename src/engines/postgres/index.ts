@@ -7,10 +7,11 @@
  *     sql/tables.sql                                 what is stored
  *     sql/enter.sql, renew.sql, leave.sql, line.sql  what is decided
  *     engine.ts                                      the verbs, each one call of such a function
+ *     function-calls.ts, codec.ts                    how a call is written, sent and read
+ *     ../shared/news-channel.ts                      how a waiter hears that it holds
  *     sql/records.sql, store.ts, record-codec.ts     records beside the lines
- *     codec.ts, function-calls.ts, errors.ts         how a call is written, sent and read
- *     ../shared/news-channel.ts, recheck-timer.ts    how a waiter hears that it holds
  *     ../../clients/postgres/                        your client
+ *     errors.ts                                      what an error means for the core
  *     names.ts, migration.ts, diagnose.ts            names of tables, making them, and `holdfast doctor`
  */
 

@@ -1,10 +1,20 @@
 /**
  * `holdfast/redis`: locks on the Redis or Valkey you already run: one server, Sentinel or Cluster.
  *
- * Read in this order: lua/line.lua (what is stored), lua/enter.lua, renew.lua and leave.lua (what is decided),
- * engine.ts (one script call for each batch), codec.ts (its arguments and its answer), slots.ts (Cluster). How a waiter
- * hears of its turn: listen.ts, engines/shared/news-channel.ts and recheck-timer.ts. The way of a script to the server:
- * clients/redis/script-caller.ts, and for your client ioredis.ts, node-redis.ts or glide.ts.
+ * Read in this order:
+ *
+ *     lua/line.lua                                what is stored
+ *     lua/enter.lua, renew.lua, leave.lua         what is decided
+ *     engine.ts                                   the verbs, each one call of a script for a whole batch
+ *     codec.ts                                    the arguments of such a call, and its answer
+ *     slots.ts, names.ts                          Cluster: one call for each slot, and names for it
+ *     listen.ts, ../shared/news-channel.ts        how a waiter hears that it holds
+ *     replica-confirmation.ts                     grants that survive a fail-over
+ *     store.ts, record-codec.ts, recent-reads.ts  records beside the lines
+ *     draw-codec.ts, pool-codec.ts                draws and pools: what records are for
+ *     ../../clients/redis/script-caller.ts        the way of a script to the server
+ *     ../../clients/redis/                        your client
+ *     inspect.ts, diagnose.ts                     looking at lines, and `holdfast doctor`
  */
 import { openWire } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'

@@ -1,10 +1,19 @@
 /**
  * `holdfast/redlock`: one lock on several Redis servers that know nothing of each other, with a fencing token.
  *
- * Read in this order: quorum-decision.ts (when a lock is granted, and with which token), quorum-server.ts (what one
- * server is asked), quorum-round.ts and quorum.ts (how a majority is asked), lua/common.lua and lua/take.lua (what one
- * server does), codec.ts and server.ts (how a script is called), engine.ts, listen.ts (when a waiter tries again). What
- * may stay behind on a server is looked after in outgoing-messages.ts.
+ * Read in this order:
+ *
+ *     quorum-decision.ts            when a lock is granted, and with which token
+ *     quorum-server.ts              what one server is asked
+ *     quorum-round.ts, quorum.ts    how a majority is asked
+ *     own-entries.ts                what this process knows of its entries, beyond one call
+ *     lua/common.lua, lua/take.lua  what one server does
+ *     codec.ts, server.ts           how a script is called
+ *     outgoing-messages.ts          what is sent to a server, and what becomes of that which may stay behind there
+ *     engine.ts                     the verbs of the contract
+ *     listen.ts                     when a waiter tries again
+ *     errors.ts                     what can go wrong with a majority
+ *     inspect.ts, diagnose.ts       looking at lines, and `holdfast doctor`
  */
 import { openWires } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'

@@ -1,10 +1,19 @@
 /**
  * `holdfast/sqlite`: locks across the processes of one host, in a file, with nothing to install. The embedded default.
  *
- * Read in this order: sql/schema.ts (what is in the file), transaction.ts (the verbs, inside a transaction), writer.ts
- * (how verbs become transactions), listen.ts and recheck.ts (how a waiter hears), registry.ts and process.ts (when a
- * holder is dead), engine.ts (all of it together). context.ts, line-totals.ts, bulk.ts and lock-file.ts are parts of
- * these. Drivers, errors and places of files are in clients/sqlite.
+ * Read in this order:
+ *
+ *     sql/schema.ts                        what is in the file
+ *     transaction.ts                       the verbs, inside a transaction
+ *     context.ts, line-totals.ts, bulk.ts  what a transaction works with, and how a batch is one statement
+ *     writer.ts, lock-file.ts              how verbs become transactions of the open file
+ *     listen.ts, recheck.ts                how a waiter hears that it holds
+ *     registry.ts, process.ts              when a holder is dead
+ *     engine.ts                            all of it together: the verbs of the contract
+ *     store.ts, records.ts, entrances.ts   records beside the lines
+ *     pools.ts                             pools: stock of which parts are held for a while
+ *     ../../clients/sqlite/                drivers, errors, and places of files
+ *     diagnose.ts                          `holdfast doctor`
  */
 import { resolve } from 'node:path'
 import { type BroughtDatabase, loadDriver } from '../../clients/sqlite/driver.ts'

@@ -1,10 +1,22 @@
 /**
- * `holdfast/zookeeper`: locks on ZooKeeper, 3.5 or newer. No client has to be installed: ours is in clients/zookeeper.
+ * `holdfast/zookeeper`: locks on ZooKeeper, 3.5 or newer. No client has to be installed: ours is in
+ * ../../clients/zookeeper/.
  *
- * Read in this order: names.ts, codec.ts and line-reader.ts (what is stored, and who holds), class-session.ts (what
- * keeps entries alive), enter.ts, renew.ts, leave.ts, removals.ts and move-entry.ts (what is done), listen.ts (how a
- * waiter hears that it holds), engine.ts. The store: record-codec.ts and record-nodes.ts (what is stored), store.ts,
- * record-slots.ts and expired-records.ts (how it is swept).
+ * Read in this order:
+ *
+ *     names.ts, codec.ts                          what is stored
+ *     line-reader.ts                              who holds
+ *     class-session.ts, class-sessions.ts         what keeps entries alive
+ *     engine.ts                                   the verbs
+ *     enter.ts, known-lines.ts                    entering, in one round trip where the line is known
+ *     renew.ts, leave.ts                          renewing and leaving
+ *     removals.ts, move-entry.ts, deletions.ts    taking an entry from its process, and deleting for certain
+ *     settled.ts                                  what became of one request of several
+ *     listen.ts, observers.ts                     how a waiter hears that it holds, and an observer of a change
+ *     store.ts, record-nodes.ts, record-codec.ts  records beside the lines
+ *     record-slots.ts, expired-records.ts         how records that have expired are swept
+ *     errors.ts                                   what an error means for the core
+ *     inspect.ts, diagnose.ts                     looking at lines, and `holdfast doctor`
  */
 import { readFileSync } from 'node:fs'
 import type { ZooKeeperEndpoint, ZooKeeperTls } from '../../clients/zookeeper/endpoint.ts'
