@@ -9,9 +9,25 @@ export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'the turn is given on at depth one only',
     file: 'src/core/nested-lease.ts',
-    find: 'if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()',
-    replace: 'if (NestedLease.#takesTurns(this.#outer) && !this.#outer.nested) this.#outer.queue.give()',
+    find: 'if (NestedLease.#takesTurns(this.#outer)) this.#outer.cover.queue.give()',
+    replace: 'if (NestedLease.#takesTurns(this.#outer) && !this.#outer.nested) this.#outer.cover.queue.give()',
     why: 'siblings inside a nested lease wait for a turn that never comes',
+    conditions: { contexts: true },
+  },
+  {
+    name: 'what is nested outlives its outer lease',
+    file: 'src/core/nested-lease.ts',
+    find: "this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))",
+    replace: '',
+    why: 'a caller behind a nested lease that was forgotten waits for ever, and no end of the locks ends that',
+    conditions: { contexts: true },
+  },
+  {
+    name: 'what is nested outlives the outermost lease',
+    file: 'src/core/entry-lease.ts',
+    find: "this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))",
+    replace: '',
+    why: 'its work goes on beside the next holder, and is not told',
     conditions: { contexts: true },
   },
   {

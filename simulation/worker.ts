@@ -93,6 +93,7 @@ class Worker {
     const share = { ...drawShare(this.#world), weight: 1, limit: 1 }
     const attempt = this.#asks('nested using', [share])
     const lock = this.#process.locks.mutex(share.key, { ttl: share.ttlMs, reentrant: true })
+    const forgets = this.#world.random.happens(0.2)
     const inside = async (outer: Lease, holder: SimulatedHolder): Promise<void> => {
       this.#world.coverage.nestings += 1
       let turn = 0
@@ -104,6 +105,7 @@ class Worker {
         await this.#process.sleep(1)
         await this.#takesTurns(lock, inner)
         turn -= 1
+        if (forgets) await this.#forgets(lock, inner)
       }
       const within = async (): Promise<void> => {
         await using inner = await lock.acquire({ within: outer })
@@ -112,6 +114,9 @@ class Worker {
       for (const result of await Promise.allSettled([lock.using(work), within()])) {
         if (result.status === 'rejected' && outcomeOf(result.reason) === undefined) this.#unexpected(result.reason)
       }
+      if (!forgets) return
+      holder.ends()
+      await this.#forgets(lock, outer)
     }
     await this.#using(attempt, [share], (work) => lock.using(attempt.options(), work), inside)
   }
@@ -132,6 +137,29 @@ class Worker {
       if (outcome === 'timeout') this.#world.mishap('nesting', `the turn inside of ${lock.key} was never given on`)
       else if (outcome === undefined) this.#unexpected(result.reason)
     }
+  }
+
+  /** A nested lease is never given back. It ends with the one around it; so does the wait of a sibling behind it. */
+  async #forgets(lock: Lock<LineAcquireOptions>, outer: Lease): Promise<void> {
+    const options = { within: outer, wait: 50 * this.#world.conditions.ttlMs }
+    let told: boolean | undefined
+    const forgotten = lock.acquire(options).then(({ signal }) => {
+      told = signal.aborted
+      signal.addEventListener('abort', () => {
+        told = true
+      })
+    })
+    const behind = lock.acquire(options)
+    const results = Promise.allSettled([forgotten, behind])
+    await this.#process.sleep(1)
+    const released = outer.release()
+    if (told === false) this.#world.mishap('nesting', `${lock.key} was released around a lease that was not told`)
+    for (const result of await results) {
+      const outcome = result.status === 'rejected' ? outcomeOf(result.reason) : undefined
+      if (outcome === 'timeout') this.#world.mishap('nesting', `the turn inside of ${lock.key} was never given on`)
+      else if (result.status === 'rejected' && outcome === undefined) this.#unexpected(result.reason)
+    }
+    await released
   }
 
   async #takesAll(): Promise<void> {

@@ -2,6 +2,7 @@
  * The lease of an entry in a line. It says the truth about itself at any moment, because it looks at the clock and not
  * at a flag.
  */
+import { Cover } from './cover.ts'
 import { parseDuration } from './duration.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
@@ -9,7 +10,6 @@ import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
-import { LocalQueue } from './local-queue.ts'
 import { withoutContext } from './no-context.ts'
 import { checkOptions, type OptionNames } from './options.ts'
 import { type LeaseView, showAs, viewLease } from './show.ts'
@@ -20,7 +20,7 @@ const RELEASE_OPTIONS: OptionNames<ReleaseOptions> = { after: true }
 export class EntryLease implements CoreLease {
   readonly #keeper: Keeper
   readonly #entry: Entry
-  #queue: LocalQueue | undefined
+  #cover: Cover | undefined
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
   #released: Promise<boolean> | undefined
@@ -54,9 +54,9 @@ export class EntryLease implements CoreLease {
   }
 
   /** Made when first asked for, like the signal: most leases have none nested in them. */
-  get queue(): LocalQueue {
-    this.#queue ??= new LocalQueue()
-    return this.#queue
+  get cover(): Cover {
+    this.#cover ??= new Cover(this.signal)
+    return this.#cover
   }
 
   get holding(): Holding {
@@ -133,8 +133,15 @@ export class EntryLease implements CoreLease {
     const now = this.#keeper.clock.now()
     this.#keeper.entries.check(this.#entry, now)
     this.#keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
-    if (byStore) return this.#keeper.entries.leftByStore(this.#entry)
-    return afterMs > 0 ? this.#keeper.entries.leaveAfter(this.#entry, afterMs) : this.#keeper.entries.leave(this.#entry)
+    const left = this.#leave(afterMs, byStore)
+    this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
+    return left
+  }
+
+  #leave(afterMs: number, byStore: boolean): Promise<boolean> {
+    const { entries } = this.#keeper
+    if (byStore) return entries.leftByStore(this.#entry)
+    return afterMs > 0 ? entries.leaveAfter(this.#entry, afterMs) : entries.leave(this.#entry)
   }
 
   /** Tell the holder to end, with this reason. It goes on holding until it has: a leader resigns so. */

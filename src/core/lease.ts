@@ -2,11 +2,11 @@
  * The lease: what you hold. `Lease` is what users see; `CoreLease` adds what only the core needs. `EntryLease`
  * (entry-lease.ts) stands for an entry in a line, `NestedLease` (nested-lease.ts) for a lease inside a lease.
  */
+import type { Cover } from './cover.ts'
 import type { Duration } from './duration.ts'
 import type { LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { Weighted } from './line.ts'
-import type { LocalQueue } from './local-queue.ts'
 
 /** How to give a lease back. */
 export interface ReleaseOptions {
@@ -28,8 +28,8 @@ export interface Lease extends AsyncDisposable {
    */
   readonly shared: boolean
   /**
-   * Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it. Pass it to
-   * whatever you await.
+   * Aborts when the lease is lost, with the `LeaseLostError` as its reason. Not when you release it, but that of a
+   * nested lease also when the outer one is released. Pass it to whatever you await.
    */
   readonly signal: AbortSignal
   /** Whether it is held now, by the clock. */
@@ -64,8 +64,8 @@ export interface CoreLease extends Lease {
   readonly entryId: string
   /** A nested lease takes no place in the line of its own. */
   readonly nested: boolean
-  /** Where leases nested in this one take turns. */
-  readonly queue: LocalQueue
+  /** What is nested in this one. */
+  readonly cover: Cover
   /** For how long no other can hold, whether or not this one still does: past its `maxHold` it stands in the line. */
   readonly protectedMs: number
   /** It is to be held until then, by the clock of its keeper, at most. */

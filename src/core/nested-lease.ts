@@ -1,14 +1,16 @@
 /**
  * A lease inside a lease: same key, same token, and it ends with the outer one at the latest. Its release only gives
- * the turn to the next sibling; the outermost release leaves the line.
+ * the turn to the next sibling; the outermost release leaves the line, whatever is still nested in it. That is told so
+ * by its signal, as if it was lost. Why (they are not counted):
+ * docs/decisions/075-a-nested-lease-ends-with-the-outer-one.md.
  */
 import type { Ask } from './acquire.ts'
 import type { Timer } from './clock.ts'
+import { Cover } from './cover.ts'
 import { UNLIMITED } from './engine.ts'
 import { DeadlockError, LeaseLostError } from './errors.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding } from './lease.ts'
-import { LocalQueue } from './local-queue.ts'
 import { described } from './nesting.ts'
 import { withoutContext } from './no-context.ts'
 import { joinSignals, onAbort } from './on-abort.ts'
@@ -17,7 +19,7 @@ import { truthfulController } from './signal.ts'
 
 export class NestedLease implements CoreLease {
   readonly #outer: CoreLease
-  readonly #queue: LocalQueue = new LocalQueue()
+  #cover: Cover | undefined
   #released: Promise<boolean> | undefined
   #lossError: LeaseLostError | undefined
   /** When its own `maxHold` is over. The outer one may end before. */
@@ -45,10 +47,11 @@ export class NestedLease implements CoreLease {
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {
       // A caller that waits for its turn is told when the outer lease ends.
-      const joined = signal === undefined ? undefined : joinSignals([outer.signal, signal])
+      const { cover } = outer
+      const joined = signal === undefined ? undefined : joinSignals([cover.signal, signal])
       try {
-        const ending = joined?.signal ?? outer.signal
-        if (!(await outer.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
+        const ending = joined?.signal ?? cover.signal
+        if (!(await cover.queue.take(outer.keeper.clock, waitMs, ending))) return undefined
       } finally {
         joined?.stop()
       }
@@ -77,8 +80,9 @@ export class NestedLease implements CoreLease {
     return true
   }
 
-  get queue(): LocalQueue {
-    return this.#queue
+  get cover(): Cover {
+    this.#cover ??= new Cover(this.signal)
+    return this.#cover
   }
 
   get holding(): Holding {
@@ -102,14 +106,15 @@ export class NestedLease implements CoreLease {
   }
 
   get signal(): AbortSignal {
-    const { signal } = this.#outer
-    if (this.#endsAt === Number.POSITIVE_INFINITY) return signal
     if (this.#controller === undefined) {
       const controller = truthfulController(() => this.lossError)
       this.#controller = controller
-      this.#forgetOuter = onAbort(signal, () => controller.abort(signal.reason))
       const { lossError } = this
       if (lossError !== undefined) controller.abort(lossError)
+      else if (this.#released === undefined) {
+        const { signal } = this.#outer.cover
+        this.#forgetOuter = onAbort(signal, () => controller.abort(this.lossError ?? signal.reason))
+      }
     }
     return this.#controller.signal
   }
@@ -139,7 +144,7 @@ export class NestedLease implements CoreLease {
   /** Its release, which lets the next sibling have the turn, is up to its work, as ever. */
   #lose(): void {
     this.#lossError = new LeaseLostError(this.key, this.token, 'maxHold')
-    this.#controller?.abort(this.#lossError)
+    withoutContext(() => this.#controller?.abort(this.#lossError))
   }
 
   limitHold(at: number): void {
@@ -168,7 +173,8 @@ export class NestedLease implements CoreLease {
       this.#released = Promise.resolve(this.held)
       this.#timer?.cancel()
       this.#forgetOuter?.()
-      if (NestedLease.#takesTurns(this.#outer)) this.#outer.queue.give()
+      this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
+      if (NestedLease.#takesTurns(this.#outer)) this.#outer.cover.queue.give()
     }
     return this.#released
   }
