@@ -1,6 +1,9 @@
 /** Deliberate defects of the ends that a user sets: of a hold, by `maxHold`, and of a process, by a drain. */
 import type { Defect } from './defect.ts'
 
+/** Processes end while others go on. */
+const ENDINGS = Array.from({ length: 6 }, () => 'close' as const)
+
 export const LIMIT_DEFECTS: readonly Defect[] = [
   {
     name: 'maxHold is not looked at',
@@ -57,5 +60,29 @@ export const LIMIT_DEFECTS: readonly Defect[] = [
     replace: '',
     why: 'every end of a process takes all of the grace, and its supervisor kills it',
     conditions: { drains: 1 },
+  },
+  {
+    name: 'no moment at the end of a drain',
+    file: 'src/core/keeper.ts',
+    find: 'await fallbackAfter(clock, LAST_MOMENT_MS, drained, undefined, closing)',
+    replace: 'await fallbackAfter(clock, 0, drained, undefined, closing)',
+    why: 'a listener that tidies up for ten milliseconds does so while the next one works already',
+    conditions: { drains: 1, timedFaults: ENDINGS },
+  },
+  {
+    name: 'told at the end of a drain after its release',
+    file: 'src/core/entry-tracker.ts',
+    find: "for (const entry of told) if (entry.phase === 'held') this.#lose(entry, 'closed')",
+    replace: "for (const entry of told) this.#lose(entry, 'closed')",
+    why: 'a holder that gives back several keys when it is told of one hears that it has lost the others',
+    conditions: { drains: 1, timedFaults: ENDINGS, keys: 3 },
+  },
+  {
+    name: 'what a drain has told to stop cannot keep its key busy',
+    file: 'src/core/entry-tracker.ts',
+    find: "const toldToEnd = entry.lost === 'maxHold' || entry.lost === 'closed'",
+    replace: "const toldToEnd = entry.lost === 'maxHold'",
+    why: 'a job that must not run again within a minute runs at once on the next host',
+    conditions: { drains: 1, timedFaults: ENDINGS },
   },
 ]

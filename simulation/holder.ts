@@ -46,6 +46,7 @@ export class SimulatedHolder {
   readonly #holdings: readonly Holding[]
   /** Its way of looking. */
   readonly #looks: (lease: Lease) => boolean
+  #released = false
 
   constructor(world: World, process: SimulatedProcess, lease: Lease | AllLease, shares: readonly Share[]) {
     this.#world = world
@@ -119,11 +120,14 @@ export class SimulatedHolder {
     if (this.#world.logging) this.#world.log(this.#process.name, `gives back ${this.#named()}`)
   }
 
-  async release(): Promise<void> {
+  /** `keeps`: how likely it lets the key stay busy for a while. */
+  async release(keeps = 0.05): Promise<void> {
+    if (this.#released) return
+    this.#released = true
     const { random, conditions } = this.#world
     this.ends()
     const lease = this.#lease
-    const keptMs = random.happens(0.05) ? random.whole(10, conditions.ttlMs * LONGEST_KEPT_TTLS) : undefined
+    const keptMs = random.happens(keeps) ? random.whole(10, conditions.ttlMs * LONGEST_KEPT_TTLS) : undefined
     for (const holding of this.#holdings) holding.keeping = keptMs !== undefined
     const released = lease.release(keptMs === undefined ? {} : { after: keptMs })
     if (lease.held) this.#world.mishap('lease after its end', `${this.#named()} is held right after release()`)
@@ -143,7 +147,10 @@ export class SimulatedHolder {
       this.#notesLoss(why)
       for (const holding of this.#holdings) holding.lostAt ??= this.#world.now
       if (this.#world.logging) this.#world.log(this.#process.name, `is told that ${this.#named()} is lost (${why})`)
-      if (why === 'closed') this.#asksTheClosed()
+      if (why !== 'closed') return
+      this.#asksTheClosed()
+      // Some are done as soon as they are told; of several keys, the others are held until then.
+      if (this.#world.random.happens(0.4)) void this.release(0.3)
     })
   }
 

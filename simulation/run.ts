@@ -7,6 +7,7 @@
  *                            or given up         left anywhere
  */
 
+import { channels, type Operation } from '../src/core/diagnostics.ts'
 import { context } from '../src/core/nesting.ts'
 import { recoveryMs } from './checks/liveness.ts'
 import { checkHistory, type Violation } from './checks.ts'
@@ -33,6 +34,14 @@ process.on('unhandledRejection', (reason) => {
   const text = reason instanceof Error ? (reason.stack ?? reason.message) : String(reason)
   if (running === undefined) throw reason
   running.mishap('unhandled rejection', text)
+})
+
+/** What was released is not lost after that: listeners hear of the one or of the other. */
+const released = new WeakSet<Operation>()
+channels.release.subscribe(({ operation }) => released.add(operation))
+channels.loss.subscribe(({ operation, why }) => {
+  if (released.has(operation))
+    running?.mishap('lease after its end', `the lease of '${operation.key}' was lost after its release (${why})`)
 })
 
 export async function runSeed(seed: number, options: WorldOptions = {}): Promise<Run> {

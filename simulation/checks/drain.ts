@@ -1,16 +1,24 @@
-/** A drain grants nothing new, and leaves holders in peace for as long as it has said. */
+/**
+ * A drain grants nothing new, and leaves holders in peace for as long as it has said. Those that it tells to stop have
+ * a moment for that, and may let their key stay busy.
+ */
 import type { Check } from '../checks.ts'
-import type { History } from '../history.ts'
-import { named } from './safety.ts'
+import type { Call, History, Holding } from '../history.ts'
+import { callsById } from './calls.ts'
+import { named, stayOf, staysByToken } from './safety.ts'
 
 export const drain: Readonly<Record<string, Check>> = {
   'granted while draining': granted,
   'ended before the grace was over': disturbed,
+  'given away in the last moment': givenAway,
+  'not kept busy at the end of a drain': notKept,
 }
 
 /** Clocks of processes run a little fast or slow, and a timer fires a little early. */
 const RATE = 0.01
 const TIMER_MS = 3
+/** How long those that are told have to tidy up. */
+const MOMENT_MS = 500
 
 function* granted({ drains, holdings }: History): Iterable<string> {
   for (const { process, at } of drains)
@@ -28,5 +36,48 @@ function* disturbed({ drains, holdings }: History): Iterable<string> {
       if (lostAt < until)
         yield `${named(holding)} was told to end at ${lostAt.toFixed(3)}; its process had until ${until.toFixed(3)} to drain`
     }
+  }
+}
+
+/** What a drain has told to stop, and that hears so at once, with the calls about its entry. */
+function* told(history: History): Iterable<{ holding: Holding; toldAt: number; id: string; calls: readonly Call[] }> {
+  if (history.drains.length === 0) return
+  const byId = callsById(history)
+  const stays = staysByToken(history)
+  for (const { process, at } of history.drains) {
+    for (const holding of history.holdings) {
+      const { lostAt: toldAt, lostWhy } = holding
+      if (holding.process !== process || lostWhy !== 'closed' || toldAt === undefined || toldAt < at) continue
+      const { id } = stayOf(stays, holding) ?? {}
+      if (id !== undefined) yield { holding, toldAt, id, calls: byId.get(id) ?? [] }
+    }
+  }
+}
+
+/** Work that is told tidies up before its lock is given back: for half a second, or until its ttl is over. */
+function* givenAway(history: History): Iterable<string> {
+  for (const { holding, toldAt, calls } of told(history)) {
+    const { endedAt = Number.POSITIVE_INFINITY, ttlMs } = holding
+    const asks = calls.filter(({ verb, sentAt }) => verb !== 'leave' && sentAt <= toldAt)
+    const overAt = Math.max(...asks.map(({ sentAt }) => sentAt)) + ttlMs
+    const momentMs = Math.min(overAt - toldAt - ttlMs * RATE, MOMENT_MS * (1 - RATE))
+    const until = Math.min(endedAt, toldAt + momentMs - TIMER_MS)
+    const leave = calls.find(({ verb, sentAt }) => verb === 'leave' && sentAt >= toldAt && sentAt < until)
+    if (leave !== undefined)
+      yield `${named(holding)} was told to end at ${toldAt.toFixed(3)}, and given back at ${leave.sentAt.toFixed(3)}, before it had`
+  }
+}
+
+/** A holder that is told, and gives its key back for later, is heard: the server is asked to let it stand. */
+function* notKept(history: History): Iterable<string> {
+  for (const { holding, toldAt, id, calls } of told(history)) {
+    const { process, keeping, endedAt, ttlMs } = holding
+    if (!keeping || endedAt !== toldAt) continue
+    const { callTimeoutMs } = history.terms
+    const troubles = [...history.troubles(process, toldAt - ttlMs - callTimeoutMs, toldAt + callTimeoutMs)]
+    if (troubles.some(({ kind }) => kind !== 'close')) continue
+    const asked = calls.some(({ items }) => items.some((item) => item.id === id && item.outlives === true))
+    if (!asked)
+      yield `${named(holding)} was to keep the key busy after ${toldAt.toFixed(3)}, and no server was asked to`
   }
 }

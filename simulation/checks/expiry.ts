@@ -16,6 +16,7 @@ import { stayOf, staysByToken } from './safety.ts'
 
 export const expiry: Readonly<Record<string, Check>> = {
   'left to expire': leftToExpire,
+  'evicted and still there': evictedAndThere,
 }
 
 /** How long after a call that failed the next one goes out, at most, as a share of the ttl. */
@@ -65,6 +66,25 @@ function* leftToExpire(history: History): Iterable<string> {
     if (timeOutside(stops, from, until) <= boundMs) continue
     if (timeOutside([...stops, ...heldUp(history, stay)], from, until) > boundMs)
       yield `'${key}': ${id} entered at ${stay.enteredAt.toFixed(3)} and was left to expire at ${goneAt.toFixed(3)}; nothing was tried since ${from.toFixed(3)}`
+  }
+}
+
+/**
+ * What was evicted leaves when its holder has stopped. One that was granted, and evicted before its process has heard
+ * of the grant, has no holder to stop: its process leaves as soon as it is told, and not only when the ttl is over.
+ */
+function* evictedAndThere(history: History): Iterable<string> {
+  const expired = history.stays.filter((stay) => stay.why === 'expired' && stay.condemned && !stay.echo && !stay.late)
+  if (expired.length === 0) return
+  const byId = callsById(history)
+  for (const stay of expired) {
+    const { key, id, process, goneAt = 0 } = stay
+    if (endedBefore(history, process, goneAt) || holdingOf(history, stay) !== undefined) continue
+    const calls = byId.get(id) ?? []
+    const told = calls.find((call) => call.gone.includes(id) && call.goneAt < goneAt)
+    if (told === undefined || calls.some(({ verb, sentAt }) => verb === 'leave' && sentAt <= goneAt)) continue
+    if (!history.stopped(process, told.goneAt, goneAt))
+      yield `'${key}': ${id} was evicted, which its process knew at ${told.goneAt.toFixed(3)}, and stood in the line until ${goneAt.toFixed(3)}`
   }
 }
 
