@@ -137,6 +137,7 @@ const core: readonly Defect[] = [
     find: 'entry.askAgain = entry.pendingRequest !== QUEUED',
     replace: 'entry.askAgain = false',
     why: 'the answer on its way may be older than what the hint is about',
+    conditions: { news: 'bare', subscription: 'prompt' },
   },
   {
     name: 'heartbeat dies of one failure',
