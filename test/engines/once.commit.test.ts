@@ -6,10 +6,12 @@ import { createConnection } from 'mysql2/promise'
 import pg, { type Connection } from 'pg'
 import postgres from 'postgres'
 import { describe, expect, test, vi } from 'vitest'
+import { faulty } from '../../conformance/faulty.ts'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { connect } from '../../src/connect.ts'
-import { LeaseLostError } from '../../src/core/errors.ts'
-import type { Locks } from '../../src/locks.ts'
+import { EngineError, LeaseLostError } from '../../src/core/errors.ts'
+import { openSqlite } from '../../src/engines/sqlite/index.ts'
+import { createLocks, type Locks } from '../../src/locks.ts'
 import { type Attempt, once } from '../../src/recipes/once/index.ts'
 import { findMariadb, MariadbServer } from '../servers/mariadb.ts'
 import { findOwnPostgres, findPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -95,6 +97,29 @@ describe('commit on SQLite', () => {
         },
         count: async () => database.prepare('select * from books').all().length,
       })
+    } finally {
+      database.close()
+      rmSync(folder, { recursive: true, force: true })
+    }
+  })
+
+  test('is not refused because of a step that was stored, though its answer was lost', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
+    const file = join(folder, 'books.db')
+    const engine = faulty(await openSqlite(`sqlite:${file}`))
+    await using locks = createLocks(engine, { callTimeout: '500ms' })
+    const database = (await loadDriver()).open(file)
+    try {
+      const held = engine.next('put', 'hold reply')
+      const booked = await once(locks).run('a', async (attempt) => {
+        await expect(attempt.step('charge', () => 'charged')).rejects.toThrow(EngineError)
+        database.exec('begin immediate')
+        const value = await attempt.commit(database, 'booked')
+        database.exec('commit')
+        return value
+      })
+      held.release()
+      expect(booked).toMatchObject({ value: 'booked', replayed: false })
     } finally {
       database.close()
       rmSync(folder, { recursive: true, force: true })

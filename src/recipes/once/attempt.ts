@@ -4,10 +4,15 @@
  * Every change of the record names the version of the change before it. An execution that was replaced is refused at
  * its first change after that, for good: the one that replaced it has changed the record when it began. So a result
  * that is late, and was not replaced, is still stored: it is true, and no other execution has begun.
+ *
+ * A step that is done is in every change after it, whatever became of its own: the answer to that may be lost, and the
+ * change made, or made later. So nothing that this execution stores has fewer steps than what was stored before.
  */
 
+import type { Clock } from '../../core/clock.ts'
 import type { EntryLease } from '../../core/entry-lease.ts'
 import { type AttemptName, EngineError, LeaseLostError } from '../../core/errors.ts'
+import { rejectAfter } from '../../core/time-limit.ts'
 import type { PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, storedFailure } from './record.ts'
 
@@ -30,6 +35,9 @@ export interface Attempt extends AttemptName {
    * Do a part of the work, and store what it answers. An execution that comes after a crash or a throw is given that
    * answer, and skips the part. A crash between the end of the part and the storing repeats it. The answer is as it was
    * stored, for all of them: with JSON, a `Date` is a string, whatever its type says.
+   *
+   * Rejects if the answer could not be stored: the same step again only tries to store it. Work that throws ends when
+   * its steps have, a ttl later at most.
    */
   step<Value>(name: string, work: () => Promise<Value> | Value): Promise<Value>
   /**
@@ -48,7 +56,9 @@ export interface AttemptSpec {
   readonly key: string
   readonly lease: EntryLease
   readonly records: RecordStore<OnceRecord>
+  readonly clock: Clock
   readonly keepMs: number
+  readonly ttlMs: number
   /** What is stored of it now, and by which version. */
   readonly record: StartedRecord
   readonly version: bigint
@@ -56,11 +66,18 @@ export interface AttemptSpec {
 
 export class OnceAttempt implements Attempt {
   readonly #spec: AttemptSpec
+  /** What is stored of it, and every step that is done: also those that failed to be stored, or are in doubt. */
   #record: StartedRecord
+  /** The version of the last change that is known to be made. */
   #version: bigint
   /** Changes are made one after the other: each names the version of the one before. Undefined: none is under way. */
   #changes: Promise<unknown> | undefined
+  /** Steps that run, and those that are stored. */
   readonly #steps = new Map<string, Promise<unknown>>()
+  /** Steps that are done, and may not be stored. */
+  readonly #unstored = new Set<string>()
+  /** Steps that are done, and cannot be stored. */
+  readonly #unstorable = new Set<string>()
   readonly #finals = new Set<unknown>()
   #committed = false
 
@@ -110,29 +127,42 @@ export class OnceAttempt implements Attempt {
   }
 
   async #step(name: string, work: () => unknown): Promise<unknown> {
-    const { steps = {} } = this.#record
-    if (Object.hasOwn(steps, name)) return steps[name]?.value
-    this.#spec.lease.assertHeld()
-    const value = await work()
-    return this.#inTurn(async () => {
-      const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: { value } } }
-      const bytes = this.#encodeStep(next)
-      const put = await this.#put(bytes, 'step')
-      if (put.state === 'refused') throw this.#lossError()
-      this.#record = this.#spec.records.decode(bytes) as StartedRecord
-      this.#version = put.version
-      this.#spec.lease.assertHeld()
-      return this.#record.steps?.[name]?.value
-    })
+    const { lease } = this.#spec
+    if (!Object.hasOwn(this.#record.steps ?? {}, name)) {
+      lease.assertHeld()
+      this.#remember(name, await work())
+    }
+    if (this.#unstored.has(name)) {
+      await this.#inTurn(() => this.#storeSteps(name))
+      lease.assertHeld()
+    }
+    return this.#record.steps?.[name]?.value
   }
 
-  /** The step is done. If it cannot be stored, another execution would do it again: the request has failed. */
-  #encodeStep(next: StartedRecord): Uint8Array {
+  /** The step is done, whatever becomes of its storing: every change after this one has it. */
+  #remember(name: string, value: unknown): void {
+    const { records, lease } = this.#spec
+    const next: StartedRecord = { ...this.#record, steps: { ...this.#record.steps, [name]: { value } } }
     try {
-      return this.#spec.records.encode(this.#spec.lease.key, next)
+      this.#record = records.copy(lease.key, next) as StartedRecord
     } catch (error) {
+      // Another execution would do it again: the request has failed, whatever the work makes of this error.
+      this.#unstorable.add(name)
       throw this.final(error)
     }
+    this.#unstorable.delete(name)
+    this.#unstored.add(name)
+  }
+
+  async #storeSteps(name: string): Promise<void> {
+    // It went with a step that ended a little earlier.
+    if (!this.#unstored.has(name)) return
+    const { records, lease } = this.#spec
+    const storing = [...this.#unstored]
+    const put = await this.#put(records.encode(lease.key, this.#record), 'step')
+    if (put.state === 'refused') throw this.#lossError()
+    this.#version = put.version
+    for (const stored of storing) this.#unstored.delete(stored)
   }
 
   async commit<Value>(transaction: unknown, value: Value): Promise<Value> {
@@ -141,8 +171,10 @@ export class OnceAttempt implements Attempt {
       const { lease, records, keepMs } = this.#spec
       lease.assertHeld()
       const next = this.#done(value)
-      const options = { holding: lease, version: this.#version, ttlMs: keepMs }
-      const put = await records.putIn(transaction, lease.key, next, options)
+      const putNow = (): Promise<PutOutcome<OnceRecord>> =>
+        records.putIn(transaction, lease.key, next, { holding: lease, version: this.#version, ttlMs: keepMs })
+      let put = await putNow()
+      if (this.#foundOwn(put)) put = await putNow()
       if (put.state === 'refused') throw this.#lossError()
       this.#committed = true
       return (records.copy(lease.key, next) as { value: Value }).value
@@ -164,7 +196,7 @@ export class OnceAttempt implements Attempt {
       bytes = records.encode(lease.key, this.#done(value))
     } catch (error) {
       // The work is done, and would be done again if this were forgotten.
-      const failed = await this.#putForSure(records.encode(lease.key, this.#failed(error, true)))
+      const failed = await this.#putForSure(records.encode(lease.key, this.#failed(error)))
       if (failed.state === 'refused') this.#settled(failed)
       throw error
     }
@@ -177,15 +209,33 @@ export class OnceAttempt implements Attempt {
    * where the transaction that it is in was committed and the answer to that was lost.
    */
   async failed(error: unknown, keep: boolean): Promise<SettledRecord | undefined> {
+    await this.#stepsEnded()
     if (this.#changes !== undefined) await this.#changes
-    // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
-    if (!this.#committed && this.#spec.lease.lossError !== undefined) return undefined
-    const record = this.#failed(error, keep || this.#finals.has(error))
     const { lease, records } = this.#spec
-    const put = await this.#put(records.encode(lease.key, record), 'last')
+    // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
+    if (!this.#committed && lease.lossError !== undefined) {
+      if (this.#unstored.size > 0) await this.#put(records.encode(lease.key, this.#record), 'step')
+      return undefined
+    }
+    const final = keep || this.#finals.has(error) || this.#unstorable.size > 0
+    const bytes = records.encode(lease.key, final ? this.#failed(error) : this.#thrown())
+    // A transaction that is still open would be waited for.
+    const forSure = (final || this.#unstored.size > 0) && !this.#committed
+    const put = await (forSure ? this.#putForSure(bytes) : this.#put(bytes, 'last'))
     if (put.state === 'stored') return undefined
     const { value } = put.found
     return value !== undefined && isSettled(value) ? value : undefined
+  }
+
+  /**
+   * A step may still run beside what has thrown, as in `Promise.all`. The next execution is not to run it at the same
+   * time. One that hangs is waited for as long as a crash would be.
+   */
+  async #stepsEnded(): Promise<void> {
+    if (this.#steps.size === 0) return
+    const { lease, clock, ttlMs } = this.#spec
+    const ended = Promise.allSettled(this.#steps.values())
+    await rejectAfter(clock, ttlMs, ended, () => new Error('a step hangs'), lease.signal).catch(() => {})
   }
 
   #done(value: unknown): OnceRecord {
@@ -193,10 +243,14 @@ export class OnceAttempt implements Attempt {
     return { state: 'done', id, number, by, fingerprint, value }
   }
 
-  #failed(error: unknown, final: boolean): OnceRecord {
-    // The steps are kept for the next execution.
-    const steps = final ? undefined : this.#record.steps
-    return { ...this.#record, state: 'failed', steps, final, failure: storedFailure(error) }
+  /** For good. */
+  #failed(error: unknown): OnceRecord {
+    return { ...this.#record, state: 'failed', steps: undefined, final: true, failure: storedFailure(error) }
+  }
+
+  /** The steps are kept for the next execution. What was thrown is not: they may leave no room for it. */
+  #thrown(): OnceRecord {
+    return { ...this.#record, state: 'failed' }
   }
 
   async #checkCommitted(): Promise<SettledRecord> {
@@ -232,15 +286,22 @@ export class OnceAttempt implements Attempt {
       ? records.putLeaving(lease, bytes, options)
       : records.putBytes(lease.key, bytes, options))
     if (put.state === 'stored') return put
-    const { exists, value, version } = put.found
-    // The step before, whose answer was lost, was stored after all: no other execution has begun.
-    if (value?.state === 'started' && value.by === lease.entryId && version > this.#version) {
-      this.#version = version
-      return this.#put(bytes, change)
-    }
-    if (exists) return put
+    if (this.#foundOwn(put)) return this.#put(bytes, change)
+    if (put.found.exists) return put
     // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.
     return records.putBytes(lease.key, bytes, { holding: lease, absent: true, ttlMs: keepMs })
+  }
+
+  /**
+   * Whether it was refused because a step before it, whose answer was lost, was stored after all: no other execution
+   * has begun, and by the version of that step it can be tried again.
+   */
+  #foundOwn(put: PutOutcome<OnceRecord>): boolean {
+    if (put.state === 'stored') return false
+    const { value, version } = put.found
+    const own = value?.state === 'started' && value.by === this.#spec.lease.entryId && version > this.#version
+    if (own) this.#version = version
+    return own
   }
 
   /** At once if no other change is under way: SQLite has transactions in which nothing can be waited for. */

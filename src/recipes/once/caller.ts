@@ -242,11 +242,14 @@ export class OnceCaller {
     } catch (error) {
       this.#releasing(lease, error)
     }
+    const { key, lock } = this.#call
     return new OnceAttempt({
-      key: this.#call.key,
+      key,
       lease,
       records: this.#records,
+      clock: lock.scope.keeper.clock,
       keepMs: this.#keepMs,
+      ttlMs: lock.spec.ttlMs,
       record,
       version,
     })

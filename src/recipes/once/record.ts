@@ -32,21 +32,27 @@ export interface DoneRecord extends CommonRecord {
   readonly value: unknown
 }
 
+/** It is run again by the next caller. No larger than `started`, so that it has room where that had. */
+export interface ThrownRecord extends CommonRecord {
+  readonly state: 'failed'
+  readonly final?: false
+}
+
+/** It is replayed, and not run again. */
 export interface FailedRecord extends CommonRecord {
   readonly state: 'failed'
-  /** It is replayed, and not run again. */
-  readonly final: boolean
+  readonly final: true
   readonly failure: StoredFailure
 }
 
-export type OnceRecord = StartedRecord | DoneRecord | FailedRecord
+export type OnceRecord = StartedRecord | DoneRecord | ThrownRecord | FailedRecord
 
 /** What is answered without another execution. */
 export type SettledRecord = DoneRecord | FailedRecord
 
 /** Whether it is answered from the record. */
 export function isSettled(record: OnceRecord): record is SettledRecord {
-  return record.state === 'done' || (record.state === 'failed' && record.final)
+  return record.state === 'done' || (record.state === 'failed' && record.final === true)
 }
 
 /**
