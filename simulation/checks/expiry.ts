@@ -71,7 +71,8 @@ function* leftToExpire(history: History): Iterable<string> {
 
 /**
  * What was evicted leaves when its holder has stopped. One that was granted, and evicted before its process has heard
- * of the grant, has no holder to stop: its process leaves as soon as it is told, and not only when the ttl is over.
+ * of the grant, has no holder to stop: its process leaves when it is told, as soon as it is free to send something, and
+ * not only when the ttl is over.
  */
 function* evictedAndThere(history: History): Iterable<string> {
   const expired = history.stays.filter((stay) => stay.why === 'expired' && stay.condemned && !stay.echo && !stay.late)
@@ -82,10 +83,19 @@ function* evictedAndThere(history: History): Iterable<string> {
     if (endedBefore(history, process, goneAt) || holdingOf(history, stay) !== undefined) continue
     const calls = byId.get(id) ?? []
     const told = calls.find((call) => call.gone.includes(id) && call.goneAt < goneAt)
-    if (told === undefined || calls.some(({ verb, sentAt }) => verb === 'leave' && sentAt <= goneAt)) continue
-    if (!history.stopped(process, told.goneAt, goneAt))
+    // One that is known to hold, and that no program has, is a part of several: the others may still be asked for.
+    if (told === undefined || calls.some((call) => toldHeld(call, id, told.goneAt))) continue
+    if (calls.some(({ verb, sentAt }) => verb === 'leave' && sentAt <= goneAt)) continue
+    const busy = [...stopsOf(history, process), ...heldUp(history, stay)]
+    if (timeOutside(busy, told.goneAt, goneAt) > SLACK_MS + aheadMs(history, process, told.goneAt, goneAt))
       yield `'${key}': ${id} was evicted, which its process knew at ${told.goneAt.toFixed(3)}, and stood in the line until ${goneAt.toFixed(3)}`
   }
+}
+
+/** Whether the process was told, by `at`, that the entry holds. */
+function toldHeld({ items, answers, heardAt = Number.POSITIVE_INFINITY }: Call, id: string, at: number): boolean {
+  const answer = heardAt <= at ? answers?.[items.findIndex((item) => item.id === id)] : undefined
+  return typeof answer === 'object' && answer.state === 'held'
 }
 
 /** Its holder let it stand, or was told by its `maxHold` to stop: if it does not, expiry is what ends it. */
