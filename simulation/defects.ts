@@ -280,9 +280,9 @@ const engine: readonly Defect[] = [
   {
     name: 'token reset',
     file: 'src/engines/memory/server.ts',
-    find: '    if (line.entries.size === 0) this.#lines.delete(entry.key)',
+    find: 'if (line.entries.size === 1) this.#lines.delete(entry.key)\n',
     replace:
-      '    if (line.entries.size === 0) {\n      this.#lines.delete(entry.key)\n      this.#lastToken = 0n\n    }',
+      'if (line.entries.size === 1) {\n        this.#lines.delete(entry.key)\n        this.#lastToken = 0n\n      }\n',
     why: 'counters that go with their key let a stale holder pass every guard',
   },
   {

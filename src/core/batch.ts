@@ -301,7 +301,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #end(call: Call<Item>): void {
     const at = this.#calls.indexOf(call)
     if (at < 0) return
-    this.#calls.splice(at, 1)
+    // The usual call is alone, and a splice makes an array of what it takes out.
+    if (at === this.#calls.length - 1) this.#calls.pop()
+    else this.#calls.splice(at, 1)
     call.over = true
     this.#keepAlive.end()
   }
