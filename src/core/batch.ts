@@ -15,6 +15,7 @@
 
 import type { Clock, Timer } from './clock.ts'
 import { EngineError } from './errors.ts'
+import { type EngineCall, engineErrors } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { withoutContext } from './no-context.ts'
 
@@ -29,6 +30,8 @@ export interface BatchSpec<Item extends { readonly key: string }, Answer> {
   /** What is asked for, in the words of users, for error messages: `acquire`, `renewal`, `release`. */
   readonly name: string
   readonly engine: string
+  /** What is called, for the error of a call that failed. */
+  readonly verb: EngineCall
   readonly batchLimit: number
   /** How many items of one key one call takes; without it: as many as there are. */
   readonly itemsPerKey?: number | undefined
@@ -308,12 +311,9 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#keepAlive.end()
   }
 
+  /** What an engine throws that is no `EngineError`: of that, nothing is known. */
   #asEngineError(error: unknown): EngineError {
-    if (error instanceof EngineError) return error
-    const message = error instanceof Error ? error.message : String(error)
-    return new EngineError(this.#spec.engine, `${this.#spec.name} failed: ${message}`, {
-      outcome: 'unknown',
-      cause: error,
-    })
+    const { engine, verb } = this.#spec
+    return engineErrors(engine, () => ({ outcome: 'unknown', transient: true }))(verb, error)
   }
 }

@@ -6,6 +6,7 @@ import type { Publish } from './diagnostics.ts'
 import { formatDuration } from './duration.ts'
 import type { Entry } from './entry.ts'
 import { EngineError } from './errors.ts'
+import { withoutEngine } from './failed-call.ts'
 
 /** How long it lasts before it is told. */
 const TOLD_MS = 1_000
@@ -41,9 +42,4 @@ export function outageError({ key, failingSince, operation }: Entry, last: Engin
   const lasted = formatDuration(now - (failingSince ?? now))
   const message = `no answer for ${lasted} while '${key}' was waited for: ${withoutEngine(last)}`
   return new EngineError(operation.engine, message, { outcome, transient, cause: last })
-}
-
-/** The message of an error, for a sentence that names its engine before. */
-export function withoutEngine({ engine, message }: EngineError): string {
-  return message.replace(`${engine}: `, '')
 }

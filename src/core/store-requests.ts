@@ -8,6 +8,7 @@
 import { Batch, type BatchSpec, type Sent } from './batch.ts'
 import type { Clock } from './clock.ts'
 import { ClosedError, type EngineError } from './errors.ts'
+import type { EngineCall } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
 import { SlotTable } from './slot-table.ts'
@@ -61,8 +62,8 @@ export class StoreRequests {
     const { store, clock, keepAlive, nextSequence, closed, splitFrom } = options
     this.store = store
     this.#options = options
-    const gets = this.#spec<string, Read>('reading a record', (keys, signal) => store.get(keys, signal))
-    const puts = this.#spec<Change, Written>('storing a record', (changes, signal) => store.put(changes, signal))
+    const gets = this.#spec<string, Read>('get', 'reading a record', (keys, signal) => store.get(keys, signal))
+    const puts = this.#spec<Change, Written>('put', 'storing a record', (changes, signal) => store.put(changes, signal))
     const sending = (request: StoreRequest<string, Read>, sent: Sent): boolean => {
       this.#unsentReads.delete(request.key)
       return gets.sending(request, sent)
@@ -70,6 +71,7 @@ export class StoreRequests {
     this.#gets = new Batch({ ...gets, sending }, clock, keepAlive, nextSequence)
     this.#puts = new Batch(puts, clock, keepAlive, nextSequence)
     const draws = this.#spec<Draw, Taken>(
+      'take',
       'drawing from a rate limit',
       (items, signal) => store.take?.(items, signal) ?? unserved(),
     )
@@ -78,11 +80,11 @@ export class StoreRequests {
     this.#draws = new Batch(drawing, clock, keepAlive, nextSequence)
     const hold = store.hold?.bind(store)
     if (hold !== undefined) {
-      const holds = this.#spec<PoolStep, PoolReply>('changing a stock', hold)
+      const holds = this.#spec<PoolStep, PoolReply>('hold', 'changing a stock', hold)
       this.#holds = new Batch({ ...holds, splitFrom }, clock, keepAlive, nextSequence)
     }
     if (store.putLeaving !== undefined) {
-      const leavings = this.#spec<Leaving, Written>('storing a record', (items, signal) =>
+      const leavings = this.#spec<Leaving, Written>('put', 'storing a record', (items, signal) =>
         (store.putLeaving as NonNullable<Store['putLeaving']>)(items, signal),
       )
       this.#leavings = new Batch({ ...leavings, splitFrom }, clock, keepAlive, nextSequence)
@@ -138,6 +140,7 @@ export class StoreRequests {
   }
 
   #spec<Item, Answer>(
+    verb: EngineCall,
     name: string,
     call: (items: readonly Item[], signal?: AbortSignal) => Promise<readonly (Answer | StoreFailure)[]>,
   ): BatchSpec<StoreRequest<Item, Answer>, Answer | StoreFailure> {
@@ -146,6 +149,7 @@ export class StoreRequests {
     return {
       name,
       engine,
+      verb,
       batchLimit,
       splitFrom: Number.POSITIVE_INFINITY,
       call: (requests, signal) =>

@@ -79,6 +79,7 @@ export class Sweeper {
     const spec: BatchSpec<Departure, boolean> = {
       name: 'release',
       engine: engine.name,
+      verb: 'leave',
       batchLimit: engine.traits.batchLimit,
       splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,
       call: (places) => engine.leave(places),

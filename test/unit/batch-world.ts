@@ -37,6 +37,7 @@ export function batchWorld(overrides: Partial<BatchSpec<Item, string>> = {}): Wo
   const spec: BatchSpec<Item, string> = {
     name: 'acquire',
     engine: 'scripted',
+    verb: 'enter',
     batchLimit: 100,
     splitFrom: Number.POSITIVE_INFINITY,
     takesSignal: () => true,

@@ -217,7 +217,7 @@ describe('one try', () => {
     const tried = watched(locks.mutex('a').tryAcquire())
     const cause = new Error('ECONNREFUSED')
     await (await engine.next('enter')).fail(cause)
-    expect(tried.error).toMatchObject({ outcome: 'unknown', cause, message: 'scripted: acquire failed: ECONNREFUSED' })
+    expect(tried.error).toMatchObject({ outcome: 'unknown', cause, message: 'scripted: enter: ECONNREFUSED' })
   })
 })
 

@@ -86,10 +86,10 @@ export function answeredError(code: number, what: string, step?: number): ZooKee
   return new ZooKeeperError(code, `${what}: ${MEANINGS.get(code) ?? 'refused'} (${code})`, { step })
 }
 
-/** `refused`: the request was not sent. */
+/** `refused`: the request was not sent. `lasting`: nor is any other one. */
 export function connectionLost(
   message: string,
-  options: { readonly refused: boolean; cause?: unknown },
+  options: { readonly refused: boolean; readonly lasting?: boolean; cause?: unknown },
 ): ZooKeeperError {
   return new ZooKeeperError(ZOOKEEPER_CODE.connectionLoss, message, options)
 }

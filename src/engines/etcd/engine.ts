@@ -9,12 +9,13 @@ import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { EnterCalls } from './enter.ts'
 import { EntryMarkers } from './entry-markers.ts'
-import { asEngineError, ENGINE, type EtcdCall } from './errors.ts'
+import { asEngineError, ENGINE } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
 import { EtcdLeases } from './leases.ts'
 import { EvictionWatcher, LineWatcher, observeLine } from './listen.ts'
@@ -247,7 +248,7 @@ export class EtcdEngine implements Engine {
   }
 }
 
-async function asked<Answer>(call: EtcdCall, answer: Promise<Answer>): Promise<Answer> {
+async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer
   } catch (error) {

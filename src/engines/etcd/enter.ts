@@ -102,7 +102,7 @@ export class EnterCalls {
         // A lease was given up while we waited for another: it may be revoked at any moment, with all that is under it.
         if (used.some(({ tainted }) => tainted)) {
           if (attempt >= TRIES)
-            throw asEngineError('enter', new Error('leases are given up again and again'), { sent: false })
+            throw asEngineError('enter', new Error('leases are given up again and again'), { outcome: 'not-applied' })
           continue
         }
         leases.beginUse(used)
@@ -150,7 +150,7 @@ export class EnterCalls {
       return await Promise.all(claims.map(async (claim) => this.#request(claim, await leases.fresh(claim.ttlMs))))
     } catch (error) {
       // No claim is sent before it has a lease.
-      throw asEngineError('enter', error, { sent: false })
+      throw asEngineError('enter', error, { outcome: 'not-applied' })
     }
   }
 
@@ -209,7 +209,7 @@ export class EnterCalls {
    * and all other entries under it would be lost.
    */
   async #findAfterNoSpace(requests: readonly LeasedRequest[], error: RpcError): Promise<readonly Standing[]> {
-    const refused: Standing = { state: 'failed', error: asEngineError('enter', error, { sent: false }) }
+    const refused: Standing = { state: 'failed', error: asEngineError('enter', error, { outcome: 'not-applied' }) }
     const standings = await this.#renew(requests.map(({ claim }) => claim))
     return requests.map(({ claim, lease }, index) => {
       const standing = standings[index] as Standing

@@ -2,35 +2,15 @@
 
 import { GRPC_STATUS, RpcError } from '../../clients/etcd/errors.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, type EngineCall, engineErrors } from '../../core/failed-call.ts'
 
 export const ENGINE = 'etcd'
 
-/** What the core called, for messages of errors. */
-export type EtcdCall =
-  | 'enter'
-  | 'renew'
-  | 'leave'
-  | 'evict'
-  | 'inspect'
-  | 'list'
-  | 'subscribe'
-  | 'watch'
-  | 'diagnose'
-  | 'get'
-  | 'put'
-
-/** `sent: false`: the call failed before its own request was sent. */
-export function asEngineError(
-  call: EtcdCall,
-  error: unknown,
-  { sent = true }: { readonly sent?: boolean } = {},
-): EngineError {
-  if (error instanceof EngineError) return error
-  const message = `${call}: ${error instanceof Error ? error.message : String(error)}`
-  const refused = !sent || (error instanceof RpcError && error.refused)
-  const transient = !(error instanceof RpcError) || !error.lasting
-  return new EngineError(ENGINE, message, { outcome: refused ? 'not-applied' : 'unknown', transient, cause: error })
-}
+/** What the client threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => ({
+  outcome: error instanceof RpcError && error.refused ? 'not-applied' : 'unknown',
+  transient: !(error instanceof RpcError) || !error.lasting,
+}))
 
 /** The transaction was to put something under a lease that has ended. Nothing of it was applied. */
 export function isLeaseGone(error: unknown): boolean {
@@ -48,7 +28,7 @@ export function unreadable(key: string, why: string): EngineError {
 }
 
 /** Other clients, or a change of leaders, got in between again and again. A later try can succeed. */
-export function unsettled(call: EtcdCall, why: string): EngineError {
+export function unsettled(call: EngineCall, why: string): EngineError {
   return new EngineError(ENGINE, `${call}: ${why}`, { outcome: 'unknown' })
 }
 

@@ -3,8 +3,9 @@
  * for what is to run out by itself.
  */
 import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { ClassSession, type ZooKeeperContext } from './class-session.ts'
-import { asEngineError, engineClosed, ttlTooLong, type ZooKeeperCall } from './errors.ts'
+import { asEngineError, engineClosed, ttlTooLong } from './errors.ts'
 
 /** For looking at lines, where no entry of ours is in any. */
 const LOOKING_TTL_MS = 10_000
@@ -31,7 +32,7 @@ export class ClassSessions {
   }
 
   /** The same, or a new one. Rejects with `EngineError` if there is none to be had: then nothing was sent. */
-  async open(ttlMs: number, call: ZooKeeperCall, bytes = 0): Promise<ClassSession> {
+  async open(ttlMs: number, call: EngineCall, bytes = 0): Promise<ClassSession> {
     const known = this.atHand(ttlMs, bytes)
     if (known !== undefined) return known
     const classMs = classOf(ttlMs)
@@ -40,12 +41,12 @@ export class ClassSessions {
     try {
       return await opening
     } catch (error) {
-      throw asEngineError(call, error, { sent: false })
+      throw asEngineError(call, error, { outcome: 'not-applied' })
     }
   }
 
   /** A session to look at lines with. */
-  async any(call: ZooKeeperCall): Promise<ClassSession> {
+  async any(call: EngineCall): Promise<ClassSession> {
     for (const session of this.#sessions) if (session.usable) return session
     return await this.open(LOOKING_TTL_MS, call)
   }

@@ -7,13 +7,14 @@ import type { ZooKeeperServers } from '../../clients/zookeeper/session-connectio
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import { ClassSessions } from './class-sessions.ts'
 import { LINE_BOUND } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { EnterRequests } from './enter.ts'
-import { asEngineError, ENGINE, type ZooKeeperCall } from './errors.ts'
+import { asEngineError, ENGINE } from './errors.ts'
 import { inspectLine, listLines } from './inspect.ts'
 import { LeaveRequests } from './leave.ts'
 import { type ZooKeeperLayout, ZooKeeperNames } from './names.ts'
@@ -166,7 +167,7 @@ export class ZooKeeperEngine implements Engine {
   }
 }
 
-async function asked<Answer>(call: ZooKeeperCall, answer: Promise<Answer>): Promise<Answer> {
+async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer
   } catch (error) {

@@ -18,11 +18,12 @@ import { hasCode, wasRefused } from '../../clients/zookeeper/errors.ts'
 import type { CreatedNode } from '../../clients/zookeeper/messages.ts'
 import type { NumberedNode } from '../../clients/zookeeper/session.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
-import { EngineError, LineFullError } from '../../core/errors.ts'
+import { type EngineError, LineFullError } from '../../core/errors.ts'
+import { withOutcome } from '../../core/failed-call.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { entryOf, LINE_BOUND, type LineView, waitsForTries, writeData } from './codec.ts'
-import { asEngineError, ENGINE, noChroot, unsettled } from './errors.ts'
+import { asEngineError, noChroot, unsettled } from './errors.ts'
 import { KnownLines } from './known-lines.ts'
 import type { MaybeLine } from './line-reader.ts'
 import { byNumber, numberIn, pathsTo } from './names.ts'
@@ -85,7 +86,7 @@ export class EnterRequests {
     try {
       session = known ?? this.#sessions.atHand(ttlMs, bytes) ?? (await this.#sessions.open(ttlMs, 'enter', bytes))
     } catch (error) {
-      const failed: Standing = { state: 'failed', error: asEngineError('enter', error, { sent: false }) }
+      const failed: Standing = { state: 'failed', error: asEngineError('enter', error, { outcome: 'not-applied' }) }
       return claims.map(() => failed)
     }
     const renewed = await this.#renewKnown(claims)
@@ -212,11 +213,11 @@ export class EnterRequests {
   /** The entry is there, and its line could not be read. */
   async #unread(session: ClassSession, { wait }: Claim, { path }: NumberedNode, cause: unknown): Promise<EngineError> {
     // Not transient: a child that is no entry of ours. Nothing can be known of this line, now or later.
-    const { message, transient } = asEngineError('enter', cause)
+    const failure = asEngineError('enter', cause)
     // A waiter that is asked for again is found, and so keeps its place.
-    const stays = wait && transient
+    const stays = wait && failure.transient
     const outcome = !stays && (await this.#takeBack(session, path)) ? 'not-applied' : 'unknown'
-    return new EngineError(ENGINE, message.replace(`${ENGINE}: `, ''), { outcome, transient, cause })
+    return withOutcome(failure, outcome)
   }
 
   /** Where the path to the line could not be made, it is the root of this client that is missing. */

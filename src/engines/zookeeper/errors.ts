@@ -1,35 +1,15 @@
 /** What went wrong, as the core wants it. What ZooKeeper means by its codes is in clients/zookeeper/errors.ts. */
-import { ZooKeeperError } from '../../clients/zookeeper/errors.ts'
+import { connectionLost, ZooKeeperError } from '../../clients/zookeeper/errors.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, type EngineCall, engineErrors } from '../../core/failed-call.ts'
 
 export const ENGINE = 'zookeeper'
 
-/** What the core called, for messages of errors. */
-export type ZooKeeperCall =
-  | 'enter'
-  | 'renew'
-  | 'leave'
-  | 'evict'
-  | 'inspect'
-  | 'list'
-  | 'subscribe'
-  | 'watch'
-  | 'get'
-  | 'put'
-  | 'diagnose'
-
-/** `sent: false`: the call failed before its own request was sent. */
-export function asEngineError(
-  call: ZooKeeperCall,
-  error: unknown,
-  { sent = true }: { readonly sent?: boolean } = {},
-): EngineError {
-  if (error instanceof EngineError) return error
-  const message = `${call}: ${error instanceof Error ? error.message : String(error)}`
-  const refused = !sent || (error instanceof ZooKeeperError && error.refused)
-  const transient = !(error instanceof ZooKeeperError) || !error.lasting
-  return new EngineError(ENGINE, message, { outcome: refused ? 'not-applied' : 'unknown', transient, cause: error })
-}
+/** What the client threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => ({
+  outcome: error instanceof ZooKeeperError && error.refused ? 'not-applied' : 'unknown',
+  transient: !(error instanceof ZooKeeperError) || !error.lasting,
+}))
 
 /** A node in one of our lines has a name or data that this version cannot read. */
 export function unreadable(path: string, why: string): EngineError {
@@ -37,7 +17,7 @@ export function unreadable(path: string, why: string): EngineError {
 }
 
 /** Other clients got in between again and again. A later try can succeed. */
-export function unsettled(call: ZooKeeperCall): EngineError {
+export function unsettled(call: EngineCall): EngineError {
   return new EngineError(ENGINE, `${call}: other clients keep changing the entry`, { outcome: 'unknown' })
 }
 
@@ -63,6 +43,7 @@ export function noChroot(chroot: string): EngineError {
   return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
 }
 
-export function engineClosed(): EngineError {
-  return new EngineError(ENGINE, 'the engine is closed', { outcome: 'not-applied', transient: false })
+/** An error of the client, since it is told to whichever call comes then. */
+export function engineClosed(): ZooKeeperError {
+  return connectionLost('the engine is closed', { refused: true, lasting: true })
 }

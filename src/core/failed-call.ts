@@ -1,0 +1,74 @@
+/**
+ * A call that failed, as the error that users read. It says which engine, which call, and what went wrong, in this
+ * order, whatever the server: `etcd: enter: no leader`. What a server means by its own errors is known beside its
+ * engine or its client, where `asEngineError` is made of it.
+ */
+import { type CallOutcome, EngineError } from './errors.ts'
+import { thrownText } from './thrown.ts'
+
+/**
+ * What was called: a verb of the engine, of its store (`take` and `hold` are of rate limits and stocks), or of a guard.
+ * A batch of claims is one `enter`, and a change of a record is a `put`, also where an entry enters or leaves with it.
+ */
+export type EngineCall =
+  | 'enter'
+  | 'renew'
+  | 'leave'
+  | 'evict'
+  | 'inspect'
+  | 'list'
+  | 'subscribe'
+  | 'watch'
+  | 'diagnose'
+  | 'get'
+  | 'put'
+  | 'take'
+  | 'hold'
+  | 'migrate'
+  | `guard ${'read' | 'write' | 'list' | 'reset' | 'setup'}`
+
+/** What the caller knows of a failed call besides the error. */
+export interface CallFacts {
+  /** What became of the call, whatever the error says of that. */
+  readonly outcome?: CallOutcome
+}
+
+/** What an error of the client means. */
+export interface FailureMeaning {
+  /** In words; what the error itself says unless given. */
+  readonly message?: string
+  readonly outcome: CallOutcome
+  readonly transient: boolean
+  /** What users are shown of the error; all of it unless given. */
+  readonly cause?: unknown
+}
+
+/** The error of a call. An `EngineError` is passed on as it is: it says already what failed. */
+export type AsEngineError<Facts extends CallFacts = CallFacts> = (
+  call: EngineCall,
+  error: unknown,
+  facts?: Facts,
+) => EngineError
+
+/** `meaningOf` knows the errors of the client. */
+export function engineErrors<Facts extends CallFacts = CallFacts>(
+  engine: string,
+  meaningOf: (error: unknown, facts: Facts | undefined) => FailureMeaning,
+): AsEngineError<Facts> {
+  return (call, error, facts) => {
+    if (error instanceof EngineError) return error
+    const { message = thrownText(error), outcome, transient, cause } = { cause: error, ...meaningOf(error, facts) }
+    return new EngineError(engine, `${call}: ${message}`, { outcome: facts?.outcome ?? outcome, transient, cause })
+  }
+}
+
+/** The same failure, where more is known of what became of the call. */
+export function withOutcome(error: EngineError, outcome: CallOutcome): EngineError {
+  const { engine, transient, cause } = error
+  return new EngineError(engine, withoutEngine(error), { outcome, transient, cause })
+}
+
+/** The message of an error, for a sentence that names its engine before. */
+export function withoutEngine({ engine, message }: EngineError): string {
+  return message.replace(`${engine}: `, '')
+}
