@@ -94,6 +94,7 @@ export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
     const words = ['', String(keys.length), ...keys, verb, String(token), String(forgetMs ?? '')]
     for (const [name, , ...args] of commands) words.push(String(args.length + 1), name, ...args.map(String))
     const [answer, ...replies] = await caller.call(
+      `guard ${verb}`,
       guarded,
       words,
       keys[0] as string,
@@ -128,8 +129,8 @@ export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
     write: (lease, commands, resource) => checkMarks('write', lease, commands, resource),
     list: async (prefix = '') => {
       const found = new Map<string, Mark>()
-      if (!wire.ready) await caller.connected()
       try {
+        if (!wire.ready) await caller.connected()
         for (const server of await wire.servers()) {
           for await (const names of scanPages(server, `${globEscape(wire.keyPrefix + PREFIX)}*`, 'hash')) {
             const marks = await Promise.all(names.map(marksAt))
@@ -137,7 +138,7 @@ export function guardOn(wire: RedisWire, forgetMs?: number): RedisGuard {
           }
         }
       } catch (error) {
-        throw asEngineError(error)
+        throw asEngineError('guard list', error)
       }
       return [...found.values()].sort((a, b) => (a.resource < b.resource ? -1 : 1))
     },

@@ -1,8 +1,12 @@
 /** What an error means: whether anything can have been applied, and whether time mends it. As each client spells it. */
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { asEngineError, codeOf, offline } from '../../src/clients/redis/errors.ts'
+import { asEngineError, codeOf } from '../../src/clients/redis/errors.ts'
+import { NotSent } from '../../src/clients/shared/driver-errors.ts'
+import type { EngineError } from '../../src/core/errors.ts'
 import { EnterArguments, renewArguments } from '../../src/engines/redis/codec.ts'
+
+const offline = (trouble: Error): EngineError => asEngineError('enter', new NotSent(trouble))
 
 const glide = (text: string): string => `An error was signalled by the server: - ${text}`
 
@@ -37,7 +41,7 @@ test.each([
 ])('%s', (message, code, outcome, transient) => {
   const error = new Error(message)
   expect(codeOf(error)).toBe(code)
-  expect(asEngineError(error)).toMatchObject({ outcome, transient, cause: error })
+  expect(asEngineError('enter', error)).toMatchObject({ outcome, transient, cause: error })
   expect(offline(error)).toMatchObject({ outcome: 'not-applied', transient })
 })
 
@@ -48,7 +52,7 @@ test('what a client hangs on its errors does not come along: it may be a passwor
   const noNode = Object.assign(new Error('Failed to refresh slots cache.'), { lastNodeError: refused })
   const several = new AggregateError([refused], 'all have failed')
   for (const error of [refused, lost, noNode, several]) {
-    for (const ours of [asEngineError(error), offline(error)]) {
+    for (const ours of [asEngineError('enter', error), offline(error)]) {
       const printed = inspect(ours, { depth: Number.POSITIVE_INFINITY, showHidden: true })
       expect(printed).not.toContain('open sesame')
       expect(printed).toContain('WRONGPASS')
@@ -60,7 +64,7 @@ test('what a client hangs on its errors does not come along: it may be a passwor
 test('a missing password is said in words of the user, not of the protocol', () => {
   const hello =
     'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used'
-  for (const error of [asEngineError(new Error(hello)), offline(new Error(hello))]) {
+  for (const error of [asEngineError('enter', new Error(hello)), offline(new Error(hello))]) {
     expect(error.message).toMatch(/the server asks for a password, and was given none \(NOAUTH\): /)
     expect(error.message).not.toContain('HELLO')
   }

@@ -5,7 +5,8 @@
  * of them its own way. An error of the client itself (a lost connection, a time-out) has no code, and then it is not
  * known what the server did.
  */
-import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, engineErrors, type FailureMeaning } from '../../core/failed-call.ts'
+import { NotSent } from '../shared/driver-errors.ts'
 
 export const ENGINE = 'redis'
 
@@ -40,7 +41,7 @@ const LASTING = new Set(['NOAUTH', 'WRONGPASS', 'NOPERM', 'CROSSSLOT', 'DENIED',
 const UNTRUSTED = /^(?:CERT_|ERR_TLS_CERT|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/
 
 /** Whether trying again later can help. */
-function passing(error: unknown): boolean {
+export function isPassing(error: unknown): boolean {
   const code = codeOf(error)
   if (code !== undefined) return !LASTING.has(code)
   return !UNTRUSTED.test(String((error as NodeJS.ErrnoException | undefined)?.code))
@@ -57,21 +58,22 @@ export function codeOf(error: unknown): string | undefined {
   return code
 }
 
-/** What the client threw, as the core wants it. */
-export function asEngineError(error: unknown): EngineError {
-  if (error instanceof EngineError) return error
-  const code = codeOf(error)
-  const message = messageOf(error)
-  const outcome = code !== undefined && REFUSED.has(code) ? 'not-applied' : 'unknown'
-  return new EngineError(ENGINE, message, { outcome, transient: passing(error), cause: withoutCommand(error) })
+/** What an error of the client means; also for Redlock, which has errors of its own name. */
+export function meaningOf(error: unknown): FailureMeaning {
+  const sent = !(error instanceof NotSent)
+  const thrown = sent ? error : error.cause
+  const code = codeOf(thrown)
+  const isRefused = !sent || (code !== undefined && REFUSED.has(code))
+  return {
+    message: sent ? messageOf(thrown) : `not connected${thrown === undefined ? '' : `: ${messageOf(thrown)}`}`,
+    outcome: isRefused ? 'not-applied' : 'unknown',
+    transient: isPassing(thrown),
+    cause: withoutCommand(thrown),
+  }
 }
 
-/** There is no connection, and nothing was sent. */
-export function offline(trouble: Error | undefined): EngineError {
-  const message = trouble === undefined ? 'not connected' : `not connected: ${messageOf(trouble)}`
-  const cause = withoutCommand(trouble)
-  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: passing(trouble), cause })
-}
+/** What the client threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
 
 /** What the server says of a missing password is about a command that the user has not sent. */
 function messageOf(error: unknown): string {

@@ -6,8 +6,9 @@
  * again when it wants to.
  */
 import type { Clock, Timer } from '../../core/clock.ts'
-import type { EngineError } from '../../core/errors.ts'
-import { asEngineError, codeOf, offline } from './errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
+import { NotSent } from '../shared/driver-errors.ts'
+import { asEngineError, codeOf, isPassing } from './errors.ts'
 import type { RedisWire } from './wire.ts'
 
 /** How long a call waits for a connection, at most: long enough for a first one, and for most blips. */
@@ -28,7 +29,7 @@ export interface Script {
 export class ScriptCaller {
   readonly #wire: RedisWire
   readonly #clock: Clock
-  readonly #confirm: (() => Promise<void>) | undefined
+  readonly #confirm: ((call: EngineCall) => Promise<void>) | undefined
   readonly #waiting = new Set<() => void>()
   /**
    * Called when the server does not know a script, which is therefore sent a second time: after what was sent
@@ -39,7 +40,7 @@ export class ScriptCaller {
   /**
    * `confirm` is called right behind each script that grants: what the script answers counts when `confirm` resolves.
    */
-  constructor(wire: RedisWire, clock: Clock, confirm?: () => Promise<void>) {
+  constructor(wire: RedisWire, clock: Clock, confirm?: (call: EngineCall) => Promise<void>) {
     this.#wire = wire
     this.#clock = clock
     this.#confirm = confirm
@@ -51,9 +52,10 @@ export class ScriptCaller {
   /**
    * Call a script with `words`: a place for its name, the number of keys, the keys, and the arguments. `key` is one of
    * the keys. Resolves with what `read` makes of the reply; where replicas have to confirm, when they have. A caller
-   * with little time says how long to wait for a connection. Rejects with an `EngineError`.
+   * with little time says how long to wait for a connection. Rejects with an `EngineError` that names `verb`.
    */
   call<Answer>(
+    verb: EngineCall,
     script: Script,
     words: string[],
     key: string,
@@ -61,31 +63,37 @@ export class ScriptCaller {
     patienceMs?: number,
   ): Promise<Answer> {
     const { ready, silence } = this.#wire
-    if (!ready) return this.connected(patienceMs).then(() => this.call(script, words, key, read))
+    if (!ready)
+      return this.connected(patienceMs).then(
+        () => this.call(verb, script, words, key, read),
+        (error: unknown) => Promise.reject(asEngineError(verb, error)),
+      )
     words[0] = script.sha
     silence?.asked()
     // All that is to be done with a reply in one promise: each further one costs a single caller a microsecond.
-    return this.#send('EVALSHA', script, words, key).then(
+    return this.#send(verb, 'EVALSHA', script, words, key).then(
       (reply) => {
         silence?.answered()
         return read(reply)
       },
       (error: unknown) => {
         silence?.answered()
-        return this.#again(error, script, words, key).then(read).catch(rethrow)
+        return this.#again(error, () => this.#send(verb, 'EVAL', script, words.with(0, script.text), key))
+          .then(read)
+          .catch((second: unknown) => Promise.reject(asEngineError(verb, second)))
       },
     )
   }
 
   /**
    * The same with a callback: a promise less, where several servers are asked for one thing. It waits for no
-   * connection; `words` may be shared by the calls to several servers.
+   * connection; `words` may be shared by the calls to several servers. The error is the client's own, or `NotSent`.
    */
-  tell(script: Script, words: string[], hear: (reply: unknown, error?: EngineError) => void): void {
+  tell(script: Script, words: string[], hear: (reply: unknown, error?: unknown) => void): void {
     const { ready, silence, trouble } = this.#wire
     words[0] = script.sha
     silence?.asked()
-    const sent = ready ? this.#wire.send('EVALSHA', words) : Promise.reject(offline(trouble))
+    const sent = ready ? this.#wire.send('EVALSHA', words) : Promise.reject(new NotSent(trouble))
     sent.then(
       (reply) => {
         silence?.answered()
@@ -93,9 +101,9 @@ export class ScriptCaller {
       },
       (error: unknown) => {
         silence?.answered()
-        this.#again(error, script, words, '').then(
+        this.#again(error, () => this.#wire.send('EVAL', words.with(0, script.text))).then(
           (reply) => hear(reply),
-          (second: unknown) => hear(undefined, asEngineError(second)),
+          (second: unknown) => hear(undefined, second),
         )
       },
     )
@@ -103,12 +111,17 @@ export class ScriptCaller {
 
   /** Send a plain command that reads, and answers a list. As with `call`, nothing waits long for a connection. */
   command<Answer>(
+    verb: EngineCall,
     command: string,
     words: readonly string[],
     read: (reply: readonly unknown[]) => Answer,
   ): Promise<Awaited<Answer>> {
     const { ready, silence } = this.#wire
-    if (!ready) return this.connected().then(() => this.command(command, words, read))
+    if (!ready)
+      return this.connected().then(
+        () => this.command(verb, command, words, read),
+        (error: unknown) => Promise.reject(asEngineError(verb, error)),
+      )
     silence?.asked()
     return this.#wire.send(command, words, words[0]).then(
       (reply): Answer => {
@@ -117,25 +130,31 @@ export class ScriptCaller {
       },
       (error: unknown) => {
         silence?.answered()
-        throw asEngineError(error)
+        throw asEngineError(verb, error)
       },
     ) as Promise<Awaited<Answer>>
   }
 
   /** By its text, if the error says that its name is not known. */
-  #again(error: unknown, script: Script, words: readonly string[], key: string): Promise<unknown> {
+  #again(error: unknown, resend: () => Promise<unknown>): Promise<unknown> {
     if (codeOf(error) !== 'NOSCRIPT') return Promise.reject(error)
     this.onResend()
-    return this.#send('EVAL', script, words.with(0, script.text), key)
+    return resend()
   }
 
-  #send(command: 'EVAL' | 'EVALSHA', { grants }: Script, words: readonly string[], key: string): Promise<unknown> {
+  #send(
+    verb: EngineCall,
+    command: 'EVAL' | 'EVALSHA',
+    { grants }: Script,
+    words: readonly string[],
+    key: string,
+  ): Promise<unknown> {
     const reply = this.#wire.send(command, words, key)
     if (this.#confirm === undefined || !grants) return reply
-    return afterBoth(reply, this.#confirm())
+    return afterBoth(reply, this.#confirm(verb))
   }
 
-  /** Resolves when there is a connection. */
+  /** Resolves when there is a connection; rejects with `NotSent`. */
   connected(patienceMs: number = PATIENCE_MS): Promise<void> {
     const alive = this.#clock.stayAlive()
     return new Promise((resolve, reject) => {
@@ -147,13 +166,13 @@ export class ScriptCaller {
       }
       const giveUp = (): void => {
         end()
-        reject(offline(this.#wire.trouble))
+        reject(new NotSent(this.#wire.trouble))
       }
       const look = (): void => {
         if (this.#wire.ready) {
           end()
           resolve()
-        } else if (!offline(this.#wire.trouble).transient) giveUp()
+        } else if (!isPassing(this.#wire.trouble)) giveUp()
       }
       limit = this.#clock.timer(Math.min(patienceMs, PATIENCE_MS), giveUp)
       this.#waiting.add(look)
@@ -168,8 +187,4 @@ async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Pro
   if (said.status === 'rejected') throw said.reason
   if (both.status === 'rejected') throw both.reason
   return said.value
-}
-
-function rethrow(error: unknown): never {
-  throw asEngineError(error)
 }

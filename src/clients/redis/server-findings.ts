@@ -4,7 +4,6 @@
  */
 
 import type { Finding } from '../../core/engine.ts'
-import { asEngineError } from './errors.ts'
 import { globEscape } from './names.ts'
 import { type RedisWire, type Server, scanPages } from './wire.ts'
 
@@ -24,17 +23,12 @@ export interface ServerQuestion {
 
 /**
  * They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. And
- * `client`, if something is wrong with the client. Rejects with an `EngineError`.
+ * `client`, if something is wrong with the client. Rejects with the client's own error.
  */
 export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
   const { wire } = question
   const findings: Finding[] = []
-  try {
-    const servers = await wire.servers()
-    for (const server of servers) findings.push(...(await examine(server, question)))
-  } catch (error) {
-    throw asEngineError(error)
-  }
+  for (const server of await wire.servers()) findings.push(...(await examine(server, question)))
   return worstOfEach(wire.finding === undefined ? findings : [...findings, wire.finding])
 }
 

@@ -10,7 +10,6 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import type { Finding } from '../../core/engine.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
-import { asEngineError } from './errors.ts'
 
 export interface RedisWire {
   /** As in error messages: `ioredis`, `node-redis`, `valkey-glide`. */
@@ -55,16 +54,12 @@ const SCANNED_AT_ONCE = '1000'
 
 /**
  * The keys that SCAN finds, page by page, so that no server is stopped for long. It may find a key twice, and may or
- * may not find keys that come or go meanwhile.
+ * may not find keys that come or go meanwhile. It throws the client's own errors.
  */
 export async function* scanPages(server: Server, pattern: string, type: string): AsyncIterable<readonly string[]> {
   let cursor = '0'
   do {
-    const reply = await server
-      .send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', SCANNED_AT_ONCE, 'TYPE', type])
-      .catch((error: unknown) => {
-        throw asEngineError(error)
-      })
+    const reply = await server.send('SCAN', [cursor, 'MATCH', pattern, 'COUNT', SCANNED_AT_ONCE, 'TYPE', type])
     const [next, names] = reply as [unknown, readonly unknown[]]
     yield names.map(String)
     cursor = String(next)

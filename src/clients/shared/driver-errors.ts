@@ -5,7 +5,7 @@ export class NotSent extends Error {
   override readonly name = 'NotSent'
 
   constructor(cause: unknown) {
-    super(cause instanceof Error ? cause.message : String(cause), { cause })
+    super(cause instanceof Error ? cause.message : String(cause ?? 'not connected'), { cause })
   }
 }
 

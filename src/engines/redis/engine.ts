@@ -5,13 +5,14 @@
  * What a line is, and every decision about it, is in lua/.
  */
 
-import { ENGINE } from '../../clients/redis/errors.ts'
+import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
 import { RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import {
   type CallItem,
@@ -83,7 +84,7 @@ export class RedisEngine implements Engine {
     this.#engineId = engineId
     this.#names = new RedisNames(wire, prefix)
     const confirmation = durability === undefined ? undefined : new ReplicaConfirmation(wire, clock, durability)
-    this.#caller = new ScriptCaller(wire, clock, confirmation && (() => confirmation.ask()))
+    this.#caller = new ScriptCaller(wire, clock, confirmation && ((call) => confirmation.ask(call)))
     this.#slots = new SlotCalls(this.#caller, this.#names, clock)
     this.store = new RedisStore({ wire, names: this.#names, caller: this.#caller, slots: this.#slots, engineId, clock })
     this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
@@ -110,6 +111,7 @@ export class RedisEngine implements Engine {
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
     if (this.#names.together) return this.#enter(claims)
     return this.#slots.bySlot(claims, {
+      verb: 'enter',
       call: (some, slot) => this.#enter(some, slot),
       refused: ({ key }) => failed(reservedKey(this.#names.serverKey(key))),
       failed,
@@ -127,6 +129,7 @@ export class RedisEngine implements Engine {
     for (const { id } of places) this.#listener.rechecks.forget(id)
     if (this.#names.together) return this.#leave(places)
     return this.#slots.bySlot(places, {
+      verb: 'leave',
       call: (some) => this.#leave(some).catch((error) => this.#slots.leaveAlone(some, error)),
       refused: () => false,
     })
@@ -134,41 +137,51 @@ export class RedisEngine implements Engine {
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
     if (this.#names.refuses(key)) return false
-    return await this.#call(evict, [{ key, id: NO_ENTRY }], [String(token), how], (reply) => Number(reply) === 1)
+    return await this.#call(
+      'evict',
+      evict,
+      [{ key, id: NO_ENTRY }],
+      [String(token), how],
+      (reply) => Number(reply) === 1,
+    )
   }
 
   async inspect(key: string): Promise<Line> {
-    const { entries } = await this.#inspect(key, 'all')
+    const { entries } = await this.#inspect('inspect', key, 'all')
     return { key, entries }
   }
 
   async *list(prefix: string, onProgress: () => void = () => undefined): AsyncIterable<LineSummary> {
-    await this.#caller.connected()
-    for await (const page of linesIn(this.#wire, this.#names.serverKey(prefix))) {
-      onProgress()
-      const keys = page.map((serverKey) => this.#names.userKey(serverKey))
-      const lines = await Promise.all(keys.map((key) => this.#inspect(key, 'count')))
-      for (const [index, { held, waiting }] of lines.entries()) {
-        if (held + waiting > 0) yield { key: keys[index] as string, held, waiting }
+    try {
+      await this.#caller.connected()
+      for await (const page of linesIn(this.#wire, this.#names.serverKey(prefix))) {
+        onProgress()
+        const keys = page.map((serverKey) => this.#names.userKey(serverKey))
+        const lines = await Promise.all(keys.map((key) => this.#inspect('list', key, 'count')))
+        for (const [index, { held, waiting }] of lines.entries()) {
+          if (held + waiting > 0) yield { key: keys[index] as string, held, waiting }
+        }
       }
+    } catch (error) {
+      throw asEngineError('list', error)
     }
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
-    const subscription = await this.#listener.subscribe(listener)
+    const subscription = await asked('subscribe', this.#listener.subscribe(listener))
     void this.#diagnosis.warn()
     return subscription
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await this.#listener.open()
+    await asked('watch', this.#listener.open())
     return await this.#listener.observers.add(key, listener)
   }
 
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
   async diagnose(): Promise<readonly Finding[]> {
-    await this.#caller.connected()
-    return await this.#diagnosis.findings({ thorough: true })
+    await asked('diagnose', this.#caller.connected())
+    return await asked('diagnose', this.#diagnosis.findings({ thorough: true }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -179,12 +192,13 @@ export class RedisEngine implements Engine {
   #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {
     const args = this.#enterArguments.of(claims)
     if (args === undefined) return halves(claims, (half) => this.#enter(half, slot))
-    return this.#call(enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
+    return this.#call('enter', enter, claims, args, (reply) => this.#standings.entered(reply, claims), counterKey(slot))
   }
 
   #renewInParts(places: readonly Place[]): Promise<readonly Standing[]> {
     if (this.#names.together) return this.#renew(places)
     return this.#slots.bySlot(places, {
+      verb: 'renew',
       call: (some) => this.#renew(some).catch((error) => this.#slots.renewAlone(some, error)),
       refused: () => ({ state: 'gone', why: 'unknown' }),
       failed,
@@ -194,25 +208,28 @@ export class RedisEngine implements Engine {
   #renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const args = renewArguments(places)
     if (args === undefined) return halves(places, (half) => this.#renew(half))
-    return this.#call(renew, places, args, (reply) => this.#standings.renewed(reply, places))
+    return this.#call('renew', renew, places, args, (reply) => this.#standings.renewed(reply, places))
   }
 
   #leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
-    return this.#call(leave, places, [], (reply) => readPresences('leave', reply, places.length))
+    return this.#call('leave', leave, places, [], (reply) => readPresences('leave', reply, places.length))
   }
 
-  async #inspect(key: string, what: 'all' | 'count'): Promise<InspectedLine> {
+  async #inspect(verb: EngineCall, key: string, what: 'all' | 'count'): Promise<InspectedLine> {
     const serverKey = this.#names.serverKey(key)
     if (this.#names.refuses(key)) throw reservedKey(serverKey)
-    return await this.#call(inspect, [{ key, id: NO_ENTRY }], [what], (reply) => inspectedLine(reply, serverKey))
+    return await this.#call(verb, inspect, [{ key, id: NO_ENTRY }], [what], (reply) => inspectedLine(reply, serverKey))
   }
 
   /** Observe the lines of these keys, for so long; 0: no longer. Resolves with whether each was observed before. */
   #register(keys: readonly string[], ttlMs: number): Promise<readonly boolean[]> {
     const lines = keys.map((key) => ({ key, id: NO_ENTRY }))
     return this.#slots.bySlot(lines, {
+      verb: 'watch',
       call: (some) =>
-        this.#call(watch, some, [this.#engineId, String(ttlMs)], (reply) => readPresences('watch', reply, some.length)),
+        this.#call('watch', watch, some, [this.#engineId, String(ttlMs)], (reply) =>
+          readPresences('watch', reply, some.length),
+        ),
       refused: ({ key }) => {
         throw reservedKey(this.#names.serverKey(key))
       },
@@ -220,6 +237,7 @@ export class RedisEngine implements Engine {
   }
 
   #call<Answer>(
+    verb: EngineCall,
     script: Script,
     items: readonly (CallItem & { readonly ttlMs?: number })[],
     args: readonly string[],
@@ -228,7 +246,16 @@ export class RedisEngine implements Engine {
   ): Promise<Answer> {
     const words = callWords(this.#names, items, args, counter)
     // Of a short ttl, only a third is spent on waiting for a connection: a grant that comes later is of no use.
-    return this.#caller.call(script, words, words[2] as string, read, (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3)
+    const patienceMs = (items[0]?.ttlMs ?? Number.POSITIVE_INFINITY) / 3
+    return this.#caller.call(verb, script, words, words[2] as string, read, patienceMs)
+  }
+}
+
+async function asked<Answer>(call: EngineCall, answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer
+  } catch (error) {
+    throw asEngineError(call, error)
   }
 }
 

@@ -1,5 +1,4 @@
 /** Looking at lines: what lua/inspect.lua answers about one, and which lines there are. */
-import { asEngineError } from '../../clients/redis/errors.ts'
 import { globEscape } from '../../clients/redis/names.ts'
 import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
 import type { LineEntry } from '../../core/engine.ts'
@@ -97,9 +96,5 @@ export async function* linesIn(wire: RedisWire, prefix: string): AsyncIterable<r
 /** How the value at that key begins; enough to tell a lock of ours. */
 async function beginning(wire: RedisWire, serverKey: string): Promise<string> {
   const key = serverKey.slice(wire.keyPrefix.length)
-  try {
-    return String(await wire.send('GETRANGE', [key, '0', '3'], key))
-  } catch (error) {
-    throw asEngineError(error)
-  }
+  return String(await wire.send('GETRANGE', [key, '0', '3'], key))
 }

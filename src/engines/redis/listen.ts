@@ -5,7 +5,6 @@
  * messages for waiters, for holders and for observers. A waiter that hears nothing is rechecked in time
  * (engines/shared/recheck-timer.ts).
  */
-import { asEngineError } from '../../clients/redis/errors.ts'
 import { RESERVED, type RedisNames } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
@@ -59,11 +58,11 @@ export class RedisListener {
     }
   }
 
-  /** Resolves when messages can arrive. */
+  /** Resolves when messages can arrive; rejects with the client's own error. */
   open(): Promise<void> {
     this.#opening ??= this.#open().catch((error: unknown) => {
       this.#opening = undefined
-      throw asEngineError(error)
+      throw error
     })
     return this.#opening
   }

@@ -9,12 +9,13 @@
  * remain what a resource should check. Fewer replicas than a majority would not even do that, and are refused.
  */
 
-import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
+import { ENGINE } from '../../clients/redis/errors.ts'
 import { majority } from '../../clients/redis/server-findings.ts'
 import { ConnectionLost, type RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { type Duration, parseDuration } from '../../core/duration.ts'
 import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 
 /** How many replicas have to confirm a grant. */
 export interface Durability {
@@ -57,34 +58,32 @@ export class ReplicaConfirmation {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Ask the replicas. Resolves when enough of them have what was sent before; else rejects with an `EngineError`. */
-  ask(): Promise<void> {
+  /** Ask the replicas for `call`. Resolves when enough of them have what was sent before; else rejects. */
+  ask(call: EngineCall): Promise<void> {
     const { connection } = this.#wire
     const stale = connection !== this.#countedOn || this.#clock.now() >= this.#countedAt + COUNTED_FOR_MS
     // Sent before WAIT, because the server answers nothing else on this connection until WAIT is over.
-    const counting = stale ? this.#count(connection) : undefined
+    const counting = stale ? this.#count(call, connection) : undefined
     const waiting = this.#wire.send('WAIT', [String(this.replicas), String(this.#timeoutMs)])
-    return this.#confirmed(connection, Promise.all([waiting, counting])).catch((error: unknown) => {
-      throw asEngineError(error)
-    })
+    return this.#confirmed(call, connection, Promise.all([waiting, counting]))
   }
 
-  async #confirmed(connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
+  async #confirmed(call: EngineCall, connection: number, answers: Promise<readonly unknown[]>): Promise<void> {
     const confirmed = Number((await answers)[0])
     // WAIT knows only the writes of its own connection. On a new one it is satisfied at once, and says nothing.
     if (this.#wire.connection !== connection)
       throw new ConnectionLost('the connection ended before the replicas confirmed')
     if (confirmed >= this.replicas) return
-    const message = `${confirmed} of ${this.replicas} replicas have confirmed within ${this.#timeoutMs} ms`
+    const message = `${call}: ${confirmed} of ${this.replicas} replicas have confirmed within ${this.#timeoutMs} ms`
     throw new EngineError(ENGINE, message, { outcome: 'unknown' })
   }
 
-  async #count(connection: number): Promise<void> {
+  async #count(call: EngineCall, connection: number): Promise<void> {
     const info = String(await this.#wire.send('INFO', ['replication']))
     this.#known = Math.max(this.#known, Number(/^connected_slaves:(\d+)/m.exec(info)?.[1] ?? 0))
     const least = majority(this.#known)
     if (this.replicas < least) {
-      const message = `durability of ${this.replicas} replicas is no majority: there are ${this.#known} replicas, so ${least} have to confirm`
+      const message = `${call}: durability of ${this.replicas} replicas is no majority: there are ${this.#known} replicas, so ${least} have to confirm`
       throw new EngineError(ENGINE, message, { outcome: 'unknown', transient: false })
     }
     this.#countedAt = this.#clock.now()

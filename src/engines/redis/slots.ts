@@ -14,6 +14,7 @@ import type { ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { type CallItem, ttlArgument } from './codec.ts'
 import { alone } from './scripts.ts'
 
@@ -22,6 +23,8 @@ const LAG_MS = 500
 
 /** How a batch is called in parts. */
 export interface SlotCall<Item, Answer> {
+  /** What is called, for messages of errors. */
+  readonly verb: EngineCall
   call(items: readonly Item[], slot: number | undefined): Promise<readonly Answer[]>
   /** The answer for a key that cannot be served. */
   refused(item: Item): Answer
@@ -43,7 +46,7 @@ export class SlotCalls {
   /** One call for each slot, and none for keys that are refused. */
   async bySlot<Item extends CallItem & { readonly ttlMs?: number }, Answer>(
     items: readonly Item[],
-    { call, refused, failed }: SlotCall<Item, Answer>,
+    { verb, call, refused, failed }: SlotCall<Item, Answer>,
   ): Promise<readonly Answer[]> {
     const answers: Answer[] = new Array(items.length)
     const bySlot = new Map<number | undefined, number[]>()
@@ -59,6 +62,7 @@ export class SlotCalls {
       return { indices, some, found: call(some, slot) }
     })
     const tooLate = this.#lagging(
+      verb,
       parts.map(({ found }) => found),
       Math.min(LAG_MS, shortestTtlMs(items) / 6),
     )
@@ -79,7 +83,7 @@ export class SlotCalls {
     const refusal = refusalOfMoved(error)
     return await Promise.all(
       places.map(async (place): Promise<Standing> => {
-        const token = await this.#callAlone(place.key, place.id, ttlArgument(place))
+        const token = await this.#callAlone('renew', place.key, place.id, ttlArgument(place))
         return token === ''
           ? { state: 'failed', error: refusal }
           : { state: 'held', token: BigInt(token), heldForMs: place.ttlMs }
@@ -89,25 +93,25 @@ export class SlotCalls {
 
   async leaveAlone(places: readonly CallItem[], error: unknown): Promise<readonly boolean[]> {
     const refusal = refusalOfMoved(error)
-    const tokens = await Promise.all(places.map(({ key, id }) => this.#callAlone(key, id, '')))
+    const tokens = await Promise.all(places.map(({ key, id }) => this.#callAlone('leave', key, id, '')))
     if (tokens.includes('')) throw refusal
     return places.map(() => true)
   }
 
-  #callAlone(key: string, id: string, ttl: string): Promise<string> {
+  #callAlone(verb: EngineCall, key: string, id: string, ttl: string): Promise<string> {
     const declared = this.#names.declaredKey(key)
-    return this.#caller.call(alone, ['', '1', declared, id, ttl], declared, String)
+    return this.#caller.call(verb, alone, ['', '1', declared, id, ttl], declared, String)
   }
 
   /** Rejects when the first of these calls was answered `lagMs` ago. If all of them are answered until then: never. */
-  #lagging(calls: readonly Promise<unknown>[], lagMs: number): Promise<never> {
+  #lagging(verb: EngineCall, calls: readonly Promise<unknown>[], lagMs: number): Promise<never> {
     let timer: Timer | undefined
     let open = calls.length
     const tooLate = new Promise<never>((_, reject) => {
       const answered = (): void => {
         open -= 1
         if (open === 0) timer?.cancel()
-        else timer ??= this.#clock.timer(lagMs, () => reject(laggard(lagMs)))
+        else timer ??= this.#clock.timer(lagMs, () => reject(laggard(verb, lagMs)))
       }
       for (const call of calls) call.then(answered, answered)
     })
@@ -116,8 +120,8 @@ export class SlotCalls {
   }
 }
 
-function laggard(lagMs: number): EngineError {
-  const message = `a server of the Cluster has not answered ${Math.round(lagMs)} ms after another one`
+function laggard(verb: EngineCall, lagMs: number): EngineError {
+  const message = `${verb}: a server of the Cluster has not answered ${Math.round(lagMs)} ms after another one`
   return new EngineError(ENGINE, message, { outcome: 'unknown' })
 }
 

@@ -2,6 +2,7 @@
  * The store of a Redis engine: a record is a string in the slot of its line (lua/record.lua). It is changed by one
  * script: by itself (lua/put.lua), together with an entrance (lua/begin.lua), or before a departure (lua/finish.lua).
  */
+import { asEngineError } from '../../clients/redis/errors.ts'
 import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
@@ -91,6 +92,7 @@ export class RedisStore implements Store {
     if (this.#names.together) return this.#get(keys)
     const items = keys.map((key) => ({ key, id: '' }))
     return this.#slots.bySlot(items, {
+      verb: 'get',
       call: (some) => this.#get(some.map(({ key }) => key)),
       refused: ({ key }): Got => this.#reserved(key),
       failed: (error): Got => ({ state: 'failed', error }),
@@ -109,6 +111,7 @@ export class RedisStore implements Store {
     const items = entrances.map(entranceItem)
     if (this.#names.together) return this.#begin(items)
     return this.#slots.bySlot(items, {
+      verb: 'put',
       call: (some, slot) => this.#begin(some, slot),
       refused: ({ key }) => failedEntrance(this.#reserved(key)),
       failed: (error) => failedEntrance({ state: 'failed', error }),
@@ -118,6 +121,7 @@ export class RedisStore implements Store {
   #change(script: Script, items: readonly ChangeItem[]): Promise<readonly Put[]> {
     if (this.#names.together) return this.#put(script, items)
     return this.#slots.bySlot(items, {
+      verb: 'put',
       call: (some, slot) => this.#put(script, some, slot),
       refused: ({ key }): Put => this.#reserved(key),
       failed: (error): Put => ({ state: 'failed', error }),
@@ -134,6 +138,7 @@ export class RedisStore implements Store {
     const answers = await this.#slots.bySlot(
       items.filter((_, index) => refusals[index] === undefined),
       {
+        verb: 'take',
         call: (some) => this.#take(some.map(({ draw }) => draw)),
         refused: ({ key }): Drawn => this.#reserved(key),
         failed: (error): Drawn => ({ state: 'failed', error }),
@@ -146,6 +151,7 @@ export class RedisStore implements Store {
   hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
     if (this.#names.together) return this.#hold(steps)
     return this.#slots.bySlot(steps, {
+      verb: 'hold',
       call: (some) => this.#hold(some),
       refused: ({ key }): PoolAnswer => this.#reserved(key),
       failed: (error): PoolAnswer => ({ state: 'failed', error }),
@@ -154,15 +160,19 @@ export class RedisStore implements Store {
 
   /** By SCAN: on every server, page by page, so that no server is stopped for long. */
   async *list(prefix: string, onProgress: () => void = () => undefined): AsyncGenerator<StoredSummary> {
-    await this.#caller.connected()
     const seen = new Set<string>()
-    for (const server of await this.#wire.servers()) {
-      for (const pattern of recordPatterns(this.#names.serverKey(prefix), this.#wire)) {
-        for await (const names of scanPages(server, pattern, 'string')) {
-          onProgress()
-          yield* this.#summaries(names, prefix, seen)
+    try {
+      await this.#caller.connected()
+      for (const server of await this.#wire.servers()) {
+        for (const pattern of recordPatterns(this.#names.serverKey(prefix), this.#wire)) {
+          for await (const names of scanPages(server, pattern, 'string')) {
+            onProgress()
+            yield* this.#summaries(names, prefix, seen)
+          }
         }
       }
+    } catch (error) {
+      throw asEngineError('list', error)
     }
   }
 
@@ -191,7 +201,7 @@ export class RedisStore implements Store {
   #getInFull(keys: readonly string[]): Promise<readonly Got[]> {
     const words = getWords(this.#names, keys)
     const sentAt = this.#clock.now()
-    return this.#caller.call(get, words, words[2] as string, (reply) => {
+    return this.#caller.call('get', get, words, words[2] as string, (reply) => {
       const gots = readGets(reply, keys)
       this.#recent?.remember(sentAt, gots)
       return gots
@@ -201,7 +211,7 @@ export class RedisStore implements Store {
   /** By a plain command. What has changed, or is gone, is read in full after it. */
   #getPlainly(keys: readonly string[], recent: RecentReads): Promise<readonly Got[]> {
     const names = keys.map((key) => plainRecordKey(this.#names.serverKey(key)))
-    return this.#caller.command('MGET', names, (reply) => {
+    return this.#caller.command('get', 'MGET', names, (reply) => {
       const gots = recent.readAnswers(reply, keys)
       return gots.includes(undefined) ? this.#getMissing(gots, keys) : (gots as readonly Got[])
     })
@@ -215,7 +225,7 @@ export class RedisStore implements Store {
 
   #put(script: Script, items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
     const words = putWords(this.#names, items, counterKey(slot))
-    return this.#caller.call(script, words, words[2] as string, (reply) => readPuts(this.#names, reply, items))
+    return this.#caller.call('put', script, words, words[2] as string, (reply) => readPuts(this.#names, reply, items))
   }
 
   /** Claims of one ttl and holder in one call. Others, which are rare, are asked for beside them. */
@@ -226,7 +236,7 @@ export class RedisStore implements Store {
     if (!items.every(isAlike)) return this.#beginApart(items, items.filter(isAlike), slot)
     const words = putWords(this.#names, items, counterKey(slot), claimWords(first.claim, this.#engineId))
     const read = (reply: unknown): Entered[] => readEntered(this.#names, reply, items)
-    return this.#caller.call(begin, words, words[2] as string, read, ttlMs / 3)
+    return this.#caller.call('put', begin, words, words[2] as string, read, ttlMs / 3)
   }
 
   async #beginApart(
@@ -246,7 +256,7 @@ export class RedisStore implements Store {
 
   #take(draws: readonly Draw[]): Promise<readonly Drawn[]> {
     const words = takeWords(this.#names, draws)
-    return this.#caller.call(take, words, words[2] as string, (reply) => readDraws(reply, draws))
+    return this.#caller.call('take', take, words, words[2] as string, (reply) => readDraws(reply, draws))
   }
 
   /** Of a draw from several keys that cannot be made. */
@@ -262,7 +272,7 @@ export class RedisStore implements Store {
 
   #hold(steps: readonly PoolStep[]): Promise<readonly PoolAnswer[]> {
     const words = holdWords(this.#names, steps)
-    return this.#caller.call(hold, words, words[2] as string, (reply) => readHolds(reply, steps.length))
+    return this.#caller.call('hold', hold, words, words[2] as string, (reply) => readHolds(reply, steps.length))
   }
 
   #reserved(key: string): StoreFailure {

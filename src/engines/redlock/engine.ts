@@ -5,9 +5,10 @@ import type { RedisWire } from '../../clients/redis/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { RedlockScriptArguments } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { ENGINE, LINE_BOUND, noMajority } from './errors.ts'
+import { asEngineError, ENGINE, LINE_BOUND, noMajority } from './errors.ts'
 import { entriesIn, keysOn } from './inspect.ts'
 import { RedlockListener, RetrySignals } from './listen.ts'
 import { Quorum } from './quorum.ts'
@@ -98,7 +99,7 @@ export class RedlockEngine implements Engine {
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
-    if (!this.#wasReachable) return this.#reachable().then(() => this.enter(claims))
+    if (!this.#wasReachable) return this.#reachable('enter').then(() => this.enter(claims))
     if (this.#risky && claims.some(({ key }) => this.#refuses(key))) return this.#enterAllowed(claims)
     return new Promise((resolve) =>
       this.#quorum.enter(claims, (standings) => resolve(this.#afterCall(claims, standings))),
@@ -120,34 +121,35 @@ export class RedlockEngine implements Engine {
   }
 
   async evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    const { entries } = await this.inspect(key)
+    const { entries } = await this.#inspect('evict', key)
     const entry = entries.find((one) => one.token === token)
     if (entry === undefined) return false
-    const were = await this.#askAll((server) => server.evict(key, entry.id, how))
+    const were = await this.#askAll('evict', (server) => server.evict(key, entry.id, how))
     return were.filter((was) => was === true).length >= majorityOf(this.#servers.length)
   }
 
-  async inspect(key: string): Promise<Line> {
-    await this.#reachable()
-    const replies = await this.#askAll((server) => server.inspect(key))
-    const inspections = replies.filter((reply) => reply !== undefined)
-    return { key, entries: entriesIn(key, inspections, this.#servers.length) }
+  inspect(key: string): Promise<Line> {
+    return this.#inspect('inspect', key)
   }
 
   async *list(prefix: string, onProgress: () => void = () => undefined): AsyncIterable<LineSummary> {
-    await this.#reachable()
-    for await (const keys of keysOn(this.#servers, prefix)) {
-      onProgress()
-      for (const { key, entries } of await Promise.all(keys.map((one) => this.inspect(one)))) {
-        const held = entries.filter(({ state }) => state === 'held').length
-        if (entries.length > 0) yield { key, held, waiting: entries.length - held }
+    await this.#reachable('list')
+    try {
+      for await (const keys of keysOn(this.#servers, prefix)) {
+        onProgress()
+        for (const { key, entries } of await Promise.all(keys.map((one) => this.#inspect('list', one)))) {
+          const held = entries.filter(({ state }) => state === 'held').length
+          if (entries.length > 0) yield { key, held, waiting: entries.length - held }
+        }
       }
+    } catch (error) {
+      throw asEngineError('list', error)
     }
   }
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     this.#listener = listener
-    await this.#reachable()
+    await this.#reachable('subscribe')
     const opening = this.#listen.openAll()
     const most = majorityOf(this.#servers.length)
     if (opening.length >= most) await fulfilledCount(opening, most, this.#clock, this.#timeoutMs)
@@ -165,7 +167,7 @@ export class RedlockEngine implements Engine {
    * What about these servers could break the promises. Looks through all keys for those of strangers that never end.
    */
   async diagnose(): Promise<readonly Finding[]> {
-    await this.#reachable()
+    await this.#reachable('diagnose')
     return await diagnose(this.#servers, this.#clock)
   }
 
@@ -192,26 +194,36 @@ export class RedlockEngine implements Engine {
     })
   }
 
-  #askAll<Reply>(ask: (server: RedlockServer) => Promise<Reply>): Promise<readonly (Reply | undefined)[]> {
-    return askAllServers(this.#servers, this.#limits, this.#timeoutMs, ask)
+  async #inspect(call: EngineCall, key: string): Promise<Line> {
+    await this.#reachable(call)
+    const replies = await this.#askAll(call, (server) => server.inspect(key, call))
+    const inspections = replies.filter((reply) => reply !== undefined)
+    return { key, entries: entriesIn(key, inspections, this.#servers.length) }
+  }
+
+  #askAll<Reply>(
+    call: EngineCall,
+    ask: (server: RedlockServer) => Promise<Reply>,
+  ): Promise<readonly (Reply | undefined)[]> {
+    return askAllServers(this.#servers, this.#limits, this.#timeoutMs, call, ask)
   }
 
   /**
    * Resolves when a majority can be asked. Only the first connections are waited for, and all of them, for a moment.
    * Later, a call while a majority is away fails at once.
    */
-  async #reachable(): Promise<void> {
+  async #reachable(call: EngineCall): Promise<void> {
     if (this.#wasReachable) return
     const most = majorityOf(this.#servers.length)
-    let lastError: Error | undefined
+    let lastError: unknown
     const connecting = this.#servers.map(async (server) => {
-      await server.connected().catch((error: Error) => {
+      await server.connected().catch((error: unknown) => {
         lastError = error
         throw error
       })
     })
     const answered = await fulfilledCount(connecting, most, this.#clock, this.#timeoutMs)
-    if (answered < most) throw noMajority(answered, this.#servers.length, lastError, 'not-applied')
+    if (answered < most) throw noMajority(call, answered, this.#servers.length, lastError, 'not-applied')
     this.#wasReachable = true
   }
 

@@ -101,7 +101,7 @@ export interface RefusalSummary {
   /** How many servers say that the key is unusable, and what the first of them says. */
   readonly unusables: number
   readonly unusable: Extract<TakeRefusal, { why: 'unusable' }> | undefined
-  readonly error: Error | undefined
+  readonly error: unknown
   /** No other entry has a majority: entries that came at the same moment have taken some servers each. */
   readonly split: boolean
   /** On some server the holder is a stranger. */
@@ -118,7 +118,7 @@ export function summarizeRefusals(replies: readonly (TakeReply | undefined)[]): 
   const rechecks: number[] = []
   const sum = { answered: 0, missing: 0, evicted: false, unusables: 0, stranger: false, ahead: 0, next: false }
   let unusable: RefusalSummary['unusable']
-  let error: Error | undefined
+  let error: unknown
   for (const reply of replies) {
     if (reply === undefined || isSilent(reply)) {
       error ??= reply?.error

@@ -13,7 +13,7 @@ import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Standing } from '../../core/engine.ts'
 import type { EngineError, LineFullError } from '../../core/errors.ts'
-import { noMajority, tooLate, unusableKey } from './errors.ts'
+import { callOf, noMajority, tooLate, unusableKey } from './errors.ts'
 import type { OutgoingMessages } from './outgoing-messages.ts'
 import { type RedlockOwnEntries, type RedlockOwnEntry, validUntil } from './own-entries.ts'
 import {
@@ -105,7 +105,7 @@ export class QuorumRound {
     this.#decideAll()
   }
 
-  #received(server: number, replies: readonly TakeReply[] | undefined, error: Error | undefined): void {
+  #received(server: number, replies: readonly TakeReply[] | undefined, error: unknown): void {
     const none: TakeReply = error === undefined ? SILENT : { why: 'silent', error }
     for (let index = 0; index < this.#items.length; index += 1) {
       const item = this.#items[index] as RoundItem
@@ -220,7 +220,8 @@ export class QuorumRound {
     const needed = replies.length - most + 1
     if (entry.token !== undefined) {
       const possible = replies.filter((reply) => reply === entry.token || reply === undefined || isSilent(reply)).length
-      if (possible >= most) this.#conclude(item, failed(noMajority(summary.answered, replies.length, summary.error)))
+      if (possible >= most)
+        this.#conclude(item, failed(noMajority(callOf(request), summary.answered, replies.length, summary.error)))
       else this.#giveUp(item, summary)
     } else if (summary.evicted) this.#giveUp(item, summary)
     else if (summary.unusables >= needed) this.#undo(item, failed(unusableKey(request.key, summary.unusable)))
@@ -228,7 +229,7 @@ export class QuorumRound {
       // The key cannot be had. Whether another entry has it, or too few servers answer, depends on the missing replies.
       const open = replies.filter((reply) => reply === undefined).length
       if (summary.answered + open >= most) return
-      this.#undo(item, failed(noMajority(summary.answered, replies.length, summary.error)))
+      this.#undo(item, failed(noMajority(callOf(request), summary.answered, replies.length, summary.error)))
     } else if (summary.missing >= needed) this.#giveUp(item, summary)
     else {
       const { ahead } = summary

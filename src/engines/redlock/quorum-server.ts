@@ -43,7 +43,7 @@ export type TakeRefusal =
   /** The line is full, or what is stored at the key is not a lock that a waiter could wait for. */
   | { readonly why: 'unusable'; readonly kind: string; readonly detail: string }
   /** No reply came, or not in time. The server may have done what was asked. */
-  | { readonly why: 'silent'; readonly error?: Error }
+  | { readonly why: 'silent'; readonly error?: unknown }
 
 /** Raise the number of a key that this entry has, unless the server has counted further: see quorum-decision.ts. */
 export interface RaiseRequest {
@@ -77,7 +77,7 @@ export interface LeaveRequest {
 }
 
 /** Called once, with the reply. Undefined: there is none, and it is unknown what the server did. */
-export type ReplyCallback<Reply> = (reply: Reply | undefined, error?: Error) => void
+export type ReplyCallback<Reply> = (reply: Reply | undefined, error?: unknown) => void
 
 export interface QuorumServer {
   /** Whether a message can be sent now. */

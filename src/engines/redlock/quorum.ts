@@ -105,7 +105,7 @@ export class Quorum {
       if (over) return
       over = true
       timer.cancel()
-      if (answered < most) done(undefined, noMajority(answered, servers.length))
+      if (answered < most) done(undefined, noMajority('leave', answered, servers.length))
       else done(yes.map((count) => count >= most))
     }
     const timer = limits.start(timeoutMs, finish)

@@ -10,6 +10,7 @@ import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import {
   type RedlockScriptArguments,
   readInspection,
@@ -72,7 +73,7 @@ export class RedlockServer implements QuorumServer {
     return this.wire.inOrder && !this.#resent
   }
 
-  /** Resolves when it can be asked; rejects after a moment. */
+  /** Resolves when it can be asked; rejects with `NotSent` after a moment. */
   connected(): Promise<void> {
     return this.#caller.connected()
   }
@@ -109,12 +110,12 @@ export class RedlockServer implements QuorumServer {
     }
   }
 
-  inspect(key: string): Promise<ServerInspection> {
-    return this.#caller.call(inspect, this.#arguments.inspect(key), '', readInspection)
+  inspect(key: string, verb: EngineCall): Promise<ServerInspection> {
+    return this.#caller.call(verb, inspect, this.#arguments.inspect(key), '', readInspection)
   }
 
   evict(key: string, id: string, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#caller.call(evict, this.#arguments.evict(key, id, how), '', (reply) => Number(reply) === 1)
+    return this.#caller.call('evict', evict, this.#arguments.evict(key, id, how), '', (reply) => Number(reply) === 1)
   }
 
   /** The connection has come, or gone. */
@@ -142,7 +143,7 @@ export class RedlockServer implements QuorumServer {
   #takeInHalves(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
     const middle = requests.length >> 1
     const halves: (readonly TakeReply[] | undefined)[] = []
-    const received = (half: 0 | 1, replies: readonly TakeReply[] | undefined, error: Error | undefined): void => {
+    const received = (half: 0 | 1, replies: readonly TakeReply[] | undefined, error: unknown): void => {
       halves[half] = replies
       if (!(1 - half in halves)) return
       const [first, second] = halves
@@ -158,11 +159,11 @@ export class RedlockServer implements QuorumServer {
     this.#caller.tell(script, words, (raw, failure) => {
       this.#unanswered -= 1
       let reply: Reply | undefined
-      let error: Error | undefined = failure
+      let error = failure
       try {
         if (failure === undefined) reply = read(raw)
       } catch (unreadable) {
-        error = unreadable as Error
+        error = unreadable
       }
       onReply(reply, error)
       if (this.#unanswered === 0) this.#resent = false
@@ -174,22 +175,23 @@ export class RedlockServer implements QuorumServer {
 
 /**
  * What each server replies within `timeoutMs`; undefined for a server that is away or silent. Rejects if those that
- * replied are no majority.
+ * replied are no majority, with an error that names `call`.
  */
 export async function askAllServers<Reply>(
   servers: readonly RedlockServer[],
   limits: CallLimits,
   timeoutMs: number,
+  call: EngineCall,
   ask: (server: RedlockServer) => Promise<Reply>,
 ): Promise<readonly (Reply | undefined)[]> {
   let timer: Timer | undefined
-  let lastError: Error | undefined
+  let lastError: unknown
   const late = new Promise<undefined>((resolve) => {
     timer = limits.start(timeoutMs, () => resolve(undefined))
   })
   const one = async (server: RedlockServer): Promise<Reply | undefined> => {
     if (!server.ready) return undefined
-    const asked = ask(server).catch((error: Error) => {
+    const asked = ask(server).catch((error: unknown) => {
       lastError = error
       return undefined
     })
@@ -198,7 +200,7 @@ export async function askAllServers<Reply>(
   const replies = await Promise.all(servers.map(one))
   timer?.cancel()
   const answered = replies.filter((reply) => reply !== undefined).length
-  if (answered < majorityOf(servers.length)) throw noMajority(answered, servers.length, lastError)
+  if (answered < majorityOf(servers.length)) throw noMajority(call, answered, servers.length, lastError)
   return replies
 }
 
