@@ -101,14 +101,16 @@ describe('what is sent and what comes back', () => {
     ['EPIPE', 'unknown', true],
     ['SELF_SIGNED_CERT_IN_CHAIN', 'unknown', false],
   ])('an error %s: %s, worth another try: %s', (code, outcome, transient) => {
-    expect(asEngineError(Object.assign(new Error('said'), { code }))).toMatchObject({ outcome, transient })
+    expect(asEngineError('enter', Object.assign(new Error('said'), { code }))).toMatchObject({ outcome, transient })
   })
 
   test('what was never sent was surely not applied', () => {
-    expect(asEngineError(new NotSent(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' })))).toMatchObject({
+    expect(
+      asEngineError('enter', new NotSent(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }))),
+    ).toMatchObject({
       outcome: 'not-applied',
       transient: true,
-      message: 'postgres: not connected: refused',
+      message: 'postgres: enter: not connected: refused',
     })
   })
 })

@@ -80,7 +80,7 @@ export async function diagnose(examined: ExaminedServer): Promise<readonly Findi
       ...(facts.replica ? [] : await listening(examined)),
     ]
   } catch (error) {
-    throw asEngineError(error)
+    throw asEngineError('diagnose', error)
   }
 }
 

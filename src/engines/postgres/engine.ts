@@ -10,6 +10,7 @@ import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -134,12 +135,22 @@ export class PostgresEngine implements Engine {
     this.#cleanup.entered(claims)
     const [first] = claims
     if (first !== undefined && claims.length === 1) return this.#rechecks.during(this.#enterOne(first, claims))
-    const several = { call: (some: readonly Claim[]) => this.#enter(some), lockedKeys: this.#lockedKeys, refused }
+    const several = {
+      verb: 'enter',
+      call: (some: readonly Claim[]) => this.#enter(some),
+      lockedKeys: this.#lockedKeys,
+      refused,
+    } as const
     return this.#rechecks.during(aroundLockedRows(claims, several))
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    const several = { call: (some: readonly Place[]) => this.#renew(some), lockedKeys: this.#lockedKeys, refused }
+    const several = {
+      verb: 'renew',
+      call: (some: readonly Place[]) => this.#renew(some),
+      lockedKeys: this.#lockedKeys,
+      refused,
+    } as const
     return this.#rechecks.during(aroundLockedRows(places, several))
   }
 
@@ -147,10 +158,11 @@ export class PostgresEngine implements Engine {
     for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
     const several = {
+      verb: 'leave',
       call: (some: readonly EntryName[]) => this.#leave(some),
       lockedKeys: this.#lockedKeys,
       refused: undefined,
-    }
+    } as const
     const leaving =
       first !== undefined && places.length === 1 ? this.#leaveOne(first) : aroundLockedRows(places, several)
     return leaving.then((left) => {
@@ -227,7 +239,7 @@ export class PostgresEngine implements Engine {
       await news.openOrLater(listen, `holdfast_${this.#engineId}`, isLasting)
     } catch (error) {
       if (this.#news === news) await this.#forgetNews()
-      throw asEngineError(error)
+      throw asEngineError('subscribe', error)
     }
   }
 
@@ -286,11 +298,11 @@ export class PostgresEngine implements Engine {
   }
 
   /** What it answers; the news that come with it are heard. */
-  #call(name: PostgresFunction, values: readonly string[], limitMs?: number): Promise<string> {
-    return this.#caller.call(name, values, limitMs).then(this.#answered, async (error: EngineError) => {
+  #call(name: PostgresFunction, values: readonly string[], limitMs?: number, verb?: EngineCall): Promise<string> {
+    return this.#caller.call(name, values, limitMs, verb).then(this.#answered, async (error: EngineError) => {
       // Nothing was sent.
       if (!isCrowded(error) || (await this.#news?.makeRoom()) !== true) return this.#failed(error)
-      return await this.#caller.call(name, values, limitMs).then(this.#answered, this.#failed)
+      return await this.#caller.call(name, values, limitMs, verb).then(this.#answered, this.#failed)
     })
   }
 
@@ -332,8 +344,8 @@ export class PostgresEngine implements Engine {
     if (sweep) await this.#call('sweep', [this.#listensAs], FINISH_MS)
   }
 
-  readonly #lockedKeys = async (items: readonly EntryName[]): Promise<ReadonlySet<string>> =>
-    new Set(keysOf(await this.#call('locked_keys', [texts(items.map(({ key }) => key))])))
+  readonly #lockedKeys = async (items: readonly EntryName[], verb: EngineCall): Promise<ReadonlySet<string>> =>
+    new Set(keysOf(await this.#call('locked_keys', [texts(items.map(({ key }) => key))], undefined, verb)))
 }
 
 function refused(error: EngineError): Standing {

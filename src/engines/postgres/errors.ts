@@ -7,7 +7,9 @@
 
 import { isDoubtful, isLasting, SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import { NotSent } from '../../clients/shared/driver-errors.ts'
-import { type CallOutcome, EngineError } from '../../core/errors.ts'
+import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, engineErrors } from '../../core/failed-call.ts'
+import { thrownText } from '../../core/thrown.ts'
 
 export const ENGINE = 'postgres'
 
@@ -48,19 +50,18 @@ export function isRowLocked(error: unknown): boolean {
   return error instanceof EngineError && sqlStateOf(error.cause) === SQLSTATE.lockNotAvailable
 }
 
-/** What the client threw, as the core wants it. `known`: what is known of the outcome, whatever the error says. */
-export function asEngineError(error: unknown, known?: CallOutcome): EngineError {
-  if (error instanceof EngineError) return error
-  const cause = error instanceof NotSent ? error.cause : error
-  const message = cause instanceof Error ? cause.message : String(cause)
-  const advice = ADVICE[sqlStateOf(cause) ?? '']
+/** What the client threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => {
   const sent = !(error instanceof NotSent)
-  return new EngineError(
-    ENGINE,
-    `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`,
-    { outcome: known ?? (sent && isDoubtful(cause) ? 'unknown' : 'not-applied'), transient: !isLasting(cause), cause },
-  )
-}
+  const cause = sent ? error : error.cause
+  const advice = ADVICE[sqlStateOf(cause) ?? '']
+  return {
+    message: `${sent ? '' : 'not connected: '}${thrownText(cause)}${advice === undefined ? '' : `; ${advice}`}`,
+    outcome: sent && isDoubtful(cause) ? 'unknown' : 'not-applied',
+    transient: !isLasting(cause),
+    cause,
+  }
+})
 
 /**
  * The answer to `call` is none that our functions give. Whatever gave it (a proxy, another function under our name),

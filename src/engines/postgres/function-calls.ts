@@ -7,6 +7,7 @@ import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wi
 import type { Clock } from '../../core/clock.ts'
 import type { Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { type EntryName, type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
@@ -48,6 +49,24 @@ const PARAMETERS = {
 
 export type PostgresFunction = keyof typeof PARAMETERS
 
+/** What the core has called, for messages of errors, where that is not the name of the function. */
+const CALLS: Readonly<Record<Exclude<PostgresFunction, EngineCall>, EngineCall>> = {
+  enter_one: 'enter',
+  leave_one: 'leave',
+  tidy: 'leave',
+  sweep: 'leave',
+  locked_keys: 'enter',
+  begin: 'put',
+  end: 'put',
+  facts: 'put',
+  records: 'list',
+  forget: 'put',
+}
+
+function calledBy(name: PostgresFunction): EngineCall {
+  return name in CALLS ? CALLS[name as keyof typeof CALLS] : (name as EngineCall)
+}
+
 /**
  * Calls, each within a limit of time. Where the functions are not there, they are made first. The database is not asked
  * whether they are there: nearly always they are, and the question would cost a round trip.
@@ -65,15 +84,23 @@ export class PostgresCaller {
     this.#statements = Object.fromEntries(statements) as Record<PostgresFunction, string>
   }
 
-  /** Rejects with an `EngineError`. `limitMs`: a caller with little time says how much. */
-  call(name: PostgresFunction, values: readonly string[], limitMs: number = ANSWER_MS): Promise<Reply> {
+  /**
+   * Rejects with an `EngineError` that names `verb`, which the function is called for. `limitMs`: a caller with little
+   * time says how much.
+   */
+  call(
+    name: PostgresFunction,
+    values: readonly string[],
+    limitMs: number = ANSWER_MS,
+    verb?: EngineCall,
+  ): Promise<Reply> {
     // Half of it for a connection: the caller learns that nothing was sent while it still waits. Once it has given up,
     // it would have to fear that the server had applied the call.
     const connectMs = Math.min(CONNECT_MS, Math.max(limitMs / 2, Math.min(limitMs, LEAST_CONNECT_MS)))
     const limits = { connectMs, answerMs: Math.min(ANSWER_MS, limitMs) }
     return this.#wire.ask(this.#statements[name], values, limits).then(
       (answer) => replyOf(name, answer),
-      (error: unknown) => this.#afterMaking(name, values, limits, error),
+      (error: unknown) => this.#afterMaking(name, values, limits, error, verb ?? calledBy(name)),
     )
   }
 
@@ -82,13 +109,17 @@ export class PostgresCaller {
     values: readonly string[],
     limits: PostgresCallLimits,
     error: unknown,
+    verb: EngineCall,
   ): Promise<Reply> {
-    if (!isMissing(error)) throw asEngineError(error)
-    await this.#make()
+    if (!isMissing(error)) throw asEngineError(verb, error)
+    // Whatever became of the tables, the call itself has not been made.
+    await this.#make().catch((failure: unknown) => {
+      throw asEngineError(verb, failure, { outcome: 'not-applied' })
+    })
     try {
       return replyOf(name, await this.#wire.ask(this.#statements[name], values, limits))
     } catch (again) {
-      throw asEngineError(again)
+      throw asEngineError(verb, again)
     }
   }
 
@@ -96,10 +127,6 @@ export class PostgresCaller {
   #make(): Promise<unknown> {
     this.#making ??= this.#wire
       .run(firstUse(this.#names), { connectMs: CONNECT_MS, answerMs: ANSWER_MS })
-      .catch((error: unknown) => {
-        // Whatever became of the tables, the call itself has not been made.
-        throw asEngineError(error, 'not-applied')
-      })
       .finally(() => {
         this.#making = undefined
       })
@@ -136,9 +163,10 @@ export function rowWaitMs(items: readonly { readonly ttlMs: number }[], part: nu
 }
 
 export interface BatchCall<One, Answer> {
+  readonly verb: 'enter' | 'renew' | 'leave'
   readonly call: (items: readonly One[]) => Promise<readonly Answer[]>
   /** The keys of these items whose rows are locked, right now. */
-  readonly lockedKeys: (items: readonly One[]) => Promise<ReadonlySet<string>>
+  readonly lockedKeys: (items: readonly One[], verb: EngineCall) => Promise<ReadonlySet<string>>
   /**
    * What to answer for an item whose row is locked. Undefined: an answer cannot say so. Then the call fails all the
    * same, but the other items are done.
@@ -152,13 +180,13 @@ export interface BatchCall<One, Answer> {
  */
 export async function aroundLockedRows<One extends { readonly key: string }, Answer>(
   items: readonly One[],
-  { call, lockedKeys, refused }: BatchCall<One, Answer>,
+  { verb, call, lockedKeys, refused }: BatchCall<One, Answer>,
 ): Promise<readonly Answer[]> {
   try {
     return await call(items)
   } catch (error) {
     if (!isRowLocked(error) || items.length === 1) throw error
-    const locked = await lockedKeys(items)
+    const locked = await lockedKeys(items, verb)
     const free = items.filter(({ key }) => !locked.has(key))
     const answers = free.length === 0 ? [] : await call(free)
     if (locked.size === 0) return answers

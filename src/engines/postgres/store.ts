@@ -271,7 +271,7 @@ export class PostgresStore implements Store {
     const values = asked.map((one) => (one === undefined || one === null ? null : String(one)))
     const { rows } = await askerOf(client)(this.#putIn, values, 'fixed').catch((error: unknown) => {
       // Whatever else the server says is for the user, whose transaction it is: 40001 means to begin again.
-      throw isMissing(error) ? asEngineError(error, 'not-applied') : error
+      throw isMissing(error) ? asEngineError('put', error, { outcome: 'not-applied' }) : error
     })
     const [serverTimeMs, [row]] = arrayOf('put_in', String(Object.values(rows[0] ?? {})[0])) as [number, [PutRow]]
     if (row[0] === 'strict') return undefined
