@@ -156,10 +156,11 @@ describe('what is sent and what comes back', () => {
     )
     expect(await callParts(parts, async ({ items }) => items.map(({ key }) => key))).toEqual('aAbBcC'.split(''))
     const failing = callParts(parts, async ({ way }) => {
-      if (way === 'take') throw asEngineError(Object.assign(new Error('said'), { errno: 1213, sqlState: '40001' }))
+      if (way === 'take')
+        throw asEngineError('enter', Object.assign(new Error('said'), { errno: 1213, sqlState: '40001' }))
       return ['', '', '']
     })
-    await expect(failing).rejects.toMatchObject({ outcome: 'unknown', message: 'mysql: said' })
+    await expect(failing).rejects.toMatchObject({ outcome: 'unknown', message: 'mysql: enter: said' })
   })
 
   test('statements for several lines name them in the order of their bytes', () => {
@@ -216,7 +217,7 @@ describe('what is sent and what comes back', () => {
     [1053, 'unknown', true],
     [1180, 'unknown', true],
   ])('an error %i: %s, worth another try: %s', (errno, outcome, transient) => {
-    expect(asEngineError(Object.assign(new Error('said'), { errno, sqlState: 'HY000' }))).toMatchObject({
+    expect(asEngineError('enter', Object.assign(new Error('said'), { errno, sqlState: 'HY000' }))).toMatchObject({
       outcome,
       transient,
     })
@@ -224,13 +225,13 @@ describe('what is sent and what comes back', () => {
 
   test('an error of the client tells nothing of the server, unless nothing was sent', () => {
     const lost = Object.assign(new Error('lost'), { code: 'PROTOCOL_CONNECTION_LOST', errno: -104 })
-    expect(asEngineError(lost)).toMatchObject({ outcome: 'unknown', transient: true })
-    expect(asEngineError(new NotSent(lost))).toMatchObject({
+    expect(asEngineError('enter', lost)).toMatchObject({ outcome: 'unknown', transient: true })
+    expect(asEngineError('enter', new NotSent(lost))).toMatchObject({
       outcome: 'not-applied',
       transient: true,
-      message: 'mysql: not connected: lost',
+      message: 'mysql: enter: not connected: lost',
     })
-    expect(asEngineError(Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({
+    expect(asEngineError('enter', Object.assign(new Error('no'), { code: 'HANDSHAKE_SSL_ERROR' }))).toMatchObject({
       outcome: 'unknown',
       transient: false,
     })

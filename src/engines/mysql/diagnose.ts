@@ -50,7 +50,7 @@ export async function diagnose(examined: ExaminedMysql): Promise<readonly Findin
       ...(await listening(examined)),
     ]
   } catch (error) {
-    throw asEngineError(error)
+    throw asEngineError('diagnose', error)
   }
 }
 

@@ -8,6 +8,7 @@
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import { withOutcome } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -27,7 +28,7 @@ import {
   unhex,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { asDoubtful, asEngineError, ENGINE } from './errors.ts'
+import { asEngineError, ENGINE } from './errors.ts'
 import { MysqlListener } from './listen.ts'
 import type { MysqlNames } from './names.ts'
 import { type CallWay, callParts, splitBatch } from './plain-statements.ts'
@@ -160,7 +161,7 @@ export class MysqlEngine implements Engine {
       return places.map((place, index) => departureOf(codes[index] as string, place))
     } catch (error) {
       // One line is locked, and the contract has no answer for one item alone: the others have left all the same.
-      throw places.length > 1 ? asDoubtful(error) : error
+      throw places.length > 1 ? withOutcome(asEngineError('leave', error), 'unknown') : error
     }
   }
 
@@ -244,7 +245,7 @@ export class MysqlEngine implements Engine {
       clock: this.#clock,
       names: this.#names,
       engineId: this.#engineId,
-      make: () => this.#caller.make(),
+      make: () => this.#caller.make('subscribe'),
       wake: () => this.#caller.call('wake_engines', [`'${this.#engineId}'`]),
       news: (news) => this.#hear(news),
     })
@@ -252,7 +253,7 @@ export class MysqlEngine implements Engine {
       await listener.open()
       return listener
     } catch (error) {
-      throw asEngineError(error, 'not-applied')
+      throw asEngineError('subscribe', error, { outcome: 'not-applied' })
     }
   }
 

@@ -16,7 +16,9 @@ import {
   READ_ONLY,
 } from '../../clients/mysql/errors.ts'
 import { NotSent } from '../../clients/shared/driver-errors.ts'
-import { type CallOutcome, EngineError } from '../../core/errors.ts'
+import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, engineErrors } from '../../core/failed-call.ts'
+import { thrownText } from '../../core/thrown.ts'
 
 export const ENGINE = 'mysql'
 
@@ -64,29 +66,18 @@ function causeOf(error: unknown): number | undefined {
   return errnoOf(error instanceof EngineError ? error.cause : error)
 }
 
-/** What the client threw, as the core wants it. `known`: what is known of the outcome, whatever the error says. */
-export function asEngineError(error: unknown, known?: CallOutcome): EngineError {
-  if (error instanceof EngineError) return error
-  const cause = error instanceof NotSent ? error.cause : error
-  const message = cause instanceof Error ? cause.message : String(cause)
-  const advice = ADVICE[errnoOf(cause) ?? 0]
+/** What the client threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => {
   const sent = !(error instanceof NotSent)
-  return new EngineError(
-    ENGINE,
-    `${sent ? '' : 'not connected: '}${message}${advice === undefined ? '' : `; ${advice}`}`,
-    {
-      outcome: known ?? (sent && !isRolledBack(cause) ? 'unknown' : 'not-applied'),
-      transient: !isLasting(cause),
-      cause,
-    },
-  )
-}
-
-/** The same failure, of a batch of which another part may have been applied. */
-export function asDoubtful(error: unknown): EngineError {
-  const { message, transient, cause } = asEngineError(error)
-  return new EngineError(ENGINE, message.replace(`${ENGINE}: `, ''), { outcome: 'unknown', transient, cause })
-}
+  const cause = sent ? error : error.cause
+  const advice = ADVICE[errnoOf(cause) ?? 0]
+  return {
+    message: `${sent ? '' : 'not connected: '}${thrownText(cause)}${advice === undefined ? '' : `; ${advice}`}`,
+    outcome: sent && !isRolledBack(cause) ? 'unknown' : 'not-applied',
+    transient: !isLasting(cause),
+    cause,
+  }
+})
 
 /** What became of an item whose line another transaction has locked. */
 export function lineLocked(key: string): EngineError {

@@ -17,8 +17,9 @@
 
 import type { MysqlStatement } from '../../clients/mysql/wire.ts'
 import type { Claim, Place } from '../../core/engine.ts'
+import type { EngineError } from '../../core/errors.ts'
+import { withOutcome } from '../../core/failed-call.ts'
 import { hex, inOrder } from './codec.ts'
-import { asDoubtful } from './errors.ts'
 
 type Item = Pick<Place, 'key' | 'id'>
 
@@ -230,7 +231,7 @@ export async function callParts<Item, Answer>(
   const answers: Answer[] = []
   for (const [index, { at }] of parts.entries()) {
     const part = settled[index] as PromiseSettledResult<readonly Answer[]>
-    if (part.status === 'rejected') throw asDoubtful(part.reason)
+    if (part.status === 'rejected') throw withOutcome(part.reason as EngineError, 'unknown')
     for (const [order, place] of at.entries()) answers[place] = part.value[order] as Answer
   }
   return answers

@@ -8,9 +8,9 @@ import type { MysqlStatement, MysqlWire, ResultRows, StatementResult } from '../
 import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, News, Place } from '../../core/engine.ts'
+import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
 import { codesOf, LEFT_EMPTY, type PackedBatch, packClaims, packIds, packPlaces, replyOf } from './codec.ts'
 import {
-  asDoubtful,
   asEngineError,
   isCrowded,
   isDeadlock,
@@ -61,7 +61,8 @@ export class ProcedureCalls {
    * procedure finds them there and renews them.
    */
   async enter(claims: readonly Claim[], way: CallWay, options: MysqlCallOptions): Promise<readonly string[]> {
-    const plain = way === 'call' ? UNTRIED : await this.#plainly(() => this.#enterStatement(claims, way), options)
+    const plain =
+      way === 'call' ? UNTRIED : await this.#plainly('enter', () => this.#enterStatement(claims, way), options)
     if (plain.lastInsertId !== 0n && plain.changed >= claims.length) {
       return claims.length === 1
         ? [String(plain.lastInsertId)]
@@ -74,7 +75,7 @@ export class ProcedureCalls {
   async renew(places: readonly Place[], way: CallWay, options: MysqlCallOptions): Promise<readonly string[]> {
     const [first] = places
     const alone = way === 'alone' && places.length === 1 && first !== undefined
-    const plain = alone ? await this.#plainly(() => renewStatement(first), options) : UNTRIED
+    const plain = alone ? await this.#plainly('renew', () => renewStatement(first), options) : UNTRIED
     if (plain.lastInsertId !== 0n) return [String(plain.lastInsertId)]
     return await this.#codes('renew', packPlaces(places), options, plain)
   }
@@ -84,6 +85,7 @@ export class ProcedureCalls {
     const [first] = places
     if (way === 'call' || first === undefined) return await this.#codes('leave', packIds(places), {}, UNTRIED)
     const plain = await this.#plainly(
+      'leave',
       () => (places.length === 1 ? freeStatement(first) : freeAllStatement(places, freshNumber())),
       {},
     )
@@ -135,7 +137,7 @@ export class ProcedureCalls {
         return await call(false)
       })
     } catch (error) {
-      throw plain.lastInsertId === 0n ? error : asDoubtful(error)
+      throw plain.lastInsertId === 0n ? error : withOutcome(asEngineError(calledBy(procedure), error), 'unknown')
     }
   }
 
@@ -143,15 +145,15 @@ export class ProcedureCalls {
    * What a plain statement did. `UNTRIED`: it changed nothing, because a line is not as the statement expects it, or
    * because it was refused. Then the procedure is called.
    */
-  async #plainly(statement: () => MysqlStatement, options: MysqlCallOptions): Promise<PlainResult> {
+  async #plainly(verb: EngineCall, statement: () => MysqlStatement, options: MysqlCallOptions): Promise<PlainResult> {
     try {
-      return await this.#caller.change(statement, this.#isMariadb, options)
+      return await this.#caller.change(verb, statement, this.#isMariadb, options)
     } catch (error) {
       if (isReadOnlyTransaction(error) || isSelfUndone(error)) return UNTRIED
       if (isRowLocked(error)) return { ...UNTRIED, locked: true }
       if (!this.#isMariadb || !isSyntaxError(error)) throw error
       this.#isMariadb = false
-      return await this.#plainly(statement, options)
+      return await this.#plainly(verb, statement, options)
     }
   }
 }
@@ -190,6 +192,20 @@ export type MysqlProcedure =
   | 'records'
   | 'forget'
 
+/** What the core has called, for messages of errors, where that is not the name of the procedure. */
+const CALLS: Readonly<Record<Exclude<MysqlProcedure, EngineCall>, EngineCall>> = {
+  tidy: 'leave',
+  due_lines: 'leave',
+  wake_engines: 'subscribe',
+  facts: 'put',
+  records: 'list',
+  forget: 'put',
+}
+
+function calledBy(procedure: MysqlProcedure): EngineCall {
+  return procedure in CALLS ? CALLS[procedure as keyof typeof CALLS] : (procedure as EngineCall)
+}
+
 export interface MysqlCallOptions {
   readonly signal?: AbortSignal | undefined
   readonly limitMs?: number
@@ -224,13 +240,17 @@ export class MysqlCaller {
     args: readonly string[],
     options?: MysqlCallOptions,
   ): Promise<readonly ResultRows[]> {
-    return await this.#ask(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
+    return await this.#ask(calledBy(procedure), `CALL \`holdfast_${procedure}\`(${args.join(', ')})`, options)
   }
 
   /** The result sets of a statement. Rejects with an `EngineError`. */
-  async #ask(statement: string, { signal, limitMs = LIMIT_MS }: MysqlCallOptions = {}): Promise<readonly ResultRows[]> {
+  async #ask(
+    verb: EngineCall,
+    statement: string,
+    { signal, limitMs = LIMIT_MS }: MysqlCallOptions = {},
+  ): Promise<readonly ResultRows[]> {
     const sql = this.#named(statement)
-    return await this.#timely((deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
+    return await this.#timely(verb, (deadline) => this.#wire.ask(sql, deadline), limitMs, signal)
   }
 
   /**
@@ -238,6 +258,7 @@ export class MysqlCaller {
    * another transaction has locked for good. Rejects with an `EngineError`.
    */
   async change(
+    verb: EngineCall,
     make: () => MysqlStatement,
     briefly: boolean,
     { signal, limitMs = LIMIT_MS }: MysqlCallOptions = {},
@@ -246,15 +267,23 @@ export class MysqlCaller {
       const { sql, values } = make()
       return { sql: values.length === 0 ? this.#named(limited(sql, briefly)) : this.#namedOnce(sql, briefly), values }
     }
-    return await this.#timely((deadline) => this.#wire.change(statement(), deadline), limitMs, signal)
+    return await this.#timely(verb, (deadline) => this.#wire.change(statement(), deadline), limitMs, signal)
   }
 
-  /** Make what is missing: once for all calls that find something missing at the same time. */
-  make(): Promise<void> {
+  /**
+   * Make what is missing, for `verb`: once for all calls that find something missing at the same time. Rejects with an
+   * `EngineError`.
+   */
+  async make(verb: EngineCall): Promise<void> {
     this.#making ??= this.#make().finally(() => {
       this.#making = undefined
     })
-    return this.#making
+    try {
+      await this.#making
+    } catch (error) {
+      // Whatever became of the tables, the call itself has not been made.
+      throw asEngineError(verb, error, { outcome: 'not-applied' })
+    }
   }
 
   #named(sql: string): string {
@@ -272,28 +301,33 @@ export class MysqlCaller {
   }
 
   async #timely<Value>(
+    verb: EngineCall,
     send: (deadline: CallDeadline) => Promise<Value>,
     limitMs: number,
     signal: AbortSignal | undefined,
   ): Promise<Value> {
     const deadline = this.#limits.deadline(limitMs, signal)
     try {
-      return await this.#again(send, deadline)
+      return await this.#again(verb, send, deadline)
     } catch (error) {
       if (isCrowded(error)) this.#crowded()
-      throw asEngineError(error)
+      throw asEngineError(verb, error)
     } finally {
       deadline.end()
     }
   }
 
-  async #again<Value>(send: (deadline: CallDeadline) => Promise<Value>, deadline: CallDeadline): Promise<Value> {
+  async #again<Value>(
+    verb: EngineCall,
+    send: (deadline: CallDeadline) => Promise<Value>,
+    deadline: CallDeadline,
+  ): Promise<Value> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await send(deadline)
       } catch (error) {
         if (attempt === ATTEMPTS || deadline.over) throw error
-        if (isMissing(error)) await this.make()
+        if (isMissing(error)) await this.make(verb)
         else if (!isDeadlock(error)) throw error
       }
     }
@@ -305,8 +339,7 @@ export class MysqlCaller {
       await this.#wire.run((ask) => firstUse(this.#names, ask), deadline)
     } catch (error) {
       if (isCrowded(error)) this.#crowded()
-      // Whatever became of the tables, the call itself has not been made.
-      throw asEngineError(error, 'not-applied')
+      throw error
     } finally {
       deadline.end()
     }

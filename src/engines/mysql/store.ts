@@ -4,6 +4,8 @@
  */
 import { isMissing } from '../../clients/mysql/errors.ts'
 import type { Clock } from '../../core/clock.ts'
+import type { EngineError } from '../../core/errors.ts'
+import { withOutcome } from '../../core/failed-call.ts'
 import {
   type Change,
   type Got,
@@ -21,7 +23,7 @@ import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { endOf, hex } from './codec.ts'
-import { asDoubtful, ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
+import { ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
 import { type MysqlNames, renamed } from './names.ts'
 import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
@@ -79,7 +81,7 @@ export class MysqlStore implements Store {
       try {
         puts.push(...(await this.#put(part, { signal })))
       } catch (error) {
-        throw puts.length === 0 ? error : asDoubtful(error)
+        throw puts.length === 0 ? error : withOutcome(error as EngineError, 'unknown')
       }
     }
     this.#sweep.afterPut()
@@ -168,7 +170,7 @@ export class MysqlStore implements Store {
     const lock = (): Promise<RecordRow[]> => this.#inside(client, 'lock_in', [key])
     const [row] = await lock().catch(async (error: unknown) => {
       if (!isMissing(error)) throw error
-      await this.#caller.make()
+      await this.#caller.make('put')
       return await lock()
     })
     return String(row?.[0]) === '1'
