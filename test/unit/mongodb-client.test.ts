@@ -2,9 +2,10 @@
 import { describe, expect, test } from 'vitest'
 import { splitMongodbUrl } from '../../src/clients/mongodb/connect.ts'
 import { checkMongodbClient } from '../../src/clients/mongodb/detect.ts'
-import { asMongodbError, isUnconfirmed } from '../../src/clients/mongodb/errors.ts'
+import { isUnconfirmed } from '../../src/clients/mongodb/errors.ts'
 import { NoAnswer, NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { systemClock } from '../../src/core/clock.ts'
+import { asEngineError } from '../../src/engines/mongodb/errors.ts'
 import { openMongodb } from '../../src/engines/mongodb/index.ts'
 import { LineCalls } from '../../src/engines/mongodb/line-calls.ts'
 import { checkCollectionName } from '../../src/engines/mongodb/names.ts'
@@ -53,15 +54,15 @@ describe('an error', () => {
     const held = { value: { _id: 'k', entries: [{ holder: 'secret holder' }] } }
     const error = serverError(11602, 'operation was interrupted', { name: 'MongoWriteConcernError', result: held })
     expect(isUnconfirmed(error)).toBe(true)
-    const translated = asMongodbError('mongodb', error)
+    const translated = asEngineError('enter', error)
     expect(translated).toMatchObject({ outcome: 'unknown', transient: true })
     expect(translated.message).toContain('not confirmed by a majority')
     expect(translated.cause).not.toHaveProperty('result')
     // A code that would be a refusal from the server itself is none here.
     const odd = serverError(13, 'not authorized', { name: 'MongoWriteConcernError' })
-    expect(asMongodbError('mongodb', odd).outcome).toBe('unknown')
+    expect(asEngineError('enter', odd).outcome).toBe('unknown')
     const bulk = Object.assign(new Error('w'), { result: { getWriteConcernError: () => ({ code: 64 }) } })
-    expect(asMongodbError('mongodb', bulk).outcome).toBe('unknown')
+    expect(asEngineError('enter', bulk).outcome).toBe('unknown')
   })
 
   test('of the network, of our own limit or of a limit of the server is unknown', () => {
@@ -72,31 +73,31 @@ describe('an error', () => {
       serverError(50, 'operation exceeded time limit'),
       serverError(10107, 'not primary'),
     ])
-      expect(asMongodbError('mongodb', error)).toMatchObject({ outcome: 'unknown', transient: true })
+      expect(asEngineError('enter', error)).toMatchObject({ outcome: 'unknown', transient: true })
   })
 
   test('of a call for which no connection was used is not applied', () => {
     const error = new NotSent(Object.assign(new Error('no server'), { name: 'MongoServerSelectionError' }))
-    expect(asMongodbError('mongodb', error)).toMatchObject({ outcome: 'not-applied', transient: true })
+    expect(asEngineError('enter', error)).toMatchObject({ outcome: 'not-applied', transient: true })
   })
 
   test('of rights is lasting, says what is needed, and does not repeat the command', () => {
     const command = '{ findAndModify: "holdfast", query: { _id: "key" }, update: [{ holder: "secret holder" }] }'
     const message = `not authorized on shop to execute command ${command}`
-    const translated = asMongodbError('mongodb', serverError(13, message, { errorResponse: { errmsg: message } }))
+    const translated = asEngineError('enter', serverError(13, message, { errorResponse: { errmsg: message } }))
     expect(translated).toMatchObject({ outcome: 'not-applied', transient: false })
     expect(translated.message).toContain('createIndex')
     expect(JSON.stringify([translated.message, String(translated.cause), translated.cause])).not.toContain('secret')
   })
 
   test('of a server without update pipelines says which one is needed', () => {
-    const translated = asMongodbError('mongodb', serverError(40324, "Unrecognized pipeline stage name: '$replaceWith'"))
+    const translated = asEngineError('enter', serverError(40324, "Unrecognized pipeline stage name: '$replaceWith'"))
     expect(translated).toMatchObject({ outcome: 'not-applied', transient: false })
     expect(translated.message).toContain('MongoDB 5.0 or newer')
   })
 
   test('of two that make one document at the same time is not applied, and may be tried again', () => {
-    expect(asMongodbError('mongodb', serverError(11000, 'E11000 duplicate key'))).toMatchObject({
+    expect(asEngineError('enter', serverError(11000, 'E11000 duplicate key'))).toMatchObject({
       outcome: 'not-applied',
       transient: true,
     })
@@ -129,7 +130,7 @@ test('of many lines, one that another process makes at the same moment is asked 
   }
   const calls = new LineCalls(collection as never, systemClock)
   const changes = ['a', 'b', 'c', 'd'].map((key) => ({ key, pipeline: [], upsert: true }))
-  const answers = await calls.change(changes, 1000)
+  const answers = await calls.change('enter', changes, 1000)
   expect(answers[1]).toMatchObject({ _id: 'b', held: 1 })
   expect(again).toEqual(['b'])
 })

@@ -8,7 +8,7 @@
  * that is a refusal: the first may have been done, and only its answer lost. Only where no connection was used since
  * the call began is it certain that nothing was sent, and only where one was used once, that nothing was repeated.
  */
-import { EngineError } from '../../core/errors.ts'
+import type { FailureMeaning } from '../../core/failed-call.ts'
 import { NoAnswer, NotSent } from '../shared/driver-errors.ts'
 
 export const MONGODB_CODE = {
@@ -93,24 +93,20 @@ export function isLasting(error: unknown): boolean {
   return isWrongUse || (LASTING.has(mongodbCodeOf(error) ?? 0) && !isUnconfirmed(error))
 }
 
-/** What the driver threw, as the core wants it. `sent: false`: no connection was used since the call began. */
-export function asMongodbError(
-  engine: string,
-  error: unknown,
-  { sent = true }: { readonly sent?: boolean } = {},
-): EngineError {
-  if (error instanceof EngineError) return error
+/** What an error of the driver means. */
+export function meaningOf(error: unknown): FailureMeaning {
   const cause = error instanceof NotSent || error instanceof PerhapsRepeated ? error.cause : error
   const lasting = isLasting(cause)
   // A write that the server knows to be done is not done again, so these two say that none of the attempts was.
   const isUndone = REFUSED.has(mongodbCodeOf(cause) ?? 0) && !isUnconfirmed(cause)
   const refused = (lasting && !(error instanceof PerhapsRepeated)) || isUndone
-  const mayBeApplied = sent && !(error instanceof NotSent) && !refused
-  return new EngineError(engine, messageOf(cause), {
+  const mayBeApplied = !(error instanceof NotSent) && !refused
+  return {
+    message: messageOf(cause),
     outcome: mayBeApplied ? 'unknown' : 'not-applied',
     transient: !lasting,
     cause: withoutCommand(cause),
-  })
+  }
 }
 
 function messageOf(error: unknown): string {

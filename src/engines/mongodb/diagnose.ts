@@ -37,7 +37,7 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
       ...(listens ? [await waking(collection)] : []),
     ]
   } catch (error) {
-    throw asEngineError(error)
+    throw asEngineError('diagnose', error)
   }
 }
 

@@ -5,6 +5,7 @@
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -114,7 +115,7 @@ export class MongodbEngine implements Engine {
     const changes = groups.map(
       ({ key, items }): LineChange => ({ key, pipeline: enterPipeline(items, this.#engineId), upsert: true }),
     )
-    return this.#standings(groups, changes, usefulMs(claims), (stored, items) =>
+    return this.#standings('enter', groups, changes, usefulMs(claims), (stored, items) =>
       stored === undefined
         ? renewedStandings(undefined, items, this.#schedule)
         : enteredStandings(stored, items, this.#schedule),
@@ -124,7 +125,7 @@ export class MongodbEngine implements Engine {
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
     const groups = groupByLine(places)
     const changes = groups.map(({ key, items }): LineChange => ({ key, pipeline: renewPipeline(items), upsert: false }))
-    return this.#standings(groups, changes, usefulMs(places), (stored, items) =>
+    return this.#standings('renew', groups, changes, usefulMs(places), (stored, items) =>
       renewedStandings(stored, items, this.#schedule),
     )
   }
@@ -143,7 +144,7 @@ export class MongodbEngine implements Engine {
     // All of them are waited for: a release is not over while a part of it is under way.
     const results = await Promise.allSettled(calls)
     const failure = results.find((result) => result.status === 'rejected')
-    if (failure !== undefined) throw calls.length === 1 ? failure.reason : asDoubtful(failure.reason)
+    if (failure !== undefined) throw calls.length === 1 ? failure.reason : asDoubtful('leave', failure.reason)
     const answers = results.flatMap((result) => (result.status === 'fulfilled' ? result.value : []))
     return ungrouped([...others, ...quiet], (_, index) => answers[index] ?? [])
   }
@@ -152,20 +153,21 @@ export class MongodbEngine implements Engine {
     // The server refuses to read it, and no entry has it.
     if (token > HIGHEST_TOKEN) return false
     const change = { key, pipeline: evictPipeline(token, how), upsert: false }
-    const stored = await this.#calls.changeOne(change, ANSWER_MS)
+    const stored = await this.#calls.changeOne('evict', change, ANSWER_MS)
     this.#tell(stored)
     return hasEvicted(stored)
   }
 
   async inspect(key: string): Promise<Line> {
-    const [shown] = await this.#look([{ $match: { _id: key } }, { $project: { record: 0 } }, { $set: { now: NOW } }])
+    const steps = [{ $match: { _id: key } }, { $project: { record: 0 } }, { $set: { now: NOW } }]
+    const [shown] = await this.#look('inspect', steps)
     return lineOf(key, shown)
   }
 
   async *list(prefix: string, onProgress?: () => void): AsyncGenerator<LineSummary> {
     const fields = { format: 1, 'entries.weight': 1, 'entries.limit': 1, 'entries.expires_at': 1, now: NOW }
     for (let after: object = { $gte: prefix }; ; ) {
-      const page = await this.#look([
+      const page = await this.#look('list', [
         { $match: { _id: after, 'entries.0': { $exists: true } } },
         { $sort: { _id: 1 } },
         { $limit: PAGE },
@@ -199,7 +201,7 @@ export class MongodbEngine implements Engine {
       if (!this.#listens) throw noChangeStreams('the option listen is false')
       return await this.#observers.add(key, listener)
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError('watch', error)
     }
   }
 
@@ -229,7 +231,7 @@ export class MongodbEngine implements Engine {
       await stream.open()
     } catch (error) {
       await stream.close()
-      throw asEngineError(error)
+      throw asEngineError('subscribe', error)
     }
   }
 
@@ -271,12 +273,13 @@ export class MongodbEngine implements Engine {
   // ---- calling ----
 
   async #standings<Item extends Place>(
+    call: EngineCall,
     groups: readonly LineGroup<Item>[],
     changes: readonly LineChange[],
     limitMs: number,
     read: (stored: LineDocument | undefined, items: readonly Item[]) => readonly Standing[],
   ): Promise<readonly Standing[]> {
-    const asked = this.#calls.change(changes, limitMs).then((answers) =>
+    const asked = this.#calls.change(call, changes, limitMs).then((answers) =>
       ungrouped(groups, ({ items }, index): readonly Standing[] => {
         const answer = answers[index]
         if (isFailed(answer)) return items.map(() => ({ state: 'failed', error: answer }))
@@ -294,7 +297,7 @@ export class MongodbEngine implements Engine {
     const ids = items.map(({ id }) => id)
     const filter = { 'entries.id': { $in: ids } }
     const change = { key, pipeline: leavePipeline(ids), upsert: false, filter }
-    const stored = await this.#calls.changeOne(change, ANSWER_MS)
+    const stored = await this.#calls.changeOne('leave', change, ANSWER_MS)
     this.#tell(stored)
     return departures(stored, ids)
   }
@@ -307,11 +310,11 @@ export class MongodbEngine implements Engine {
     return (await this.#calls.leaveMany(changes, ANSWER_MS)).map((wasThere) => [wasThere])
   }
 
-  async #look(pipeline: readonly object[]): Promise<readonly ShownLine[]> {
+  async #look(call: EngineCall, pipeline: readonly object[]): Promise<readonly ShownLine[]> {
     try {
       return (await this.#collection.read(pipeline, ANSWER_MS)) as readonly ShownLine[]
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 

@@ -1,17 +1,16 @@
 /** What went wrong, as the core wants it. What MongoDB means by its codes is in clients/mongodb/errors.ts. */
-import { asMongodbError } from '../../clients/mongodb/errors.ts'
+import { meaningOf } from '../../clients/mongodb/errors.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, type EngineCall, engineErrors, withOutcome } from '../../core/failed-call.ts'
 
 export const ENGINE = 'mongodb'
 
-export function asEngineError(error: unknown): EngineError {
-  return asMongodbError(ENGINE, error)
-}
+/** What the driver threw, as the core wants it. */
+export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
 
 /** Some calls of a batch went wrong, and others did not: nothing is known of the batch as a whole. */
-export function asDoubtful(error: unknown): EngineError {
-  const { message, transient, cause } = asEngineError(error)
-  return new EngineError(ENGINE, message.replace(`${ENGINE}: `, ''), { outcome: 'unknown', transient, cause })
+export function asDoubtful(call: EngineCall, error: unknown): EngineError {
+  return withOutcome(asEngineError(call, error), 'unknown')
 }
 
 /** A newer version of Holdfast has written this line. */

@@ -8,6 +8,7 @@ import { MONGODB_CODE, mongodbCodeOf } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { ANSWERED_FIELDS, type LineDocument, readable } from './codec.ts'
 import { asDoubtful, asEngineError } from './errors.ts'
 import { NOW } from './expressions.ts'
@@ -70,19 +71,21 @@ export class LineCalls {
   }
 
   /** Rejects with an `EngineError` if nothing is known of all of them. */
-  async change(changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
+  async change(call: EngineCall, changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
     const [only] = changes
-    if (only !== undefined && changes.length === 1) return [await this.changeOne(only, limitMs)]
-    if (changes.length > FEW_LINES) return await this.#changeMany(changes, limitMs)
-    return await Promise.all(changes.map((one) => this.changeOne(one, limitMs).catch(asEngineError)))
+    if (only !== undefined && changes.length === 1) return [await this.changeOne(call, only, limitMs)]
+    if (changes.length > FEW_LINES) return await this.#changeMany(call, changes, limitMs)
+    return await Promise.all(
+      changes.map((one) => this.changeOne(call, one, limitMs).catch((error: EngineError) => error)),
+    )
   }
 
-  async changeOne(change: LineChange, limitMs: number): Promise<LineDocument | undefined> {
+  async changeOne(call: EngineCall, change: LineChange, limitMs: number): Promise<LineDocument | undefined> {
     try {
       const stored = await this.#collection.change(documentChange(change), ANSWERED_FIELDS, limitMs)
       return stored === undefined ? undefined : readable(stored as unknown as LineDocument)
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 
@@ -93,40 +96,42 @@ export class LineCalls {
         const until = this.#clock.now() + limitMs
         const { matched, failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
         // The others were done.
-        for (const error of failed.values()) throw asDoubtful(error)
+        for (const error of failed.values()) throw asDoubtful('leave', error)
         if (matched === changes.length) return changes.map(() => true)
         // Which of them were not there, the server does not say, but each line says which entry has left it last.
-        const stored = await this.#read(changes, until - this.#clock.now(), session)
+        const stored = await this.#read('leave', changes, until - this.#clock.now(), session)
         return changes.map(({ id }, index) => stored[index]?.left.split('|').includes(id) ?? false)
       })
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError('leave', error)
     }
   }
 
-  async #changeMany(changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
+  async #changeMany(call: EngineCall, changes: readonly LineChange[], limitMs: number): Promise<readonly LineAnswer[]> {
     try {
       // In one session: the read sees what was written, also if another server has become primary in between.
       return await this.#collection.inSession(async (session) => {
         const until = this.#clock.now() + limitMs
         const { failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
-        const stored = await this.#read(changes, until - this.#clock.now(), session)
+        const stored = await this.#read(call, changes, until - this.#clock.now(), session)
         return await Promise.all(
           changes.map(async (change, index) => {
             const error = failed.get(index)
-            if (error === undefined) return readOr(stored[index])
-            if (mongodbCodeOf(error) !== MONGODB_CODE.duplicateKey) return asEngineError(error)
+            if (error === undefined) return readOr(call, stored[index])
+            if (mongodbCodeOf(error) !== MONGODB_CODE.duplicateKey) return asEngineError(call, error)
             // Another process has made the line at the same moment: this change was not, and is made now.
-            return await this.changeOne(change, Math.max(1, until - this.#clock.now())).catch(asEngineError)
+            const leftMs = Math.max(1, until - this.#clock.now())
+            return await this.changeOne(call, change, leftMs).catch((again: EngineError) => again)
           }),
         )
       })
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 
   async #read(
+    call: EngineCall,
     changes: readonly LineChange[],
     limitMs: number,
     session: Parameters<MongodbCollection['changeMany']>[2],
@@ -139,7 +144,7 @@ export class LineCalls {
       return keys.map((key) => byKey.get(key))
     } catch (error) {
       // Whatever became of the read, the write before it was done.
-      throw asDoubtful(error)
+      throw asDoubtful(call, error)
     }
   }
 }
@@ -148,11 +153,11 @@ function documentChange({ key, pipeline, upsert, filter }: LineChange): Document
   return { filter: { _id: key, ...filter }, pipeline, upsert }
 }
 
-function readOr(stored: LineDocument | undefined): LineAnswer {
+function readOr(call: EngineCall, stored: LineDocument | undefined): LineAnswer {
   try {
     return stored === undefined ? undefined : readable(stored)
   } catch (error) {
-    return asEngineError(error)
+    return asEngineError(call, error)
   }
 }
 

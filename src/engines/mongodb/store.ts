@@ -3,6 +3,7 @@
  * (record-pipeline.ts). So is who holds: a record is changed only while that entry holds, by a majority.
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import {
   type Change,
   type Got,
@@ -55,16 +56,19 @@ export class MongodbStore implements Store {
   }
 
   async get(keys: readonly string[]): Promise<readonly Got[]> {
-    const found = await this.#look([{ $match: { _id: { $in: keys } } }, { $project: { ...SHOWN_FIELDS, now: NOW } }])
+    const found = await this.#look('get', [
+      { $match: { _id: { $in: keys } } },
+      { $project: { ...SHOWN_FIELDS, now: NOW } },
+    ])
     const byKey = new Map(found.map((shown) => [shown._id, shown]))
-    const timeMs = found[0]?.now.getTime() ?? (await this.#serverTimeMs())
+    const timeMs = found[0]?.now.getTime() ?? (await this.#serverTimeMs('get'))
     return keys.map((key) => {
       const shown = byKey.get(key)
       if (shown === undefined) return gotNothing(key, timeMs)
       try {
         return gotOf(key, shown)
       } catch (error) {
-        return { state: 'failed', error: asEngineError(error) }
+        return { state: 'failed', error: asEngineError('get', error) }
       }
     })
   }
@@ -83,7 +87,7 @@ export class MongodbStore implements Store {
 
   async *list(prefix: string, onProgress?: () => void): AsyncGenerator<StoredSummary> {
     for (let after: object = { $gte: prefix }; ; ) {
-      const page = await this.#look([
+      const page = await this.#look('list', [
         { $match: { _id: after, 'record.bytes': { $gte: 0 } } },
         { $sort: { _id: 1 } },
         { $limit: PAGE },
@@ -115,31 +119,31 @@ export class MongodbStore implements Store {
     try {
       const update = { filter: { _id: key }, pipeline: putPipeline(change), upsert: upsertsRecord(when) }
       const stored = await this.#collection.change(update, PUT_FIELDS, ANSWER_MS)
-      if (stored === undefined) return putNowhere(key, when, await this.#serverTimeMs())
+      if (stored === undefined) return putNowhere(key, when, await this.#serverTimeMs('put'))
       const answer = stored as unknown as PutDocument
       const put = putOf(key, answer)
       this.#tell(answer)
       return put
     } catch (error) {
-      return { state: 'failed', error: asEngineError(error) }
+      return { state: 'failed', error: asEngineError('put', error) }
     }
   }
 
   /** Where no document tells it. */
-  async #serverTimeMs(): Promise<number> {
+  async #serverTimeMs(call: EngineCall): Promise<number> {
     try {
       const { localTime } = await this.#collection.command({ hello: 1 }, ANSWER_MS)
       return (localTime as Date).getTime()
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 
-  async #look(pipeline: readonly object[]): Promise<readonly ShownRecord[]> {
+  async #look(call: EngineCall, pipeline: readonly object[]): Promise<readonly ShownRecord[]> {
     try {
       return (await this.#collection.read(pipeline, ANSWER_MS)) as readonly ShownRecord[]
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 }
