@@ -6,17 +6,19 @@ import type { Clock, Timer } from '../../core/clock.ts'
 import { type Duration, formatDuration, parseDuration } from '../../core/duration.ts'
 import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
-import type { Attempt } from '../once/attempt.ts'
+import type { Attempt, OnceAttempt } from '../once/attempt.ts'
 import { OnceRunner } from '../once/once.ts'
 import { ONCE_OPTIONS, type Once, type OnceOptions } from '../once/options.ts'
 import {
   answerOf,
   bodyNotRead,
+  isStoredResponse,
   KEY_HEADER,
   keyMissing,
   keyOf,
   type MadeResponse,
   problemOf,
+  responseNotKept,
   type StoredResponse,
   storedResponse,
 } from './exchange.ts'
@@ -164,12 +166,16 @@ export class IdempotencyDoor {
           new RangeError(`its response, with status ${status}, was larger than ${this.maxBody} bytes`),
         )
       if (isToBeRetried(status) && !this.#keepErrors) throw new NotKept()
-      return storedResponse(made, body, this.#headers)
+      const response = storedResponse(made, body, this.#headers)
+      await (attempt as OnceAttempt).replaceCommitted(response)
+      return response
     }
     try {
       const run = { scope: this.#scope(request), fingerprint: this.#fingerprint(request) }
       const { value, replayed } = await this.#once.run(key, run, work)
-      return replayed ? { state: 'answer', response: value, replayed: true } : { state: 'handled' }
+      if (!replayed) return { state: 'handled' }
+      const isResponse = isStoredResponse(value)
+      return { state: 'answer', response: isResponse ? value : answerOf(responseNotKept()), replayed: isResponse }
     } catch (error) {
       // What the handler has made is the truth, also where it could not be stored, unless another one takes its place.
       const about = problemOf(error)

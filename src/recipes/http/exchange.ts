@@ -39,6 +39,19 @@ export interface StoredResponse {
   readonly as: 'text' | 'base64'
 }
 
+/** Whether it is one: a handler may have stored something else by `attempt.commit()`. */
+export function isStoredResponse(value: unknown): value is StoredResponse {
+  if (typeof value !== 'object' || value === null) return false
+  const { status, headers, body, as } = value as Partial<Record<keyof StoredResponse, unknown>>
+  return (
+    Number.isInteger(status) &&
+    Array.isArray(headers) &&
+    headers.every((pair) => Array.isArray(pair) && pair.length === 2 && pair.every((one) => typeof one === 'string')) &&
+    typeof body === 'string' &&
+    (as === 'text' || as === 'base64')
+  )
+}
+
 /** A response, as a framework has made it. `body` undefined: it was too large, and is on its way to its client. */
 export interface MadeResponse {
   readonly status: number
@@ -66,6 +79,15 @@ export function keyMissing(): IdempotencyProblem {
 /** As a server answers that has no parser for a type of bodies. */
 export function bodyNotRead(): IdempotencyProblem {
   return problem('body-not-read', 415, `the body of a request with ${KEY_HEADER} must be of a type that is read here`)
+}
+
+/** Its transaction was committed, and its process died, or its handler failed, before there was a response to store. */
+export function responseNotKept(): IdempotencyProblem {
+  return problem(
+    'not-kept',
+    409,
+    `the request with this ${KEY_HEADER} was done before; its response could not be stored`,
+  )
 }
 
 /** What is answered for an error of `once`; undefined for any other. */

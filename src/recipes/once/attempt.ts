@@ -79,7 +79,8 @@ export class OnceAttempt implements Attempt {
   /** Steps that are done, and cannot be stored. */
   readonly #unstorable = new Set<string>()
   readonly #finals = new Set<unknown>()
-  #committed = false
+  /** The change that `commit` has made inside of a transaction, which may not have been committed. */
+  #committed: bigint | undefined
 
   constructor(spec: AttemptSpec) {
     this.#spec = spec
@@ -167,7 +168,8 @@ export class OnceAttempt implements Attempt {
 
   async commit<Value>(transaction: unknown, value: Value): Promise<Value> {
     return this.#inTurn(async () => {
-      if (this.#committed) throw new TypeError('commit() was called before by this attempt: it stores the result once')
+      if (this.#committed !== undefined)
+        throw new TypeError('commit() was called before by this attempt: it stores the result once')
       const { lease, records, keepMs } = this.#spec
       lease.assertHeld()
       const next = this.#done(value)
@@ -176,9 +178,20 @@ export class OnceAttempt implements Attempt {
       let put = await putNow()
       if (this.#foundOwn(put)) put = await putNow()
       if (put.state === 'refused') throw this.#lossError()
-      this.#committed = true
+      this.#committed = put.version
       return (records.copy(lease.key, next) as { value: Value }).value
     })
+  }
+
+  /**
+   * The result is `value`, in the place of what `commit` has stored: that of HTTP is the response, and no transaction
+   * knows it. Changes nothing where there was no `commit`, or where its transaction was not committed.
+   */
+  async replaceCommitted(value: unknown): Promise<void> {
+    if (this.#changes !== undefined) await this.#changes
+    if (this.#committed === undefined) return
+    const { lease, records, keepMs } = this.#spec
+    await records.put(lease.key, this.#done(value), { version: this.#committed, ttlMs: keepMs })
   }
 
   final<Thrown>(error: Thrown): Thrown {
@@ -189,7 +202,7 @@ export class OnceAttempt implements Attempt {
   /** The work has returned `value`. Answers what is stored: its own result, or that of an execution after it. */
   async succeeded(value: unknown): Promise<SettledRecord> {
     if (this.#changes !== undefined) await this.#changes
-    if (this.#committed) return this.#checkCommitted()
+    if (this.#committed !== undefined) return this.#checkCommitted()
     const { lease, records } = this.#spec
     let bytes: Uint8Array
     try {
@@ -213,14 +226,14 @@ export class OnceAttempt implements Attempt {
     if (this.#changes !== undefined) await this.#changes
     const { lease, records } = this.#spec
     // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
-    if (!this.#committed && lease.lossError !== undefined) {
+    if (this.#committed === undefined && lease.lossError !== undefined) {
       if (this.#unstored.size > 0) await this.#put(records.encode(lease.key, this.#record), 'step')
       return undefined
     }
     const final = keep || this.#finals.has(error) || this.#unstorable.size > 0
     const bytes = records.encode(lease.key, final ? this.#failed(error) : this.#thrown())
     // A transaction that is still open would be waited for.
-    const forSure = (final || this.#unstored.size > 0) && !this.#committed
+    const forSure = (final || this.#unstored.size > 0) && this.#committed === undefined
     const put = await (forSure ? this.#putForSure(bytes) : this.#put(bytes, 'last'))
     if (put.state === 'stored') return undefined
     const { value } = put.found

@@ -1,0 +1,117 @@
+/** `attempt.commit()` in a handler of HTTP: the retry is told what the first request was told, or that it was done. */
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { serve } from '@hono/node-server'
+import express from 'express'
+import fastify from 'fastify'
+import { Hono } from 'hono'
+import { afterEach, expect, test } from 'vitest'
+import { loadDriver } from '../../src/clients/sqlite/driver.ts'
+import { connect } from '../../src/connect.ts'
+import { type Attempt, type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
+
+/** Answers the status of the response. */
+type Handler = (attempt: Attempt) => Promise<number>
+
+const closing: (() => Promise<unknown> | void)[] = []
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close()
+})
+
+async function listening(server: Server): Promise<number> {
+  if (!server.listening) await once(server, 'listening')
+  closing.push(async () => {
+    server.closeAllConnections()
+    server.close()
+    await once(server, 'close')
+  })
+  return (server.address() as AddressInfo).port
+}
+
+const BODY = JSON.stringify({ booked: true })
+
+const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: Handler) => Promise<number>>> = {
+  'node:http': (keys, handler) => {
+    const server = createServer((request, response) =>
+      keys.node(request, response, async () => response.writeHead(await handler(keys.attempt(request))).end(BODY)),
+    )
+    return listening(server.listen(0, '127.0.0.1'))
+  },
+  Express: (keys, handler) => {
+    const app = express()
+    app.post('/', keys.node, async (request, response) => {
+      response.status(await handler(keys.attempt(request))).send(BODY)
+    })
+    return listening(createServer(app).listen(0, '127.0.0.1'))
+  },
+  Fastify: async (keys, handler) => {
+    const app = fastify()
+    await app.register(keys.fastify)
+    app.post('/', async (request, reply) => reply.code(await handler(keys.attempt(request))).send(BODY))
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    return listening(app.server)
+  },
+  Hono: (keys, handler) => {
+    const app = new Hono()
+    app.post('/', keys.hono, async (context) => new Response(BODY, { status: await handler(keys.attempt(context)) }))
+    return listening(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  },
+}
+
+/** Requests of which the handler books in a transaction, and then answers `status`. */
+async function start(name: string, status: number) {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-http-commit-'))
+  closing.push(() => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'books.db')
+  const locks = await connect(`sqlite:${file}`)
+  const database = (await loadDriver()).open(file)
+  closing.push(
+    () => locks.close(),
+    () => database.close(),
+  )
+  database.exec('pragma busy_timeout = 10000; create table books (name text not null)')
+  const keys = idempotency(locks, { scope: () => '', required: true, fingerprint: ({ url }) => url })
+  const port = await (FRAMEWORKS[name] as (typeof FRAMEWORKS)[string])(keys, async (attempt) => {
+    database.exec('begin immediate')
+    database.prepare('insert into books values (?)').run(attempt.key)
+    await attempt.commit(database, { order: 4711 })
+    database.exec('commit')
+    return status
+  })
+  const ask = async () => {
+    const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers: { 'idempotency-key': 'k' } })
+    return {
+      status: response.status,
+      body: await response.text(),
+      replayed: response.headers.get('idempotent-replayed'),
+    }
+  }
+  return { ask, count: () => database.prepare('select * from books').all().length }
+}
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: the retry of a request that was committed gets its response, not what was committed',
+  async (name) => {
+    const { ask, count } = await start(name, 201)
+    expect(await ask()).toEqual({ status: 201, body: BODY, replayed: null })
+    expect(await ask()).toEqual({ status: 201, body: BODY, replayed: 'true' })
+    expect(count()).toBe(1)
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: a request that was committed, and whose response was not kept, is not handled again: its retry is told so',
+  async (name) => {
+    const { ask, count } = await start(name, 500)
+    expect(await ask()).toMatchObject({ status: 500, body: BODY })
+    for (let retry = 1; retry <= 2; retry += 1) {
+      const { status, body, replayed } = await ask()
+      expect([status, JSON.parse(body), replayed]).toMatchObject([409, { type: 'urn:holdfast:not-kept' }, null])
+    }
+    expect(count()).toBe(1)
+  },
+)
