@@ -17,7 +17,7 @@ import { type Attempt, type Idempotency, idempotency } from '../../src/recipes/h
 /** Answers the status of the response. */
 type Handler = (attempt: Attempt) => Promise<number>
 
-const closing: (() => Promise<unknown> | void)[] = []
+const closing: (() => unknown)[] = []
 afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close()
 })
@@ -36,9 +36,10 @@ const BODY = JSON.stringify({ booked: true })
 
 const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: Handler) => Promise<number>>> = {
   'node:http': (keys, handler) => {
-    const server = createServer((request, response) =>
-      keys.node(request, response, async () => response.writeHead(await handler(keys.attempt(request))).end(BODY)),
-    )
+    const server = createServer((request, response) => {
+      const handle = async (): Promise<unknown> => response.writeHead(await handler(keys.attempt(request))).end(BODY)
+      keys.node(request, response, handle as () => unknown)
+    })
     return listening(server.listen(0, '127.0.0.1'))
   },
   Express: (keys, handler) => {

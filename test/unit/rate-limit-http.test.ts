@@ -1,6 +1,6 @@
 /** Rate limits in the frameworks themselves: real servers, real requests. */
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import express from 'express'
@@ -127,3 +127,35 @@ test('a key that is no function is refused', () => {
   expect(() => limited(api, { key: 'user' as never })).toThrow('a function of the request')
   expect(() => limited(api, { key: () => 'a', waits: 1 } as never)).toThrow("did you mean 'wait'")
 })
+
+test.each(['node:http', 'Express'])(
+  '%s: a response that was sent while the limit was asked ends nothing else, and what is refused is not handled',
+  async (name) => {
+    const api = rateLimit(locksOn(memory()), { name: 'api', limit: 1, per: '1h' })
+    let response: ServerResponse | undefined
+    let handled = 0
+    const middleware = limited(api, {
+      key: () => {
+        response?.writeHead(503).end('late')
+        return 'ann'
+      },
+    })
+    const handle = (): void => {
+      handled += 1
+    }
+    const app = express()
+    app.use((_, sending, next) => {
+      response = sending
+      next()
+    }, middleware.node)
+    app.use(handle)
+    const plain = createServer((request, sending) => {
+      response = sending
+      middleware.node(request, sending, handle)
+    })
+    const url = await listening(name === 'Express' ? createServer(app) : plain)
+    for (let time = 1; time <= 3; time += 1) expect((await fetch(url)).status).toBe(503)
+    expect(await api.take('ann')).toMatchObject({ allowed: false })
+    expect(handled).toBe(1)
+  },
+)

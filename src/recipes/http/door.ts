@@ -101,6 +101,13 @@ const BODY_NOT_READ =
 /** The response was told to the client, and the request is to be handled again. */
 class NotKept {}
 
+/** Its response was begun before its handler could be. Nothing was done, so that is never kept. */
+export class NotBegun extends Error {
+  constructor() {
+    super('the response to this request was begun before idempotency() has let its handler run')
+  }
+}
+
 /** Timed out, too early, too many: these ask the client to come again, and have done nothing. */
 const COME_AGAIN: ReadonlySet<number> = new Set([408, 425, 429])
 
@@ -132,7 +139,9 @@ export class IdempotencyDoor {
       throw new RangeError(`maxBody must be a whole number from 0 to ${LARGEST_BODY}; got ${this.maxBody}`)
     this.#clock = locks.keeper.clock
     this.#handlerTimeoutMs = parseDuration(handlerTimeout ?? DEFAULT_HANDLER_TIMEOUT, 'handlerTimeout')
-    this.#once = new OnceRunner(locks, { name: 'http', ...rest })
+    // Which failures are kept is decided here: a handler that has not begun has not failed.
+    const failures = rest.failures === 'keep' ? 'retry' : (rest.failures ?? 'retry')
+    this.#once = new OnceRunner(locks, { name: 'http', ...rest, failures })
     this.#options = options
     this.#methods = new Set((methods ?? DEFAULT_METHODS).map((method) => method.toUpperCase()))
     this.#headers = new Set((headers ?? DEFAULT_HEADERS).map((name) => name.toLowerCase()))
@@ -159,7 +168,9 @@ export class IdempotencyDoor {
     let made: MadeResponse | undefined
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
       this.attempts.set(raw as object, attempt)
-      made = await this.#inTime(handle())
+      made = await this.#inTime(handle).catch((error: unknown) => {
+        throw this.#keepErrors && !(error instanceof NotBegun) ? attempt.final(error) : error
+      })
       const { status, body } = made
       if (body === undefined)
         throw attempt.final(
@@ -195,7 +206,7 @@ export class IdempotencyDoor {
   }
 
   /** The process is not kept alive for it: a handler that never ends must not do that. */
-  async #inTime(handled: Promise<MadeResponse>): Promise<MadeResponse> {
+  async #inTime(handle: Handle): Promise<MadeResponse> {
     const ms = this.#handlerTimeoutMs
     let timer: Timer | undefined
     const late = new Promise<never>((_, reject) => {
@@ -203,7 +214,7 @@ export class IdempotencyDoor {
       timer = this.#clock.timer(ms, () => reject(new Error(message)))
     })
     try {
-      return await Promise.race([handled, late])
+      return await Promise.race([handle(), late])
     } finally {
       timer?.cancel()
     }

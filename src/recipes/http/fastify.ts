@@ -4,7 +4,7 @@
  */
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
-import type { IdempotencyDoor, Verdict } from './door.ts'
+import { type IdempotencyDoor, NotBegun, type Verdict } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** What Fastify has of a request. */
@@ -54,6 +54,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   const preHandler = async (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<unknown> => {
     const verdict = await new Promise<Verdict | 'begun'>((resolve, reject) => {
       const judged: Promise<Verdict> = door.judge(describe(request), () => {
+        // Fastify calls no handler then, and nothing would end the work.
+        if (isSent(reply)) throw new NotBegun()
         const headers = pairsOf(reply.getHeaders())
         const response = new Promise<MadeResponse>((made) => handlings.set(request, { headers, made, verdict: judged }))
         // The hook ends, and the handler runs.
@@ -62,11 +64,13 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
       })
       judged.then(resolve, reject)
       // The handler has had its time. (What has been sent by then is told by the other hook.)
-      judged.catch((error: unknown) => {
-        if (handlings.delete(request)) reply.send(error)
-      })
+      judged
+        .catch((error: unknown) => {
+          if (handlings.delete(request) && !isSent(reply)) reply.send(error)
+        })
+        .catch((error: unknown) => process.emitWarning(error instanceof Error ? error : String(error)))
     })
-    if (verdict === 'begun' || verdict.state !== 'answer') return undefined
+    if (verdict === 'begun' || verdict.state !== 'answer' || isSent(reply)) return undefined
     return reply.send(apply(reply, verdict.response, verdict.replayed))
   }
 
@@ -80,12 +84,17 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     // If a stream breaks here, Fastify sends an error instead, and this hook hears of that one.
     const { body, payload: replaced } = await bodyOf(unwrapped(reply, payload), door.maxBody)
     handlings.delete(request)
-    handling.made({ status: reply.statusCode, headers: pairsOf(reply.getHeaders()), body })
+    const made = { status: reply.statusCode, headers: pairsOf(reply.getHeaders()), body }
+    handling.made(made)
     // What cannot be told to a client is told to the log of the application, by this hook.
     const verdict = await handling.verdict
-    if (verdict.state !== 'answer') return replaced
-    for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name)
-    for (const [name, value] of valuesOf(handling.headers)) reply.header(name, value)
+    if (verdict.state !== 'answer') {
+      // Its handler may have gone on, and set others: what is stored is what is sent.
+      reply.code(made.status)
+      setHeaders(reply, made.headers)
+      return replaced
+    }
+    setHeaders(reply, handling.headers)
     return apply(reply, verdict.response, verdict.replayed)
   }
 
@@ -111,6 +120,17 @@ function apply(reply: IdempotentFastifyReply, stored: StoredResponse, replayed: 
   for (const [name, value] of valuesOf(stored.headers)) reply.header(name, value)
   if (replayed) reply.header(REPLAYED_HEADER, 'true')
   return bytesOf(stored)
+}
+
+/** These, and no others. */
+function setHeaders(reply: IdempotentFastifyReply, headers: MadeResponse['headers']): void {
+  for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name)
+  for (const [name, value] of valuesOf(headers)) reply.header(name, value)
+}
+
+/** It was hijacked, or was ended past Fastify, by a time-out for example. */
+function isSent(reply: IdempotentFastifyReply & { readonly sent?: boolean }): boolean {
+  return reply.sent === true
 }
 
 /** Fastify takes a `Response` apart after its hooks, which is too late for what is stored. */

@@ -6,7 +6,7 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import type { IdempotencyDoor, IdempotentRequest, Verdict } from './door.ts'
+import { type IdempotencyDoor, type IdempotentRequest, NotBegun, type Verdict } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** Middleware of Express, and of whatever has its shape. */
@@ -20,30 +20,72 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
   return (request, response, next) => {
     let held: HeldResponse | undefined
     const handle = (): Promise<MadeResponse> => {
-      held = new HeldResponse(response, door.maxBody)
-      next()
-      return held.made
+      // Its handler could not end what is ended: the key would be in progress until `handlerTimeout`.
+      if (isBegun(response)) throw new NotBegun()
+      const holding = new HeldResponse(response, door.maxBody)
+      held = holding
+      return new Promise((resolve, reject) => {
+        void holding.made.then(resolve)
+        const broken = (error: unknown): void => {
+          if (holding.isOver) warn(error)
+          reject(error)
+        }
+        run(next).catch(broken)
+      })
     }
-    const answer = (verdict: Verdict): void => {
-      if (verdict.state === 'pass') next()
-      else if (verdict.state === 'handled') held?.send()
-      else if (held === undefined) send(response, verdict.response, verdict.replayed)
-      else held.sendInstead(verdict.response, verdict.replayed)
+    const answer = (verdict: Verdict): Promise<void> | undefined => {
+      if (verdict.state === 'pass') return run(next)
+      if (verdict.state === 'handled') held?.send()
+      else if (held !== undefined) held.sendInstead(verdict.response, verdict.replayed)
+      else if (!response.writableEnded) send(response, verdict.response, verdict.replayed)
+      return undefined
     }
     const fail = (error: unknown): void => {
       held?.forget()
-      // A `next` of node:http that takes no error would handle the request, and no key would guard it.
-      if (next.length > 0 || 'originalUrl' in request) {
-        next(error)
-        return
-      }
-      process.emitWarning(error instanceof Error ? error : String(error))
-      response.statusCode = 500
-      response.end()
+      // Its client was answered before, by a time-out for example. Nothing was done, and the key is free.
+      if (error instanceof NotBegun && response.writableEnded) return
+      failRequest(request, response, next, error)
     }
-    // What `next` throws where there is no key is the business of the server, as it would be without this.
-    void door.judge(describe(request), handle).then(answer, fail)
+    void door.judge(describe(request), handle).then(answer).catch(fail)
   }
+}
+
+type Next = Parameters<NodeMiddleware>[2]
+
+/** With node:http, the rest may be an async function: what it rejects with is told by nothing else. */
+export async function run(next: () => unknown): Promise<void> {
+  await next()
+}
+
+/** Whether its head is on its way, or its end was asked for. */
+function isBegun(response: ServerResponse): boolean {
+  return response.headersSent || response.writableEnded
+}
+
+/** Tells the framework; where there is none, the log and the client. Never throws: that would end the process. */
+export function failRequest(request: IncomingMessage, response: ServerResponse, next: Next, error: unknown): void {
+  // A `next` of node:http that takes no error would handle the request, and nothing would guard it.
+  if (next.length > 0 || 'originalUrl' in request) {
+    run(() => next(error)).catch((thrown: unknown) => answer500(response, thrown))
+    return
+  }
+  answer500(response, error)
+}
+
+function answer500(response: ServerResponse, error: unknown): void {
+  warn(error)
+  if (response.writableEnded) return
+  if (response.headersSent) {
+    // What it has of its response must not look whole.
+    response.destroy()
+    return
+  }
+  response.statusCode = 500
+  response.end()
+}
+
+function warn(error: unknown): void {
+  process.emitWarning(error instanceof Error ? error : String(error))
 }
 
 function describe(request: IncomingMessage): IdempotentRequest {
@@ -83,16 +125,17 @@ class HeldResponse {
   readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders'>
   readonly #chunks: Buffer[] = []
   readonly #callbacks: Callback[] = []
-  /** What was set before the handler. */
-  readonly #headers: MadeResponse['headers']
+  /** As it was before the handler. */
+  readonly #before: Head
+  /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
+  #atEnd: Head | undefined
   #bytes = 0
-  #isOver = false
   #settle!: (made: MadeResponse) => void
 
   constructor(response: ServerResponse, most: number) {
     this.#response = response
     this.#most = most
-    this.#headers = pairsOf(response.getHeaders())
+    this.#before = headOf(response)
     const { write, end, writeHead, flushHeaders } = response
     this.#own = { write, end, writeHead, flushHeaders }
     this.made = new Promise((settle) => {
@@ -106,22 +149,33 @@ class HeldResponse {
     })
   }
 
+  /** The handler has ended it. */
+  get isOver(): boolean {
+    return this.#atEnd !== undefined
+  }
+
   /** Let go what was held back. */
   send(): void {
     if (this.#hasOverflown) return
     this.#restore()
+    const response = this.#response
+    // It was sent past this one, by what was made of it before: that is what its client has.
+    if (isBegun(response)) {
+      this.#callBack()
+      return
+    }
+    if (this.#atEnd !== undefined) setHead(response, this.#atEnd)
     const body = Buffer.concat(this.#chunks)
     // A handler that fails in the middle has written a part, and then an error with the length of that error.
-    if (body.length > 0 && this.#response.hasHeader('content-length'))
-      this.#response.setHeader('content-length', body.length)
-    this.#response.end(body, () => this.#callBack())
+    if (body.length > 0 && response.hasHeader('content-length')) response.setHeader('content-length', body.length)
+    response.end(body, () => this.#callBack())
   }
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
   sendInstead(stored: StoredResponse, replayed: boolean): void {
     if (this.#hasOverflown) return
     this.forget()
-    send(this.#response, stored, replayed)
+    if (!isBegun(this.#response)) send(this.#response, stored, replayed)
     this.#callBack()
   }
 
@@ -129,8 +183,7 @@ class HeldResponse {
   forget(): void {
     if (this.#hasOverflown) return
     this.#restore()
-    for (const name of this.#response.getHeaderNames()) this.#response.removeHeader(name)
-    for (const [name, value] of valuesOf(this.#headers)) this.#response.setHeader(name, value)
+    if (!isBegun(this.#response)) setHead(this.#response, this.#before)
   }
 
   get #hasOverflown(): boolean {
@@ -146,6 +199,7 @@ class HeldResponse {
   }
 
   #write(chunk: unknown, rest: readonly unknown[]): boolean {
+    if (this.isOver) return false
     const callback = rest.find((one) => typeof one === 'function') as Callback | undefined
     const bytes = bytesIn(chunk, rest[0])
     this.#bytes += bytes.length
@@ -156,8 +210,8 @@ class HeldResponse {
     }
     // Too large to be stored: from now on it is a response like any other, and its end is heard of.
     this.#restore()
-    const { status, headers } = this.#snapshot()
-    const settle = (): void => this.#settle({ status, headers, body: undefined })
+    const made = madeOf(headOf(this.#response), undefined)
+    const settle = (): void => this.#settle(made)
     // Its client may have gone before: then nothing more is heard.
     if (this.#response.destroyed) settle()
     else this.#response.once('close', settle)
@@ -165,14 +219,14 @@ class HeldResponse {
   }
 
   #end(given: readonly unknown[]): ServerResponse {
-    if (this.#isOver) return this.#response
+    if (this.isOver) return this.#response
     const callback = given.find((one) => typeof one === 'function') as Callback | undefined
     const [chunk, encoding] = given
     if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write(chunk, [encoding])
     if (this.#hasOverflown) return this.#response.end(callback)
-    this.#isOver = true
+    this.#atEnd = headOf(this.#response)
     if (callback !== undefined) this.#callbacks.push(callback)
-    this.#settle({ ...this.#snapshot(), body: Buffer.concat(this.#chunks) })
+    this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
     return this.#response
   }
 
@@ -186,10 +240,34 @@ class HeldResponse {
       response.setHeader(name, value as string)
     return response
   }
+}
 
-  #snapshot(): Omit<MadeResponse, 'body'> {
-    return { status: this.#response.statusCode, headers: pairsOf(this.#response.getHeaders()) }
-  }
+/** Status and headers of a response that is not sent yet. */
+interface Head {
+  readonly status: number
+  readonly message: string
+  readonly headers: OutgoingHttpHeaders
+}
+
+function headOf(response: ServerResponse): Head {
+  const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
+    name,
+    Array.isArray(value) ? [...value] : value,
+  ])
+  return { status: response.statusCode, message: response.statusMessage, headers: Object.fromEntries(headers) }
+}
+
+/** What is as it was is left alone: its name may have capitals. */
+function setHead(response: ServerResponse, { status, message, headers }: Head): void {
+  response.statusCode = status
+  response.statusMessage = message
+  for (const name of response.getHeaderNames()) if (headers[name] === undefined) response.removeHeader(name)
+  for (const [name, value] of Object.entries(headers))
+    if (value !== undefined && response.getHeader(name) !== value) response.setHeader(name, value)
+}
+
+function madeOf({ status, headers }: Head, body: Buffer | undefined): MadeResponse {
+  return { status, headers: pairsOf(headers), body }
 }
 
 /** Headers as `writeHead` takes them: an object, or names and values in turn. */

@@ -8,7 +8,7 @@ import { headers } from '../rate-limit/headers.ts'
 import type { RateLimit } from '../rate-limit/limiter.ts'
 import type { TakeOptions } from '../rate-limit/options.ts'
 import type { RateVerdict } from '../rate-limit/verdict.ts'
-import type { NodeMiddleware } from './node.ts'
+import { failRequest, type NodeMiddleware, run } from './node.ts'
 import { documentOf, PROBLEM_TYPE } from './problem-document.ts'
 import { httpProblem, isPassing } from './problems.ts'
 
@@ -71,12 +71,16 @@ export function limited<Request = IncomingMessage>(
   }
   return {
     node: (request, response, next) => {
-      const answer = ({ fields, refusal }: Decision): void => {
-        for (const [name, value] of fields) response.setHeader(name, value)
-        if (refusal === undefined) next()
-        else refuse(response, refusal)
+      const answer = async ({ fields, refusal }: Decision): Promise<void> => {
+        // Its client was answered before, by a time-out for example: the rest is called as it would be without this.
+        if (!response.headersSent) for (const [name, value] of fields) response.setHeader(name, value)
+        if (refusal === undefined) await run(next)
+        else if (!response.writableEnded) refuse(response, refusal)
       }
-      judge(request as Request).then(answer, (error: unknown) => fail(request, response, next, error))
+      const fail = (error: unknown): void => failRequest(request, response, next, error)
+      void judge(request as Request)
+        .then(answer)
+        .catch(fail)
     },
     fastify: async (request, reply) => {
       const { fields, refusal } = await judge(request)
@@ -114,22 +118,7 @@ function undecided(error: unknown): Decision {
 }
 
 function refuse(response: ServerResponse, { status, body }: NonNullable<Decision['refusal']>): void {
+  if (response.headersSent) throw new TypeError('the response to this request was begun before limited() refused it')
   response.statusCode = status
   response.end(body)
-}
-
-function fail(
-  request: IncomingMessage,
-  response: ServerResponse,
-  next: (error?: unknown) => void,
-  error: unknown,
-): void {
-  // A `next` of node:http that takes no error would handle the request, and nothing would limit it.
-  if (next.length > 0 || 'originalUrl' in request) {
-    next(error)
-    return
-  }
-  process.emitWarning(error instanceof Error ? error : String(error))
-  response.statusCode = 500
-  response.end()
 }
