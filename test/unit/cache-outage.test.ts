@@ -170,6 +170,15 @@ describe('a key-value store of the user', () => {
     expect(await pages.get('page', () => 'fourth')).toBe('fourth')
   })
 
+  test('that is a Map does not keep what is over behind a value that lives for longer', async () => {
+    const bytes = new Uint8Array(1)
+    const over = Array.from({ length: 50 }, (_, nth) => [`over ${nth}`, { value: bytes, until: 0 }] as const)
+    const map = new Map([['long', { value: bytes, until: Number.POSITIVE_INFINITY }], ...over])
+    const values = mapValues(map)
+    for (let time = 1; time <= 50; time += 1) await values.set('new', bytes, 3_600_000)
+    expect([...map.keys()]).toEqual(['long', 'new'])
+  })
+
   test('is served from, stale, when a refresh has failed', async () => {
     const { clock, of } = fleet(1)
     const pages = cache(of(0).locks, { ...PLAIN, stale: '1m', negative: '5s', values: mapValues() })

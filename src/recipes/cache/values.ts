@@ -29,8 +29,12 @@ export function ioredisValues(client: RedisValuesClient): ValueStore {
   }
 }
 
+/** More than one: else the look would never come to the end of a Map that grows. */
+const LOOKS = 2
+
 /** Values in a Map: for tests, and for a program that is one process. Other processes would not find them. */
 export function mapValues(map: Map<string, { value: Uint8Array; until: number }> = new Map()): ValueStore {
+  let looking = map.entries()
   return {
     async get(key) {
       const found = map.get(key)
@@ -40,12 +44,12 @@ export function mapValues(map: Map<string, { value: Uint8Array; until: number }>
     },
     async set(key, value, ttlMs) {
       const now = systemClock.now()
-      map.delete(key)
       map.set(key, { value, until: now + ttlMs })
-      // Those that are over go when others come: the oldest are first.
-      for (const [oldest, { until }] of map) {
-        if (until > now) return
-        map.delete(oldest)
+      // Those that are over go when others come: two are looked at for each one, so that it comes round.
+      for (let looks = 0; looks < LOOKS; looks += 1) {
+        const { value: entry, done } = looking.next()
+        if (done === true) looking = map.entries()
+        else if (entry[1].until <= now) map.delete(entry[0])
       }
     },
   }
