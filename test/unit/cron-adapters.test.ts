@@ -60,6 +60,16 @@ describe('@nestjs/schedule', () => {
     closedAtEnd(await contextOf({ imports: [ScheduleModule.forRoot()], providers: [Reports] }))
   }
 
+  function reportsOf(decorators: readonly unknown[], seen: Run[]): { nightly(run: Run): Promise<void> } {
+    class Reports {
+      async nightly(run: Run): Promise<void> {
+        seen.push(run)
+      }
+    }
+    decorate(Reports, 'nightly', ...decorators)
+    return new Reports()
+  }
+
   test.each<[string, (cron: unknown, once: unknown) => readonly unknown[]]>([
     ['above @Cron', (theirs, once) => [once, theirs]],
     ['below @Cron', (theirs, once) => [theirs, once]],
@@ -74,6 +84,20 @@ describe('@nestjs/schedule', () => {
     const jobs = cron(hosts.locks())
     for await (const { name } of jobs.list()) expect(name).toBe('Reports.nightly')
     await jobs.close()
+  })
+
+  test.each([
+    ['* * * * * *', 700, 0, 'of each second that comes late is one of its own second'],
+    ['* * * * * *', 980, 1000, 'of each second that comes a little early is one of the next'],
+    ['*/10 * * * * *', 9_000, 0, 'of each ten seconds that comes late is one of its own'],
+    ['0 * * * * *', 59_600, 60_000, 'of each minute that comes early is one of the next'],
+  ])('@OncePerTick %s: a call at +%i ms %s', async (pattern, callAt, tickAt) => {
+    const seen: Run[] = []
+    const reports = reportsOf([Cron(pattern), OncePerTick({ locks: hosts.locks(), grace: '1h' })], seen)
+    const start = Math.floor(Date.now() / 60_000 - 2) * 60_000
+    const clock = vi.spyOn(Date, 'now').mockReturnValue(start + callAt)
+    await (reports.nightly as unknown as () => Promise<void>)().finally(() => clock.mockRestore())
+    expect(seen.map(({ tick }) => tick.getTime() - start)).toEqual([tickAt])
   })
 
   test('@OncePerTick without @Cron says so', async () => {

@@ -13,7 +13,7 @@ import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { thrownText } from '../../core/thrown.ts'
 import type { Run } from '../../recipes/cron/cron-job.ts'
 import { RUN_OPTIONS } from '../../recipes/cron/options.ts'
-import { type SingleTick, scheduleOf, singleTick } from '../../recipes/cron/schedule.ts'
+import { type Schedule, type SingleTick, scheduleOf, singleTick } from '../../recipes/cron/schedule.ts'
 import { planTick, runTickOf, type TickOptions } from '../../recipes/cron/tick.ts'
 import { areKnownAtStart, type LocksOfDecorator, locksFor } from './tokens.ts'
 import { checkAtStart, type MethodWrapper, noteAt, titleOf, wrapMethod } from './wrap.ts'
@@ -42,8 +42,12 @@ const OPTIONS: OptionNames<OncePerTickOptions> = {
   name: true,
 }
 const CRON_NOTE = 'SCHEDULE_CRON_OPTIONS'
-/** A timer may fire a little before its time. */
+/**
+ * A timer may fire a little before its time: by this, and by this part of the time between two ticks. A call that comes
+ * late is not to be taken for an early one of the next tick: its own tick would be lost.
+ */
 const EARLY_MS = 500
+const EARLY_PART = 0.05
 
 /**
  * Let one host of the fleet run the method for each tick. The method is given the `Run`; what it answers is answered
@@ -110,8 +114,17 @@ function lastTick(title: string, { cronTime, timeZone, utcOffset }: CronNote): S
     throw new TypeError(`@OncePerTick() needs a pattern or a Date in @Cron(), and no utcOffset, at ${title}`)
   // Without a zone, @Cron() takes that of the host.
   const zone = timeZone ?? Intl.DateTimeFormat().resolvedOptions().timeZone
-  const { text, newest } = scheduleOf(title, cronTime, zone, '')
-  const [last] = newest(0, wallClockMs() + EARLY_MS, 1)
+  const schedule = scheduleOf(title, cronTime, zone, '')
+  const last = tickOfCall(schedule, wallClockMs())
   if (last === undefined) throw new TypeError(`the schedule of ${title} has had no tick yet: '${cronTime}'`)
-  return singleTick(last, text)
+  return singleTick(last, schedule.text)
+}
+
+/** The last tick, or the next one, if it is about to come. Undefined where there was none. */
+function tickOfCall({ next, newest }: Schedule, nowMs: number): number | undefined {
+  const [last] = newest(0, nowMs, 1)
+  const coming = next(nowMs)
+  if (coming === null) return last
+  const earlyMs = Math.min(EARLY_MS, EARLY_PART * (coming - (last ?? 0)))
+  return coming - nowMs <= earlyMs ? coming : last
 }
