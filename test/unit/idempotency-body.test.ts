@@ -3,8 +3,12 @@
  * forgotten or comes too late, is refused: another body under the same key would be answered from the record.
  */
 import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type RequestListener, request, type Server } from 'node:http'
+import { createRequire } from 'node:module'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import express from 'express'
 import fastify from 'fastify'
@@ -42,6 +46,29 @@ async function ask(port: number, body: string | undefined, headers: Record<strin
   const sent = { 'idempotency-key': 'k', 'content-type': 'application/json', ...headers }
   const about = { method: 'POST', headers: sent, ...(body === undefined ? {} : { body }) }
   const response = await fetch(`http://127.0.0.1:${port}/`, about)
+  const said = await response.text()
+  return `${response.status} ${said.startsWith('{"type"') ? (JSON.parse(said) as { type: string }).type : said}`
+}
+
+interface Multer {
+  (options: object): { any(): express.RequestHandler; single(name: string): express.RequestHandler }
+  memoryStorage(): object
+}
+
+/** That of Nest. */
+function multer(): Multer {
+  return createRequire(createRequire(import.meta.url).resolve('@nestjs/platform-express'))('multer') as Multer
+}
+
+async function upload(port: number, files: Readonly<Record<string, string>>, cents = '1'): Promise<string> {
+  const body = new FormData()
+  body.set('cents', cents)
+  for (const [field, text] of Object.entries(files)) body.append(field, new File([text], 'receipt.txt'))
+  const response = await fetch(`http://127.0.0.1:${port}/`, {
+    method: 'POST',
+    headers: { 'idempotency-key': 'k' },
+    body,
+  })
   const said = await response.text()
   return `${response.status} ${said.startsWith('{"type"') ? (JSON.parse(said) as { type: string }).type : said}`
 }
@@ -135,4 +162,67 @@ test('a handler of Hono can read the stream of a request with a key', async () =
   expect(await ask('100 cents')).toBe('200 read 100 cents')
   expect(await ask('100 cents')).toBe('200 read 100 cents')
   expect(await ask('200 cents')).toMatch(/^422/)
+})
+
+const REUSED = '422 urn:holdfast:key-reused'
+
+test.each(['any', 'single'] as const)(
+  'Express: an upload of another file under the same key is another request (multer, %s)',
+  async (way) => {
+    const app = express()
+    let handled = 0
+    const parser = multer()({ storage: multer().memoryStorage() })
+    const parse = way === 'any' ? parser.any() : parser.single('receipt')
+    app.post('/', parse, keysOf().node, (_, response) => void response.send(`paid ${++handled}`))
+    const port = await serving(app)
+    expect(await upload(port, { receipt: 'first' })).toBe('200 paid 1')
+    expect(await upload(port, { receipt: 'first' }), 'its retry, built anew').toBe('200 paid 1')
+    expect(await upload(port, { receipt: 'other' })).toBe(REUSED)
+    expect(await upload(port, {})).toBe(REUSED)
+    expect(await upload(port, { receipt: 'first' }, '2')).toBe(REUSED)
+  },
+)
+
+test('Express: an upload whose files are on a disk is refused, unless a fingerprint knows them', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-upload-'))
+  closing.push(async () => rmSync(folder, { recursive: true, force: true }))
+  for (const [keys, said] of [
+    [keysOf(), REFUSED],
+    [keysOf({ fingerprint: ({ header }) => header('content-digest') ?? '' }), '200 paid'],
+  ] as const) {
+    const app = express()
+    app.post('/', multer()({ dest: folder }).any(), keys.node, (_, response) => void response.send('paid'))
+    expect(await upload(await serving(app), { receipt: 'first' })).toBe(said)
+  }
+  expect(warned).toHaveBeenCalledOnce()
+})
+
+test('Express: files of express-fileupload are part of the request, by field and by content', async () => {
+  const app = express()
+  let [handled, files] = [0, {}]
+  // As it puts them: by field, one or a list; with files on a disk, the content is empty.
+  app.use((incoming, _, next) => {
+    Object.assign(incoming, { body: {}, files })
+    incoming.resume().once('end', next)
+  })
+  app.post('/', keysOf().node, (_, response) => void response.send(`paid ${++handled}`))
+  const port = await serving(app)
+  const file = (text: string, size = text.length) => ({ name: 'a.txt', data: Buffer.from(text), size, mv: () => {} })
+  const ask = (now: object): Promise<string> => {
+    files = now
+    return upload(port, {})
+  }
+  expect(await ask({ receipt: [file('one'), file('two')] })).toBe('200 paid 1')
+  expect(await ask({ receipt: [file('one'), file('two')] })).toBe('200 paid 1')
+  expect(await ask({ receipt: [file('one'), file('six')] })).toBe(REUSED)
+  expect(await ask({ other: [file('one'), file('two')] })).toBe(REUSED)
+  expect(await ask({ receipt: file('', 3) })).toBe(REFUSED)
+})
+
+test('a fingerprint that is a promise is refused: all requests would be the same', async () => {
+  const app = express()
+  app.set('env', 'test')
+  const keys = keysOf({ fingerprint: () => Promise.reject(new Error('broken')) })
+  app.post('/', express.json(), keys.node, (_, response) => void response.send('paid'))
+  expect(await ask(await serving(app), '{}')).toContain('500')
 })

@@ -317,6 +317,25 @@ test('node:http: what an async handler rejects with is a 500, with and without a
   expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
 })
 
+test('node:http: a handler that breaks in a response that was too large to be held back is not called again', async () => {
+  const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+  const keys = keysOf()
+  let handled = 0
+  const port = await serving((request, response) => {
+    const handle = async (): Promise<void> => {
+      handled += 1
+      response.write('y'.repeat(40_000))
+      await request.toArray()
+      throw new Error('broken')
+    }
+    keys.node(request, response, handle as () => unknown)
+  })
+  await expect(ask(port), 'it does not look whole').rejects.toThrow()
+  await expect.poll(async () => (await ask(port)).body).toContain('was larger than')
+  expect(handled).toBe(1)
+  warned.mockRestore()
+})
+
 test('a client is told what is stored, whatever a handler sets after it has ended its response', async () => {
   const [ofNode, ofFastify] = [keysOf(), keysOf()]
   const node = await serving((request, response) =>

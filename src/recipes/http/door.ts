@@ -22,6 +22,7 @@ import {
   type StoredResponse,
   storedResponse,
 } from './exchange.ts'
+import { filesOf } from './uploads.ts'
 
 /** A request, alike in every framework. */
 export interface IdempotentRequest {
@@ -50,8 +51,8 @@ export interface IdempotencyOptions extends OnceOptions {
   /** Which methods are looked at: POST and PATCH unless given. The others are idempotent by themselves. */
   readonly methods?: readonly string[]
   /**
-   * What makes the request what it is: method, URL and body unless given. A request whose body was not read before is
-   * refused then (415): another body under its key could not be told apart.
+   * What makes the request what it is: method, URL, body, and the files of a form unless given. A request whose body or
+   * files were not read into memory before is refused then (415): others under its key could not be told apart.
    */
   fingerprint?(request: IdempotentRequest): unknown
   /** Which headers of the response are stored, besides its status and body. Never `set-cookie` unless you name it. */
@@ -97,6 +98,8 @@ const LARGEST_BODY = 45_000
 
 const BODY_NOT_READ =
   'idempotency() has refused a request (415) whose body was not read: two bodies under one key would be the same to it. Put the body parser before this middleware, or give fingerprint'
+const FILES_NOT_READ =
+  'idempotency() has refused a request (415) with files that are not in memory: two files under one key would be the same to it. Have the parser keep them in memory, or give fingerprint'
 
 /** The response was told to the client, and the request is to be handled again. */
 class NotKept {}
@@ -197,10 +200,12 @@ export class IdempotencyDoor {
   }
 
   /** There is one, and it is not known. Its client may have sent what no parser reads; or a parser is missing. */
-  #lacksBody({ body, header }: IdempotentRequest): boolean {
-    if (this.#options.fingerprint !== undefined || body !== undefined) return false
-    if (header('transfer-encoding') === undefined && !(Number(header('content-length')) > 0)) return false
-    if (!this.#hasWarned) process.emitWarning(BODY_NOT_READ, { code: 'HOLDFAST_BODY_NOT_READ' })
+  #lacksBody({ body, header, raw }: IdempotentRequest): boolean {
+    if (this.#options.fingerprint !== undefined) return false
+    const isKnown = body !== undefined || !hasBody(header)
+    if (isKnown && filesOf(header('content-type'), raw) !== undefined) return false
+    const why = isKnown ? FILES_NOT_READ : BODY_NOT_READ
+    if (!this.#hasWarned) process.emitWarning(why, { code: 'HOLDFAST_BODY_NOT_READ' })
     this.#hasWarned = true
     return true
   }
@@ -234,8 +239,23 @@ export class IdempotencyDoor {
 
   #fingerprint(request: IdempotentRequest): unknown {
     const { fingerprint } = this.#options
-    if (fingerprint !== undefined) return fingerprint(request)
-    const { method, url, body } = request
-    return [method, url, body instanceof Uint8Array ? Buffer.from(body).toString('base64') : body]
+    if (fingerprint !== undefined) return refusePromise('fingerprint', fingerprint(request))
+    const { method, url, body, header, raw } = request
+    const files = filesOf(header('content-type'), raw) ?? []
+    return [method, url, body instanceof Uint8Array ? Buffer.from(body).toString('base64') : body, ...files]
   }
+}
+
+function hasBody(header: IdempotentRequest['header']): boolean {
+  return header('transfer-encoding') !== undefined || Number(header('content-length')) > 0
+}
+
+/** As JSON, every promise is the same: all requests would be one. */
+function refusePromise(name: string, value: unknown): unknown {
+  if (!(value instanceof Promise)) return value
+  // If it rejects, that is told by nothing else, and would end the process.
+  value.catch(() => {})
+  throw new TypeError(
+    `${name} must be answered at once, and not as a promise: read what it needs before this middleware`,
+  )
 }

@@ -27,8 +27,10 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
       return new Promise((resolve, reject) => {
         void holding.made.then(resolve)
         const broken = (error: unknown): void => {
-          if (holding.isOver) warn(error)
-          reject(error)
+          // What is on its way to its client is not handled again; its end settles it.
+          if (holding.hasOverflown) answer500(response, error)
+          else if (holding.isOver) warn(error)
+          else reject(error)
         }
         run(next).catch(broken)
       })
@@ -156,7 +158,7 @@ class HeldResponse {
 
   /** Let go what was held back. */
   send(): void {
-    if (this.#hasOverflown) return
+    if (this.hasOverflown) return
     this.#restore()
     const response = this.#response
     // It was sent past this one, by what was made of it before: that is what its client has.
@@ -173,7 +175,7 @@ class HeldResponse {
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
   sendInstead(stored: StoredResponse, replayed: boolean): void {
-    if (this.#hasOverflown) return
+    if (this.hasOverflown) return
     this.forget()
     if (!isBegun(this.#response)) send(this.#response, stored, replayed)
     this.#callBack()
@@ -181,12 +183,13 @@ class HeldResponse {
 
   /** The response is as it was before the handler. */
   forget(): void {
-    if (this.#hasOverflown) return
+    if (this.hasOverflown) return
     this.#restore()
     if (!isBegun(this.#response)) setHead(this.#response, this.#before)
   }
 
-  get #hasOverflown(): boolean {
+  /** It was too large to be held back. */
+  get hasOverflown(): boolean {
     return this.#bytes > this.#most
   }
 
@@ -204,7 +207,7 @@ class HeldResponse {
     const bytes = bytesIn(chunk, rest[0])
     this.#bytes += bytes.length
     this.#chunks.push(bytes)
-    if (!this.#hasOverflown) {
+    if (!this.hasOverflown) {
       if (callback !== undefined) process.nextTick(callback)
       return true
     }
@@ -223,7 +226,7 @@ class HeldResponse {
     const callback = given.find((one) => typeof one === 'function') as Callback | undefined
     const [chunk, encoding] = given
     if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write(chunk, [encoding])
-    if (this.#hasOverflown) return this.#response.end(callback)
+    if (this.hasOverflown) return this.#response.end(callback)
     this.#atEnd = headOf(this.#response)
     if (callback !== undefined) this.#callbacks.push(callback)
     this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
