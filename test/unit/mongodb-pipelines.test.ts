@@ -217,6 +217,34 @@ describe('the line as update pipelines', () => {
     expect(enter('2')).toBe(first + 1n)
   })
 
+  test('a renewal that began early and is applied late cuts no entry short that was renewed since', () => {
+    const lines = new MingoLines()
+    const expiries = (pipeline: ReturnType<typeof renewPipeline>): number[] => {
+      const stored = lines.change('k', pipeline, { upsert: true }) as unknown as LineDocument
+      return stored.entries.map(({ expires_at }) => expires_at.getTime())
+    }
+    const began = Date.now()
+    const claims = ['1', '2'].map((id) => claimOf('k', id))
+    expiries(enterPipeline(claims, ENGINE))
+    vi.setSystemTime(began + 400)
+    const renewed = expiries(renewPipeline(claims))
+    expect(renewed).toEqual([began + 1400, began + 1400])
+    // `$$NOW` is when a command began. These have waited in the server.
+    vi.setSystemTime(began + 100)
+    expect(expiries(renewPipeline(claims.slice(0, 1)))).toEqual(renewed)
+    expect(expiries(renewPipeline(claims))).toEqual(renewed)
+    expect(expiries(enterPipeline(claims, ENGINE))).toEqual(renewed)
+  })
+
+  test('a clock that was set back far makes no entry live longer than its ttl once it is renewed', () => {
+    const lines = new MingoLines()
+    const claim = claimOf('k', '1')
+    lines.change('k', enterPipeline([claim], ENGINE), { upsert: true })
+    vi.setSystemTime(Date.now() - 3_600_000)
+    const stored = lines.change('k', renewPipeline([claim]), { upsert: false }) as unknown as LineDocument
+    expect(stored.entries[0]?.expires_at.getTime()).toBe(Date.now() + claim.ttlMs)
+  })
+
   test('leaves alone what a newer version has written', () => {
     const lines = new MingoLines()
     const newer = { _id: 'k', format: 2, what: 'ever' }

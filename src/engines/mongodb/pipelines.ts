@@ -55,6 +55,9 @@ export const LINE_BOUND = 500
  */
 export const KEPT_MS = 3_600_000
 
+/** A clock that was set back by more than this has entries end a ttl after their renewal all the same. */
+const CLOCK_STEP_MS = 60_000
+
 // ---- the verbs ----
 
 /** Let them enter, in this order. `bound`: how many entries the line takes. */
@@ -215,13 +218,20 @@ function touchSteps(places: readonly Omit<Place, 'key'>[]): readonly Step[] {
   return [{ p: placeOf(only.id) }, { e: either({ $gte: ['$$p', 0] }, renewed, '$$e') }]
 }
 
+/**
+ * Renewed entries. `$$NOW` is when the command began: it may have waited in the server since, and a later renewal may
+ * have been answered meanwhile. So a renewal with the ttl that an entry has already never cuts it short, unless by a
+ * clock that was set back far; and what is to outlive its process is cut short by no renewal from before.
+ */
 function touched(entries: Expression, places: readonly Omit<Place, 'key'>[]): Expression {
   const ids = places.map(({ id }) => literal(id))
   const ttls = places.map(({ ttlMs }) => ttlMs)
   const ttl = ttls.every((ttlMs) => ttlMs === ttls[0]) ? (ttls[0] ?? 0) : elementAt(ttls, '$$q')
   const until = afterMs(ttl)
-  // A renewal from before that comes late does not cut short what is to outlive its process.
-  const latest = either(equal('$$this.outlives', true), { $max: ['$$this.expires_at', until] }, until)
+  const sameTtl = equal('$$this.ttl_ms', ttl)
+  const isClose = above({ $add: [until, CLOCK_STEP_MS] }, '$$this.expires_at')
+  const staysLonger = { $or: [equal('$$this.outlives', true), all(sameTtl, isClose)] }
+  const latest = either(staysLonger, { $max: ['$$this.expires_at', until] }, until)
   const outlives = places.some((place) => place.outlives === true)
   const changes = outlives ? { expires_at: until, ttl_ms: ttl, outlives } : { expires_at: latest, ttl_ms: ttl }
   const isAsked = all({ $gte: ['$$q', 0] }, not(equal('$$this.evicted', true)))
