@@ -115,8 +115,9 @@ export class Locks implements AsyncDisposable {
       order: checkOrder === false ? undefined : new OrderChecker(report),
     }
     this.#ttlMs({})
-    this.#stopLogging = options.logger === undefined ? () => {} : logWarnings(options.logger)
+    // What is refused has left no listener behind.
     this.#stopHeeding = heedSignals(options.signals ?? false, this.#scope.keeper, (draining) => this.drain(draining))
+    this.#stopLogging = options.logger === undefined ? () => {} : logWarnings(options.logger)
   }
 
   /**

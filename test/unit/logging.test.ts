@@ -106,6 +106,14 @@ describe('a warning of an engine', () => {
     warn()
     expect(logger.lines).toEqual(['warn: keys are evicted', 'warn: keys are evicted'])
   })
+
+  test('is not told to a logger of locks that were refused', () => {
+    const logger = recorder()
+    expect(() => inMemory({ logger, signals: 'yes' as never })).toThrow('signals must be')
+    expect(() => inMemory({ logger, signals: { grace: 'soon' } as never })).toThrow('grace')
+    warn()
+    expect(logger.lines).toEqual([])
+  })
 })
 
 describe('a logger that throws', () => {
