@@ -18,8 +18,11 @@ export interface Dialect {
   quote(name: string): string
   /** The placeholder of the value at this position, counted from 1. */
   parameter(position: number): string
-  /** Equal, or both null. */
-  same(column: string, parameter: string): string
+  /**
+   * The very same value, or both null: `column` was read as `value`. Texts that a collation takes for equal are not
+   * the same. `parameter` is called for each placeholder of that value.
+   */
+  same(column: string, value: unknown, parameter: () => string): string
   /** Whether the client sends such a value as one value. */
   takes(value: unknown): boolean
 }
@@ -58,7 +61,7 @@ export function update(dialect: Dialect, table: Table, changes: Where, where: Wh
   )
   const key = condition(values, where)
   const still = Object.entries(expected).map(([column, value]) =>
-    dialect.same(dialect.quote(column), values.add(column, value)),
+    dialect.same(dialect.quote(column), value, () => values.add(column, value)),
   )
   const text = `UPDATE ${tableName(dialect, table)} SET ${set.join(', ')} WHERE ${[key, ...still].join(' AND ')}`
   return { text, values: values.given }

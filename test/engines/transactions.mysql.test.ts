@@ -253,6 +253,38 @@ await describeServer('locks inside of a transaction of MariaDB', findOwnMariadb,
       await counting.end()
     })
 
+    test.each([
+      ['a', 'A'],
+      ['a', 'a '],
+      ['resume', 'résumé'],
+    ])('a comparison sees that another writer has made %j of it %j', async (before, after) => {
+      await rival.query('drop table if exists words')
+      await rival.query(
+        'create table words (id int primary key, word varchar(40), seen int) ' +
+          'engine = innodb character set utf8mb4 collate utf8mb4_unicode_ci',
+      )
+      await rival.query('insert into words (id, word) values (1, ?)', [before])
+      let rivals = 1
+      const change = async (): Promise<{ seen: number }> => {
+        if (rivals-- > 0) await rival.query('update words set word = ? where id = 1', [after])
+        return { seen: 1 }
+      }
+      const options = { client: pool, table: 'words', where: { id: 1 }, compare: ['word'], change }
+      expect(await optimistic(options)).toMatchObject({ state: 'written', before: { word: after }, tries: 2 })
+    })
+
+    test('a comparison knows again what it has read as a text, whatever the table keeps it as', async () => {
+      await rival.query('drop table if exists words')
+      await rival.query(
+        'create table words (id int primary key, word char(9) character set latin1, ' +
+          "kind enum('é', 'x') character set utf8mb4, amount decimal(40, 2), at time(3), seen int) engine = innodb",
+      )
+      await rival.query(`insert into words values (1, 'résumé', 'é', 12345678901234567890.10, '10:20:30', 0)`)
+      const compare = ['word', 'kind', 'amount', 'at']
+      const options = { client: pool, table: 'words', where: { id: 1 }, compare, change: () => ({ seen: 1 }) }
+      expect(await optimistic(options)).toMatchObject({ state: 'written', before: { word: 'résumé' }, tries: 1 })
+    })
+
     test('in a transaction that can see no newer row it gives up at once; at READ COMMITTED it goes on', async () => {
       let rivals = 1
       const change = async (): Promise<object> => {

@@ -61,6 +61,28 @@ await describeServer('optimistic changes on PostgreSQL', findPostgres, (source) 
     expect(await optimistic(options)).toMatchObject({ state: 'written', before: { note: null } })
   })
 
+  test.each([
+    ['pg', () => pool],
+    ['postgres.js', () => sql],
+  ])('%s: a comparison sees a change that the collation of the column does not see', async (_name, client) => {
+    await rival.query('DROP TABLE IF EXISTS words')
+    await rival.query(
+      "CREATE COLLATION IF NOT EXISTS anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    )
+    await rival.query(
+      'CREATE TABLE words (id int PRIMARY KEY, word text COLLATE anycase, code char(5), amount numeric, seen int)',
+    )
+    await rival.query("INSERT INTO words VALUES (1, 'a', 'b', 1.50)")
+    let rivals = 1
+    const change = async (): Promise<{ seen: number }> => {
+      if (rivals-- > 0) await rival.query("UPDATE words SET word = 'A' WHERE id = 1")
+      return { seen: 1 }
+    }
+    const options = { table: 'words', where: { id: 1 }, compare: ['word', 'code', 'amount'], change }
+    const result = await optimistic({ ...options, client: client() as PostgresTransactionClient })
+    expect(result).toMatchObject({ state: 'written', before: { word: 'A', code: 'b    ', amount: '1.50' }, tries: 2 })
+  })
+
   test('sets what change names even where it was that already: another writer may have changed it since', async () => {
     const change = async (): Promise<{ left: number; note: string }> => {
       await rival.query('UPDATE tickets SET "left" = 3 WHERE id = 1')

@@ -31,12 +31,23 @@ const LONGEST_NAME_BYTES = 64 * 4
 export const dialect: Dialect = {
   quote: (name) => quoted(name, '`', LONGEST_NAME_BYTES),
   parameter: () => '?',
-  same: (column, parameter) => `${column} <=> ${parameter}`,
+  same,
   takes: (value) =>
     value === null ||
     value instanceof Date ||
     value instanceof Uint8Array ||
     /^(?:string|number|bigint|boolean)$/.test(typeof value),
+}
+
+/**
+ * `<=>` compares texts by the collation of the column, where 'a' is mostly 'A' and 'a '. So they are compared byte by
+ * byte as well, in one character set. Numbers, times and bytes have none: their collation is `binary`.
+ */
+function same(column: string, value: unknown, parameter: () => string): string {
+  const isEqual = `${column} <=> ${parameter()}`
+  if (typeof value !== 'string') return isEqual
+  const bytes = (text: string): string => `CAST(CONVERT(${text} USING utf8mb4) AS BINARY)`
+  return `${isEqual} AND (COLLATION(${column}) = 'binary' OR ${bytes(column)} = ${bytes(parameter())})`
 }
 
 export async function rowsOf(client: MysqlTransactionClient, { text, values }: Statement): Promise<readonly Row[]> {

@@ -50,8 +50,18 @@ const LONGEST_NAME_BYTES = 63
 export const dialect: Dialect = {
   quote: (name) => quoted(name, '"', LONGEST_NAME_BYTES),
   parameter: (position) => `$${position}`,
-  same: (column, parameter) => `${column} IS NOT DISTINCT FROM ${parameter}`,
+  same,
   takes: (value) => typeof value !== 'function' && typeof value !== 'symbol',
+}
+
+/**
+ * A text is compared letter by letter: to a collation that is not deterministic, and to `citext`, 'a' is 'A'. The CASE
+ * gives the parameter the type of the column, so that both become text in the same way.
+ */
+function same(column: string, value: unknown, parameter: () => string): string {
+  if (typeof value !== 'string') return `${column} IS NOT DISTINCT FROM ${parameter()}`
+  const typed = `CASE WHEN TRUE THEN ${parameter()} ELSE ${column} END`
+  return `(${column})::text COLLATE "C" = (${typed})::text COLLATE "C"`
 }
 
 export function askerOf(client: PostgresTransactionClient): AskPostgres {

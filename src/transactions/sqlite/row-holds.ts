@@ -23,7 +23,7 @@ type SqliteValue = Parameters<ReturnType<BroughtDatabase['prepare']>['all']>[num
 const dialect: RowHoldsDialect = {
   quote: (name) => quoted(name, '"', 255),
   parameter: () => '?',
-  same: (column, parameter) => `${column} IS ${parameter}`,
+  same: (column, _value, parameter) => `${column} IS ${parameter()}`,
   takes: (value) => value === null || value instanceof Uint8Array || /^(?:string|number)$/.test(typeof value),
   nowMs: "cast((julianday('now') - 2440587.5) * 86400000 as integer)",
   current: '',
