@@ -51,6 +51,29 @@ export function sqlNetworkCases<Database extends SqlDatabase>(tests: DatabaseTes
     expect(await near.mutex('key').tryAcquire()).toBeDefined()
   })
 
+  test('a waiter of the same process holds, though the answer to the release that let it was lost', async () => {
+    // The waiter is renewed every 200 s: later than this case may take.
+    const options = { ttl: '10m', callTimeout: '2s' } as const
+    const [locks, onlooker] = [await openFar(options), await open(options)]
+    const first = await onlooker.mutex('key').acquire()
+    const second = locks.mutex('key').acquire()
+    await untilInLine(onlooker, 'key', 2)
+    // By news: from now on this process knows that it hears, and does not poll.
+    await first.release()
+    const lease = await second
+    const next = locks.mutex('key').acquire()
+    await untilInLine(onlooker, 'key', 2)
+    // A release that had to connect first would not get through.
+    await Promise.all([1, 2, 3, 4].map(() => locks.inspect('key')))
+    tests.proxy().blackHole('replies')
+    const released = lease.release()
+    await untilInLine(onlooker, 'key', 1)
+    tests.proxy().forget()
+    await tests.proxy().heal()
+    expect(await released).toBe(false)
+    expect((await next).held).toBe(true)
+  })
+
   test('connections are cut, again and again, under load: no update is lost', async () => {
     const counting = countTogether([await openFar({ ttl: '20s' }), await openFar({ ttl: '20s' })], 5)
     for (let cut = 0; cut < 5; cut += 1) {

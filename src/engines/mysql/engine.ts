@@ -158,7 +158,9 @@ export class MysqlEngine implements Engine {
       this.#cleanup.left(place.key, codes[index] === LEFT_EMPTY ? 'free' : 'crowd')
     this.#cleanup.work()
     try {
-      return places.map((place, index) => departureOf(codes[index] as string, place))
+      const left = places.map((place, index) => departureOf(codes[index] as string, place))
+      this.#rechecks.notThere(places.filter((_, index) => left[index] === false))
+      return left
     } catch (error) {
       // One line is locked, and the contract has no answer for one item alone: the others have left all the same.
       throw places.length > 1 ? withOutcome(asEngineError('leave', error), 'unknown') : error

@@ -168,6 +168,7 @@ export class PostgresEngine implements Engine {
     return leaving.then((left) => {
       for (const [index, place] of places.entries()) if (left[index] === 'unsynced') this.#unsynced.add(place)
       this.#left(places)
+      this.#rechecks.notThere(places.filter((_, index) => left[index] === 'absent'))
       return left.map((result) => result !== 'absent')
     })
   }

@@ -39,6 +39,7 @@ interface WaiterTimer extends Scheduled {
 export class RecheckTimer {
   readonly #clock: Clock
   readonly #deaf: () => boolean
+  readonly #recheck: (key: string, id: string) => void
   readonly #waiters = new Map<string, WaiterTimer>()
   readonly #queue: TimerQueue<WaiterTimer>
   /** By call that is under way: which waiters were forgotten since it was sent. */
@@ -48,6 +49,7 @@ export class RecheckTimer {
   constructor(clock: Clock, deaf: () => boolean, recheck: (key: string, id: string) => void) {
     this.#clock = clock
     this.#deaf = deaf
+    this.#recheck = recheck
     this.#queue = new TimerQueue(clock, ({ key, id }) => recheck(key, id))
   }
 
@@ -86,6 +88,17 @@ export class RecheckTimer {
       this.#forgotten.delete(forgotten)
       for (const id of forgotten) this.#remove(id)
     }
+  }
+
+  /**
+   * For engines that tell this process of its own waiters in the answer to the call that lets them hold. These `places`
+   * were not in their lines when they were to leave. It may be that an earlier leave has taken them out, and that its
+   * answer was lost, and the news in it: so the waiters of these lines ask.
+   */
+  notThere(places: readonly { readonly key: string }[]): void {
+    if (places.length === 0 || this.#waiters.size === 0) return
+    const keys = new Set(places.map(({ key }) => key))
+    for (const { key, id } of [...this.#waiters.values()]) if (keys.has(key)) this.#recheck(key, id)
   }
 
   /** Whether this entry is known to wait. */
