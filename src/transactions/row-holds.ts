@@ -152,7 +152,9 @@ export class RowHolds {
     const holds = found.map(holdOf)
     const due = holds.filter(({ livesForMs }) => livesForMs <= 0)
     const back = due.reduce((sum, { state, quantity }) => (state === 'held' ? sum + quantity : sum), 0)
-    if (due.length > 0) yield this.#delete('due_at <=', Math.max(...due.map(({ dueAt }) => dueAt)))
+    // Not as arguments of a call: a day of sales may be more than the stack has room for.
+    const latest = due.reduce((last, { dueAt }) => Math.max(last, dueAt), 0)
+    if (due.length > 0) yield this.#delete('due_at <=', latest)
     if (back > 0) yield this.#setLeft(before + back)
     return { left: before + back, known: holds.find((hold) => hold.id === id && hold.livesForMs > 0) }
   }

@@ -264,6 +264,27 @@ await describeServer('holds of rows on MariaDB', findMariadb, (source) => {
 })
 
 describe('holds of rows on SQLite', () => {
+  test('are cleared away also where 200,000 are due at once: a call fails no more than with one', async () => {
+    const database = (await loadDriver()).open(':memory:')
+    database.exec('CREATE TABLE tickets (id INTEGER PRIMARY KEY, "left" INTEGER NOT NULL)')
+    database.exec('INSERT INTO tickets VALUES (7, 10)')
+    onSqlite.setupRowHolds(database)
+    const hold = (id: string): Answer => onSqlite.reserveRow(database, { ...ROW, id, quantity: 1 })
+    database.exec('begin immediate')
+    hold('first')
+    database.exec(`
+      WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 200000)
+      INSERT INTO holdfast_row_holds SELECT row_key, 'sold ' || n, 'sold', 1, n, row_of FROM holdfast_row_holds, numbers
+    `)
+    expect(hold('last')).toMatchObject({ state: 'held' })
+    expect(database.prepare('SELECT id FROM holdfast_row_holds ORDER BY id').all()).toMatchObject([
+      { id: 'first' },
+      { id: 'last' },
+    ])
+    database.exec('commit')
+    database.close()
+  })
+
   cases(async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-row-holds-'))
     const database = (await loadDriver()).open(join(folder, 'shop.db'))
