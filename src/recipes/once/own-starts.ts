@@ -13,6 +13,8 @@ import type { OnceRecord, StartedRecord } from './record.ts'
 /** How long to pause before a `started` is tried to be taken back again. */
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 60_000
+/** For how long one that was not found is looked for: as long as systems go on sending what was not acknowledged. */
+const LOOK_FOR_MS = 16 * 60_000
 
 export class OwnStarts {
   readonly #call: OnceCall
@@ -52,19 +54,19 @@ export class OwnStarts {
 
   /**
    * Take one back that may be stored. If none is found, it may still be on its way: that is looked at once more when
-   * its entry would have expired. While the engine cannot be reached, all is tried again and again, until the record
-   * would have expired. Never rejects.
+   * its entry would have expired, and now and then for as long as it can arrive. While the engine cannot be reached,
+   * all is tried again and again, until the record would have expired. Never rejects.
    */
   async takeBack(): Promise<void> {
     const { clock, closing } = this.#call.lock.scope.keeper
     const { ttlMs } = this.#call.lock.spec
     const giveUpAt = clock.now() + this.#keepMs
-    let hasLooked = false
+    let lookUntil: number | undefined
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
       try {
-        if ((await this.#restore()) || hasLooked) return
-        hasLooked = true
-        pauseMs = Math.max(pauseMs, ttlMs)
+        if ((await this.#restore()) || clock.now() >= (lookUntil ?? Number.POSITIVE_INFINITY)) return
+        if (lookUntil === undefined) pauseMs = Math.max(pauseMs, ttlMs)
+        lookUntil ??= clock.now() + Math.min(LOOK_FOR_MS, this.#keepMs)
       } catch (error) {
         // The next caller finds a `started`, and does what it does about a crash. This call tells why by itself.
         if (!(error instanceof EngineError && error.transient) || closing.aborted) return
