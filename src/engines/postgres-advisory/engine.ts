@@ -9,11 +9,12 @@ import type { Chance, Clock, Timer } from '../../core/clock.ts'
 import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { asEngineError, ENGINE, noSession } from './errors.ts'
+import { asEngineError, closedError, ENGINE, noSession } from './errors.ts'
 import { OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
 import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionClient, type SessionEvents } from './session.ts'
 import { ATTEMPT, EVICT, EVICTION, FREED, INSPECT, LIST, OWN_EVICTED, RELEASE } from './sql.ts'
@@ -69,7 +70,7 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return await this.#inTurn(signal, async (session) => {
+    return await this.#inTurn('enter', signal, async (session) => {
       const refused = new Map<string, Standing>()
       const added: Claim[] = []
       for (const claim of claims) {
@@ -103,7 +104,7 @@ export class PostgresAdvisoryEngine implements Engine {
     // What ended with its session has ended for certain: its holder is told, whether or not there is another session.
     if (places.every(({ key, id }) => this.#entries.find(key, id) === undefined))
       return places.map((place) => this.#standing(place))
-    return await this.#inTurn(signal, async (session) => {
+    return await this.#inTurn('renew', signal, async (session) => {
       await this.#evictOurs(session)
       for (const { key, id, ttlMs } of places) {
         const entry = this.#entries.find(key, id)
@@ -121,20 +122,20 @@ export class PostgresAdvisoryEngine implements Engine {
       return places.map((place) => this.#entries.remove(place))
     })
     this.#turn = leaving.catch(() => undefined)
-    return await leaving.catch((error: unknown) => Promise.reject(asEngineError(error)))
+    return await leaving.catch((error: unknown) => Promise.reject(asEngineError('leave', error)))
   }
 
   async evict(key: string, token: bigint): Promise<boolean> {
-    return await this.#inTurn(undefined, async (session) => (await session.ask(EVICT, [key, String(token)])).length > 0)
+    return await this.#inTurn('evict', undefined, async (session) => (await session.ask(EVICT, [key, String(token)])).length > 0)
   }
 
   async inspect(key: string): Promise<Line> {
-    const rows = await this.#inTurn(undefined, (session) => session.ask(INSPECT, [key]))
+    const rows = await this.#inTurn('inspect', undefined, (session) => session.ask(INSPECT, [key]))
     return { key, entries: rows.map(lineEntryOf) }
   }
 
   async *list(prefix: string): AsyncIterable<LineSummary> {
-    const rows = await this.#inTurn(undefined, (session) => session.ask(LIST, [prefix]))
+    const rows = await this.#inTurn('list', undefined, (session) => session.ask(LIST, [prefix]))
     yield* rows.map(summaryOf)
   }
 
@@ -149,7 +150,7 @@ export class PostgresAdvisoryEngine implements Engine {
 
   /** What could break the promises of locks on this server. */
   async diagnose(): Promise<readonly Finding[]> {
-    return await this.#inTurn(undefined, diagnose)
+    return await this.#inTurn('diagnose', undefined, diagnose)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -281,28 +282,32 @@ export class PostgresAdvisoryEngine implements Engine {
   /** Work that no call asked for. If it fails, the next renewal or poll sees to it. */
   #aside(work: (session: Session) => Promise<unknown>): void {
     if (this.#closed) return
-    this.#inTurn(undefined, work).catch(() => this.#arm())
+    this.#inTurn('renew', undefined, work).catch(() => this.#arm())
   }
 
-  async #inTurn<Result>(signal: AbortSignal | undefined, work: (session: Session) => Promise<Result>): Promise<Result> {
+  async #inTurn<Result>(
+    call: EngineCall,
+    signal: AbortSignal | undefined,
+    work: (session: Session) => Promise<Result>,
+  ): Promise<Result> {
     const working = this.#turn.then(async () => {
-      if (signal?.aborted === true) throw new EngineError(ENGINE, 'not sent in time', { outcome: 'not-applied' })
-      return await work(await this.#connected())
+      if (signal?.aborted === true) throw asEngineError(call, new Error('not sent in time'), { outcome: 'not-applied' })
+      return await work(await this.#connected(call))
     })
     this.#turn = working.catch(() => undefined)
     try {
       return await working
     } catch (error) {
-      throw asEngineError(error)
+      throw asEngineError(call, error)
     }
   }
 
-  async #connected(): Promise<Session> {
-    if (this.#closed) throw new EngineError(ENGINE, 'closed', { outcome: 'not-applied', transient: false })
+  async #connected(call: EngineCall): Promise<Session> {
+    if (this.#closed) throw closedError(call)
     try {
       this.#session ??= await this.#open(this.#events)
     } catch (error) {
-      throw noSession(error)
+      throw noSession(call, error)
     }
     // Closed while the session began.
     if (this.#closed) this.#session.end()

@@ -1,6 +1,7 @@
 /** What goes wrong, as the core wants to know it. */
-import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
+import { isDoubtful, isLasting, SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type AsEngineError, type EngineCall, engineErrors } from '../../core/failed-call.ts'
 
 export const ENGINE = 'postgres-advisory'
 
@@ -15,18 +16,24 @@ const LASTING: ReadonlySet<string> = new Set([
 ])
 
 /** The server was not asked: there is no session to ask it on. */
-export function noSession(error: unknown): EngineError {
-  if (error instanceof EngineError) return error
+export const noSession: AsEngineError = engineErrors(ENGINE, (error) => {
   const { code, message } = error as { code?: string; message?: string }
-  return new EngineError(ENGINE, `no session: ${message || code || String(error)}`, {
+  return {
+    message: `no session: ${message || code || String(error)}`,
     outcome: 'not-applied',
     transient: !LASTING.has(sqlStateOf(error) ?? ''),
-    cause: error,
-  })
-}
+  }
+})
 
 /** The statement may have done what it says; but its session is over, and what it locked is free. */
-export function asEngineError(error: unknown): EngineError {
-  if (error instanceof EngineError) return error
-  return new EngineError(ENGINE, (error as Error).message, { outcome: 'unknown', cause: error })
+export const asEngineError: AsEngineError = engineErrors(ENGINE, () => ({ outcome: 'unknown', transient: true }))
+
+/** A statement of the store failed, on whose connection no lock lives. */
+export const asStoreError: AsEngineError = engineErrors(ENGINE, (error) => ({
+  outcome: isDoubtful(error) ? 'unknown' : 'not-applied',
+  transient: !isLasting(error),
+}))
+
+export function closedError(call: EngineCall): EngineError {
+  return new EngineError(ENGINE, `${call}: closed`, { outcome: 'not-applied', transient: false })
 }

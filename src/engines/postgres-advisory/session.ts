@@ -104,7 +104,7 @@ export class Session {
 
   /** The rows. One statement at a time: the engine takes turns. */
   async ask(text: string, values: readonly unknown[] = []): Promise<SessionRows> {
-    if (this.#over) throw new EngineError(ENGINE, 'the session has ended', { outcome: 'unknown' })
+    if (this.#over) throw new Error('the session has ended')
     const alive = this.#clock.stayAlive()
     const silent = this.#clock.timer(SESSION_TTL_MS, () => this.#lose())
     try {

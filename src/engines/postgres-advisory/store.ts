@@ -2,10 +2,10 @@
  * The store, on a connection of its own: a statement that fails on that of the locks would end the session, and with it
  * every lock. It cannot check who holds (record-sql.ts), so versions are all that protects.
  */
-import { isDoubtful, isLasting, isRefusal } from '../../clients/postgres/errors.ts'
+import { isRefusal } from '../../clients/postgres/errors.ts'
 import { neverCrash } from '../../clients/shared/drivers.ts'
 import type { Clock } from '../../core/clock.ts'
-import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import {
   type Change,
   type Got,
@@ -18,7 +18,7 @@ import {
   type When,
 } from '../../core/store.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
-import { ENGINE, noSession } from './errors.ts'
+import { asStoreError, closedError, noSession } from './errors.ts'
 import { CREATE_RECORDS, FORGET, GET, LIST_RECORDS, PUT, RECORDS_EXIST } from './record-sql.ts'
 import type { SessionClient, SessionRows } from './session.ts'
 import { ADVANCE_TOKENS, CREATE_TABLES, SET_SETTINGS, TABLES_EXIST } from './sql.ts'
@@ -60,17 +60,17 @@ export class PostgresAdvisoryStore implements Store {
     this.#connect = connect
     this.#clock = clock
     this.#sweep = new RecordSweep(clock, SWEPT_AT_ONCE, async () =>
-      Number((await this.#ask(FORGET, [SWEPT_AT_ONCE]))[0]?.removed),
+      Number((await this.#ask('put', FORGET, [SWEPT_AT_ONCE]))[0]?.removed),
     )
   }
 
   async get(keys: readonly string[]): Promise<readonly Got[]> {
-    const [serverTimeMs, rows] = answerOf(await this.#ask(GET, [keys]))
+    const [serverTimeMs, rows] = answerOf(await this.#ask('get', GET, [keys]))
     return keys.map((key, index) => ({ state: 'read', stored: storedOf(key, rows[index] ?? null), serverTimeMs }))
   }
 
   async put(changes: readonly Change[]): Promise<readonly Put[]> {
-    const [serverTimeMs, rows] = answerOf(await this.#ask(PUT, valuesOf(changes)))
+    const [serverTimeMs, rows] = answerOf(await this.#ask('put', PUT, valuesOf(changes)))
     this.#sweep.afterPut()
     return changes.map(({ key }, index): Put => {
       const row = rows[index] as RecordRow
@@ -82,7 +82,7 @@ export class PostgresAdvisoryStore implements Store {
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {
     for (let after: string | null = null; ; ) {
-      const rows: SessionRows = await this.#ask(LIST_RECORDS, [prefix, after, PAGE])
+      const rows: SessionRows = await this.#ask('list', LIST_RECORDS, [prefix, after, PAGE])
       for (const { key, bytes, version, mark, lives } of rows)
         yield {
           key: String(key),
@@ -105,19 +105,19 @@ export class PostgresAdvisoryStore implements Store {
   }
 
   /** One statement at a time, as pg wants it. Rejects with an `EngineError`. */
-  #ask(text: string, values: readonly unknown[] = []): Promise<SessionRows> {
-    const asking = this.#turn.then(() => this.#askNow(text, values))
+  #ask(call: EngineCall, text: string, values: readonly unknown[] = []): Promise<SessionRows> {
+    const asking = this.#turn.then(() => this.#askNow(call, text, values))
     this.#turn = asking.catch(() => undefined)
     return asking
   }
 
-  async #askNow(text: string, values: readonly unknown[]): Promise<SessionRows> {
-    if (this.#closed) throw new EngineError(ENGINE, 'closed', { outcome: 'not-applied', transient: false })
+  async #askNow(call: EngineCall, text: string, values: readonly unknown[]): Promise<SessionRows> {
+    if (this.#closed) throw closedError(call)
     this.#client ??= this.#open()
     const opening = this.#client
     const client = await opening.catch((error: unknown) => {
       this.#drop(opening)
-      throw noSession(error)
+      throw noSession(call, error)
     })
     const alive = this.#clock.stayAlive()
     const silent = this.#clock.timer(ANSWER_MS, () => client.connection?.stream?.destroy())
@@ -126,7 +126,7 @@ export class PostgresAdvisoryStore implements Store {
     } catch (error) {
       // The server said no, and is there. After anything else the connection is not to be trusted.
       if (!isRefusal(error as Error)) this.#drop(opening, client)
-      throw refusalOf(error)
+      throw asStoreError(call, error)
     } finally {
       silent.cancel()
       alive.cancel()
@@ -158,14 +158,6 @@ export class PostgresAdvisoryStore implements Store {
     if (this.#client === opening) this.#client = undefined
     client?.connection?.stream?.destroy()
   }
-}
-
-function refusalOf(error: unknown): EngineError {
-  return new EngineError(ENGINE, (error as Error).message, {
-    outcome: isDoubtful(error) ? 'unknown' : 'not-applied',
-    transient: !isLasting(error),
-    cause: error,
-  })
 }
 
 function answerOf([row]: SessionRows): [number, readonly (RecordRow | null)[]] {
