@@ -25,6 +25,7 @@ import { asEngineError, codeOf, isBusy } from '../clients/sqlite/errors.ts'
 import { preparePlace, withoutLinks } from '../clients/sqlite/folder.ts'
 import { systemChance, systemClock } from '../core/clock.ts'
 import { type Duration, parseDuration } from '../core/duration.ts'
+import type { EngineCall } from '../core/failed-call.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
 import { type LeaseLike, newerFormat, resourceToken } from './lease-like.ts'
 import { checkToken, FORMAT, type ForgetAfter, MARKS_TABLE, type Mark, parseForget } from './marks.ts'
@@ -89,7 +90,7 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       try {
         // Opened in the same step, and read afterwards: a rename to this place in between changes nothing, because the
         // descriptor is that of the file from before.
-        await marks.alone((database, guarded) => {
+        await marks.alone('guard read', (database, guarded) => {
           guarded.read(database, lease, path)
           descriptor = openIfThere(full, file)
         })
@@ -105,13 +106,13 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       const beside = join(dirname(full), `.holdfast-${randomUUID()}.tmp`)
       try {
         await store(beside, content)
-        await marks.alone((database, guarded) => {
+        await marks.alone('guard write', (database, guarded) => {
           guarded.write(database, lease, path)
           if (forgetMs === undefined || systemClock.now() - forgotAt < FORGET_EVERY_MS) return
           forgotAt = systemClock.now()
           guarded.forget(database)
         })
-        await marks.alone((database) => {
+        await marks.alone('guard write', (database) => {
           checkAgain(database, lease, path)
           renameSync(beside, full)
         })
@@ -120,8 +121,8 @@ export function guard(options: FilesGuardOptions): FilesGuard {
       }
       await syncFolder(dirname(full))
     },
-    list: (prefix) => marks.alone((database, guarded) => guarded.list(database, prefix)),
-    reset: (path, seen) => marks.alone((database, guarded) => guarded.reset(database, path, seen)),
+    list: (prefix) => marks.alone('guard list', (database, guarded) => guarded.list(database, prefix)),
+    reset: (path, seen) => marks.alone('guard reset', (database, guarded) => guarded.reset(database, path, seen)),
     [Symbol.asyncDispose]: () => marks.close(),
   }
 }
@@ -164,13 +165,20 @@ class MarksFile {
    * Work inside of an immediate transaction, which begins and ends in one turn of the event loop: this connection has
    * one at a time. What is thrown rolls it back.
    */
-  async alone<Result>(work: (database: Database, guarded: SqliteGuard) => Result): Promise<Result> {
+  async alone<Result>(call: EngineCall, work: (database: Database, guarded: SqliteGuard) => Result): Promise<Result> {
     this.#marks ??= this.#open()
-    const marks = await this.#marks
-    return await this.#withRetries(() => {
-      marks.database.exec('begin immediate')
-      return this.#inside(marks, work)
+    const file = this.#file
+    const marks = await this.#marks.catch((error: unknown) => {
+      throw asEngineError(call, error, { file, during: 'open' })
     })
+    try {
+      return await this.#withRetries(() => {
+        marks.database.exec('begin immediate')
+        return this.#inside(call, marks, work)
+      })
+    } catch (error) {
+      throw codeOf(error) === undefined ? error : asEngineError(call, error, { file, during: 'work' })
+    }
   }
 
   async close(): Promise<void> {
@@ -180,6 +188,7 @@ class MarksFile {
   }
 
   #inside<Result>(
+    call: EngineCall,
     { database, guarded }: OpenMarks,
     work: (database: Database, guarded: SqliteGuard) => Result,
   ): Result {
@@ -190,7 +199,7 @@ class MarksFile {
     } catch (error) {
       rollback(database)
       // As an EngineError, so that `#withRetries` does not take it for a busy file and try again.
-      throw codeOf(error) === undefined ? error : asEngineError(error, this.#file, 'commit')
+      throw codeOf(error) === undefined ? error : asEngineError(call, error, { file: this.#file, during: 'commit' })
     }
   }
 
@@ -211,7 +220,7 @@ class MarksFile {
     } catch (error) {
       database?.close()
       this.#marks = undefined
-      throw asEngineError(error, this.#file, 'open')
+      throw error
     }
   }
 
@@ -222,8 +231,7 @@ class MarksFile {
       try {
         return attempt()
       } catch (error) {
-        if (!isBusy(error)) throw codeOf(error) === undefined ? error : asEngineError(error, this.#file, 'work')
-        if (systemClock.now() > until) throw asEngineError(error, this.#file, 'work')
+        if (!isBusy(error) || systemClock.now() > until) throw error
       }
       const awake = systemClock.stayAlive()
       await new Promise<void>((resume) => void systemClock.timer(systemChance.fraction() * LONGEST_PAUSE_MS, resume))

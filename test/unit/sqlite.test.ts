@@ -57,9 +57,10 @@ describe('an error of SQLite', () => {
 
   test('leaves the outcome open only when a commit failed in the disk itself', () => {
     const diskFailure = Object.assign(new Error('disk I/O error'), { errcode: 1034 })
-    expect(asEngineError(diskFailure, 'f', 'commit').outcome).toBe('unknown')
-    expect(asEngineError(diskFailure, 'f', 'work').outcome).toBe('not-applied')
-    expect(asEngineError(Object.assign(new Error('full'), { errcode: 13 }), 'f', 'commit').outcome).toBe('not-applied')
+    expect(asEngineError('enter', diskFailure, { file: 'f', during: 'commit' }).outcome).toBe('unknown')
+    expect(asEngineError('enter', diskFailure, { file: 'f', during: 'work' }).outcome).toBe('not-applied')
+    const full = Object.assign(new Error('full'), { errcode: 13 })
+    expect(asEngineError('enter', full, { file: 'f', during: 'commit' }).outcome).toBe('not-applied')
   })
 })
 

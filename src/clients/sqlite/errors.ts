@@ -6,6 +6,8 @@
  * was rolled back, and nothing of it was applied.
  */
 import { EngineError } from '../../core/errors.ts'
+import { type CallFacts, type EngineCall, engineErrors } from '../../core/failed-call.ts'
+import { thrownText } from '../../core/thrown.ts'
 
 /** Primary result codes (https://sqlite.org/rescode.html). */
 export const BUSY = 5
@@ -103,18 +105,25 @@ const ADVICE: Readonly<Record<number, Advice>> = {
   [NOTADB]: damaged,
 }
 
-/** The engine's error for a failure of `file`. */
-export function asEngineError(error: unknown, file: string, during: 'open' | 'work' | 'commit'): EngineError {
-  if (error instanceof EngineError) return error
+/** What is known of a failure besides the error: which file, and how far the transaction had come. */
+export interface SqliteFacts extends CallFacts {
+  readonly file: string
+  readonly during: 'open' | 'work' | 'commit'
+}
+
+type AsSqliteError = (call: EngineCall, error: unknown, facts: SqliteFacts) => EngineError
+
+/** What the driver threw, as the core wants it. */
+export const asEngineError: AsSqliteError = engineErrors<SqliteFacts>('sqlite', (error, facts) => {
+  const { file, during } = facts as SqliteFacts
   const code = codeOf(error)
-  const message = error instanceof Error ? error.message : String(error)
   const { says, transient } = (code === undefined ? undefined : ADVICE[code]) ?? {
-    says: `failed: ${message}`,
+    says: `failed: ${thrownText(error)}`,
     transient: true,
   }
   const outcome = during === 'commit' && code === IOERR ? 'unknown' : 'not-applied'
-  return new EngineError('sqlite', `'${file}' ${says}`, { outcome, transient, cause: error })
-}
+  return { message: `'${file}' ${says}`, outcome, transient }
+})
 
 /** An error of our own that says that nothing can be done with this file here. */
 export function refusal(message: string, cause?: unknown): EngineError {

@@ -126,7 +126,11 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   async evict(key: string, token: bigint): Promise<boolean> {
-    return await this.#inTurn('evict', undefined, async (session) => (await session.ask(EVICT, [key, String(token)])).length > 0)
+    return await this.#inTurn(
+      'evict',
+      undefined,
+      async (session) => (await session.ask(EVICT, [key, String(token)])).length > 0,
+    )
   }
 
   async inspect(key: string): Promise<Line> {

@@ -112,28 +112,28 @@ export class SqliteEngine implements Engine {
   }
 
   enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#writer.run((transaction) => transaction.enter(claims), signal)
+    return this.#writer.run('enter', (transaction) => transaction.enter(claims), signal)
   }
 
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#writer.run((transaction) => transaction.renew(places), signal)
+    return this.#writer.run('renew', (transaction) => transaction.renew(places), signal)
   }
 
   leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
-    return this.#writer.run((transaction) => transaction.leave(places))
+    return this.#writer.run('leave', (transaction) => transaction.leave(places))
   }
 
   evict(key: string, token: bigint, how: 'expire' | 'now'): Promise<boolean> {
-    return this.#writer.run((transaction) => transaction.evict(key, token, how))
+    return this.#writer.run('evict', (transaction) => transaction.evict(key, token, how))
   }
 
   inspect(key: string): Promise<Line> {
-    return this.#writer.run((transaction) => transaction.inspect(key))
+    return this.#writer.run('inspect', (transaction) => transaction.inspect(key))
   }
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let from = prefix, except = ''; ; ) {
-      const lines = await this.#writer.run((transaction) => transaction.list(from, except, PAGE))
+      const lines = await this.#writer.run('list', (transaction) => transaction.list(from, except, PAGE))
       for (const line of lines) {
         if (!line.key.startsWith(prefix)) return
         yield line
@@ -155,7 +155,7 @@ export class SqliteEngine implements Engine {
   }
 
   async watch(key: string, listener: () => void): Promise<AsyncDisposable> {
-    await this.#writer.run(() => {})
+    await this.#writer.run('watch', () => {})
     const stop = this.#recheck.watch(key, listener)
     return { [Symbol.asyncDispose]: async () => stop() }
   }
@@ -170,7 +170,7 @@ export class SqliteEngine implements Engine {
       throw new RangeError(`a process group is a whole number above 1; got ${processGroup}`)
     }
     this.#registry.addGroup(processGroup)
-    await this.#writer.run((transaction) => transaction.writeGroups())
+    await this.#writer.run('enter', (transaction) => transaction.writeGroups())
   }
 
   /** What about the file could break its promises. For `holdfast doctor`. */
@@ -323,7 +323,7 @@ export class SqliteEngine implements Engine {
   #sweep(dead: readonly number[]): void {
     // Every transaction removes what has expired.
     this.#writer
-      .run((transaction) => {
+      .run('leave', (transaction) => {
         for (const engineId of dead) transaction.removeDead(engineId)
       })
       .catch(() => {

@@ -51,27 +51,27 @@ export class SqliteStore implements Store {
   }
 
   get(keys: readonly string[], signal?: AbortSignal): Promise<readonly Got[]> {
-    return this.#options.writer.run((transaction) => transaction.records.get(keys), signal)
+    return this.#options.writer.run('get', (transaction) => transaction.records.get(keys), signal)
   }
 
   put(changes: readonly Change[], signal?: AbortSignal): Promise<readonly Put[]> {
-    return this.#options.writer.run((transaction) => transaction.records.put(changes), signal)
+    return this.#options.writer.run('put', (transaction) => transaction.records.put(changes), signal)
   }
 
   take(draws: readonly Draw[], signal?: AbortSignal): Promise<readonly Drawn[]> {
-    return this.#options.writer.run((transaction) => transaction.records.take(draws), signal)
+    return this.#options.writer.run('take', (transaction) => transaction.records.take(draws), signal)
   }
 
   hold(steps: readonly PoolStep[], signal?: AbortSignal): Promise<readonly PoolAnswer[]> {
-    return this.#options.writer.run((transaction) => transaction.holdUnits(steps), signal)
+    return this.#options.writer.run('hold', (transaction) => transaction.holdUnits(steps), signal)
   }
 
   putEntering(entrances: readonly Entrance[], signal?: AbortSignal): Promise<readonly Entered[]> {
-    return this.#options.writer.run((transaction) => putEntering(transaction, entrances), signal)
+    return this.#options.writer.run('put', (transaction) => putEntering(transaction, entrances), signal)
   }
 
   putLeaving(leavings: readonly Leaving[], signal?: AbortSignal): Promise<readonly Put[]> {
-    return this.#options.writer.run((transaction) => putLeaving(transaction, leavings), signal)
+    return this.#options.writer.run('put', (transaction) => putLeaving(transaction, leavings), signal)
   }
 
   /**
@@ -84,7 +84,7 @@ export class SqliteStore implements Store {
     const database = this.#checkDatabase(transaction)
     const { writer, file, clock } = this.#options
     // A call that does nothing opens the file.
-    if (writer.lockFile === undefined) await writer.run(() => {})
+    if (writer.lockFile === undefined) await writer.run('put', () => {})
     const epoch = writer.lockFile?.epoch ?? 0
     let sql = this.#prepared.get(database)
     if (sql === undefined) {
@@ -97,7 +97,7 @@ export class SqliteStore implements Store {
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {
     for (let from = prefix, except = ''; ; ) {
-      const page = await this.#options.writer.run((transaction) => transaction.records.page(from, except, PAGE))
+      const page = await this.#options.writer.run('list', (transaction) => transaction.records.page(from, except, PAGE))
       for (const record of page.records) {
         if (!record.key.startsWith(prefix)) return
         yield record

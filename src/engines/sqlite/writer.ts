@@ -7,9 +7,10 @@
  * processes that open a fresh file at once get in each other's way like writers do.
  */
 
-import { asEngineError, BUSY, isBusy, isHarmless } from '../../clients/sqlite/errors.ts'
+import { asEngineError, BUSY, isBusy, isHarmless, type SqliteFacts } from '../../clients/sqlite/errors.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { EventLoopTurn } from '../shared/event-loop-turn.ts'
 import type { LockFile } from './lock-file.ts'
 import type { SqliteTransaction } from './transaction.ts'
@@ -25,6 +26,8 @@ const LONGEST_WAIT_MS = 30_000
 const CLOSING_WAIT_MS = 1_000
 
 interface PendingWork {
+  /** What the caller has called, for its error. */
+  readonly call: EngineCall
   readonly work: (transaction: SqliteTransaction) => unknown
   readonly resolve: (result: unknown) => void
   readonly reject: (error: unknown) => void
@@ -63,13 +66,17 @@ export class SqliteWriter {
     return this.#lockFile
   }
 
-  /** Run `work` in a transaction. `signal`: give up if its turn has not come by then. */
-  run<Result>(work: (transaction: SqliteTransaction) => Result, signal?: AbortSignal): Promise<Result> {
-    if (this.#closedAt !== undefined) return Promise.reject(this.#refuse('the engine was closed', false))
-    if (signal?.aborted) return Promise.reject(this.#refuse('given up before it was asked', true, signal.reason))
+  /** Run `work` of `call` in a transaction. `signal`: give up if its turn has not come by then. */
+  run<Result>(
+    call: EngineCall,
+    work: (transaction: SqliteTransaction) => Result,
+    signal?: AbortSignal,
+  ): Promise<Result> {
+    if (this.#closedAt !== undefined) return Promise.reject(this.#refuse(call, 'the engine was closed', false))
+    if (signal?.aborted) return Promise.reject(this.#refuse(call, 'given up before it was asked', true, signal.reason))
     return new Promise<Result>((resolve, reject) => {
       const now = this.#clock.now()
-      this.#pending.push({ work, resolve: resolve as (result: unknown) => void, reject, signal, since: now })
+      this.#pending.push({ call, work, resolve: resolve as (result: unknown) => void, reject, signal, since: now })
       if (this.#draining) return
       this.#draining = true
       if (this.#turn.isOver(now)) this.#turn.next(() => this.#drain())
@@ -82,7 +89,7 @@ export class SqliteWriter {
   async close(last: (transaction: SqliteTransaction) => void): Promise<void> {
     // An engine that never used the file has nothing to write.
     const used = this.#lockFile !== undefined || this.#draining
-    const said = used ? this.run(last).catch(() => {}) : undefined
+    const said = used ? this.run('leave', last).catch(() => {}) : undefined
     this.#closedAt = this.#clock.now()
     await said
     this.#closeLockFile()
@@ -134,7 +141,7 @@ export class SqliteWriter {
 
   #failedToBegin(error: unknown): boolean {
     if (isBusy(error)) return false
-    this.#fail(this.#pending.splice(0), asEngineError(error, this.#options.file, 'open'))
+    this.#fail(this.#pending.splice(0), error, { file: this.#options.file, during: 'open' })
     return true
   }
 
@@ -154,7 +161,7 @@ export class SqliteWriter {
       this.#options.failed()
       lockFile.rollback()
       if (!isHarmless(error)) this.#closeLockFile()
-      this.#fail(pending, asEngineError(error, lockFile.file, during))
+      this.#fail(pending, error, { file: lockFile.file, during })
       return
     }
     this.#options.committed(transaction)
@@ -163,8 +170,9 @@ export class SqliteWriter {
     })
   }
 
-  #fail(pending: readonly PendingWork[], error: EngineError): void {
-    for (const item of pending) item.reject(error)
+  /** Each caller is told which call of its own has failed: those of one transaction are of several. */
+  #fail(pending: readonly PendingWork[], error: unknown, facts: SqliteFacts): void {
+    for (const { call, reject } of pending) reject(asEngineError(call, error, facts))
   }
 
   #dropOverdue(): void {
@@ -172,8 +180,8 @@ export class SqliteWriter {
     const left: PendingWork[] = []
     for (const item of this.#pending) {
       if (item.signal?.aborted)
-        item.reject(this.#refuse(`'${this.#options.file}' was busy for too long`, true, item.signal.reason))
-      else if (item.signal === undefined && now > this.#latest(item)) item.reject(this.#stuck())
+        item.reject(this.#refuse(item.call, `'${this.#options.file}' was busy for too long`, true, item.signal.reason))
+      else if (item.signal === undefined && now > this.#latest(item)) item.reject(this.#stuck(item.call))
       else left.push(item)
     }
     this.#pending = left
@@ -190,12 +198,13 @@ export class SqliteWriter {
     return new Promise((resolve) => this.#clock.timer(ms, resolve))
   }
 
-  #stuck(): EngineError {
-    return asEngineError(Object.assign(new Error('database is locked'), { errcode: BUSY }), this.#options.file, 'open')
+  #stuck(call: EngineCall): EngineError {
+    const busy = Object.assign(new Error('database is locked'), { errcode: BUSY })
+    return asEngineError(call, busy, { file: this.#options.file, during: 'open' })
   }
 
-  #refuse(message: string, transient: boolean, cause?: unknown): EngineError {
-    return new EngineError('sqlite', message, {
+  #refuse(call: EngineCall, message: string, transient: boolean, cause?: unknown): EngineError {
+    return new EngineError('sqlite', `${call}: ${message}`, {
       outcome: 'not-applied',
       transient,
       ...(cause === undefined ? {} : { cause }),
