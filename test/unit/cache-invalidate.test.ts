@@ -6,10 +6,13 @@
  * HOLDFAST_ROUNDS makes it longer.
  */
 import { afterEach, describe, expect, test } from 'vitest'
+import { faulty } from '../../conformance/faulty.ts'
 import type { Change } from '../../src/core/store.ts'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { type CacheOptions, cache } from '../../src/recipes/cache/index.ts'
+import { fakeClock } from '../../src/testing.ts'
 import { type FleetOptions, interleave, type Story, stores } from './cache-world.ts'
-import { closeAll, fleet, gate, turns } from './once-world.ts'
+import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
 
@@ -138,6 +141,23 @@ describe('the first level', () => {
     await pages.get('a', { ttl: '1s' }, () => 'old')
     await clock.advance('1s')
     expect(await pages.get('a', () => 'new')).toBe('new')
+  })
+
+  test('keeps nothing for a process that stood still before it heard the answer: others have invalidated it', async () => {
+    const clock = fakeClock()
+    const server = new MemoryServer({ clock })
+    const engine = faulty(memory({ server }))
+    const here = cache(locksOn(engine, { clock }), LOCAL)
+    const there = cache(locksOn(memory({ server }), { clock }), LOCAL)
+    await there.get('a', () => 'old')
+    const held = engine.next('get', 'hold reply')
+    const asked = here.get('a', () => 'new')
+    await held.reached
+    await there.invalidate('a')
+    clock.stall('3s')
+    held.release()
+    expect(await asked, 'asked for before').toBe('old')
+    expect(await here.get('a', () => 'new')).toBe('new')
   })
 
   test('knows of invalidations of its own process at once, and of those of others after its ttl', async () => {

@@ -158,12 +158,12 @@ export class FleetCache implements Cache {
     ticket: Ticket,
     look: Look,
   ): Uint8Array | undefined | Promise<Uint8Array | undefined> {
-    const { verdict, found } = look
+    const { verdict, found, askedAt } = look
     if (verdict.is === 'failure') throw new CachedFailureError(call.key, verdict.failure)
     if (verdict.is === 'nothing')
       return this.#wait(call, look, Infinity).then((outcome) => this.#servedBy(call, began, outcome))
     const { record, freshMs, refresh } = verdict
-    this.#local?.keep(call.recordKey, ticket, { bytes: record.bytes, version: found.version, freshMs })
+    this.#local?.keep(call.recordKey, ticket, { bytes: record.bytes, version: found.version, freshMs, askedAt })
     if (!refresh) return record.bytes
     if (freshMs === 0 && call.softWaitMs > 0)
       return this.#servedSoon(call, began, look).then((bytes) => bytes ?? record.bytes)
@@ -218,7 +218,7 @@ export class FleetCache implements Cache {
         keeper: this.#keeper,
         write: this.#writeLock(recordKey),
         read: this.#readLock(recordKey),
-        moment: (): Moment => ({ asOf: this.#nextMoment(), ticket: this.#local?.ticket(recordKey) ?? 0 }),
+        moment: (): Moment => this.#moment(recordKey),
         encode: (value) => encodeValue(this.#serializer, key, value, Infinity),
       })
       const outcome = await filler.run(look, wait)
@@ -252,9 +252,15 @@ export class FleetCache implements Cache {
         },
       })
       const bytes = encodeValue(this.#serializer, key, value, Infinity)
-      this.#local?.keep(recordKey, ticket, { bytes, version: 0n, freshMs })
+      // No store says how old it is: its time begins now, however long the fill has taken.
+      this.#local?.keep(recordKey, ticket, { bytes, version: 0n, freshMs, askedAt: this.#keeper.clock.now() })
       return { bytes, asOf }
     })
+  }
+
+  #moment(recordKey: string): Moment {
+    const ticket = this.#local?.ticket(recordKey) ?? 0
+    return { asOf: this.#nextMoment(), ticket, askedAt: this.#keeper.clock.now() }
   }
 
   #nextMoment(): number {

@@ -19,6 +19,8 @@ export interface Moment {
   readonly asOf: number
   /** For the first level. */
   readonly ticket: Ticket
+  /** The same by the clock of this process. */
+  readonly askedAt: number
 }
 
 /** What came of it. */

@@ -17,6 +17,12 @@ interface LocalValue {
   readonly until: number
 }
 
+/** What the store has answered to what it was asked then. */
+interface Answered extends Pick<LocalValue, 'bytes' | 'version'> {
+  readonly freshMs: number
+  readonly askedAt: number
+}
+
 /** How many invalidations there were when the store was asked. */
 export type Ticket = number
 
@@ -48,15 +54,19 @@ export class LocalValues {
     return this.#invalidations[placeOf(key)] as number
   }
 
-  /** Keep what the store has answered: unless an invalidation has ended since, or a later version is here. */
-  keep(key: string, ticket: Ticket, value: { bytes: Uint8Array; version: bigint; freshMs: number }): void {
-    const { bytes, version, freshMs } = value
-    if (ticket !== this.ticket(key) || freshMs <= 0) return
+  /**
+   * Keep what the store has answered: unless an invalidation has ended since, or a later version is here. Its time
+   * counts from when the store was asked: this process may have stood still before it heard the answer.
+   */
+  keep(key: string, ticket: Ticket, value: Answered): void {
+    const { bytes, version, freshMs, askedAt } = value
     const now = this.#clock.now()
+    const until = askedAt + Math.min(this.#ttlMs, freshMs)
+    if (ticket !== this.ticket(key) || until <= now) return
     const known = this.#values.get(key)
     if (known !== undefined && known.version > version && known.until > now) return
     this.#values.delete(key)
-    this.#values.set(key, { bytes, version, until: now + Math.min(this.#ttlMs, freshMs) })
+    this.#values.set(key, { bytes, version, until })
     const [oldest] = this.#values.keys()
     if (this.#values.size > this.#max && oldest !== undefined) this.#values.delete(oldest)
   }
