@@ -66,7 +66,8 @@ export class Sweeper {
   readonly #later = new Map<string, Departure>()
   /** Those that the engine is being asked to let stand without us. */
   readonly #agreeing = new Set<Promise<boolean>>()
-  #stopped = false
+  /** Aborts when nothing is asked any more. */
+  readonly #stopping = new AbortController()
 
   constructor(options: SweeperOptions) {
     const { engine, clock, callTimeoutMs } = options
@@ -138,11 +139,18 @@ export class Sweeper {
     if (entry.pendingEnter !== 0) await entry.enterEnded()
     await Promise.race([entry.requestEnded(), this.#requests.renewalsEnded()])
     if (this.#stopped) return false
-    const agreed = await fallbackAfter(this.#clock, this.#callTimeoutMs, this.#renewOnce(entry, afterMs), false)
+    // No answer is waited for once the locks are closed: that would keep their process alive.
+    const { signal } = this.#stopping
+    const asked = this.#renewOnce(entry, afterMs)
+    const agreed = await fallbackAfter(this.#clock, this.#callTimeoutMs, asked, false, signal)
     entry.outlivesUntil = this.#clock.now() + afterMs + marginMs(entry.ttlMs)
     // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
     if (entry.isDoubtful) this.leaveLate(entry)
     return agreed
+  }
+
+  get #stopped(): boolean {
+    return this.#stopping.signal.aborted
   }
 
   async #renewOnce({ key, id, token, wasHeld }: Entry, ttlMs: number): Promise<boolean> {
@@ -208,7 +216,7 @@ export class Sweeper {
   }
 
   stop(): void {
-    this.#stopped = true
+    this.#stopping.abort()
     for (const departure of this.#later.values()) departure.answer(false)
     this.#later.clear()
     this.#repeats.stop()

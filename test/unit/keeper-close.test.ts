@@ -17,6 +17,21 @@ describe('close', () => {
     expect(engine.log.slice(-3)).toEqual(['leave a', 'unsubscribe', 'dispose'])
   })
 
+  test('leaves nothing running for a release({ after }) that is not answered', async () => {
+    const { engine, clock, lease, locks } = await holding({ callTimeout: 1000 })
+    let released: Watched<boolean> | undefined
+    lease.signal.addEventListener('abort', () => {
+      released = watched(lease.release({ after: '1m' }))
+    })
+    await clock.advance('500ms')
+    const closed = watched(locks.close())
+    await engine.next('renew')
+    await clock.advance('999ms')
+    await settled()
+    expect([closed.state, released?.value]).toEqual(['resolved', false])
+    expect([clock.timers, clock.alive]).toEqual([0, 0])
+  })
+
   test('refuses waiters, and leaves for them', async () => {
     const { engine, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
