@@ -7,6 +7,7 @@ import { MongoClient } from 'mongodb'
 import { MongoClient as MongoClient5 } from 'mongodb5'
 import { MongoClient as MongoClient6 } from 'mongodb6'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { Claim } from '../../src/core/engine.ts'
 import { type MongodbClient, mongodb, openMongodb } from '../../src/engines/mongodb/index.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
 import { newClaim } from '../claims.ts'
@@ -138,6 +139,32 @@ test('on a stand-in, two that make the line of a key at the same moment do not f
   await fail('alwaysOn', { failCommands: ['findAndModify'], errorCode: 11000 })
   const refused = engine.enter([newClaim('newer', { wait: false })])
   await expect(refused).rejects.toMatchObject({ code: 'ENGINE', outcome: 'not-applied', transient: true })
+})
+
+test('on a stand-in, of several releases each says whether it was held, though others have come and gone since', {
+  timeout: LIMIT_MS,
+}, async () => {
+  await using one = await openMongodb(server.url, { listen: false })
+  await using other = await openMongodb(server.url, { listen: false })
+  const claims = Array.from({ length: 6 }, (_, index) => newClaim(`key ${index}`))
+  const [gone, nowhere, ...held] = claims as [Claim, Claim, ...Claim[]]
+  for (const standing of await one.enter([gone, ...held])) expect(standing).toMatchObject({ state: 'held' })
+  expect(await one.leave([gone])).toEqual([true])
+  const { written } = server
+  // Should what was written be read: not before others have been there.
+  await fail({ times: 1 }, { failCommands: ['aggregate'], blockConnection: true, blockTimeMS: 2000 })
+  const leaving = one.leave([gone, ...held])
+  await vi.waitFor(() => expect(server.written).toBeGreaterThan(written), LIMIT)
+  for (const { key } of held) {
+    const next = newClaim(key)
+    await vi.waitFor(async () =>
+      expect(await other.enter([{ ...next, wait: false }])).toMatchObject([{ state: 'held' }]),
+    )
+    expect(await other.leave([next])).toEqual([true])
+  }
+  expect(await leaving).toEqual([false, true, true, true, true])
+  await one.enter(held)
+  expect(await one.leave([gone, nowhere, ...held])).toEqual([false, false, true, true, true, true])
 })
 
 describe('on a stand-in whose next primary has another clock', () => {

@@ -34,7 +34,7 @@ export interface DocumentChange {
 
 /** What became of several changes. */
 export interface BulkAnswer {
-  /** How many documents were found; not counted where some failed. */
+  /** How many documents were found, those of changes that failed left out. */
   readonly matched: number
   /** By place: what the server said to the changes that failed. */
   readonly failed: ReadonlyMap<number, Error>
@@ -104,7 +104,8 @@ export class MongodbCollection {
       } catch (error) {
         const failed = writeErrorsOf(error)
         if (failed.size === 0 || isUnconfirmed(error)) throw error
-        return { matched: 0, failed }
+        const { result } = error as { result?: { readonly matchedCount?: number } }
+        return { matched: result?.matchedCount ?? 0, failed }
       }
     })
   }

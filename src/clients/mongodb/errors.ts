@@ -27,6 +27,7 @@ export const MONGODB_CODE = {
   duplicateKey: 11000,
   invalidPipelineOperator: 168,
   unknownStage: 40324,
+  conversionFailure: 241,
   noChangeStreams: 40573,
   commandNotSupported: 115,
 } as const

@@ -28,7 +28,14 @@ import { groupByLine, isFailed, LineCalls, type LineChange, type LineGroup, ungr
 import { newsStream } from './listen.ts'
 import { TTL_INDEX } from './names.ts'
 import { MongodbObservers, noChangeStreams } from './observers.ts'
-import { enterPipeline, evictPipeline, isInLine, LINE_BOUND, leavePipeline, renewPipeline } from './pipelines.ts'
+import {
+  enterPipeline,
+  evictPipeline,
+  LINE_BOUND,
+  leaveOrFailPipeline,
+  leavePipeline,
+  renewPipeline,
+} from './pipelines.ts'
 import { MongodbStore } from './store.ts'
 
 const traits: Traits = {
@@ -305,7 +312,7 @@ export class MongodbEngine implements Engine {
   async #leaveQuietly(groups: readonly LineGroup<EntryName>[]): Promise<readonly (readonly boolean[])[]> {
     const changes = groups.map(({ key, items }) => {
       const { id } = items[0] as EntryName
-      return { key, id, pipeline: leavePipeline([id]), upsert: false, filter: isInLine(id) }
+      return { key, pipeline: leaveOrFailPipeline(id), upsert: false }
     })
     return (await this.#calls.leaveMany(changes, ANSWER_MS)).map((wasThere) => [wasThere])
   }

@@ -89,18 +89,25 @@ export class LineCalls {
     }
   }
 
-  /** Several leaves, each of one entry whose line no other entry of this process is in: whether each was there. */
-  async leaveMany(changes: readonly (LineChange & { readonly id: string })[], limitMs: number): Promise<boolean[]> {
+  /**
+   * Several leaves, each of one entry whose line no other entry of this process is in, which fail if that is not there:
+   * whether each was. The lines tell nothing of that afterwards: others may have entered and left them since.
+   */
+  async leaveMany(changes: readonly LineChange[], limitMs: number): Promise<boolean[]> {
     try {
       return await this.#collection.inSession(async (session) => {
         const until = this.#clock.now() + limitMs
         const { matched, failed } = await this.#collection.changeMany(changes.map(documentChange), limitMs, session)
         // The others were done.
-        for (const error of failed.values()) throw asDoubtful('leave', error)
-        if (matched === changes.length) return changes.map(() => true)
-        // Which of them were not there, the server does not say, but each line says which entry has left it last.
+        for (const error of failed.values())
+          if (mongodbCodeOf(error) !== MONGODB_CODE.conversionFailure) throw asDoubtful('leave', error)
+        const left = changes.map((_, index) => !failed.has(index))
+        if (matched + failed.size === changes.length) return left
+        // Some lines are not there at all.
         const stored = await this.#read('leave', changes, until - this.#clock.now(), session)
-        return changes.map(({ id }, index) => stored[index]?.left.split('|').includes(id) ?? false)
+        const found = left.map((wasThere, index) => wasThere && stored[index] !== undefined)
+        if (found.filter(Boolean).length === matched) return found
+        throw asDoubtful('leave', new Error('some lines were not there, and have been made since'))
       })
     } catch (error) {
       throw asEngineError('leave', error)

@@ -93,10 +93,12 @@ export function leavePipeline(ids: readonly string[]): Pipeline {
   return stages([steps], { left: '$$l' })
 }
 
-/** A filter: the entry is in the line, and lives. Then a leave takes it out, and the document is counted as matched. */
-export function isInLine(id: string): { readonly [name: string]: unknown } {
-  const isThere = all(equal('$$this.id', literal(id)), above('$$this.expires_at', NOW))
-  return { 'entries.id': id, $expr: { $gt: [sizeOf(filtered('$entries', isThere)), 0] } }
+/**
+ * Take it out, or fail (`conversionFailure`) if it is not there. Of several changes in one write, the server says which
+ * have failed, and nothing else. It must not know the failure before it has the document: so a field is in it.
+ */
+export function leaveOrFailPipeline(id: string): Pipeline {
+  return stages([leaveOne(id, { $toInt: concat('not in line: ', '$_id') })], { left: '$$l' })
 }
 
 /** Evict the entry with this token. `news` says whether it was there: see `EVICTED`. */
@@ -163,12 +165,12 @@ function holdsOrWaits(claims: readonly Claim[], room: Expression): Expression {
   return either(holds, room, 0)
 }
 
-/** Without a look at each entry of a long line. */
-function leaveOne(id: string): readonly Step[] {
+/** Without a look at each entry of a long line. `otherwise` is what has left if it is not there. */
+function leaveOne(id: string, otherwise: Expression = ''): readonly Step[] {
   const isThere = { $gte: ['$$p', 0] }
   return [
     { p: placeOf(id) },
-    { l: either(isThere, concat('|', literal(id)), ''), e: either(isThere, joined(...aroundPlace()), '$$e') },
+    { l: either(isThere, concat('|', literal(id)), otherwise), e: either(isThere, joined(...aroundPlace()), '$$e') },
   ]
 }
 
