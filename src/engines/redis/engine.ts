@@ -23,7 +23,7 @@ import {
   renewArguments,
   StandingReader,
 } from './codec.ts'
-import { ServerDiagnosis } from './diagnose.ts'
+import { diagnose } from './diagnose.ts'
 import { type InspectedLine, inspectedLine, linesIn } from './inspect.ts'
 import { RedisListener } from './listen.ts'
 import { counterKey } from './names.ts'
@@ -31,6 +31,7 @@ import { type Durability, ReplicaConfirmation } from './replica-confirmation.ts'
 import { enter, evict, inspect, leave, renew, watch } from './scripts.ts'
 import { SlotCalls } from './slots.ts'
 import { RedisStore } from './store.ts'
+import { ServerWarnings } from './warnings.ts'
 
 const traits: Traits = {
   order: 'fifo',
@@ -75,7 +76,9 @@ export class RedisEngine implements Engine {
   readonly #enterArguments: EnterArguments
   readonly #standings: StandingReader
   readonly #listener: RedisListener
-  readonly #diagnosis: ServerDiagnosis
+  readonly #warnings: ServerWarnings
+  /** How many replicas confirm every grant. */
+  readonly #replicas: number
 
   /** @internal */
   constructor({ wire, prefix, clock, engineId, durability }: RedisEngineSetup) {
@@ -87,7 +90,8 @@ export class RedisEngine implements Engine {
     this.#caller = new ScriptCaller(wire, clock, confirmation && ((call) => confirmation.ask(call)))
     this.#slots = new SlotCalls(this.#caller, this.#names, clock)
     this.store = new RedisStore({ wire, names: this.#names, caller: this.#caller, slots: this.#slots, engineId, clock })
-    this.#diagnosis = new ServerDiagnosis(wire, this.#names, confirmation?.replicas ?? 0)
+    this.#replicas = confirmation?.replicas ?? 0
+    this.#warnings = new ServerWarnings(() => this.#diagnose({ thorough: false }))
     this.#listener = new RedisListener({
       wire,
       clock,
@@ -103,7 +107,7 @@ export class RedisEngine implements Engine {
       notWaiting: (id) => this.#listener.rechecks.forget(id),
       // The server has told this process before it answered: the message arrives now, or the channel is dead.
       grantUnheard: () => this.#listener.expect(clock.now()),
-      endless: ({ message }) => this.#diagnosis.warnOf({ name: 'strangers', finding: message }),
+      endless: ({ message }) => this.#warnings.warnOf({ name: 'strangers', finding: message }),
     })
   }
 
@@ -169,7 +173,7 @@ export class RedisEngine implements Engine {
 
   async subscribe(listener: (news: News) => void): Promise<AsyncDisposable> {
     const subscription = await asked('subscribe', this.#listener.subscribe(listener))
-    void this.#diagnosis.warn()
+    void this.#warnings.ask()
     return subscription
   }
 
@@ -181,12 +185,16 @@ export class RedisEngine implements Engine {
   /** What about this server could break its promises. Looks through all keys for those of strangers that never end. */
   async diagnose(): Promise<readonly Finding[]> {
     await asked('diagnose', this.#caller.connected())
-    return await asked('diagnose', this.#diagnosis.findings({ thorough: true }))
+    return await asked('diagnose', this.#diagnose({ thorough: true }))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#listener.close()
     await this.#wire.close()
+  }
+
+  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly Finding[]> {
+    return diagnose({ wire: this.#wire, names: this.#names, replicas: this.#replicas, thorough })
   }
 
   #enter(claims: readonly Claim[], slot?: number): Promise<readonly Standing[]> {

@@ -14,7 +14,8 @@
  *     draw-codec.ts, pool-codec.ts                draws and pools: what records are for
  *     ../../clients/redis/script-caller.ts        the way of a script to the server
  *     ../../clients/redis/                        your client
- *     inspect.ts, diagnose.ts                     looking at lines, and `holdfast doctor`
+ *     inspect.ts                                  looking at lines
+ *     diagnose.ts, warnings.ts                    `holdfast doctor`, and the same as an event
  */
 import { openWire } from '../../clients/redis/connect.ts'
 import { type RedisClient, type RedisSubscriber, wireOf } from '../../clients/redis/detect.ts'
