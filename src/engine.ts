@@ -18,12 +18,15 @@ export {
   type Traits,
   UNLIMITED,
 } from './core/engine.ts'
-export { type CallOutcome, EngineError, LineFullError } from './core/errors.ts'
+export { type CallOutcome, EngineError, type ErrorCode, HoldfastError, LineFullError } from './core/errors.ts'
 export type { Rate, RateState } from './core/rate.ts'
 export {
   type Change,
+  type Entered,
+  type Entrance,
   type Got,
   HIGHEST_MARK,
+  type Leaving,
   type Put,
   type ServerTimeMs,
   type Store,
@@ -35,4 +38,5 @@ export {
   VALUE_LIMIT_BYTES,
   type When,
 } from './core/store.ts'
+export type { HoldVerb, PoolAnswer, PoolItemView, PoolLine, PoolStep } from './core/store-hold.ts'
 export type { Draw, Drawn, DrawPart } from './core/store-take.ts'

@@ -30,6 +30,10 @@ test('every public name has a comment that editors show', () => {
   expect(publicSurface().undocumented()).toEqual([])
 })
 
+test('holdfast/engine has every type that the author of an engine or of a store has to name', () => {
+  expect(new Surface().lackingFor('Engine', 'dist/src/engine.d.ts')).toEqual([])
+})
+
 describe('the surface of a module', () => {
   const files: Record<string, string> = {
     'index.d.ts': `/** The door. */\nexport { type Lock, open as connect } from './lock.ts';\nexport * from './more.ts';\n`,
@@ -66,6 +70,12 @@ describe('the surface of a module', () => {
     const hidden = files['hidden.d.ts'] as string
     expect(surfaceOf({ 'hidden.d.ts': hidden.replace('boolean', 'number') })).not.toBe(surfaceOf())
     expect(surfaceOf({ 'hidden.d.ts': `/** New. */\n${hidden.replace('secret', 'other')}` })).toBe(surfaceOf())
+  })
+
+  test('knows which types behind a name are not exported beside it', () => {
+    const surface = new Surface((file) => files[file] ?? expect.fail(`no ${file}`))
+    expect(surface.lackingFor('Lock', 'index.d.ts')).toEqual(['Hidden'])
+    expect(surface.lackingFor('Unseen', 'index.d.ts')).toEqual(['Unseen'])
   })
 
   test('knows which exported names have no comment of their own', () => {

@@ -32,6 +32,16 @@ export class Surface {
       .map(idOf)
   }
 
+  /** What has to be named to use `name` of a module, itself included, and is not exported by that module. */
+  lackingFor(name: string, file: string): readonly string[] {
+    const names = this.#declarations.names(join(file))
+    const exported = new Set([...names.values()].map(idOf))
+    const home = names.get(name)
+    if (home === undefined) return [name]
+    this.#reach(home)
+    return [...this.#reached].filter(([id]) => !exported.has(id)).map(([, { name: lacking }]) => lacking)
+  }
+
   toString(): string {
     const declarations = [...this.#reached].map(([id, home]) => {
       const texts = this.#declarations.declared(home).map(({ text }) => text)

@@ -27,6 +27,7 @@ export interface PoolLine {
   readonly quantity: number
 }
 
+/** One thing to do with one pool. */
 export interface PoolStep {
   /** That of the pool: as the key of a record. All steps of a pool are decided in one place. */
   readonly key: string
@@ -60,6 +61,7 @@ export interface PoolStep {
   readonly flag: boolean
 }
 
+/** The answer to one step. */
 export type PoolAnswer =
   /** `livesForMs`: expiry minus now, on the server's clock. */
   | { readonly state: 'held'; readonly lines: readonly PoolLine[]; readonly livesForMs: number }
