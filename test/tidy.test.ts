@@ -27,13 +27,18 @@ describe.each(rules)('$name', (rule) => {
   })
 })
 
-test('the name of a class or of an exported interface occurs once in src/', () => {
+test('the name of a class, of an interface or of a type stands for one thing in src/', () => {
   const seen = new Map<string, number>()
   for (const path of files.filter((each) => /^src\/.*\.ts$/.test(each)))
     for (const name of declaredNames(readFileSync(path, 'utf8'))) seen.set(name, (seen.get(name) ?? 0) + 1)
   const shared = [...seen].filter(([, times]) => times > 1).map(([name]) => name)
   expect(shared).toEqual([])
-  expect(declaredNames('class A {}\nexport interface B {}\ninterface C {}')).toEqual(['A', 'B'])
+  expect(declaredNames('class A {}\nexport interface B {}\n/*\ntype X = 1\n*/\ntype C = 1\ntype A = 2')).toEqual([
+    'A',
+    'B',
+    'C',
+    'A',
+  ])
 })
 
 describe('the order in which to read an engine', () => {

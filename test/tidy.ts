@@ -245,8 +245,8 @@ export function readingOrderProblems(text: string, names: readonly string[]): re
   ]
 }
 
-/** The names of classes and exported interfaces of a text. */
+/** The names of the classes, interfaces and types of a text, exported or not. */
 export function declaredNames(text: string): readonly string[] {
-  const declared = /^(?:export )?(?:abstract )?class (\w+)|^export interface (\w+)/gm
-  return [...text.matchAll(declared)].map(([, ofClass, ofInterface]) => ofClass ?? ofInterface ?? '')
+  const declared = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface|type) (\w+)/gm
+  return [...withoutComments(text).matchAll(declared)].map(([, name]) => name ?? '')
 }

@@ -19,9 +19,9 @@ export interface MarksAtUrl {
   close(): Promise<void>
 }
 
-type Opener = (url: string, table: string | undefined) => Promise<MarksAtUrl>
+type MarksOpener = (url: string, table: string | undefined) => Promise<MarksAtUrl>
 
-const OPENERS: Readonly<Record<string, Opener>> = {
+const OPENERS: Readonly<Record<string, MarksOpener>> = {
   sqlite: async (url, table) => {
     const { openSqlite } = await import('../engines/sqlite/index.ts')
     const { loadDriver } = await import('../clients/sqlite/driver.ts')

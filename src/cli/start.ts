@@ -39,7 +39,13 @@ interface BundledFile {
   exports: unknown
 }
 
-type Run = (exports: unknown, require: typeof load, module: BundledFile, __filename: string, __dirname: string) => void
+type CompiledFile = (
+  exports: unknown,
+  require: typeof load,
+  module: BundledFile,
+  __filename: string,
+  __dirname: string,
+) => void
 
 const files = new Map<string, BundledFile>()
 /** Those that were compiled anew, by the path to keep them at. */
@@ -59,7 +65,7 @@ function load(id: string): unknown {
   if (known !== undefined) return known.exports
   const file: BundledFile = { exports: {} }
   files.set(id, file)
-  const run = compile(id).runInThisContext() as Run
+  const run = compile(id).runInThisContext() as CompiledFile
   run(file.exports, load, file, join(__dirname, id), __dirname)
   return file.exports
 }

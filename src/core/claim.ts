@@ -33,6 +33,9 @@ export interface Place {
   readonly outlives?: boolean
 }
 
+/** What names an entry. */
+export type EntryName = Pick<Place, 'key' | 'id'>
+
 /** Where an entry stands, in the engine's word. */
 export type Standing =
   /**

@@ -14,7 +14,7 @@ import type { Claim, Place, Standing } from './claim.ts'
 import type { Line, LineSummary } from './line-view.ts'
 import type { Store } from './store.ts'
 
-export type { Claim, GoneReason, Place, Standing } from './claim.ts'
+export type { Claim, EntryName, GoneReason, Place, Standing } from './claim.ts'
 export type { Line, LineEntry, LineSummary } from './line-view.ts'
 
 /**

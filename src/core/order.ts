@@ -20,14 +20,14 @@ export interface OrderReport {
   readonly message: string
 }
 
-interface Taken {
+interface TakenKey {
   readonly key: string
   lease: Lease | undefined
 }
 
 export class OrderChecker {
   readonly #report: (report: OrderReport) => void
-  readonly #context = new AsyncLocalStorage<readonly Taken[]>()
+  readonly #context = new AsyncLocalStorage<readonly TakenKey[]>()
   /** From the key held to the keys asked for while it was, with the stack of the first time. */
   readonly #edges = new Map<string, Map<string, string>>()
   readonly #reported = new Set<string>()
@@ -44,7 +44,7 @@ export class OrderChecker {
     const held = (this.#context.getStore() ?? []).filter(({ lease }) => lease?.held)
     const stack = stackOfCaller()
     for (const taken of held) if (taken.key !== key) this.#draw(taken.key, key, stack)
-    const taken: Taken = { key, lease: undefined }
+    const taken: TakenKey = { key, lease: undefined }
     this.#context.enterWith([...held, taken])
     return (lease) => {
       taken.lease = lease

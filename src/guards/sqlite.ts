@@ -69,7 +69,7 @@ export interface SqliteGuard {
   forget(database: BroughtDatabase): number
 }
 
-interface Stored {
+interface StoredMarksRow {
   readonly seen: string
   readonly written: string
 }
@@ -108,7 +108,7 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
       statement = database.prepare(raise)
       prepared.set(database, statement)
     }
-    const [row] = statement.all(resource, String(token), access === 'write' ? String(token) : '0') as Stored[]
+    const [row] = statement.all(resource, String(token), access === 'write' ? String(token) : '0') as StoredMarksRow[]
     if (row === undefined) throw newerFormat('sqlite', resource)
     checkToken(resource, token, access, { seen: BigInt(row.seen), written: BigInt(row.written) })
   }
@@ -126,7 +126,7 @@ export function guard(options: SqliteGuardOptions = {}): SqliteGuard {
     write: (database, lease, resource) => checkMarks(database, 'write', lease, resource),
     list: (database, prefix = '') => {
       const listing = `select resource, ${COLUMNS} from ${table} where substr(resource, 1, length(?)) = ? order by resource`
-      const rows = database.prepare(listing).all(prefix, prefix) as (Stored & { readonly resource: string })[]
+      const rows = database.prepare(listing).all(prefix, prefix) as (StoredMarksRow & { readonly resource: string })[]
       return rows.map(({ resource, seen, written }) => ({ resource, seen: BigInt(seen), written: BigInt(written) }))
     },
     reset: (database, resource, seen) => {

@@ -14,7 +14,7 @@ import type { PoolStep } from '../core/store-hold.ts'
 import type { PoolReply } from '../core/store-requests.ts'
 import type { Locks } from '../locks.ts'
 import { RecordStore } from './record-store.ts'
-import { type Decision, type Known, RecordSwaps, type SwapRule } from './record-swaps.ts'
+import { type KnownRecord, RecordSwaps, type SwapDecision, type SwapRule } from './record-swaps.ts'
 import type { Serializer } from './serializer.ts'
 import type { ServerTime } from './server-time.ts'
 
@@ -49,10 +49,10 @@ export class PoolSwaps implements SwapRule<string, PoolStep, PoolReply> {
 
   decide(
     key: string,
-    { exists, value }: Known<string>,
+    { exists, value }: KnownRecord<string>,
     steps: readonly PoolStep[],
     time: ServerTime,
-  ): Decision<string, PoolReply> {
+  ): SwapDecision<string, PoolReply> {
     const pool = exists ? this.#read(key, value ?? '') : new MemoryPool()
     const [now, behindMs] = [Math.floor(time.now()), Math.ceil(time.behindMs)]
     const answers = steps.map((step): PoolReply => {

@@ -5,10 +5,10 @@ import { draw, type RateState, resetUs } from '../core/rate.ts'
 import type { Taken } from '../core/store-requests.ts'
 import { type Draw, type DrawPart, notARate } from '../core/store-take.ts'
 import type { RecordStore } from './record-store.ts'
-import { type Decision, type Known, RecordSwaps, type SwapRule } from './record-swaps.ts'
+import { type KnownRecord, RecordSwaps, type SwapDecision, type SwapRule } from './record-swaps.ts'
 import type { ServerTime } from './server-time.ts'
 
-type Rate = RateState | undefined
+type StoredRate = RateState | undefined
 
 interface RateQuestion {
   readonly part: DrawPart
@@ -17,12 +17,12 @@ interface RateQuestion {
 
 const ELSEWHERE = 'give rateLimit() the option store, which takes locks on redis, postgres, mysql or sqlite'
 
-export class RateSwaps implements SwapRule<Rate, RateQuestion, Taken> {
+export class RateSwaps implements SwapRule<StoredRate, RateQuestion, Taken> {
   readonly timeless: string = `by which a rate is counted: ${ELSEWHERE}`
   readonly #engine: string
-  readonly #swaps: RecordSwaps<Rate, RateQuestion, Taken>
+  readonly #swaps: RecordSwaps<StoredRate, RateQuestion, Taken>
 
-  constructor(records: RecordStore<Rate>, keeper: Keeper) {
+  constructor(records: RecordStore<StoredRate>, keeper: Keeper) {
     this.#engine = keeper.engine.name
     this.#swaps = new RecordSwaps(records, keeper, this)
   }
@@ -39,10 +39,10 @@ export class RateSwaps implements SwapRule<Rate, RateQuestion, Taken> {
 
   decide(
     key: string,
-    { exists, value }: Known<Rate>,
+    { exists, value }: KnownRecord<StoredRate>,
     questions: readonly RateQuestion[],
     time: ServerTime,
-  ): Decision<Rate, Taken> {
+  ): SwapDecision<StoredRate, Taken> {
     if (exists && value === undefined) throw notARate(this.#engine, key)
     const nowUs = Math.floor(time.now() * 1000)
     let [current, changed] = [value, false]

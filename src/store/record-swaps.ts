@@ -11,17 +11,22 @@ import type { Keeper } from '../core/keeper.ts'
 import type { Found, RecordStore } from './record-store.ts'
 import { ServerTime } from './server-time.ts'
 
-export type Known<Value> = Pick<Found<Value>, 'exists' | 'value' | 'version'>
+export type KnownRecord<Value> = Pick<Found<Value>, 'exists' | 'value' | 'version'>
 
 /** Answers to all that was asked. `next`: what is to be stored, and for how long; undefined: nothing has changed. */
-export interface Decision<Value, Answer> {
+export interface SwapDecision<Value, Answer> {
   readonly answers: readonly Answer[]
   readonly next?: { readonly value: Value; readonly ttlMs?: number }
 }
 
 export interface SwapRule<Value, Question, Answer> {
   /** Without side effects: it is asked again when another process came in between. */
-  decide(key: string, known: Known<Value>, questions: readonly Question[], time: ServerTime): Decision<Value, Answer>
+  decide(
+    key: string,
+    known: KnownRecord<Value>,
+    questions: readonly Question[],
+    time: ServerTime,
+  ): SwapDecision<Value, Answer>
   /** What to say where the server does not tell its time. */
   readonly timeless: string
 }
@@ -41,7 +46,7 @@ export class RecordSwaps<Value, Question, Answer> {
   readonly #keeper: Keeper
   readonly #rule: SwapRule<Value, Question, Answer>
   readonly #time: ServerTime
-  readonly #known = new Map<string, Known<Value>>()
+  readonly #known = new Map<string, KnownRecord<Value>>()
   /** By key: questions that wait for those that are being answered. */
   readonly #waiting = new Map<string, Asked<Question, Answer>[]>()
 
@@ -120,7 +125,7 @@ export class RecordSwaps<Value, Question, Answer> {
     }
   }
 
-  async #look(key: string): Promise<Known<Value>> {
+  async #look(key: string): Promise<KnownRecord<Value>> {
     const { clock, engine } = this.#keeper
     const sentAt = clock.now()
     const found = await this.#records.get(key)
@@ -130,7 +135,7 @@ export class RecordSwaps<Value, Question, Answer> {
     return found
   }
 
-  #remember(key: string, known: Known<Value>): void {
+  #remember(key: string, known: KnownRecord<Value>): void {
     this.#known.delete(key)
     this.#known.set(key, known)
     const [oldest] = this.#known.keys()

@@ -22,7 +22,7 @@ import type {
   RowHoldOptions,
   RowNotHad,
 } from './row-hold-options.ts'
-import { inTurn, type RowLockOptions, type RowLockResult, sameTurn, type Turn } from './row-lock.ts'
+import { type ClientTurn, inTurn, type RowLockOptions, type RowLockResult, sameTurn } from './row-lock.ts'
 import { type Dialect, describeRow, type Statement, type Table, tableName, update, type Where } from './statements.ts'
 
 export const ROW_HOLDS_TABLE = 'holdfast_row_holds'
@@ -44,7 +44,7 @@ export interface RowHoldsDialect extends Dialect {
 /** How a server is called whose driver answers later. */
 export interface RowHoldsServer<Client extends object> {
   readonly dialect: RowHoldsDialect
-  lockRows(client: Client, options: RowLockOptions, turn: Turn): Promise<RowLockResult<Row>>
+  lockRows(client: Client, options: RowLockOptions, turn: ClientTurn): Promise<RowLockResult<Row>>
   /** What a statement without rows answers is not looked at. */
   ask(client: Client, statement: Statement): Promise<readonly Row[]>
 }

@@ -90,10 +90,10 @@ export function notInTransaction(what: string, how: string): TypeError {
 const last = new WeakMap<object, Promise<unknown>>()
 
 /** How the statements of one call are kept apart from those of others. */
-export type Turn = <Result>(client: object, work: () => Promise<Result>) => Promise<Result>
+export type ClientTurn = <Result>(client: object, work: () => Promise<Result>) => Promise<Result>
 
 /** For a part of a call that has its turn already. */
-export const sameTurn: Turn = (_, work) => work()
+export const sameTurn: ClientTurn = (_, work) => work()
 
 /**
  * One at a time for each client. A lock is several statements (a savepoint, a time-out, the question, and back), and

@@ -35,15 +35,15 @@ export interface Mysql2Pool {
   getConnection(): Promise<PooledMysql2Connection>
 }
 
-type Callback<Value> = (error: Error | null, value: Value) => void
+type Mysql2Callback<Value> = (error: Error | null, value: Value) => void
 
 interface CallbackStatement {
-  execute(values: readonly string[], answered: Callback<unknown>): unknown
+  execute(values: readonly string[], answered: Mysql2Callback<unknown>): unknown
 }
 
 interface BareMysql2Connection {
-  query(question: Mysql2Question, answered: Callback<unknown>): unknown
-  prepare(sql: string, prepared: Callback<CallbackStatement>): unknown
+  query(question: Mysql2Question, answered: Mysql2Callback<unknown>): unknown
+  prepare(sql: string, prepared: Mysql2Callback<CallbackStatement>): unknown
   unprepare(sql: string): unknown
   on(event: string, listener: (...args: never[]) => void): unknown
   release(): void
@@ -51,7 +51,7 @@ interface BareMysql2Connection {
 }
 
 interface BareMysql2Pool {
-  getConnection(got: Callback<BareMysql2Connection>): void
+  getConnection(got: Mysql2Callback<BareMysql2Connection>): void
 }
 
 /** What a pool with promises was made of, if it is one of mysql2. */

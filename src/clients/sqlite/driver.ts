@@ -37,17 +37,17 @@ export interface Database extends BroughtDatabase {
 }
 
 /** A statement that answers rows. It is stepped to its end, so that a failure on the way is thrown, never swallowed. */
-export interface Query<Values extends Value[], Row> {
+export interface SqliteQuery<Values extends Value[], Row> {
   all(...values: Values): Row[]
 }
 
 /** A statement that answers how many rows it changed. */
-export interface Command<Values extends Value[]> {
+export interface SqliteCommand<Values extends Value[]> {
   run(...values: Values): number
 }
 
 /** Prepared when it is first used: a process that takes one lock needs a few of them only. */
-export function query<Values extends Value[], Row>(database: BroughtDatabase, sql: string): Query<Values, Row> {
+export function query<Values extends Value[], Row>(database: BroughtDatabase, sql: string): SqliteQuery<Values, Row> {
   let statement: DriverStatement | undefined
   return {
     all: (...values) => {
@@ -58,7 +58,7 @@ export function query<Values extends Value[], Row>(database: BroughtDatabase, sq
 }
 
 /** The same. */
-export function command<Values extends Value[]>(database: BroughtDatabase, sql: string): Command<Values> {
+export function command<Values extends Value[]>(database: BroughtDatabase, sql: string): SqliteCommand<Values> {
   let statement: DriverStatement | undefined
   return {
     run: (...values) => {

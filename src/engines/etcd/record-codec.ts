@@ -17,12 +17,12 @@ const FORMAT = 1
 const HEAD_BYTES = 26
 
 /** `nothing`: a removal that need not be remembered. Its key stays for a moment: it gives the removal a number. */
-export type RecordKind = 'value' | 'removed' | 'nothing'
+export type EtcdRecordKind = 'value' | 'removed' | 'nothing'
 
-const KINDS: readonly RecordKind[] = ['nothing', 'removed', 'value']
+const KINDS: readonly EtcdRecordKind[] = ['nothing', 'removed', 'value']
 
 export interface EtcdRecord {
-  readonly kind: RecordKind
+  readonly kind: EtcdRecordKind
   /** 0: there is no such key. */
   readonly modRevision: bigint
   readonly mark: bigint

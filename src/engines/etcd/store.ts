@@ -54,7 +54,7 @@ export interface EtcdStoreContext {
 }
 
 /** A record, and whether the entry that a change asks about holds, both read in one transaction. */
-interface RecordRead {
+interface EtcdRecordRead {
   readonly record: EtcdRecord
   readonly holds: boolean
 }
@@ -161,7 +161,7 @@ export class EtcdStore implements Store {
     known: EtcdRecord,
     entry: EtcdOwnEntry | undefined,
     options: EtcdCallOptions,
-  ): Promise<bigint | RecordRead> {
+  ): Promise<bigint | EtcdRecordRead> {
     const { client, names } = this.#context
     const name = names.record(change.key)
     const compare: Compare[] = [{ key: name, target: 'mod', result: 'equal', value: known.modRevision }]
@@ -224,7 +224,7 @@ export class EtcdStore implements Store {
     return entry === undefined ? [record] : [record, { range: { key: names.entry(entry.key, entry.name) } }]
   }
 
-  async #read(key: string, entry: EtcdOwnEntry | undefined, options: EtcdCallOptions): Promise<RecordRead> {
+  async #read(key: string, entry: EtcdOwnEntry | undefined, options: EtcdCallOptions): Promise<EtcdRecordRead> {
     const { responses } = await this.#context.client.txn({ success: this.#reading(key, entry) }, options)
     return readOf(responses, entry)
   }
@@ -266,7 +266,7 @@ function refusal(
 function readOf(
   responses: readonly { readonly range?: { readonly kvs: readonly KeyValue[] } }[],
   entry: EtcdOwnEntry | undefined,
-): RecordRead {
+): EtcdRecordRead {
   const [record, holder] = responses.map(({ range }) => range?.kvs[0])
   return { record: readRecord(record), holds: entry === undefined || holder?.createRevision === entry.token }
 }

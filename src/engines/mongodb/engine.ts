@@ -4,7 +4,18 @@
  */
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
@@ -80,8 +91,6 @@ const PAGE = 500
 const HIGHEST_TOKEN = 2n ** 63n - 1n
 /** From so many lines on, leaves that no waiter of this process waits for are one write. */
 const MANY_LEAVES = 4
-
-type EntryName = Pick<Place, 'key' | 'id'>
 
 /** An engine on MongoDB. Made by `mongodb()`. */
 export class MongodbEngine implements Engine {

@@ -16,12 +16,10 @@
  */
 
 import type { MysqlStatement } from '../../clients/mysql/wire.ts'
-import type { Claim, Place } from '../../core/engine.ts'
+import type { Claim, EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import { withOutcome } from '../../core/failed-call.ts'
 import { hex, inOrder } from './codec.ts'
-
-type Item = Pick<Place, 'key' | 'id'>
 
 const NOW = `TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))`
 const UNTIL = `${NOW} + CAST(? AS SIGNED)`
@@ -78,7 +76,7 @@ export function renewStatement({ key, id, ttlMs, outlives }: Place): MysqlStatem
 /**
  * Leave a line in which the entry has always been alone. The id stays: a row that keeps its size is changed in place.
  */
-export function freeStatement({ key, id }: Item): MysqlStatement {
+export function freeStatement({ key, id }: EntryName): MysqlStatement {
   return { sql: FREE, values: [hex(key), id] }
 }
 
@@ -140,9 +138,9 @@ export function makeAllStatement(claims: readonly Claim[], engineId: string): My
  * The count begins at `start`, where the row of the first item is. Without that row, LAST_INSERT_ID is still that of an
  * earlier statement. So `start` has to be a number that no other statement has.
  */
-export function freeAllStatement(places: readonly Item[], start: number): MysqlStatement {
+export function freeAllStatement(places: readonly EntryName[], start: number): MysqlStatement {
   const items = inOrder(places)
-  const firstKey = `x'${hex((items[0] as Item).key)}'`
+  const firstKey = `x'${hex((items[0] as EntryName).key)}'`
   const turn = `CAST(LAST_INSERT_ID(IF(k = ${firstKey}, ${start}, LAST_INSERT_ID()) + 1) AS SIGNED) - ${start}`
   const id = `ELT(${turn}, ${items.map((item) => `x'${item.id}'`).join(',')})`
   const sql =
@@ -163,16 +161,16 @@ export function ranks(items: readonly { readonly key: string }[]): readonly numb
   return rank
 }
 
-function amongKeys(items: readonly Item[]): string {
+function amongKeys(items: readonly EntryName[]): string {
   return `k IN (${keysOf(items)})`
 }
 
-function keysOf(items: readonly Item[]): string {
+function keysOf(items: readonly EntryName[]): string {
   return items.map(({ key }) => `x'${hex(key)}'`).join(',')
 }
 
 /** The id that goes with a row's key. */
-function idOf(items: readonly Item[]): string {
+function idOf(items: readonly EntryName[]): string {
   return `CASE k ${items.map(({ key, id }) => `WHEN x'${hex(key)}' THEN x'${id}'`).join(' ')} END`
 }
 

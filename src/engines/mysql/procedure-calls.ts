@@ -7,7 +7,7 @@ import { isMissing } from '../../clients/mysql/errors.ts'
 import type { MysqlStatement, MysqlWire, ResultRows, StatementResult } from '../../clients/mysql/wire.ts'
 import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
-import type { Claim, News, Place } from '../../core/engine.ts'
+import type { Claim, EntryName, News, Place } from '../../core/engine.ts'
 import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
 import { codesOf, LEFT_EMPTY, type PackedBatch, packClaims, packIds, packPlaces, replyOf } from './codec.ts'
 import {
@@ -32,8 +32,6 @@ import {
   takeAllStatement,
   takeStatement,
 } from './plain-statements.ts'
-
-type Item = Pick<Place, 'key' | 'id'>
 
 /** What a plain statement came to. Its LAST_INSERT_ID is a token; 0: nothing was entered or renewed. */
 interface PlainResult extends StatementResult {
@@ -81,7 +79,7 @@ export class ProcedureCalls {
   }
 
   /** As in sql/leave.sql. */
-  async leave(places: readonly Item[], way: CallWay): Promise<readonly string[]> {
+  async leave(places: readonly EntryName[], way: CallWay): Promise<readonly string[]> {
     const [first] = places
     if (way === 'call' || first === undefined) return await this.#codes('leave', packIds(places), {}, UNTRIED)
     const plain = await this.#plainly(

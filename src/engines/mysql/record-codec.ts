@@ -4,7 +4,7 @@ import { hex, unhex } from './codec.ts'
 import { recordLocked, unexpectedAnswer } from './errors.ts'
 
 /** What it is, value in hexadecimal digits, version, mark, microseconds that it lives, and what time it is. */
-export type RecordRow = readonly unknown[]
+export type MysqlRecordRow = readonly unknown[]
 
 /** So long a ttl is as good as none: 100 years, which microseconds can tell. */
 const LONGEST_TTL_MS = 100 * 31_557_600_000
@@ -55,11 +55,11 @@ function hexBytes(value: Uint8Array): string {
   return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('hex')
 }
 
-export function gotOf(key: string, row: RecordRow): Got {
+export function gotOf(key: string, row: MysqlRecordRow): Got {
   return { state: 'read', stored: storedOf(key, row), serverTimeMs: timeOf(row) }
 }
 
-export function putOf(key: string, row: RecordRow): Put {
+export function putOf(key: string, row: MysqlRecordRow): Put {
   const [state, , version, mark] = row
   if (state === 'locked') return { state: 'failed', error: recordLocked(key) }
   if (state === 'stored')
@@ -67,7 +67,7 @@ export function putOf(key: string, row: RecordRow): Put {
   return { state: 'refused', by: state as keyof When, stored: storedOf(key, row), serverTimeMs: timeOf(row) }
 }
 
-function storedOf(key: string, [, value, version, mark, livesForUs]: RecordRow): Stored {
+function storedOf(key: string, [, value, version, mark, livesForUs]: MysqlRecordRow): Stored {
   return {
     key,
     value: value === null ? null : Buffer.from(value as string, 'hex'),
@@ -77,12 +77,12 @@ function storedOf(key: string, [, value, version, mark, livesForUs]: RecordRow):
   }
 }
 
-function timeOf(row: RecordRow): number {
+function timeOf(row: MysqlRecordRow): number {
   return Number(row[5]) / 1000
 }
 
 /** Undefined for what has expired, and for removals. */
-export function summaryOf([key, bytes, version, mark, livesForUs]: RecordRow): StoredSummary | undefined {
+export function summaryOf([key, bytes, version, mark, livesForUs]: MysqlRecordRow): StoredSummary | undefined {
   if (bytes === null) return undefined
   return {
     key: unhex(key),
@@ -94,7 +94,11 @@ export function summaryOf([key, bytes, version, mark, livesForUs]: RecordRow): S
 }
 
 /** One row for each of `count` items: the only one of its result set. */
-export function rowsOf(call: string, sets: readonly (readonly RecordRow[])[], count: number): readonly RecordRow[] {
+export function rowsOf(
+  call: string,
+  sets: readonly (readonly MysqlRecordRow[])[],
+  count: number,
+): readonly MysqlRecordRow[] {
   const rows = sets.map(([row]) => row).filter((row) => row !== undefined)
   if (rows.length === count) return rows
   throw unexpectedAnswer(call, `the answer of the server has ${rows.length} rows instead of ${count}`)

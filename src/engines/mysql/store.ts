@@ -28,11 +28,11 @@ import { type MysqlNames, renamed } from './names.ts'
 import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
   gotOf,
+  type MysqlRecordRow,
   packChange,
   packChanges,
   packRecordKeys,
   putOf,
-  type RecordRow,
   rowsOf,
   summaryOf,
 } from './record-codec.ts'
@@ -72,7 +72,7 @@ export class MysqlStore implements Store {
   async get(keys: readonly string[], signal?: AbortSignal): Promise<readonly Got[]> {
     const sets = await this.#caller.call('get', [packRecordKeys(keys)], { signal })
     const rows = rowsOf('get', sets, keys.length)
-    return keys.map((key, index) => gotOf(key, rows[index] as RecordRow))
+    return keys.map((key, index) => gotOf(key, rows[index] as MysqlRecordRow))
   }
 
   async put(changes: readonly Change[], signal?: AbortSignal): Promise<readonly Put[]> {
@@ -125,7 +125,7 @@ export class MysqlStore implements Store {
     checkClient(client)
     const key = `x'${hex(change.key)}'`
     const { holding } = change.when
-    const facts = (needsRow: string): Promise<readonly (readonly RecordRow[])[]> =>
+    const facts = (needsRow: string): Promise<readonly (readonly MysqlRecordRow[])[]> =>
       this.#caller.call('facts', [key, holding === undefined ? 'NULL' : `x'${holding}'`, needsRow])
     // What has a version has a row, unless it was swept since; then the version is refused.
     const hasRow = (change.when.version ?? 0n) > 0n
@@ -136,7 +136,7 @@ export class MysqlStore implements Store {
     const values = packChange(change, holding === undefined || String(holds) === '1', String(isEmpty) === '1')
     const [row] = await this.#inside(client, 'put_in', values)
     this.#sweep.afterPut()
-    return putOf(change.key, row as RecordRow)
+    return putOf(change.key, row as MysqlRecordRow)
   }
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {
@@ -157,7 +157,7 @@ export class MysqlStore implements Store {
     const packed = packChanges(changes)
     const call = async (patient: string): Promise<readonly Put[]> => {
       const rows = rowsOf('put', await this.#caller.call('put', [...packed, patient], options), changes.length)
-      return changes.map(({ key }, index) => putOf(key, rows[index] as RecordRow))
+      return changes.map(({ key }, index) => putOf(key, rows[index] as MysqlRecordRow))
     }
     return await call('TRUE').catch(async (error: unknown) => {
       if (!isRowLocked(error) || changes.length === 1) throw error
@@ -167,7 +167,7 @@ export class MysqlStore implements Store {
 
   /** Whether the record has a row, which is locked now. */
   async #lockIn(client: MysqlTransactionClient, key: string): Promise<boolean> {
-    const lock = (): Promise<RecordRow[]> => this.#inside(client, 'lock_in', [key])
+    const lock = (): Promise<MysqlRecordRow[]> => this.#inside(client, 'lock_in', [key])
     const [row] = await lock().catch(async (error: unknown) => {
       if (!isMissing(error)) throw error
       await this.#caller.make('put')
@@ -177,7 +177,7 @@ export class MysqlStore implements Store {
   }
 
   /** The rows that a procedure answers in the transaction of the user. */
-  async #inside(client: MysqlTransactionClient, procedure: string, args: readonly string[]): Promise<RecordRow[]> {
+  async #inside(client: MysqlTransactionClient, procedure: string, args: readonly string[]): Promise<MysqlRecordRow[]> {
     const sql = renamed(`CALL \`holdfast_${procedure}\`(${args.join(', ')})`, this.#names)
     const { rows, inTransaction } = await calledBy(client, sql)
     // The first call, which only locks, finds out.

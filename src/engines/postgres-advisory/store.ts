@@ -45,7 +45,7 @@ const PAGE = 500
 const SWEPT_AT_ONCE = 1000
 
 /** What it is, value in hexadecimal digits, version, mark, and for how long it lives. */
-type RecordRow = readonly [string, string | null, string, string, number | null]
+type AdvisoryRecordRow = readonly [string, string | null, string, string, number | null]
 
 export class PostgresAdvisoryStore implements Store {
   readonly traits: StoreTraits = traits
@@ -73,7 +73,7 @@ export class PostgresAdvisoryStore implements Store {
     const [serverTimeMs, rows] = answerOf(await this.#ask('put', PUT, valuesOf(changes)))
     this.#sweep.afterPut()
     return changes.map(({ key }, index): Put => {
-      const row = rows[index] as RecordRow
+      const row = rows[index] as AdvisoryRecordRow
       const { version, mark } = storedOf(key, row)
       if (row[0] === 'stored') return { state: 'stored', version, mark, serverTimeMs }
       return { state: 'refused', by: row[0] as keyof When, stored: storedOf(key, row), serverTimeMs }
@@ -160,12 +160,12 @@ export class PostgresAdvisoryStore implements Store {
   }
 }
 
-function answerOf([row]: SessionRows): [number, readonly (RecordRow | null)[]] {
-  const [time, rows] = JSON.parse(String(row?.answer)) as [number, readonly (RecordRow | null)[] | null]
+function answerOf([row]: SessionRows): [number, readonly (AdvisoryRecordRow | null)[]] {
+  const [time, rows] = JSON.parse(String(row?.answer)) as [number, readonly (AdvisoryRecordRow | null)[] | null]
   return [time, rows ?? []]
 }
 
-function storedOf(key: string, row: RecordRow | null): Stored {
+function storedOf(key: string, row: AdvisoryRecordRow | null): Stored {
   if (row === null) return { key, value: null, version: 0n, mark: 0n, livesForMs: null }
   const [, hex, version, mark, livesForMs] = row
   const value = hex === null ? null : Buffer.from(hex, 'hex')

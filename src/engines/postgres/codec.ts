@@ -8,16 +8,13 @@
  * `listensAs`: under which name this process hears of its entries; '' if it does not listen.
  */
 
-import type { Claim, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
+import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 import { unexpectedAnswer } from './errors.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
-
-/** What names an entry. */
-export type EntryName = Pick<Place, 'key' | 'id'>
 
 // ---- requests ----
 

@@ -8,7 +8,18 @@
 import { isLasting } from '../../clients/postgres/errors.ts'
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
@@ -16,7 +27,6 @@ import { NewsChannel } from '../shared/news-channel.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { RowCleanup } from '../shared/row-cleanup.ts'
 import {
-  type EntryName,
   enterArguments,
   enterOneArguments,
   keysOf,

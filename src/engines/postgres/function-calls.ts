@@ -5,10 +5,10 @@
 
 import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Place } from '../../core/engine.ts'
+import type { EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
-import { type EntryName, type Reply, replyOf } from './codec.ts'
+import { type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
 import { FUNCTIONS_VERSION, type PostgresNames, renamed } from './names.ts'

@@ -11,7 +11,7 @@ export type PutRow = readonly ['stored', string, string] | readonly [keyof When,
 export type EnteredRow = PutRow | readonly ['stored', string, string, string]
 
 /** Key, bytes, version, mark, and for how long it lives. Null bytes: it has expired, or is a removal. */
-export type RecordRow = readonly [string, number | null, string, string, number | null]
+export type PostgresRecordRow = readonly [string, number | null, string, string, number | null]
 
 /** One array for each parameter of `put`. */
 export function valuesOf(changes: readonly Change[]): string[] {
@@ -64,6 +64,6 @@ export function enteredOf({ claim, change }: Entrance, row: EnteredRow, serverTi
   return { standing: { state: 'held', token: BigInt(row[3] ?? ''), heldForMs: claim.ttlMs }, put }
 }
 
-export function summaryOf([key, bytes, version, mark, livesForMs]: RecordRow): StoredSummary | undefined {
+export function summaryOf([key, bytes, version, mark, livesForMs]: PostgresRecordRow): StoredSummary | undefined {
   return bytes === null ? undefined : { key, bytes, version: BigInt(version), mark: BigInt(mark), livesForMs }
 }

@@ -3,7 +3,7 @@
  * What is stored, and every decision about it, is in sql/records.sql.
  */
 import type { Clock } from '../../core/clock.ts'
-import type { Claim } from '../../core/engine.ts'
+import type { Claim, EntryName } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import {
   type Change,
@@ -29,7 +29,7 @@ import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
-import { arrayOf, type EntryName, numbers, texts } from './codec.ts'
+import { arrayOf, numbers, texts } from './codec.ts'
 import { asEngineError, ENGINE, isMissing, isRowLocked } from './errors.ts'
 import { callOf, type PostgresFunction } from './function-calls.ts'
 import { type PostgresNames, renamed } from './names.ts'
@@ -38,9 +38,9 @@ import {
   enteredOf,
   type FoundRow,
   freeValuesOf,
+  type PostgresRecordRow,
   type PutRow,
   putOf,
-  type RecordRow,
   storedOf,
   summaryOf,
   valuesOf,
@@ -213,7 +213,7 @@ export class PostgresStore implements Store {
   async *list(prefix: string): AsyncGenerator<StoredSummary> {
     for (let [from, after] = [prefix, 'f']; ; after = 't') {
       const text = await this.#call('records', [from, after, String(PAGE)])
-      const rows = arrayOf('records', text) as readonly RecordRow[]
+      const rows = arrayOf('records', text) as readonly PostgresRecordRow[]
       for (const row of rows) {
         const summary = summaryOf(row)
         if (!row[0].startsWith(prefix)) return

@@ -21,7 +21,7 @@ const LAST_MS = 1000
 const MOST_KEYS = 10_000
 
 /** A version that was read, and when it expires at the earliest, on our clock. */
-interface Known {
+interface KnownVersion {
   readonly version: bigint
   readonly readAt: number
   readonly expiresAt: number
@@ -29,7 +29,7 @@ interface Known {
 
 export class RecentReads {
   readonly #clock: Clock
-  #known = new Map<string, Known>()
+  #known = new Map<string, KnownVersion>()
   /** What the server's clock is ahead of ours, at least. */
   #aheadMs = 0
 

@@ -86,7 +86,7 @@ export interface SqliteRecheckOptions {
   sweep(engineIds: readonly number[]): void
 }
 
-interface WatchedLine {
+interface SqliteWatchedLine {
   readonly listeners: Set<() => void>
   fingerprint: string | undefined
 }
@@ -94,7 +94,7 @@ interface WatchedLine {
 export class SqliteRecheck {
   readonly #options: SqliteRecheckOptions
   readonly #clock: Clock
-  readonly #watched = new Map<string, WatchedLine>()
+  readonly #watched = new Map<string, SqliteWatchedLine>()
   #version = -1
   #timer: Timer | undefined
   #timerAt = Number.POSITIVE_INFINITY
@@ -214,6 +214,6 @@ function fingerprintOf(lockFile: LockFile, key: string): string | undefined {
   return lockFile.sql.fingerprint.all(key)[0]?.print
 }
 
-function notify(watched: WatchedLine): void {
+function notify(watched: SqliteWatchedLine): void {
   for (const listener of watched.listeners) queueMicrotask(listener)
 }

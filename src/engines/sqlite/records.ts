@@ -15,7 +15,7 @@ import {
 import type { Draw, Drawn } from '../../core/store-take.ts'
 import { drawFromRecords } from '../shared/rate-records.ts'
 import { TokenCounter } from './context.ts'
-import type { RecordRow, RecordStatements } from './sql/records.ts'
+import type { RecordStatements, SqliteRecordRow } from './sql/records.ts'
 
 /** How many records that have expired a batch of changes removes besides: more than it can make. */
 const SWEPT_PER_CHANGE = 2
@@ -127,12 +127,12 @@ export class SqliteRecords {
     return { key, value, version, mark: BigInt(row.mark), livesForMs: this.#livesForMs(row) }
   }
 
-  #isAlive(row: RecordRow): boolean {
+  #isAlive(row: SqliteRecordRow): boolean {
     const livesForMs = this.#livesForMs(row)
     return livesForMs === null || livesForMs > 0
   }
 
-  #livesForMs({ epoch, expires_at, expires_wall_ms }: RecordRow): number | null {
+  #livesForMs({ epoch, expires_at, expires_wall_ms }: SqliteRecordRow): number | null {
     if (expires_at === null || expires_wall_ms === null) return null
     // Written before the machine was restarted, it has only the wall clock to live by.
     return epoch === this.#context.epoch ? expires_at - this.#context.now : expires_wall_ms - this.#context.wallMs

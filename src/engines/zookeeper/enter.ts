@@ -36,7 +36,7 @@ const READ_AGAIN_MS = [2, 5, 10, 20, 40, 80]
 const NOTHING = Buffer.alloc(0)
 
 /** What was answered to the two requests of one claim. */
-interface Entered {
+interface EnterAnswers {
   readonly created: Settled<NumberedNode>
   readonly view: Settled<MaybeLine>
 }
@@ -96,7 +96,7 @@ export class EnterRequests {
     const settle = (claim: Claim): Promise<Standing> => {
       const known = renewed.get(claim)
       return known === undefined
-        ? this.#settle(session, claim, entered.get(claim) as Entered, startedAt)
+        ? this.#settle(session, claim, entered.get(claim) as EnterAnswers, startedAt)
         : Promise.resolve(known)
     }
     if (new Set(claims.map(({ id }) => id)).size === claims.length) return await Promise.all(claims.map(settle))
@@ -120,8 +120,8 @@ export class EnterRequests {
   }
 
   /** Create entries, and read their lines. */
-  async #create(session: ClassSession, claims: readonly Claim[]): Promise<ReadonlyMap<Claim, Entered>> {
-    const entered = new Map<Claim, Entered>()
+  async #create(session: ClassSession, claims: readonly Claim[]): Promise<ReadonlyMap<Claim, EnterAnswers>> {
+    const entered = new Map<Claim, EnterAnswers>()
     const together = this.#lines.together(claims)
     const apart = together.size === 0 ? claims : claims.filter((claim) => !together.has(claim))
     // All of them are sent before the first is answered.
@@ -137,7 +137,7 @@ export class EnterRequests {
   async #createGroup(
     session: ClassSession,
     claims: readonly Claim[],
-    entered: Map<Claim, Entered>,
+    entered: Map<Claim, EnterAnswers>,
   ): Promise<readonly Claim[]> {
     const creating = settled(session.zk.createAll(claims.map((claim) => this.#node(session, claim))))
     const reading = session.lines.readAll(claims.map(({ key }) => key))
@@ -153,7 +153,11 @@ export class EnterRequests {
   }
 
   /** Each by itself. Where a line has no node yet, that is created first. */
-  async #createApart(session: ClassSession, claims: readonly Claim[], entered: Map<Claim, Entered>): Promise<void> {
+  async #createApart(
+    session: ClassSession,
+    claims: readonly Claim[],
+    entered: Map<Claim, EnterAnswers>,
+  ): Promise<void> {
     let left = claims
     for (let attempt = 1; left.length > 0; attempt += 1) {
       // Of two claims of a line without a node, the second could be let in alone, if another client creates it between.
@@ -194,7 +198,7 @@ export class EnterRequests {
   }
 
   /** What became of one claim. Never rejects. */
-  async #settle(session: ClassSession, claim: Claim, entered: Entered, startedAt: number): Promise<Standing> {
+  async #settle(session: ClassSession, claim: Claim, entered: EnterAnswers, startedAt: number): Promise<Standing> {
     const { created, view } = entered
     try {
       if ('error' in created) throw this.#explained(created.error)

@@ -3,17 +3,15 @@
  * object does not know is looked for by its id.
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
-import type { Place } from '../../core/engine.ts'
+import type { EntryName } from '../../core/engine.ts'
 import type { ClassSession } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { asEngineError } from './errors.ts'
 
-type Leaving = Pick<Place, 'key' | 'id'>
-
 /** An entry of a session, which is asked for at this index. */
 interface KnownPlace {
   readonly index: number
-  readonly place: Leaving
+  readonly place: EntryName
   readonly path: string
 }
 
@@ -25,7 +23,7 @@ export class LeaveRequests {
   }
 
   /** Answers for each whether it was there. */
-  async leave(places: readonly Leaving[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     const leaving: Promise<boolean>[] = []
     for (const [session, known] of this.#bySession(places)) {
       const deleted = session.deletions.deleteAll(known.map(({ path }) => path))
@@ -42,7 +40,7 @@ export class LeaveRequests {
   }
 
   /** The entries that this engine object knows. From now on it does not: a second place of an id is unknown. */
-  #bySession(places: readonly Leaving[]): ReadonlyMap<ClassSession, readonly KnownPlace[]> {
+  #bySession(places: readonly EntryName[]): ReadonlyMap<ClassSession, readonly KnownPlace[]> {
     const bySession = new Map<ClassSession, KnownPlace[]>()
     for (const [index, place] of places.entries()) {
       const session = this.#sessions.find(place.id)
@@ -56,7 +54,7 @@ export class LeaveRequests {
     return bySession
   }
 
-  async #left(session: ClassSession, place: Leaving, deleted: Promise<boolean>): Promise<boolean> {
+  async #left(session: ClassSession, place: EntryName, deleted: Promise<boolean>): Promise<boolean> {
     try {
       // Another engine object may have taken it out, and let it enter again by another name.
       return (await deleted) || (await this.#leaveUnknown(place))
@@ -68,7 +66,7 @@ export class LeaveRequests {
   }
 
   /** It may have entered without our knowing it, or by another engine object. */
-  async #leaveUnknown({ key, id }: Leaving): Promise<boolean> {
+  async #leaveUnknown({ key, id }: EntryName): Promise<boolean> {
     const session = this.#sessions.find(id) ?? (await this.#sessions.any('leave'))
     return await session.deleteById(key, id)
   }

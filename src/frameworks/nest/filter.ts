@@ -14,7 +14,7 @@ interface ExpressResponse {
   end(body: string): unknown
 }
 
-interface Reply {
+interface FilterReply {
   readonly sent: boolean
   code(status: number): unknown
   headers(fields: object): unknown
@@ -38,7 +38,7 @@ export class HoldfastFilter implements ExceptionFilter<HoldfastError> {
     const found = httpProblem(error)
     if (found === undefined) this.#log.error(error.message, error.stack)
     const { status, headers, body } = found ?? INTERNAL
-    const response = host.switchToHttp().getResponse<ExpressResponse | Reply>()
+    const response = host.switchToHttp().getResponse<ExpressResponse | FilterReply>()
     const text = JSON.stringify(body)
     if ('code' in response) {
       if (response.sent) return

@@ -34,7 +34,7 @@ import {
   readTtl,
 } from './options.ts'
 import { type CacheRecord, recordKeyOf, recordSerializer } from './record.ts'
-import { type Look, Shelf } from './shelf.ts'
+import { type CacheLook, Shelf } from './shelf.ts'
 
 /** Another process refreshes: this one does not ask again for so long. */
 const REST_MS = 200
@@ -146,9 +146,11 @@ export class FleetCache implements Cache {
     }
   }
 
-  #look({ recordKey, signal }: CacheCall): Promise<Look> {
+  #look({ recordKey, signal }: CacheCall): Promise<CacheLook> {
     const reading = this.#shelf.look(recordKey)
-    return signal === undefined ? reading : (waitFor(reading, this.#keeper.clock, Infinity, signal) as Promise<Look>)
+    return signal === undefined
+      ? reading
+      : (waitFor(reading, this.#keeper.clock, Infinity, signal) as Promise<CacheLook>)
   }
 
   /** Undefined: what came of it is nothing for this caller, which has to look again. */
@@ -156,7 +158,7 @@ export class FleetCache implements Cache {
     call: CacheCall,
     began: number,
     ticket: Ticket,
-    look: Look,
+    look: CacheLook,
   ): Uint8Array | undefined | Promise<Uint8Array | undefined> {
     const { verdict, found, askedAt } = look
     if (verdict.is === 'failure') throw new CachedFailureError(call.key, verdict.failure)
@@ -179,7 +181,7 @@ export class FleetCache implements Cache {
   }
 
   /** There is a stale value: a new one is waited for, but not for long, and what is wrong with it is not told. */
-  async #servedSoon(call: CacheCall, began: number, look: Look): Promise<Uint8Array | undefined> {
+  async #servedSoon(call: CacheCall, began: number, look: CacheLook): Promise<Uint8Array | undefined> {
     try {
       return this.#servedBy(call, began, await this.#wait(call, look, call.softWaitMs))
     } catch {
@@ -188,12 +190,12 @@ export class FleetCache implements Cache {
     }
   }
 
-  #wait(call: CacheCall, look: Look, limitMs: number): Promise<FillOutcome | undefined> {
+  #wait(call: CacheCall, look: CacheLook, limitMs: number): Promise<FillOutcome | undefined> {
     return waitFor(this.#flight(call, look, true), this.#keeper.clock, limitMs, call.signal)
   }
 
   /** One try, in the background. */
-  #refreshBehind(call: CacheCall, look: Look): void {
+  #refreshBehind(call: CacheCall, look: CacheLook): void {
     const { recordKey } = call
     if (this.#resting.has(recordKey) || this.#flights.has(recordKey)) return
     const rest = ({ state }: FillOutcome): void => {
@@ -205,7 +207,7 @@ export class FleetCache implements Cache {
     this.#flight(call, look, false).then(rest, () => {})
   }
 
-  #flight(call: CacheCall, look: Look, wait: boolean): Promise<FillOutcome> {
+  #flight(call: CacheCall, look: CacheLook, wait: boolean): Promise<FillOutcome> {
     const { key, recordKey, fill, ttlMs, staleMs } = call
     return this.#flights.join(recordKey, async () => {
       const filler = new Filler({

@@ -12,7 +12,7 @@ import { storedFailure } from '../once/record.ts'
 import type { Ticket } from './local.ts'
 import { type CacheFill, type Lifetime, type ReadCache, readTtl } from './options.ts'
 import { type CacheRecord, jittered, keptAfterFailure, spareMsOf, type ValueRecord } from './record.ts'
-import type { Look, Shelf } from './shelf.ts'
+import type { CacheLook, Shelf } from './shelf.ts'
 
 /** A moment of this process: higher than all before it. A value that was true at it can be given to who came before. */
 export interface Moment {
@@ -72,7 +72,7 @@ export class HeldFill {
   }
 
   /** `version` is that of the claim, or of the value that is refreshed: `before`. */
-  async run(lease: EntryLease, version: bigint, before: Look | undefined): Promise<FillOutcome> {
+  async run(lease: EntryLease, version: bigint, before: CacheLook | undefined): Promise<FillOutcome> {
     const { cache, shelf, recordKey, keeper } = this.#spec
     const [begun, startedAt] = [this.#spec.moment(), keeper.clock.now()]
     let made: Made
@@ -117,7 +117,12 @@ export class HeldFill {
     return { bytes, stored, freshMs, ttlMs: Math.ceil(freshMs + staleMs + spareMs) }
   }
 
-  async #failed(lease: EntryLease, version: bigint, before: Look | undefined, error: unknown): Promise<FillOutcome> {
+  async #failed(
+    lease: EntryLease,
+    version: bigint,
+    before: CacheLook | undefined,
+    error: unknown,
+  ): Promise<FillOutcome> {
     const { cache, shelf } = this.#spec
     // It was told to stop, and another one may fill by now: why it threw does not matter.
     if (lease.lossError !== undefined) return AGAIN
@@ -134,7 +139,7 @@ export class HeldFill {
   }
 
   /** What is stored of a failure: with the value that it was to replace, as long as that may be served. */
-  #recordOf(failure: StoredFailure, by: string, before: Look | undefined): { record: CacheRecord; ttlMs: number } {
+  #recordOf(failure: StoredFailure, by: string, before: CacheLook | undefined): { record: CacheRecord; ttlMs: number } {
     const { cache, shelf, keeper } = this.#spec
     const { negativeMs } = cache
     if (before?.verdict.is === 'value') {

@@ -15,7 +15,7 @@ import { AcquireTimeoutError } from '../../core/errors.ts'
 import type { LineLock } from '../../core/lock.ts'
 import { AGAIN, type FillOutcome, type FillSpec, HeldFill, type Moment } from './fill.ts'
 import type { FillingRecord } from './record.ts'
-import type { Look } from './shelf.ts'
+import type { CacheLook } from './shelf.ts'
 
 /** A claim is forgotten after so long. What takes longer to fill is given to its callers, and is not stored. */
 const CLAIM_MS = 3_600_000
@@ -41,7 +41,7 @@ export class Filler {
   }
 
   /** `look` is what the caller has found: nothing, or a value that is to be refreshed. Rejects if the store is down. */
-  async run(look: Look, wait: boolean): Promise<FillOutcome> {
+  async run(look: CacheLook, wait: boolean): Promise<FillOutcome> {
     const { read, write } = this.#spec
     const refreshed = look.verdict.is === 'value' ? look.found.version : undefined
     const first = await this.#tryToHold(look, refreshed)
@@ -59,7 +59,7 @@ export class Filler {
   }
 
   /** Hold the line if it is free: together with the claim, where the store can do that. */
-  async #tryToHold(look: Look, refreshed: bigint | undefined): Promise<FillOutcome> {
+  async #tryToHold(look: CacheLook, refreshed: bigint | undefined): Promise<FillOutcome> {
     const { shelf, write, recordKey, keeper } = this.#spec
     const { records } = shelf
     if (refreshed !== undefined || !records.putsEntering) {
@@ -78,7 +78,7 @@ export class Filler {
   }
 
   /** This process holds the line. Another one may have filled before. */
-  async #holding(lease: EntryLease, look: Look, refreshed: bigint | undefined): Promise<FillOutcome> {
+  async #holding(lease: EntryLease, look: CacheLook, refreshed: bigint | undefined): Promise<FillOutcome> {
     try {
       return refreshed === undefined ? await this.#claim(lease, look) : await this.#refresh(lease, refreshed)
     } finally {
@@ -93,7 +93,7 @@ export class Filler {
     return isSettled(seen, refreshed) ? outcomeOf(seen, moment) : this.#fill.run(lease, refreshed, seen)
   }
 
-  async #claim(lease: EntryLease, look: Look): Promise<FillOutcome> {
+  async #claim(lease: EntryLease, look: CacheLook): Promise<FillOutcome> {
     const { shelf, recordKey, keeper } = this.#spec
     for (let seen = look; ; ) {
       const [moment, askedAt] = [this.#spec.moment(), keeper.clock.now()]
@@ -114,17 +114,17 @@ export class Filler {
     }
   }
 
-  #look(): Promise<Look> {
+  #look(): Promise<CacheLook> {
     return this.#spec.shelf.look(this.#spec.recordKey)
   }
 }
 
 /** Whether there is nothing to fill any more. `refreshed`: the version of the value that was to be refreshed. */
-function isSettled({ found, verdict }: Look, refreshed: bigint | undefined): boolean {
+function isSettled({ found, verdict }: CacheLook, refreshed: bigint | undefined): boolean {
   return refreshed === undefined ? verdict.is !== 'nothing' : found.version !== refreshed
 }
 
-function outcomeOf({ found, verdict }: Look, moment: Moment): FillOutcome {
+function outcomeOf({ found, verdict }: CacheLook, moment: Moment): FillOutcome {
   if (verdict.is === 'nothing') return AGAIN
   if (verdict.is === 'failure') return { state: 'failure', failure: verdict.failure }
   return { state: 'value', bytes: verdict.record.bytes, version: found.version, freshMs: verdict.freshMs, ...moment }

@@ -16,16 +16,16 @@ import type { Found } from '../../store/record-store.ts'
 import type { Serializer } from '../../store/serializer.ts'
 
 /** All have these. */
-interface CommonRecord {
+interface CommonCacheRecord {
   /** The entry of the filler: what two fillers store is never the same. */
   readonly by: string
 }
 
-export interface FillingRecord extends CommonRecord {
+export interface FillingRecord extends CommonCacheRecord {
   readonly is: 'filling'
 }
 
-export interface ValueRecord extends CommonRecord {
+export interface ValueRecord extends CommonCacheRecord {
   readonly is: 'value'
   /** For how long of its life it is stale: the last part of it. */
   readonly staleMs: number
@@ -43,7 +43,7 @@ export interface ValueRecord extends CommonRecord {
   readonly bytes: Uint8Array
 }
 
-export interface FailureRecord extends CommonRecord {
+export interface FailureRecord extends CommonCacheRecord {
   readonly is: 'failed'
   readonly failure: StoredFailure
 }
@@ -79,19 +79,19 @@ export const recordSerializer: Serializer = {
  * - `failure`: the fill has failed, a short while ago.
  * - `nothing`: there is no value.
  */
-export type Verdict =
+export type CacheVerdict =
   | { readonly is: 'value'; readonly record: ValueRecord; readonly freshMs: number; readonly refresh: boolean }
   | { readonly is: 'failure'; readonly failure: StoredFailure }
   | { readonly is: 'nothing' }
 
-const NOTHING: Verdict = { is: 'nothing' }
+const NOTHING: CacheVerdict = { is: 'nothing' }
 
 /** `early` is the factor of XFetch, and `fraction` its chance. */
 export function judge(
   { value: record, livesForMs }: Pick<Found<CacheRecord>, 'value' | 'livesForMs'>,
   early: number,
   fraction: () => number,
-): Verdict {
+): CacheVerdict {
   if (record?.is === 'failed') return { is: 'failure', failure: record.failure }
   if (record?.is !== 'value') return NOTHING
   const leftMs = (livesForMs ?? Number.POSITIVE_INFINITY) - record.spareMs

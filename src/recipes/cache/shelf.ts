@@ -2,13 +2,13 @@
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Found, RecordStore } from '../../store/record-store.ts'
-import { type CacheRecord, judge, type Verdict } from './record.ts'
+import { type CacheRecord, type CacheVerdict, judge } from './record.ts'
 import { bytesOf, labelled, type ValueStore, valueKeyOf } from './values.ts'
 
 /** What was found under a key, and what it is good for. */
-export interface Look {
+export interface CacheLook {
   readonly found: Found<CacheRecord>
-  readonly verdict: Verdict
+  readonly verdict: CacheVerdict
   /** When it was asked for, by the clock of this process: what was found had at most so much left as it says then. */
   readonly askedAt: number
 }
@@ -35,14 +35,14 @@ export class Shelf {
     return this.#spec.records
   }
 
-  look(recordKey: string): Promise<Look> {
+  look(recordKey: string): Promise<CacheLook> {
     const { records, values, clock, repeatMs } = this.#spec
     const askedAt = clock.now()
     if (values !== undefined) return this.#lookAtBoth(values, recordKey, askedAt)
     return records.get(recordKey, repeatMs).then((found) => this.#look(found, askedAt))
   }
 
-  async #lookAtBoth(values: ValueStore, recordKey: string, askedAt: number): Promise<Look> {
+  async #lookAtBoth(values: ValueStore, recordKey: string, askedAt: number): Promise<CacheLook> {
     const { records, repeatMs } = this.#spec
     // Both at once: one round trip. What was read of the values may be older than the record.
     const [found, stored] = await Promise.all([records.get(recordKey, repeatMs), this.#get(values, recordKey)])
@@ -52,7 +52,7 @@ export class Shelf {
   }
 
   /** What the store has answered to a change that it has refused. */
-  async lookAt(recordKey: string, found: Found<CacheRecord>, askedAt: number): Promise<Look> {
+  async lookAt(recordKey: string, found: Found<CacheRecord>, askedAt: number): Promise<CacheLook> {
     const { values } = this.#spec
     const { value } = found
     if (values === undefined || value?.is !== 'value') return this.#look(found, askedAt)
@@ -83,7 +83,7 @@ export class Shelf {
     }
   }
 
-  #look(found: Found<CacheRecord>, askedAt: number): Look {
+  #look(found: Found<CacheRecord>, askedAt: number): CacheLook {
     const { early, fraction } = this.#spec
     return { found, verdict: judge(found, early, fraction), askedAt }
   }

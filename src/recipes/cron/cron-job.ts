@@ -17,7 +17,7 @@ import { joinSignals, onAbort } from '../../core/on-abort.ts'
 import type { Locks } from '../../locks.ts'
 import type { Found, PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { ServerTime } from '../../store/server-time.ts'
-import { type Decision, decide, isLeftBehind, type JobPolicy, runToReplace, type Situation } from './decision.ts'
+import { type CronDecision, decide, isLeftBehind, type JobPolicy, runToReplace, type Situation } from './decision.ts'
 import { type JobRecord, keyOf, type RunOutcome, type StoredRun, withBeginning, withEnding } from './job-record.ts'
 import type { Schedule } from './schedule.ts'
 
@@ -50,7 +50,7 @@ export interface JobSpec<Result> {
 }
 
 /** What became of a turn. An attempt above 1: it took over a tick of an earlier turn, perhaps on another host. */
-export type Turn<Result> =
+export type CronTurn<Result> =
   | { readonly ran: true; readonly value: Result; readonly tick: number; readonly attempt: number }
   | { readonly ran: false }
 
@@ -68,7 +68,7 @@ const KEPT_MS = 400 * 24 * 3_600_000
 const FIRST_LOOK_MS = 200
 const LONGEST_LOOK_MS = 10_000
 const RETRY_MS = 500
-const NOT_RUN: Turn<never> = { ran: false }
+const NOT_RUN: CronTurn<never> = { ran: false }
 
 /** A turn that holds the line. */
 interface Held {
@@ -125,7 +125,7 @@ export class CronJob<Result> {
    * Do what is to be done now. `waiting` ends the wait in line. Rejects with what the work threw, with
    * `LeaseLostError`, or with what the engine says.
    */
-  async turn(found: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<Turn<Result>> {
+  async turn(found: Found<JobRecord>, waiting: AbortSignal, listener: TurnListener): Promise<CronTurn<Result>> {
     if ((await this.#decideAhead(found)).step === 'nothing' || waiting.aborted) return NOT_RUN
     const nothingLeft = new AbortController()
     const wait = joinSignals([waiting, nothingLeft.signal])
@@ -133,7 +133,7 @@ export class CronJob<Result> {
     const closing = new AbortController()
     let held = false
     let forget = (): void => {}
-    const turned: Promise<Turn<Result>> = this.spec.lock.using({ signal: wait.signal }, (lease) => {
+    const turned: Promise<CronTurn<Result>> = this.spec.lock.using({ signal: wait.signal }, (lease) => {
       held = true
       stopLooking()
       // When the locks are closed, the line is held until the run has ended and has given it back, if that is soon.
@@ -162,7 +162,7 @@ export class CronJob<Result> {
     return look !== undefined
   }
 
-  #decide(found: Found<JobRecord>): Decision {
+  #decide(found: Found<JobRecord>): CronDecision {
     return decide(this.spec.schedule, this.spec.policy, this.#situation(found))
   }
 
@@ -171,7 +171,7 @@ export class CronJob<Result> {
   }
 
   /** Decide before the line is held. A run that is to be replaced is told to go. */
-  async #decideAhead(found: Found<JobRecord>): Promise<Decision> {
+  async #decideAhead(found: Found<JobRecord>): Promise<CronDecision> {
     const decision = this.#decide(found)
     const replaced = runToReplace(this.spec.policy, decision, found.value)
     if (replaced !== undefined && replaced.token !== null) {
@@ -219,7 +219,7 @@ export class CronJob<Result> {
   }
 
   /** This host holds the line. What it found before may be old: then the claim is refused, and says what is stored. */
-  async #claimAndRun(held: Held, before: Found<JobRecord>): Promise<Turn<Result>> {
+  async #claimAndRun(held: Held, before: Found<JobRecord>): Promise<CronTurn<Result>> {
     const { lease } = held
     const id = this.#keeper.chance.id()
     for (let found = before; ; ) {
@@ -268,7 +268,7 @@ export class CronJob<Result> {
     }
   }
 
-  async #work(held: Held, stored: StoredRun, found: Found<JobRecord>): Promise<Turn<Result>> {
+  async #work(held: Held, stored: StoredRun, found: Found<JobRecord>): Promise<CronTurn<Result>> {
     const { lease, closing, listener } = held
     // This host may have stood still before it heard of its claim. Another one may have taken the run over meanwhile.
     lease.assertHeld()

@@ -34,7 +34,7 @@ export interface Situation {
 }
 
 /** `again`: a tick whose run did not end; its attempt is higher than 1. */
-export type Decision =
+export type CronDecision =
   | { readonly step: 'nothing' }
   | {
       readonly step: 'run'
@@ -46,9 +46,9 @@ export type Decision =
 
 /** How many missed ticks are run by `all`, and counted by `run.missed`. */
 export const MOST_MISSED = 100
-const NOTHING: Decision = { step: 'nothing' }
+const NOTHING: CronDecision = { step: 'nothing' }
 
-export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): Decision {
+export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): CronDecision {
   const { record, mark } = situation
   const last = record?.runs[0]
   const due = dueTicks(schedule, policy, situation, last)
@@ -110,7 +110,7 @@ function dueTicks(
 /** The run that goes on, as far as is known, and that a tick which is due is to replace. */
 export function runToReplace(
   policy: JobPolicy,
-  decision: Decision,
+  decision: CronDecision,
   record: JobRecord | undefined,
 ): StoredRun | undefined {
   const last = record?.runs[0]

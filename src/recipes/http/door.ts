@@ -67,7 +67,7 @@ export interface IdempotencyOptions extends OnceOptions {
 }
 
 /** What a framework is told to do with a request. */
-export type Verdict =
+export type DoorVerdict =
   /** It has no key: handle it. */
   | { readonly state: 'pass' }
   /** Answer this. */
@@ -157,7 +157,7 @@ export class IdempotencyDoor {
   }
 
   /** Handle a request: `handle` is called at most once. Rejects with what is no business of HTTP. */
-  async judge(request: IdempotentRequest, handle: Handle): Promise<Verdict> {
+  async judge(request: IdempotentRequest, handle: Handle): Promise<DoorVerdict> {
     const { method, raw } = request
     // It came to this door before, for the application or for an outer route: it would wait for itself.
     if (this.attempts.has(raw as object)) return { state: 'pass' }

@@ -4,7 +4,7 @@
  */
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
-import { type IdempotencyDoor, NotBegun, type Verdict } from './door.ts'
+import { type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** What Fastify has of a request. */
@@ -45,15 +45,15 @@ interface Handling {
   /** What hooks had set before it. */
   readonly headers: MadeResponse['headers']
   made(response: MadeResponse): void
-  readonly verdict: Promise<Verdict>
+  readonly verdict: Promise<DoorVerdict>
 }
 
 export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   const handlings = new WeakMap<object, Handling>()
 
   const preHandler = async (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): Promise<unknown> => {
-    const verdict = await new Promise<Verdict | 'begun'>((resolve, reject) => {
-      const judged: Promise<Verdict> = door.judge(describe(request), () => {
+    const verdict = await new Promise<DoorVerdict | 'begun'>((resolve, reject) => {
+      const judged: Promise<DoorVerdict> = door.judge(describe(request), () => {
         // Fastify calls no handler then, and nothing would end the work.
         if (isSent(reply)) throw new NotBegun()
         const headers = pairsOf(reply.getHeaders())

@@ -6,7 +6,7 @@
  * gone, and so does the charge.
  */
 import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { type IdempotencyDoor, type IdempotentRequest, NotBegun, type Verdict } from './door.ts'
+import { type DoorVerdict, type IdempotencyDoor, type IdempotentRequest, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** Middleware of Express, and of whatever has its shape. */
@@ -35,7 +35,7 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
         run(next).catch(broken)
       })
     }
-    const answer = (verdict: Verdict): Promise<void> | undefined => {
+    const answer = (verdict: DoorVerdict): Promise<void> | undefined => {
       if (verdict.state === 'pass') return run(next)
       if (verdict.state === 'handled') held?.send()
       else if (held !== undefined) held.sendInstead(verdict.response, verdict.replayed)

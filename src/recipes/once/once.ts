@@ -36,7 +36,7 @@ const DEFAULT_TTL_MS = 8_000
 const NO_OPTIONS: OnceRunOptions = {}
 
 /** What is stored for a request in the end. `ran`: it is by an execution of this call. */
-interface Settled {
+interface SettledRequest {
   readonly record: SettledRecord
   readonly ran: boolean
 }
@@ -112,7 +112,7 @@ export class OnceRunner implements Once {
     }
   }
 
-  #settledOf(call: OnceCall, work: OnceWork<unknown>): Promise<Settled> {
+  #settledOf(call: OnceCall, work: OnceWork<unknown>): Promise<SettledRequest> {
     const { lock, fingerprint, crashed, waitMs, signal } = call
     signal?.throwIfAborted()
     // A caller that does not wait has to look for itself: another one may not know more yet.
@@ -122,7 +122,7 @@ export class OnceRunner implements Once {
   }
 
   /** Another caller of this process wants the same: wait for it, and be the next one if it has no result. */
-  async #follow(call: OnceCall, name: string, work: OnceWork<unknown>): Promise<Settled> {
+  async #follow(call: OnceCall, name: string, work: OnceWork<unknown>): Promise<SettledRequest> {
     const { lock, signal } = call
     const { clock } = lock.scope.keeper
     const giveUpAt = clock.now() + call.waitMs
@@ -137,7 +137,7 @@ export class OnceRunner implements Once {
   }
 
   /** `flight`: what others are to wait for this caller by, if they are. */
-  async #lead(call: OnceCall, flight: string | undefined, work: OnceWork<unknown>): Promise<Settled> {
+  async #lead(call: OnceCall, flight: string | undefined, work: OnceWork<unknown>): Promise<SettledRequest> {
     const leading = flight === undefined ? undefined : this.#flights.lead(flight)
     let outcome = ENDED
     try {

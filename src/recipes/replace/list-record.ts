@@ -17,14 +17,14 @@ export interface ListOptions {
 export const LIST_OPTIONS: OptionNames<ListOptions> = { store: true }
 
 /** What is stored, and by which version. */
-export interface Known {
+export interface KnownList {
   readonly record: ReplaceRecord
   /** 0: nothing is stored. */
   readonly version: bigint
 }
 
 /** What a change has come to: it was made, or another one came before it. */
-export type Changed = { readonly state: 'changed' | 'overtaken' } & Known
+export type Changed = { readonly state: 'changed' | 'overtaken' } & KnownList
 
 /** Locks and records of two recipes never meet. */
 const KEY_PREFIX = 'replace:'
@@ -41,7 +41,7 @@ export class ListRecord {
     this.#records = new RecordStore('replace', locks, { store })
   }
 
-  async look(): Promise<Known> {
+  async look(): Promise<KnownList> {
     return knownOf(await this.#records.get(this.key))
   }
 
@@ -49,7 +49,7 @@ export class ListRecord {
    * Change it, if its version is that of `known`. `transaction` is the user's, or null: in a transaction, the record is
    * locked until it ends.
    */
-  async change(known: Known, record: ReplaceRecord, transaction: unknown = null): Promise<Changed> {
+  async change(known: KnownList, record: ReplaceRecord, transaction: unknown = null): Promise<Changed> {
     const condition = known.version === 0n ? { absent: true as const } : { version: known.version }
     const put = await (transaction === null
       ? this.#records.put(this.key, record, condition)
@@ -62,13 +62,13 @@ export class ListRecord {
    * What is stored, as a transaction of the user sees it. Not by a connection of ours: on SQLite that would wait for
    * the transaction. So a change is asked for that is refused, because something is stored.
    */
-  async lookIn(transaction: unknown): Promise<Known> {
+  async lookIn(transaction: unknown): Promise<KnownList> {
     const put = await this.#records.putIn(transaction, this.key, NO_UPLOADS, { absent: true }).catch(explained)
     return put.state === 'stored' ? { record: NO_UPLOADS, version: put.version } : knownOf(put.found)
   }
 }
 
-function knownOf({ exists, value, version }: Found<ReplaceRecord>): Known {
+function knownOf({ exists, value, version }: Found<ReplaceRecord>): KnownList {
   return { record: value ?? NO_UPLOADS, version: exists ? version : 0n }
 }
 

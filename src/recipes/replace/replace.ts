@@ -14,7 +14,7 @@ import { EngineError, InProgressError, LeaseLostError, SupersededError, Unsuppor
 import type { CoreLease } from '../../core/lease.ts'
 import type { LineLock } from '../../core/lock.ts'
 import type { Locks } from '../../locks.ts'
-import { type Known, ListRecord } from './list-record.ts'
+import { type KnownList, ListRecord } from './list-record.ts'
 import { type ReplaceCall, type ReplaceOptions, type ReplaceResult, type ReplaceWork, readOptions } from './options.ts'
 import {
   type Acceptance,
@@ -31,11 +31,11 @@ import { ReplaceTurn } from './turn.ts'
 /** This call may upload. */
 interface Accepted {
   readonly live: LiveUpload
-  readonly known: Known
+  readonly known: KnownList
 }
 
 /** It was accepted, or it is published already. */
-type Begun = Accepted | { readonly already: number }
+type BegunUpload = Accepted | { readonly already: number }
 
 /** One call of `replace()`. */
 export class Upload<Value> {
@@ -91,7 +91,7 @@ export class Upload<Value> {
    * Step 1. With a lease: what is stored is looked at while it is held, and changed by its version. So what another
    * call changes, which holds after this one, is not overwritten, also if this process stands still in between.
    */
-  async #accept(claim: UploadClaim, lease?: CoreLease): Promise<Begun> {
+  async #accept(claim: UploadClaim, lease?: CoreLease): Promise<BegunUpload> {
     const { clock } = this.#locks.keeper
     const giveUpAt = clock.now() + Math.min(this.#call.waitMs, this.#lock.spec.ttlMs)
     for (;;) {
@@ -111,7 +111,7 @@ export class Upload<Value> {
     }
   }
 
-  #read(acceptance: Acceptance, known: Known): Begun {
+  #read(acceptance: Acceptance, known: KnownList): BegunUpload {
     if (acceptance.state === 'superseded') throw this.#superseded(known.record, undefined)
     if (acceptance.state === 'published') return { already: acceptance.generation }
     return { live: acceptance.live, known }
@@ -158,7 +158,7 @@ export class Upload<Value> {
     }
   }
 
-  async #under(lease: CoreLease, begin: () => Promise<Begun>): Promise<ReplaceResult<Value>> {
+  async #under(lease: CoreLease, begin: () => Promise<BegunUpload>): Promise<ReplaceResult<Value>> {
     try {
       const begun = await begin().catch((error: unknown) => {
         throw this.#unlessEvicted(error, undefined)

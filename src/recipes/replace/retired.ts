@@ -3,7 +3,7 @@
 import { ConflictError, type UploadName } from '../../core/errors.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
-import { type Known, LIST_OPTIONS, type ListOptions, ListRecord } from './list-record.ts'
+import { type KnownList, LIST_OPTIONS, type ListOptions, ListRecord } from './list-record.ts'
 import { nameOf, retiredGenerations, withRemoved } from './record.ts'
 
 /** Options of `removeRetired()`. */
@@ -79,7 +79,7 @@ export async function removeRetired<Transaction = unknown>(
 async function noteRemoved(
   list: ListRecord,
   transaction: unknown,
-  first: Known,
+  first: KnownList,
   gone: readonly number[],
 ): Promise<void> {
   let known = first

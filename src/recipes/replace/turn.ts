@@ -11,7 +11,7 @@ import { ConflictError, LeaseLostError, SupersededError } from '../../core/error
 import type { CoreLease } from '../../core/lease.ts'
 import { onAbort } from '../../core/on-abort.ts'
 import { truthfulController } from '../../core/signal.ts'
-import type { Known, ListRecord } from './list-record.ts'
+import type { KnownList, ListRecord } from './list-record.ts'
 import {
   type LiveUpload,
   newerUpload,
@@ -61,7 +61,7 @@ export interface TurnSpec {
   readonly list: ListRecord
   readonly lease: CoreLease
   readonly live: LiveUpload
-  readonly known: Known
+  readonly known: KnownList
 }
 
 type Decide = (record: ReplaceRecord) => StepVerdict
@@ -73,7 +73,7 @@ export class ReplaceTurn implements Turn {
   readonly #spec: TurnSpec
   readonly #controller: AbortController
   readonly #forget: () => void
-  #known: Known
+  #known: KnownList
   /** How many batches `resume` has gone through. */
   #given = 0
   #resuming: 'not asked for' | 'going on' | 'done' = 'not asked for'

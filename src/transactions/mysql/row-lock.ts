@@ -8,6 +8,7 @@
 import { ERRNO, errnoOf } from '../../clients/mysql/errors.ts'
 import type { Row } from '../optimistic-row.ts'
 import {
+  type ClientTurn,
   checkMode,
   found,
   inTurn,
@@ -17,7 +18,6 @@ import {
   type RowLockResult,
   type RowWait,
   rowWaitOf,
-  type Turn,
 } from '../row-lock.ts'
 import { type Statement, select } from '../statements.ts'
 import { checkClient, dialect, doneBy, type MysqlTransactionClient, rowsOf } from './client.ts'
@@ -47,7 +47,7 @@ export function rowLock<Columns extends object = Row>(
 export async function lockRows<Columns extends object = Row>(
   client: MysqlTransactionClient,
   options: RowLockOptions,
-  turn: Turn,
+  turn: ClientTurn,
 ): Promise<RowLockResult<Columns>> {
   checkClient(client)
   const rowWait = rowWaitOf(options.wait)

@@ -3,6 +3,7 @@
 import { SQLSTATE, sqlStateOf } from '../../clients/postgres/errors.ts'
 import type { Row } from '../optimistic-row.ts'
 import {
+  type ClientTurn,
   checkMode,
   found,
   inTurn,
@@ -11,7 +12,6 @@ import {
   type RowLockResult,
   type RowWait,
   rowWaitOf,
-  type Turn,
 } from '../row-lock.ts'
 import { select } from '../statements.ts'
 import { type AskPostgres, behindSavepoint, dialect, type PostgresTransactionClient } from './client.ts'
@@ -33,7 +33,7 @@ export function rowLock<Columns extends object = Row>(
 export async function lockRows<Columns extends object = Row>(
   client: PostgresTransactionClient,
   options: RowLockOptions,
-  turn: Turn,
+  turn: ClientTurn,
 ): Promise<RowLockResult<Columns>> {
   const rowWait = rowWaitOf(options.wait)
   const lock = checkMode(options.mode) === 'share' ? 'FOR SHARE' : 'FOR UPDATE'
@@ -65,7 +65,7 @@ export async function locking<Result>(
   what: string,
   rowWait: RowWait,
   work: (ask: AskPostgres) => Promise<Result>,
-  turn: Turn = inTurn,
+  turn: ClientTurn = inTurn,
 ): Promise<Result | LockFailure> {
   return await turn(client, async () => {
     try {

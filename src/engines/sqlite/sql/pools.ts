@@ -6,10 +6,10 @@
  */
 import {
   type BroughtDatabase,
-  type Command,
   command,
-  type Query,
   query,
+  type SqliteCommand,
+  type SqliteQuery,
   schemaOf,
 } from '../../../clients/sqlite/driver.ts'
 
@@ -61,25 +61,25 @@ export interface PoolHoldRow {
 }
 
 export interface PoolStatements {
-  readonly pool: Query<[string], { epoch: number }>
+  readonly pool: SqliteQuery<[string], { epoch: number }>
   /** (key, epoch) */
-  readonly savePool: Command<[string, number]>
+  readonly savePool: SqliteCommand<[string, number]>
   /** (now, wall clock, key): the times of another run of the machine. */
-  readonly setTimes: Command<[number, number, string]>
-  readonly forgetWants: Command<[string]>
-  readonly item: Query<[string, string], PoolItemRow>
-  readonly items: Query<[string], PoolItemRow>
+  readonly setTimes: SqliteCommand<[number, number, string]>
+  readonly forgetWants: SqliteCommand<[string]>
+  readonly item: SqliteQuery<[string, string], PoolItemRow>
+  readonly items: SqliteQuery<[string], PoolItemRow>
   /** (key, item, stock, sold, held, wanted by, wanted until) */
-  readonly saveItem: Command<[string, string, number, number, number, string, number]>
-  readonly hold: Query<[string, string], PoolHoldRow>
+  readonly saveItem: SqliteCommand<[string, string, number, number, number, string, number]>
+  readonly hold: SqliteQuery<[string, string], PoolHoldRow>
   /** (key, id, state, lines, at, at by the wall clock) */
-  readonly saveHold: Command<[string, string, number, string, number, number]>
-  readonly removeHold: Command<[string, string]>
+  readonly saveHold: SqliteCommand<[string, string, number, string, number, number]>
+  readonly removeHold: SqliteCommand<[string, string]>
   /** (key, now, how many) */
-  readonly lapsed: Query<[string, number, number], PoolHoldRow>
-  readonly forgettable: Query<[string, number, number], PoolHoldRow>
-  readonly nextLapse: Query<[string], { at: number }>
-  readonly heldCount: Query<[string], { count: number }>
+  readonly lapsed: SqliteQuery<[string, number, number], PoolHoldRow>
+  readonly forgettable: SqliteQuery<[string, number, number], PoolHoldRow>
+  readonly nextLapse: SqliteQuery<[string], { at: number }>
+  readonly heldCount: SqliteQuery<[string], { count: number }>
 }
 
 const ITEM = 'item, stock, sold, held, wanted_by, wanted_until'

@@ -7,10 +7,10 @@
  */
 import {
   type BroughtDatabase,
-  type Command,
   command,
-  type Query,
   query,
+  type SqliteCommand,
+  type SqliteQuery,
   schemaOf,
 } from '../../../clients/sqlite/driver.ts'
 import { TAKE_TOKENS } from './statements.ts'
@@ -31,7 +31,7 @@ const tableIn = (schema: string): string => `
     where expires_wall_ms is not null;
 `
 
-export interface RecordRow {
+export interface SqliteRecordRow {
   readonly key: string
   readonly removed: number
   readonly version: number
@@ -43,19 +43,19 @@ export interface RecordRow {
 
 export interface RecordStatements {
   /** (how many, epoch): see statements.ts. */
-  readonly takeTokens: Query<[number, number], { token: number }>
-  readonly find: Query<[string], RecordRow & { readonly value: Uint8Array | null }>
+  readonly takeTokens: SqliteQuery<[number, number], { token: number }>
+  readonly find: SqliteQuery<[string], SqliteRecordRow & { readonly value: Uint8Array | null }>
   /** (key, removed, value, version, mark, epoch, expiry, expiry by the wall clock) */
-  readonly put: Command<[string, number, Uint8Array | null, number, number, number, number | null, number | null]>
-  readonly remove: Command<[string]>
+  readonly put: SqliteCommand<[string, number, Uint8Array | null, number, number, number, number | null, number | null]>
+  readonly remove: SqliteCommand<[string]>
   /** (key, id, now) */
-  readonly isHolding: Query<[string, string, number], { found: number }>
+  readonly isHolding: SqliteQuery<[string, string, number], { found: number }>
   /** (key, now) */
-  readonly hasEntries: Query<[string, number], { found: number }>
+  readonly hasEntries: SqliteQuery<[string, number], { found: number }>
   /** (wall clock, how many): the first that have expired by it. */
-  readonly overdue: Query<[number, number], RecordRow>
+  readonly overdue: SqliteQuery<[number, number], SqliteRecordRow>
   /** (from, except, how many): a page of a listing. */
-  readonly page: Query<[string, string, number], RecordRow & { readonly bytes: number }>
+  readonly page: SqliteQuery<[string, string, number], SqliteRecordRow & { readonly bytes: number }>
 }
 
 const ROW = 'key, removed, version, mark, epoch, expires_at, expires_wall_ms'

@@ -7,10 +7,10 @@
  */
 import {
   type BroughtDatabase,
-  type Command,
   command,
-  type Query,
   query,
+  type SqliteCommand,
+  type SqliteQuery,
   schemaOf,
 } from '../../../clients/sqlite/driver.ts'
 
@@ -59,78 +59,78 @@ const GONE = 'key, state, weight, "limit"'
 const ENTRY = `${GONE}, id, token, expires_at, client`
 
 export interface SqliteStatements {
-  readonly begin: Command<[]>
-  readonly commit: Command<[]>
-  readonly savepoint: Command<[]>
-  readonly rollbackToSavepoint: Command<[]>
-  readonly release: Command<[]>
+  readonly begin: SqliteCommand<[]>
+  readonly commit: SqliteCommand<[]>
+  readonly savepoint: SqliteCommand<[]>
+  readonly rollbackToSavepoint: SqliteCommand<[]>
+  readonly release: SqliteCommand<[]>
   /**
    * (how many, epoch): the last of that many new tokens; no row if the file has moved on to another run of some
    * machine.
    */
-  readonly takeTokens: Query<[number, number], { token: number }>
-  readonly expire: Query<[number], GoneRow>
-  readonly nextExpiry: Query<[], { at: number | null }>
+  readonly takeTokens: SqliteQuery<[number, number], { token: number }>
+  readonly expire: SqliteQuery<[number], GoneRow>
+  readonly nextExpiry: SqliteQuery<[], { at: number | null }>
 
   /** (key): up to two entries of a line: none, its only one, or two to say that it has a row of totals. */
-  readonly peek: Query<[string], { state: number; weight: number; limit: number }>
-  readonly line: Query<[string], LineRow>
-  readonly putLine: Command<[string, number, number, number, number, number]>
-  readonly removeLine: Command<[string]>
+  readonly peek: SqliteQuery<[string], { state: number; weight: number; limit: number }>
+  readonly line: SqliteQuery<[string], LineRow>
+  readonly putLine: SqliteCommand<[string, number, number, number, number, number]>
+  readonly removeLine: SqliteCommand<[string]>
   /** (key): one waiter fewer. */
-  readonly shortenLine: Command<[string]>
+  readonly shortenLine: SqliteCommand<[string]>
 
-  readonly entryExists: Query<[string, string], { found: number }>
-  readonly entryByToken: Query<[string, number], EntryRow>
-  readonly insert: Command<
+  readonly entryExists: SqliteQuery<[string, string], { found: number }>
+  readonly entryByToken: SqliteQuery<[string, number], EntryRow>
+  readonly insert: SqliteCommand<
     [string, string, number, number, number, number, number, number, number, number, number | null, number, string]
   >
   /**
    * (token of the first, weight, limit, ttl, until, now, now, client, holder, places): those of the places whose lines
    * are empty, holding.
    */
-  readonly insertAll: Command<[number, number, number, number, number, number, number, number, string, string]>
-  readonly markCrowded: Command<[string]>
-  readonly renew: Query<[number, number, string, string], { state: number; token: number }>
+  readonly insertAll: SqliteCommand<[number, number, number, number, number, number, number, number, string, string]>
+  readonly markCrowded: SqliteCommand<[string]>
+  readonly renew: SqliteQuery<[number, number, string, string], { state: number; token: number }>
   /** `alone`: it was the only entry of its line, so there is nothing to settle. */
-  readonly remove: Query<[string, string], GoneRow & { readonly alone: number }>
+  readonly remove: SqliteQuery<[string, string], GoneRow & { readonly alone: number }>
   /** (places): those of them that are alone. */
-  readonly removeAll: Command<[string]>
-  readonly grant: Command<[number, number, string, string]>
+  readonly removeAll: SqliteCommand<[string]>
+  readonly grant: SqliteCommand<[number, number, string, string]>
   /**
    * (now, our engine, weight, limit, key): the first waiter holds, if it wants just that, and the only holder has
    * just gone. `waiting` counts it, too.
    */
-  readonly handOff: Query<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
-  readonly detach: Command<[string, string]>
+  readonly handOff: SqliteQuery<[number, number, number, number, string], EntryRow & { readonly waiting: number }>
+  readonly detach: SqliteCommand<[string, string]>
   /** (news, key, id): it holds on, and its owner is answered that it is gone. */
-  readonly forbidRenewal: Command<[number, string, string]>
-  readonly evict: Command<[number, string, string]>
+  readonly forbidRenewal: SqliteCommand<[number, string, string]>
+  readonly evict: SqliteCommand<[number, string, string]>
 
-  readonly firstWaiter: Query<[string], EntryRow>
+  readonly firstWaiter: SqliteQuery<[string], EntryRow>
   /**
    * (key): the smallest limit among several holders, and how many have it. Walks the holders; needed only when the last
    * one with the old smallest limit leaves.
    */
-  readonly smallestLimit: Query<[string], { limit: number; count: number }>
-  readonly holders: Query<[string], { client: number }>
-  readonly onlyHolder: Query<[string], { client: number }>
+  readonly smallestLimit: SqliteQuery<[string], { limit: number; count: number }>
+  readonly holders: SqliteQuery<[string], { client: number }>
+  readonly onlyHolder: SqliteQuery<[string], { client: number }>
 
-  readonly newsFor: Query<[number], EntryRow & { readonly evicted: number }>
-  readonly wholeLine: Query<[string], WholeEntryRow>
-  readonly lines: Query<[string, string, number], { key: string; held: number; waiting: number }>
+  readonly newsFor: SqliteQuery<[number], EntryRow & { readonly evicted: number }>
+  readonly wholeLine: SqliteQuery<[string], WholeEntryRow>
+  readonly lines: SqliteQuery<[string, string, number], { key: string; held: number; waiting: number }>
   /** (key): changes whenever an entry comes, holds or goes. */
-  readonly fingerprint: Query<[string], { print: string }>
-  readonly version: Query<[], { data_version: number }>
+  readonly fingerprint: SqliteQuery<[string], { print: string }>
+  readonly version: SqliteQuery<[], { data_version: number }>
 
-  readonly addClient: Query<[string | null, number | null, string | null, string, number], { client: number }>
-  readonly setGroups: Command<[string, number]>
-  readonly client: Query<[number], ClientRow>
-  readonly someClients: Query<[number], ClientRow>
-  readonly removeClient: Command<[number]>
-  readonly isInLine: Query<[number], { found: number }>
+  readonly addClient: SqliteQuery<[string | null, number | null, string | null, string, number], { client: number }>
+  readonly setGroups: SqliteCommand<[string, number]>
+  readonly client: SqliteQuery<[number], ClientRow>
+  readonly someClients: SqliteQuery<[number], ClientRow>
+  readonly removeClient: SqliteCommand<[number]>
+  readonly isInLine: SqliteQuery<[number], { found: number }>
   /** (client): everything of it, everywhere. Walks all entries: done once for a dead process. */
-  readonly removeOf: Query<[number], GoneRow>
+  readonly removeOf: SqliteQuery<[number], GoneRow>
 }
 
 /**
@@ -141,8 +141,9 @@ export const TAKE_TOKENS = `update holdfast_file
   set token = max(token, min(cast(unixepoch('subsec') * 1000000 as integer), 4503599627370496)) + ? where epoch = ? returning token`
 
 export function prepare(database: BroughtDatabase): SqliteStatements {
-  const q = <Values extends (string | number | null)[], Row>(sql: string): Query<Values, Row> => query(database, sql)
-  const c = <Values extends (string | number | null)[]>(sql: string): Command<Values> => command(database, sql)
+  const q = <Values extends (string | number | null)[], Row>(sql: string): SqliteQuery<Values, Row> =>
+    query(database, sql)
+  const c = <Values extends (string | number | null)[]>(sql: string): SqliteCommand<Values> => command(database, sql)
   return {
     begin: c('begin immediate'),
     commit: c('commit'),
