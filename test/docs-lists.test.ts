@@ -81,8 +81,14 @@ function facts({ order, sharing, minTtlMs, lineBound, lossBeforeNext }: Traits):
   ]
 }
 
+/** What the item of a list says that begins with the name of an engine. */
+function saidOf(name: string, page: string): string | undefined {
+  return new RegExp(`^- ${name}: ((?:.|\\n  )*)`, 'm').exec(page)?.[1]?.replaceAll('\n  ', ' ')
+}
+
 describe('docs/choosing.md', () => {
   const text = readFileSync('docs/choosing.md', 'utf8')
+  const fencing = readFileSync('docs/fencing.md', 'utf8')
 
   describe.each(Object.entries(URLS))('%s', (name, url) => {
     async function withEngine(check: (engine: Engine) => void): Promise<void> {
@@ -106,10 +112,10 @@ describe('docs/choosing.md', () => {
       }))
 
     test('says what it survives in its own words', () =>
-      withEngine(({ traits }) => {
-        const said = new RegExp(`^- ${name}: ((?:.|\\n  )*)`, 'm').exec(text)?.[1]
-        expect(said?.replaceAll('\n  ', ' ')).toBe(traits.survives)
-      }))
+      withEngine(({ traits }) => expect(saidOf(name, text)).toBe(traits.survives)))
+
+    test('says what its tokens survive in its own words, in docs/fencing.md', () =>
+      withEngine(({ traits }) => expect(saidOf(name, fencing)).toBe(traits.tokensSurvive)))
 
     test('has a row in the table of failures, and a page', () => {
       expect(text).toMatch(new RegExp(`^\\| \\[[^\\]]+\\]\\(engines/${name}\\.md\\) \\|(?:[^|]+\\|){6}$`, 'm'))

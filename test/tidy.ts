@@ -144,7 +144,21 @@ export const rules: readonly Rule[] = [
     bad: 'see [there](#there)\n\n```\n# there\n```\n',
     good: 'see [here](#here) and [the web](https://example.org/)\n\n## Here\n',
   },
+  {
+    name: 'a page for those who change Holdfast names files that are there',
+    files: /^(?:ARCHITECTURE|CONTRIBUTING|docs\/writing-an-engine|README)\.md$/,
+    find: missingFiles,
+    bad: 'see `src/engines/shared/letters.ts`',
+    good: 'see `engines/shared/standing-codes.ts`, `clients/<server>/errors.ts` and `src/core/`',
+  },
 ]
+
+/** Paths between backticks that are not there, from the root or from src/. */
+function missingFiles(text: string): readonly string[] {
+  return [...text.matchAll(/`([\w.-]+\/[\w./-]*(?:\/|\.[a-z]+))`/g)].flatMap(([, path = '']) =>
+    [path, join('src', path)].some((each) => existsSync(each)) ? [] : [`${path} is not there`],
+  )
+}
 
 interface PatternOptions {
   /** Whether comments count; they do unless said. */
