@@ -83,6 +83,19 @@ export const rules: readonly Rule[] = [
     bad: "test('whoever comes first holds', check)",
     good: "/** The first waiter holds. Run as the user `nobody`. */\nsay('held by nobody')",
   },
+  {
+    name: 'a page names its actors, too, and a lock that goes from one holder to the next is a hand-off',
+    files: /^(?:docs\/.*|README|ARCHITECTURE)\.md$/,
+    find: (text) =>
+      proseOf(text)
+        .split('\n')
+        .flatMap((line, index) => {
+          const found = VAGUE_ACTORS.exec(line.replaceAll(/`[^`]*`/g, '')) ?? /\bhand-?overs?\b/i.exec(line)
+          return found ? [`line ${index + 1}: ${found[0]}`] : []
+        }),
+    bad: 'The hand-over takes a millisecond.',
+    good: 'The hand-off takes a millisecond, as the user `nobody`.',
+  },
   pattern('no marks are left over', CODE, /\b(?:TODO|FIXME|XXX|HACK)\b/, '// TODO: later', '// to do it later'),
   pattern('no test runs alone', CODE, /\.only\(/, "test.only('x', f)", "test('x', f)"),
   pattern(
