@@ -134,7 +134,7 @@ export interface WaitSummary {
 }
 
 /** The line as a waiter sees it. */
-export function describeWait(line: Line, ownHolder: string): WaitSummary {
+function describeWait(line: Line, ownHolder: string): WaitSummary {
   const held = line.entries.filter(({ state }) => state === 'held')
   const place = line.entries.findIndex(({ holder }) => holder === ownHolder)
   const first = held[0]

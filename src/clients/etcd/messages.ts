@@ -180,7 +180,7 @@ export function watchCancelRequest(watch: number): Buffer {
 
 // ---- what is read ----
 
-export function readHeader(reader: ProtoReader): ResponseHeader {
+function readHeader(reader: ProtoReader): ResponseHeader {
   let [revision, term] = [0n, 0n]
   while (reader.next()) {
     if (reader.field === 3) revision = reader.long()

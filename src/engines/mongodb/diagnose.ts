@@ -5,7 +5,7 @@
 import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import { MONGODB_CODE, mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
-import { type Clock, wallClockMs } from '../../core/clock.ts'
+import { wallClockMs } from '../../core/clock.ts'
 import type { Finding } from '../../core/engine.ts'
 import { asEngineError } from './errors.ts'
 import { TTL_INDEX } from './names.ts'
@@ -17,7 +17,6 @@ const LEAST_MAJOR = 5
 export interface ExaminedMongodb {
   readonly collection: MongodbCollection
   readonly listens: boolean
-  readonly clock: Clock
 }
 
 export async function diagnose({ collection, listens }: ExaminedMongodb): Promise<readonly Finding[]> {

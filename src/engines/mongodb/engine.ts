@@ -223,7 +223,7 @@ export class MongodbEngine implements Engine {
 
   /** What this deployment is, and what locks on it are worth. */
   diagnose(): Promise<readonly Finding[]> {
-    return diagnose({ collection: this.#collection, listens: this.#listens, clock: this.#clock })
+    return diagnose({ collection: this.#collection, listens: this.#listens })
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -90,7 +90,7 @@ function stripped(sql: string): string {
 }
 
 /** Each ends with a line of its own, as in the client of MySQL after `DELIMITER //`. */
-export function statementsIn(sql: string): string[] {
+function statementsIn(sql: string): string[] {
   return sql
     .split(/^\/\/$/m)
     .map((statement) => statement.trim())

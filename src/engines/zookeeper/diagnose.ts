@@ -45,7 +45,7 @@ export function versionFinding(said: readonly (string | undefined)[]): Finding {
     : { name, status: 'ok', finding }
 }
 
-export function ensembleFinding(said: readonly (string | undefined)[]): Finding {
+function ensembleFinding(said: readonly (string | undefined)[]): Finding {
   const name = 'ensemble'
   const modes = said.map((text) => /^Mode: (\w+)/m.exec(text ?? '')?.[1] ?? 'no answer')
   const finding = modes.join(', ')
@@ -57,7 +57,7 @@ export function ensembleFinding(said: readonly (string | undefined)[]): Finding 
 }
 
 /** `settings`: what the word `conf` answers. */
-export function sessionFinding(settings: string | undefined, grantedMs: number): Finding {
+function sessionFinding(settings: string | undefined, grantedMs: number): Finding {
   const name = 'session limits'
   const setting = (key: string): number | undefined => {
     const found = new RegExp(`^${key}=(\\d+)`, 'm').exec(settings ?? '')?.[1]

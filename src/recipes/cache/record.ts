@@ -107,7 +107,7 @@ export function judge(
  * XFetch: the one who asks tosses a coin, which shows "refresh" more often the nearer the end is, and the longer a fill
  * takes. So one of many callers begins in time, without a word between them.
  */
-export function isEarly(beta: number, tookMs: number, leftMs: number, fraction: number): boolean {
+function isEarly(beta: number, tookMs: number, leftMs: number, fraction: number): boolean {
   // A fraction is below 1, so the logarithm is finite.
   return -beta * tookMs * Math.log(1 - fraction) >= leftMs
 }

@@ -45,7 +45,7 @@ export type CronDecision =
     }
 
 /** How many missed ticks are run by `all`, and counted by `run.missed`. */
-export const MOST_MISSED = 100
+const MOST_MISSED = 100
 const NOTHING: CronDecision = { step: 'nothing' }
 
 export function decide(schedule: Schedule, policy: JobPolicy, situation: Situation): CronDecision {

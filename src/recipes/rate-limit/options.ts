@@ -65,7 +65,7 @@ const MOST = 1_000_000_000
 const LONGEST_PER_MS = 366 * 24 * 3_600_000
 
 /** Throws a `TypeError` or a `RangeError` for what cannot be meant. */
-export function readRateOptions(call: string, options: RateOptions): ReadRate {
+function readRateOptions(call: string, options: RateOptions): ReadRate {
   checkOptions(call, options, RATE_OPTIONS)
   const { limit, per, burst = limit } = options
   checkCount('limit', limit, MOST)
