@@ -9,10 +9,11 @@
 import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process'
 import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Exit, signalExit } from './exits.ts'
-import { CannotRun } from './failure.ts'
-import type { Guardian } from './guardian.ts'
-import { ENDING, signalGroup } from './signals.ts'
+import { UsageError } from './args.ts'
+import { EXITS, type Exit, signalExit } from './exits.ts'
+import { CannotRun, ENDING } from './failure.ts'
+import { type Guardian, signalGroup } from './guardian.ts'
+import { printable } from './output.ts'
 
 /** How a command ended. */
 export interface CommandExit {
@@ -21,10 +22,23 @@ export interface CommandExit {
 }
 
 /**
- * `ok`, or with which exit a shell would refuse to run it. Asked before standing in line: a typing error should not
- * wait for its turn.
+ * The exit code if the command cannot be run, and why; undefined if it can. Asked before standing in line: a typing
+ * error should not wait for its turn.
  */
-export function lookUp(
+export function refuseProgram(program: readonly string[]): { exit: number; message: string } | undefined {
+  if (process.platform === 'win32')
+    throw new UsageError('running commands needs a POSIX system; use the library on Windows')
+  const name = program[0] as string
+  const found = lookUp(name)
+  if (found === 'ok') return undefined
+  const exit = EXITS[found].code
+  if (found === 'cannotRun') return { exit, message: `cannot run '${printable(name)}': not an executable file` }
+  const hint = /\s/.test(name) ? `; for a line of shell: sh -c '${printable(name)}'` : ''
+  return { exit, message: `command not found: '${printable(name)}'${hint}` }
+}
+
+/** `ok`, or with which exit a shell would refuse to run it. */
+function lookUp(
   name: string,
   path: string = process.env.PATH ?? '/usr/local/bin:/usr/bin:/bin',
 ): Exit & ('ok' | 'cannotRun' | 'notFound') {

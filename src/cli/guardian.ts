@@ -19,7 +19,6 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { CannotRun } from './failure.ts'
-import { signalGroup } from './signals.ts'
 
 /**
  * How often the guardian repeats KILL, every tenth of a second: for what was forked meanwhile, and until it is seen to
@@ -188,4 +187,14 @@ export class Guardian {
 /** As sleep(1) takes them. `0` between TERM and KILL: KILL at once. */
 function seconds(ms: number): string {
   return ms < 1 ? '0' : (ms / 1000).toFixed(3)
+}
+
+export function signalGroup(group: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-group, signal)
+  } catch (error) {
+    // No process is left, or only processes of another user (setuid), whose end is their own.
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ESRCH' && code !== 'EPERM') throw error
+  }
 }

@@ -16,11 +16,10 @@ import type { LockOptions } from '../core/locks-options.ts'
 import { redactCommand, redactUrl } from '../core/redact.ts'
 import type { Locks } from '../locks.ts'
 import { type Input, type OptionSpecs, UsageError } from './args.ts'
-import { lookUp } from './command-process.ts'
 import { EXITS } from './exits.ts'
+import { Signals } from './failure.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
-import { Signals } from './signals.ts'
 import { type CommandOutcome, type EndReason, type RunLimits, supervise } from './supervise.ts'
 import { WaitDisplay } from './wait-display.ts'
 
@@ -62,19 +61,6 @@ function maxHoldOf(input: Input): number | undefined {
 /** What the lock is made with. */
 export function lockOptionsOf({ maxHoldMs }: RunLimits): LockOptions {
   return maxHoldMs === undefined ? {} : { maxHold: maxHoldMs }
-}
-
-/** The exit code if the command cannot be run, and why; undefined if it can. */
-export function refuseProgram(program: readonly string[]): { exit: number; message: string } | undefined {
-  if (process.platform === 'win32')
-    throw new UsageError('running commands needs a POSIX system; use the library on Windows')
-  const name = program[0] as string
-  const found = lookUp(name)
-  if (found === 'ok') return undefined
-  const exit = EXITS[found].code
-  if (found === 'cannotRun') return { exit, message: `cannot run '${printable(name)}': not an executable file` }
-  const hint = /\s/.test(name) ? `; for a line of shell: sh -c '${printable(name)}'` : ''
-  return { exit, message: `command not found: '${printable(name)}'${hint}` }
 }
 
 /** The contract's bound on a holder, in bytes. */

@@ -1,8 +1,9 @@
 /** `holdfast elect KEY -- COMMAND`: the command runs wherever and whenever this process is the leader. */
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, refuseProgram } from '../job.ts'
+import { refuseProgram } from '../command-process.ts'
+import { Interrupted } from '../failure.ts'
+import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf } from '../job.ts'
 import { say } from '../output.ts'
-import { Interrupted } from '../signals.ts'
 import type { RunLimits } from '../supervise.ts'
 
 const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
