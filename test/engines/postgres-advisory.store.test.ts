@@ -2,9 +2,15 @@
 import { beforeAll, expect, test } from 'vitest'
 import { isStored, putOne, putting, read, textOf } from '../../conformance/records.ts'
 import type { Store } from '../../src/core/store.ts'
-import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
+import {
+  openPostgresAdvisory,
+  postgresAdvisory,
+  type SessionClient,
+} from '../../src/engines/postgres-advisory/index.ts'
 import { createLocks } from '../../src/index.ts'
-import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { fakeClock } from '../../src/testing.ts'
+import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
 
 await describeServer('records beside session locks', findPostgres, (source) => {
@@ -58,6 +64,38 @@ await describeServer('records beside session locks', findPostgres, (source) => {
       const backends = (): Promise<readonly object[]> =>
         owner.query(`SELECT pid FROM pg_stat_activity WHERE usename = 'clerk' AND datname = current_database()`)
       await expect.poll(backends, { timeout: 10_000 }).toEqual([])
+    } finally {
+      await engine[Symbol.asyncDispose]()
+    }
+  })
+
+  test('a server that takes the connection and says nothing is left in time, and the next call finds it well', async () => {
+    await using proxy = await FaultProxy.start(server)
+    const url = new URL(database)
+    url.host = `127.0.0.1:${proxy.port}`
+    let connections = 0
+    const connect = async (): Promise<SessionClient> => {
+      const { client } = await PostgresConnection.open(url.href)
+      connections += 1
+      if (connections === 1) proxy.blackHole()
+      return client as unknown as SessionClient
+    }
+    const clock = fakeClock()
+    const engine = postgresAdvisory({ connect, clock })
+    try {
+      const store = engine.store as Store
+      const first = store.get(['silent'])
+      // A call that comes later waits for the same opening.
+      const second = store.get(['silent'])
+      const refused = expect(first).rejects.toMatchObject({ code: 'ENGINE', outcome: 'not-applied' })
+      await expect.poll(() => proxy.heldBytes('requests')).toBeGreaterThan(0)
+      await clock.advance('10s')
+      await refused
+      await proxy.heal()
+      expect(await second).toMatchObject([{ state: 'read', stored: { value: null } }])
+      expect(connections).toBe(2)
+      // The first one has ended.
+      await expect.poll(() => proxy.size).toBe(1)
     } finally {
       await engine[Symbol.asyncDispose]()
     }

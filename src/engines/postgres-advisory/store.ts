@@ -120,35 +120,37 @@ export class PostgresAdvisoryStore implements Store {
       throw noSession(call, error)
     })
     const alive = this.#clock.stayAlive()
-    const silent = this.#clock.timer(ANSWER_MS, () => client.connection?.stream?.destroy())
     try {
-      return (await client.query(text, [...values])).rows
+      return (await this.#withinAnswerTime(client, () => client.query(text, [...values]))).rows
     } catch (error) {
       // The server said no, and is there. After anything else the connection is not to be trusted.
       if (!isRefusal(error as Error)) this.#drop(opening, client)
       throw asStoreError(call, error)
     } finally {
-      silent.cancel()
       alive.cancel()
+    }
+  }
+
+  /** The connection is ended if this takes longer: then it fails. */
+  async #withinAnswerTime<Answer>(client: SessionClient, work: () => Promise<Answer>): Promise<Answer> {
+    const silent = this.#clock.timer(ANSWER_MS, () => client.connection?.stream?.destroy())
+    try {
+      return await work()
+    } finally {
+      silent.cancel()
     }
   }
 
   async #open(): Promise<SessionClient> {
     const client = await this.#connect()
     neverCrash(client)
-    // Calls wait for the opening one after the other: a silent server must not hold up all that follow.
-    const silent = this.#clock.timer(ANSWER_MS, () => client.connection?.stream?.destroy())
     try {
-      await client.query(SET_SETTINGS, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
-      if ((await client.query(TABLES_EXIST)).rows[0]?.made !== true) await client.query(CREATE_TABLES)
-      if ((await client.query(RECORDS_EXIST)).rows[0]?.made !== true) await client.query(CREATE_RECORDS)
-      await client.query(ADVANCE_TOKENS)
+      // Calls wait for the opening one after the other: a silent server must not hold up all that follow.
+      await this.#withinAnswerTime(client, () => prepare(client))
     } catch (error) {
       // The server may have said no, and is connected still: the next call opens another one.
       client.connection?.stream?.destroy()
       throw error
-    } finally {
-      silent.cancel()
     }
     client.connection?.stream?.unref?.()
     return client
@@ -158,6 +160,13 @@ export class PostgresAdvisoryStore implements Store {
     if (this.#client === opening) this.#client = undefined
     client?.connection?.stream?.destroy()
   }
+}
+
+async function prepare(client: SessionClient): Promise<void> {
+  await client.query(SET_SETTINGS, [Object.keys(SETTINGS), JSON.stringify(SETTINGS)])
+  if ((await client.query(TABLES_EXIST)).rows[0]?.made !== true) await client.query(CREATE_TABLES)
+  if ((await client.query(RECORDS_EXIST)).rows[0]?.made !== true) await client.query(CREATE_RECORDS)
+  await client.query(ADVANCE_TOKENS)
 }
 
 function answerOf([row]: SessionRows): [number, readonly (AdvisoryRecordRow | null)[]] {
