@@ -5,12 +5,16 @@
 import { once } from 'node:events'
 import { beforeAll, expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
-import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
+import {
+  openPostgresAdvisory,
+  postgresAdvisory,
+  type SessionClient,
+} from '../../src/engines/postgres-advisory/index.ts'
 import { connect, UnsupportedError } from '../../src/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
-import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer, present } from '../servers/suite.ts'
 
@@ -58,6 +62,42 @@ await describeServer('session locks', findPostgres, (source) => {
     await looker.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'`)
     await looker.query('SELECT pg_advisory_unlock_all()')
     expect((await asked).held).toBe(true)
+  })
+
+  test('a session that ends with the last answer of its beginning is not kept: the next call begins another one', async () => {
+    let begun = 0
+    const connectAndEnd = async (): Promise<SessionClient> => {
+      const { client } = await PostgresConnection.open(database)
+      const ask = client.query.bind(client) as SessionClient['query']
+      const query: SessionClient['query'] = async (text, values) => {
+        const answer = await ask(text, values)
+        if (!text.startsWith('LISTEN')) return answer
+        begun += 1
+        if (begun > 1) return answer
+        const ended = new Promise<void>((resolve) => client.on('end', () => resolve()))
+        await looker.query('SELECT pg_terminate_backend($1)', [(client as SessionClient).processID])
+        await ended
+        return answer
+      }
+      return Object.assign(client, { query }) as unknown as SessionClient
+    }
+    await using locks = createLocks(postgresAdvisory({ connect: connectAndEnd }))
+    const lease = await locks.mutex('ended as it began').acquire({ wait: '10s' })
+    expect(lease.held).toBe(true)
+    expect(begun).toBe(2)
+  })
+
+  test('a lease that its process lost while it stood still, and never gives back, is free when its ttl is over', async () => {
+    await using still = createLocks(await openPostgresAdvisory(database), { ttl: '1s' })
+    await using other = await open()
+    const lease = await still.mutex('never given back').acquire()
+    // Nothing runs in this process meanwhile, nor on its connections.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_200)
+    expect(lease.held).toBe(false)
+    const next = await other.mutex('never given back').acquire({ wait: '15s' })
+    expect(next.token).toBeGreaterThan(lease.token as bigint)
+    // The session lives: it was not its end that freed the lock.
+    expect(await still.mutex('never given back').tryAcquire()).toBeUndefined()
   })
 
   test('strangers who use the number of the same name, and xactLock, are excluded and exclude', async () => {
@@ -119,6 +159,54 @@ await describeServer('session locks', findPostgres, (source) => {
     await next.release()
     await using other = await open()
     expect((await other.mutex('crash').acquire()).token).toBe((next.token as bigint) + 1n)
+  })
+
+  test('tokens go on rising after a second fail-over, to a replica that has not heard of the first one', async (context) => {
+    const { process: owned } = server
+    if (owned === undefined) return context.skip('it is not our server')
+    const crash = async (): Promise<void> => {
+      await looker[Symbol.asyncDispose]()
+      await owned.kill()
+      await owned.start()
+      looker = await server.connect(database)
+    }
+    const tokenOfNext = async (): Promise<bigint> => {
+      await using locks = await open()
+      return (await locks.mutex('fail-overs').acquire()).token as bigint
+    }
+    const first = await tokenOfNext()
+    const known = await looker.value('SELECT last_value FROM holdfast_advisory1_tokens')
+    await crash()
+    const second = await tokenOfNext()
+    expect(second).toBeGreaterThan(first)
+    await looker.query(`SELECT setval('holdfast_advisory1_tokens', $1)`, [known])
+    await crash()
+    expect(await tokenOfNext()).toBeGreaterThan(second)
+  })
+
+  test('after two crashes in a row tokens need no clock: what the first one was made up for is on the disk', async (context) => {
+    if ('url' in source) return context.skip('it is not our server')
+    // What is not to be on the disk when a commit is answered is not there for long.
+    await using own = await PostgresServer.start(source, { settings: { wal_writer_delay: '10s' } })
+    const { process: owned } = own
+    const tokenOfNext = async (): Promise<bigint> => {
+      await using locks = createLocks(await openPostgresAdvisory(own.url))
+      return (await locks.mutex('crashes').acquire()).token as bigint
+    }
+    await tokenOfNext()
+    {
+      await using admin = await own.connect()
+      await admin.query('CHECKPOINT')
+    }
+    await owned?.kill()
+    await owned?.start()
+    const token = await tokenOfNext()
+    await owned?.kill()
+    await owned?.start()
+    await using admin = await own.connect()
+    const known = BigInt(String(await admin.value('SELECT last_value FROM holdfast_advisory1_tokens')))
+    // The next session adds a million.
+    expect(known + 1_000_000n).toBeGreaterThan(token)
   })
 
   test('tokens rise for all who use the database, whatever schema they look into first', async () => {

@@ -15,7 +15,7 @@ import { fallbackAfter } from '../../core/time-limit.ts'
 import { attemptAnswersOf, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, closedError, ENGINE, noSession } from './errors.ts'
-import { OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
+import { givenUpAt, OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
 import { CLOSE_LIMIT_MS, SESSION_TTL_MS, type Session, type SessionClient, type SessionEvents } from './session.ts'
 import { ATTEMPT, EVICT, EVICTION, FREED, INSPECT, LIST, OWN_EVICTED, RELEASE } from './sql.ts'
 import { PostgresAdvisoryStore } from './store.ts'
@@ -31,14 +31,16 @@ const traits: Traits = {
   batchLimit: 500,
   takesSignal: ['enter', 'renew'],
   tokensSurvive:
-    'everything but the loss of the database: they come from a sequence, which jumps ahead by a million after a ' +
-    'crash or a fail-over that may have lost the last of them',
+    'crashes, whatever the clock does, and a fail-over: they come from a sequence, which jumps ahead where the last of ' +
+    "them may be lost; after a second fail-over they go on from the server's clock, which must not be behind; not the " +
+    'restore of a dump',
   survives:
     'the death of processes; not that of the server, or of a session: an administrator or a crash frees its locks ' +
     'before the holder knows',
 }
 
 const POLL_MS = 500
+const NEVER = Number.POSITIVE_INFINITY
 
 export type OpenSession = (events: SessionEvents) => Promise<Session>
 
@@ -58,6 +60,9 @@ export class PostgresAdvisoryEngine implements Engine {
   #listener: ((news: News) => void) | undefined
   #turn: Promise<unknown> = Promise.resolve()
   #poll: Timer | undefined
+  #sweep: Timer | undefined
+  /** When it fires. */
+  #sweptAt = NEVER
   #closed = false
 
   /** @internal */
@@ -76,10 +81,11 @@ export class PostgresAdvisoryEngine implements Engine {
       for (const claim of claims) {
         const known = this.#entries.find(claim.key, claim.id)
         const refusal = known === undefined ? this.#refusal(claim) : undefined
-        if (known !== undefined) known.ttlMs = claim.ttlMs
+        if (known !== undefined) this.#entries.asked(claim, this.#clock.now())
         else if (refusal !== undefined) refused.set(claim.id, refusal)
         else added.push(this.#entries.add(claim, this.#clock.now()))
       }
+      this.#sweepAt(givenUpAt(added, this.#clock.now()))
       try {
         const granted = [...(await this.#attempt(session, this.#keysOf(added)))]
         // What was true before has to be true now.
@@ -106,17 +112,20 @@ export class PostgresAdvisoryEngine implements Engine {
       return places.map((place) => this.#standing(place))
     return await this.#inTurn('renew', signal, async (session) => {
       await this.#evictOurs(session)
-      for (const { key, id, ttlMs } of places) {
-        const entry = this.#entries.find(key, id)
-        if (entry !== undefined) entry.ttlMs = ttlMs
-      }
+      for (const place of places) this.#entries.asked(place, this.#clock.now())
       this.#tellOthers(await this.#attempt(session, this.#keysOf(places)), places)
       return places.map((place) => this.#standing(place))
     })
   }
 
   async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+    return await this.#leave(() => places)
+  }
+
+  /** Those that are to leave when it is their turn. */
+  async #leave(which: () => readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
     const leaving = this.#turn.then(async () => {
+      const places = which()
       // Without a session the server has nothing of ours.
       if (this.#session !== undefined) return await this.#remove(this.#session, places)
       return places.map((place) => this.#entries.remove(place))
@@ -161,6 +170,7 @@ export class PostgresAdvisoryEngine implements Engine {
     this.#closed = true
     this.#listener = undefined
     this.#poll?.cancel()
+    this.#sweep?.cancel()
     await fallbackAfter(this.#clock, CLOSE_LIMIT_MS, this.#records.close(), undefined)
     const rested = this.#turn.then(() => true)
     if (await fallbackAfter(this.#clock, CLOSE_LIMIT_MS, rested, false)) await this.#session?.close()
@@ -283,6 +293,23 @@ export class PostgresAdvisoryEngine implements Engine {
     })
   }
 
+  /**
+   * An entry that the core has not asked for in a whole ttl was given up: its lease was lost while this process stood
+   * still, and its holder never gives it back. The session lives on, and the server would keep its lock for as long.
+   */
+  #sweepAt(at: number): void {
+    if (this.#closed || at >= this.#sweptAt) return
+    this.#sweptAt = at
+    this.#sweep?.cancel()
+    this.#sweep = this.#clock.timer(at - this.#clock.now(), () => {
+      this.#sweptAt = NEVER
+      // If it fails, the session has ended, and with it every lock.
+      this.#leave(() => this.#entries.givenUp(this.#clock.now()))
+        .catch(() => undefined)
+        .finally(() => this.#sweepAt(this.#entries.givenUpAt()))
+    })
+  }
+
   /** Work that no call asked for. If it fails, the next renewal or poll sees to it. */
   #aside(work: (session: Session) => Promise<unknown>): void {
     if (this.#closed) return
@@ -308,13 +335,16 @@ export class PostgresAdvisoryEngine implements Engine {
 
   async #connected(call: EngineCall): Promise<Session> {
     if (this.#closed) throw closedError(call)
-    try {
-      this.#session ??= await this.#open(this.#events)
-    } catch (error) {
-      throw noSession(call, error)
-    }
+    if (this.#session !== undefined) return this.#session
+    const session = await this.#open(this.#events).catch((error: unknown) => Promise.reject(noSession(call, error)))
     // Closed while the session began.
-    if (this.#closed) this.#session.end()
-    return this.#session
+    if (this.#closed) {
+      session.end()
+      throw closedError(call)
+    }
+    // Its end is told once. If that was before it was ours, nothing would ever tell it again.
+    if (session.over) throw noSession(call, new Error('it has ended as it began'))
+    this.#session = session
+    return session
   }
 }

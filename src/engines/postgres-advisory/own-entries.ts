@@ -13,11 +13,15 @@ export interface OwnAdvisoryEntry {
   readonly shared: boolean
   readonly enteredAt: number
   ttlMs: number
+  /** When the core last asked for it. */
+  askedAt: number
   /** It holds, by this token. */
   token: bigint | undefined
   /** The server has not been told of it. */
   fresh: boolean
 }
+
+const NEVER = Number.POSITIVE_INFINITY
 
 /** The flag is another number of the same key. No key has a NUL in it. */
 const FLAG = '\0waiting'
@@ -128,8 +132,27 @@ export class OwnAdvisoryEntries {
     const key = this.#keys.get(claim.key) ?? new OwnAdvisoryKey(claim.key)
     this.#keys.set(claim.key, key)
     const shared = claim.limit === UNLIMITED
-    key.entries.set(claim.id, { claim, shared, enteredAt: now, ttlMs: claim.ttlMs, token: undefined, fresh: true })
+    const { ttlMs } = claim
+    key.entries.set(claim.id, { claim, shared, enteredAt: now, ttlMs, askedAt: now, token: undefined, fresh: true })
     return claim
+  }
+
+  /** The core asks for it, if it is here. */
+  asked({ key, id, ttlMs }: Place, now: number): void {
+    const entry = this.find(key, id)
+    if (entry === undefined) return
+    entry.ttlMs = ttlMs
+    entry.askedAt = now
+  }
+
+  /** The places of entries that the core does not ask for any more. */
+  givenUp(now: number): readonly Pick<Place, 'key' | 'id'>[] {
+    return this.all().flatMap((entry) => (givenUpAt([entry], entry.askedAt) <= now ? [entry.claim] : []))
+  }
+
+  /** When the next one is given up, unless it is asked for until then. Infinity: there is none. */
+  givenUpAt(): number {
+    return this.all().reduce((at, entry) => Math.min(at, givenUpAt([entry], entry.askedAt)), NEVER)
   }
 
   /** Whether it was there. A key without entries is forgotten: to give back its lock, get the key before. */
@@ -159,4 +182,12 @@ export class OwnAdvisoryEntries {
     for (const entry of this.all()) entry.fresh = true
     return lost
   }
+}
+
+/**
+ * When the first of these is given up that the core has asked for at that time. A busy core asks a little later than it
+ * plans to. By then it has lost what it held, for want of an answer.
+ */
+export function givenUpAt(asked: readonly { readonly ttlMs: number }[], askedAt: number): number {
+  return asked.reduce((at, { ttlMs }) => Math.min(at, askedAt + ttlMs * 1.1), NEVER)
 }

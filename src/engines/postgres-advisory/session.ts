@@ -102,6 +102,11 @@ export class Session {
     this.#client.connection?.stream?.unref?.()
   }
 
+  /** Nothing can be asked of it any more. */
+  get over(): boolean {
+    return this.#over
+  }
+
   /** The rows. One statement at a time: the engine takes turns. */
   async ask(text: string, values: readonly unknown[] = []): Promise<SessionRows> {
     if (this.#over) throw new Error('the session has ended')

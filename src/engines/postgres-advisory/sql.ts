@@ -51,10 +51,17 @@ SELECT to_regclass('${ENTRIES}') IS NOT NULL AND to_regclass('${TOKENS}') IS NOT
  * last writes had not reached the disk, or the replica. The same crash empties unlogged tables, which tells; and all
  * sessions have ended with it, so no token is taken meanwhile. A session that begins at the same time waits for the
  * row, and then finds it.
+ *
+ * This change itself is waited for until it is on the disk: a second crash that loses it would advance to the same
+ * number again. A replica that has not got it is past it all the same, by its clock.
  */
 export const ADVANCE_TOKENS: string = `
+BEGIN;
+SET LOCAL synchronous_commit = on;
 WITH broken AS (INSERT INTO ${UNBROKEN} VALUES (true) ON CONFLICT DO NOTHING RETURNING one)
-SELECT setval('${TOKENS}', nextval('${TOKENS}') + 1000000) FROM broken`
+SELECT setval('${TOKENS}', greatest(nextval('${TOKENS}') + 1000000,
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) FROM broken;
+COMMIT`
 
 /** Settings by name and value; what this server does not know is left out. */
 export const SET_SETTINGS = 'SELECT set_config(name, $2::json ->> name, false) FROM pg_settings WHERE name = ANY($1)'
