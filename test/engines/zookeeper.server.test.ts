@@ -1,10 +1,13 @@
 /** What ZooKeeper and this engine do with each other, beyond what every engine has to do. */
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { ZOOKEEPER_CODE } from '../../src/clients/zookeeper/errors.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { News } from '../../src/core/engine.ts'
+import { ClassSessions } from '../../src/engines/zookeeper/class-sessions.ts'
 import { openZooKeeper, type ZooKeeperEngine } from '../../src/engines/zookeeper/index.ts'
+import { ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 import { createLocks, type Locks } from '../../src/index.ts'
 import { newClaim } from '../claims.ts'
 import { freePort } from '../servers/ports.ts'
@@ -143,6 +146,23 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     )
     expect(['ENGINE', true]).toContain(outcome)
     await vi.waitFor(async () => expect(await holding.mutex('expires').tryAcquire()).toBeDefined(), LIMIT)
+  })
+
+  test('a session for what is to run out by itself does not begin later, when it could not begin in time', async () => {
+    const ways = [await proxied(), await proxied()].map(({ proxy }) => proxy)
+    for (const proxy of ways) proxy.blackHole()
+    const ignore = (): void => undefined
+    const sessions = new ClassSessions({
+      servers: { hosts: ways.map(({ port }) => ({ host: '127.0.0.1', port })), chroot: '' },
+      clock: systemClock,
+      names: new ZooKeeperNames('/holdfast'),
+      acl: 'open',
+      ...{ tell: ignore, lineChanged: ignore, reconnected: ignore, ended: ignore },
+    })
+    // The first server has had its time, and the second one has not.
+    await expect(sessions.openShort(TTL_MS)).rejects.toMatchObject({ code: ZOOKEEPER_CODE.connectionLoss })
+    for (const proxy of ways) await proxy.heal()
+    await vi.waitFor(() => expect(ways.map(({ size }) => size)).toEqual([0, 0]), LIMIT)
   })
 
   test('an entry that goes between the read and the watch is noticed', async () => {
