@@ -5,8 +5,11 @@
 import { expect, vi } from 'vitest'
 import type { Locks } from '../../src/index.ts'
 
-/** A machine on which three members take turns may take long to elect a leader. */
-const LIMIT = { timeout: 60_000, interval: 10 }
+/**
+ * A machine on which three members take turns may take long to elect a leader. Less than a test may take: a wait that
+ * is in vain says itself what it waited for.
+ */
+const LIMIT = { timeout: 45_000, interval: 10 }
 
 export interface Member {
   readonly process?: { pause(): void; resume(): void } | undefined
@@ -17,6 +20,25 @@ export interface Members<Server extends Member> {
   open(ttl: '3s' | '30s'): Promise<Locks>
   leader(): Promise<Server>
   othersThan(server: Server): readonly Server[]
+  /** Resolves when they serve again. Servers that have stopped for good, by a defect of their own, are mended. */
+  serving?(): Promise<void>
+  /** How the servers are, for the error of a wait that was in vain. */
+  state?(): Promise<string>
+}
+
+async function until<Server extends Member, Value>(
+  members: Members<Server>,
+  what: string,
+  check: () => Value | Promise<Value>,
+): Promise<Value> {
+  try {
+    return await vi.waitFor(check, LIMIT)
+  } catch (error) {
+    const state = (await members.state?.()) ?? ''
+    throw new Error(`${what}: not within ${LIMIT.timeout / 1000} s. ${(error as Error).message}\n${state}`, {
+      cause: error,
+    })
+  }
 }
 
 /** Until so many are in the line of `key`. */
@@ -35,11 +57,11 @@ export async function goOnWithoutLeader<Server extends Member>(
   const next = other.mutex(key).acquire()
   await inLine(one, key, 2)
   await befall(await members.leader())
-  const fresh = await vi.waitFor(async () => await other.mutex(`${key}: new`).acquire(), LIMIT)
+  const fresh = await until(members, 'a new lock', () => other.mutex(`${key}: new`).acquire())
   expect(fresh.held).toBe(true)
   expect(lease.held).toBe(true)
-  await vi.waitFor(async () => expect((await lease.release()) || !lease.held).toBe(true), LIMIT)
-  const granted = await next
+  await until(members, 'a release', async () => expect((await lease.release()) || !lease.held).toBe(true))
+  const granted = await until(members, 'a grant to the waiter', () => next)
   expect(granted.token ?? 0n).toBeGreaterThan(lease.token ?? 0n)
   expect(granted.held).toBe(true)
 }
@@ -53,10 +75,15 @@ export async function stopWithoutMajority<Server extends Member>(members: Member
   const others = members.othersThan(await members.leader())
   for (const { process } of others) process?.pause()
   await expect(locks.mutex('majority: new').tryAcquire()).rejects.toMatchObject({ code: 'ENGINE' })
-  await vi.waitFor(() => expect(told).toHaveBeenCalled(), LIMIT)
+  await until(members, 'the loss of a lease that cannot be renewed', () => expect(told).toHaveBeenCalled())
   expect(lease.held).toBe(false)
   for (const { process } of others) process?.resume()
-  await vi.waitFor(async () => expect((await locks.mutex('majority').acquire()).held).toBe(true), LIMIT)
+  await Promise.all([
+    members.serving?.(),
+    until(members, 'the same lock, from servers that are back', async () =>
+      expect((await locks.mutex('majority').acquire()).held).toBe(true),
+    ),
+  ])
 }
 
 /** Restarts under load: there are never two holders, tokens rise, and a lease that is held goes on. */

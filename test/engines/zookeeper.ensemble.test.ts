@@ -48,7 +48,13 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
 
   const othersThan = (server: ZooKeeperServer): readonly ZooKeeperServer[] =>
     ensemble.servers.filter((one) => one !== server)
-  const members: Members<ZooKeeperServer> = { open, othersThan, leader: () => ensemble.leader() }
+  const members: Members<ZooKeeperServer> = {
+    open,
+    othersThan,
+    leader: () => ensemble.leader(),
+    serving: () => ensemble.serving(),
+    state: () => ensemble.state(),
+  }
 
   conformance(
     { describe, it, afterAll },
@@ -68,15 +74,15 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
     },
   )
 
-  describe('servers in trouble', () => {
+  describe('servers in trouble', { timeout: CASE_LIMIT_MS }, () => {
     afterEach(async () => {
       await ensemble.heal()
       for (const { process } of ensemble.servers) {
         if (process?.running === true) process.resume()
         else await process?.start()
       }
-      await ensemble.settled()
-    })
+      await ensemble.serving()
+    }, CASE_LIMIT_MS)
 
     test.each(['killed', 'frozen'] as const)(
       'the leader is %s: leases go on, waiters are served, new locks are had',
