@@ -9,6 +9,8 @@ import { COMMON, type CommandSpec } from '../src/cli/args.ts'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { openEngine } from '../src/connect.ts'
 import type { Engine, Traits } from '../src/core/engine.ts'
+import { migrationFor as mysqlMigration } from '../src/engines/mysql/migration.ts'
+import { migrationFor as postgresMigration } from '../src/engines/postgres/migration.ts'
 import { documentedPages } from './documented.ts'
 
 const pages = documentedPages()
@@ -120,6 +122,26 @@ describe('docs/choosing.md', () => {
     test('has a row in the table of failures, and a page', () => {
       expect(text).toMatch(new RegExp(`^\\| \\[[^\\]]+\\]\\(engines/${name}\\.md\\) \\|(?:[^|]+\\|){6}$`, 'm'))
     })
+  })
+})
+
+describe.each([
+  ['postgres', postgresMigration],
+  ['mysql', mysqlMigration],
+])('rights on the tables of %s', (name, migrationFor) => {
+  const text = migrationFor(`${name}://`)
+  const tables = [...text.matchAll(/CREATE TABLE IF NOT EXISTS \S*?(holdfast_\w+)/g)].map(([, table = '']) => table)
+  const ofTables = (said: string): readonly string[] => [...new Set(said.match(/\bholdfast_\w+/g))].toSorted()
+
+  test('are granted by what is printed, on every table that is made', () => {
+    const grants = text.split('\n').filter((line) => /^--\s+GRANT SELECT/.test(line))
+    expect(ofTables(grants.join('\n'))).toEqual(tables.toSorted())
+  })
+
+  test('are named on its page, for every table: who grants them by hand forgets none', () => {
+    const page = readFileSync(join('docs', 'engines', `${name}.md`), 'utf8')
+    const rights = page.split('\n- ').find((item) => item.includes('SELECT, INSERT, UPDATE, DELETE')) ?? ''
+    expect(ofTables(rights)).toEqual(tables.toSorted())
   })
 })
 
