@@ -7,6 +7,7 @@ export { channels, type Publish, publish } from './core/diagnostics.ts'
 export {
   type Claim,
   type Engine,
+  type EntryName,
   type Finding,
   type GoneReason,
   type Line,

@@ -89,7 +89,7 @@ const OPENERS: Readonly<Record<string, MarksOpener>> = {
     if (table !== undefined) throw new UsageError('--table: Redis has no tables')
     const { openWire } = await import('../clients/redis/connect.ts')
     const { parseUrl } = await import('../clients/redis/url.ts')
-    const { guardOn } = await import('../guards/redis.ts')
+    const { guardOn } = await import('../guards/redis/wire-guard.ts')
     const guarded = guardOn(await openWire(parseUrl(url), systemClock))
     return {
       list: (prefix) => guarded.list(prefix),

@@ -7,7 +7,7 @@ import { quoted } from './quoted.ts'
 
 /** How `drain` lets holders end. */
 export interface DrainOptions {
-  /** How long holders have to end by themselves: 5 s unless given. */
+  /** How long holders, or runs of jobs, have to end by themselves: 5 s unless given. */
   readonly grace?: Duration
 }
 

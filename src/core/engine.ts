@@ -10,7 +10,7 @@
  * The nine duties of every engine are written down in docs/writing-an-engine.md and checked by `holdfast/conformance`.
  * Read `engines/memory/` next: it is the reference.
  */
-import type { Claim, Place, Standing } from './claim.ts'
+import type { Claim, EntryName, Place, Standing } from './claim.ts'
 import type { Line, LineSummary } from './line-view.ts'
 import type { Store } from './store.ts'
 
@@ -116,7 +116,7 @@ export interface Engine extends AsyncDisposable {
    * Release or cancel. Answers whether the entry was in the line. Settles the line. Has no signal: it is never
    * cancelled.
    */
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]>
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]>
   /**
    * Remove an entry of any client, named by its token; false if no such entry is there. `expire`: refuse the renewals
    * of a holder and tell it, so that it learns of its end before the next one is let in; a leave of it frees the line.

@@ -35,7 +35,14 @@ export interface LeadOptions {
 }
 
 const LEAD_OPTIONS: OptionNames<LeadOptions> = { signal: true, wait: true, maxHold: true, again: true, resignOn: true }
-const OBSERVE_OPTIONS = { signal: true } as const
+
+/** How to watch who leads. */
+export interface ObserveOptions {
+  /** Ends the watch. */
+  readonly signal?: AbortSignal
+}
+
+const OBSERVE_OPTIONS: OptionNames<ObserveOptions> = { signal: true }
 
 /** Who leads. */
 export interface Leader {
@@ -56,7 +63,7 @@ export interface Election {
    * Who leads now, and then every change; undefined while there is no leader. Changes in quick succession may be seen
    * as one. Ends when the locks are closed.
    */
-  observe(options?: { readonly signal?: AbortSignal }): AsyncGenerator<Leader | undefined, void, void>
+  observe(options?: ObserveOptions): AsyncGenerator<Leader | undefined, void, void>
 }
 
 export class LineElection implements Election {
@@ -118,7 +125,7 @@ export class LineElection implements Election {
     return leaderOf(await this.#keeper.call('inspect', (engine) => engine.inspect(this.key)))
   }
 
-  observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Leader | undefined, void, void> {
+  observe(options: ObserveOptions = {}): AsyncGenerator<Leader | undefined, void, void> {
     checkOptions('observe()', options, OBSERVE_OPTIONS)
     return endable(options.signal, (signal) => this.#changes(signal))
   }

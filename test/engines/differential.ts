@@ -8,7 +8,7 @@
  */
 import { expect } from 'vitest'
 import { type Dice, dice } from '../../conformance/chance.ts'
-import { type Claim, type Engine, type Place, UNLIMITED } from '../../src/core/engine.ts'
+import { type Claim, type Engine, type EntryName, type Place, UNLIMITED } from '../../src/core/engine.ts'
 import { LineFullError } from '../../src/core/errors.ts'
 import { type FakeClock, fakeClock, MemoryServer, memory } from '../../src/testing.ts'
 import type { ServerClock } from '../servers/clock.ts'
@@ -127,7 +127,7 @@ export class Trace {
   readonly #dice: Dice
   readonly #pair: Pair
   readonly #ids: string[]
-  #recent: Pick<Place, 'key' | 'id'>[]
+  #recent: EntryName[]
 
   constructor(seed: number, pair: Pair) {
     this.#dice = dice(seed)
@@ -212,7 +212,7 @@ export class Trace {
   }
 
   /** Mostly an entry that has asked to enter not long ago. */
-  #known(): Pick<Place, 'key' | 'id'> {
+  #known(): EntryName {
     return this.#dice.oneIn(3)
       ? { key: this.#dice.pick(KEYS), id: this.#dice.pick(this.#ids) }
       : this.#dice.pick(this.#recent)

@@ -41,6 +41,8 @@ describe('a tick', () => {
     jobs.add('utc', '0 13 * * *', () => runs.push(`utc ${world.time()}`))
     jobs.add('berlin', '30 13 * * *', { zone: 'Europe/Berlin' }, () => runs.push(`berlin ${world.time()}`))
     expect(jobs.next('berlin')?.toISOString()).toMatch(/T12:30:00/)
+    jobs.add('never', '0 0 30 2 *', () => {})
+    expect(jobs.next('never')).toBeUndefined()
     await world.clock.advance('24h')
     expect(runs).toEqual(['berlin 12:30:00', 'utc 13:00:00'])
   })

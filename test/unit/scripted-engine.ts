@@ -7,6 +7,7 @@
 import type {
   Claim,
   Engine,
+  EntryName,
   GoneReason,
   Line,
   LineEntry,
@@ -23,7 +24,7 @@ export type VerbName = 'enter' | 'renew' | 'leave'
 /** One call, waiting for its answer. */
 export interface Call<Answer = unknown> {
   readonly verb: VerbName
-  readonly items: readonly (Claim | Place | Pick<Place, 'key' | 'id'>)[]
+  readonly items: readonly (Claim | Place | EntryName)[]
   readonly keys: readonly string[]
   readonly ids: readonly string[]
   readonly signal: AbortSignal | undefined
@@ -100,7 +101,7 @@ export class ScriptedEngine implements Engine {
     return this.#record<Standing>('renew', places, signal)
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     return this.#record<boolean>('leave', places, undefined)
   }
 

@@ -7,7 +7,18 @@ import type { EtcdClient } from '../../clients/etcd/client.ts'
 import type { DeleteResponse } from '../../clients/etcd/messages.ts'
 import { WatchStream } from '../../clients/etcd/watch-stream.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import { LeaseLostError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
@@ -126,7 +137,7 @@ export class EtcdEngine implements Engine {
     return this.#renewCalls.renew(places, { signal })
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     if (places.length <= LEAVES_AT_ONCE) return await this.#leaveTogether(places)
     const parts: Promise<readonly boolean[]>[] = []
     for (let from = 0; from < places.length; from += LEAVES_AT_ONCE)
@@ -134,7 +145,7 @@ export class EtcdEngine implements Engine {
     return (await Promise.all(parts)).flat()
   }
 
-  async #leaveTogether(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async #leaveTogether(places: readonly EntryName[]): Promise<readonly boolean[]> {
     const known = places.map(({ id }) => this.#entries.get(id))
     for (const { key, id } of places) {
       this.#watcher.removeWaiter(key, id)

@@ -251,7 +251,7 @@ export class EvictionWatcher {
 /** Each try of a watch that is refused costs a stream and a login, for the other watches, too. */
 const REFUSED_PAUSE_MS = 10_000
 
-export interface ObserveOptions {
+export interface LineWatchOptions {
   readonly watches: WatchStream
   readonly names: EtcdNames
   readonly clock: Clock
@@ -263,7 +263,7 @@ export interface ObserveOptions {
  * requested again now and then.
  */
 export async function observeLine(
-  { watches, names, clock }: ObserveOptions,
+  { watches, names, clock }: LineWatchOptions,
   key: string,
   listener: () => void,
 ): Promise<AsyncDisposable> {

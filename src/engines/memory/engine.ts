@@ -4,7 +4,7 @@
  * An engine object stands for one process that uses a server. Tests have several of them on one server, as if they were
  * several processes. One that is dropped has crashed: its entries stay in the lines until they expire.
  */
-import type { Claim, Engine, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type { Claim, Engine, EntryName, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
 import type { Store } from '../../core/store.ts'
 import { EventLoopTurn } from '../shared/event-loop-turn.ts'
 import type { NewsReceiver } from './line.ts'
@@ -49,7 +49,7 @@ export class MemoryEngine implements Engine {
     return this.#answer(this.#server.renew(places))
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     return this.#answer(this.#server.leave(places))
   }
 

@@ -6,7 +6,7 @@
  * engines are told. Nothing here walks a line, so a hand-off costs the same with ten waiters and with ten thousand.
  */
 import { type Clock, systemClock, type Timer, wallClockMs } from '../../core/clock.ts'
-import type { Claim, Line, LineEntry, LineSummary, Place, Standing } from '../../core/engine.ts'
+import type { Claim, EntryName, Line, LineEntry, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import { Heap } from '../../core/heap.ts'
 import type { Change, Entered, Entrance, Got, Leaving, Put, StoredSummary } from '../../core/store.ts'
@@ -81,7 +81,7 @@ export class MemoryServer {
     })
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+  leave(places: readonly EntryName[]): boolean[] {
     this.#expire()
     return places.map(({ key, id }) => {
       const entry = this.#lines.get(key)?.entries.get(id)

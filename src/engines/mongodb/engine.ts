@@ -146,7 +146,7 @@ export class MongodbEngine implements Engine {
     )
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     for (const { key, id } of places) this.#forget(key, id)
     const groups = groupByLine(places)
     const isQuiet = ({ key, items }: LineGroup<EntryName>): boolean => items.length === 1 && !this.#waiters.has(key)

@@ -8,7 +8,7 @@
  */
 
 import type { ResultRows } from '../../clients/mysql/wire.ts'
-import type { Claim, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
+import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 import { lineLocked, unexpectedAnswer } from './errors.ts'
@@ -64,7 +64,7 @@ export function packPlaces(places: readonly Place[]): PackedBatch {
 }
 
 /** For `leave`. */
-export function packIds(places: readonly Pick<Place, 'key' | 'id'>[]): PackedBatch {
+export function packIds(places: readonly EntryName[]): PackedBatch {
   const keyed = sorted(places)
   const batch = keyed.map(({ key, item: { id } }) => `${key} ${id};`)
   return packed(keyed, batch)

@@ -7,7 +7,18 @@
 
 import type { MysqlWire } from '../../clients/mysql/wire.ts'
 import { type Clock, systemChance } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import { withOutcome } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
@@ -147,7 +158,7 @@ export class MysqlEngine implements Engine {
     return await this.#rechecks.during(asked.then((codes) => this.#standings('renew', places, codes)))
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     const parts = splitBatch(places, ({ id }) => (this.#crowded.has(id) ? 'call' : 'alone'))
     for (const { id } of places) {
       this.#rechecks.forget(id)

@@ -6,7 +6,18 @@
  * uses advisory locks without Holdfast, announce nothing.
  */
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import { UNLIMITED } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
@@ -118,12 +129,12 @@ export class PostgresAdvisoryEngine implements Engine {
     })
   }
 
-  async leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     return await this.#leave(() => places)
   }
 
   /** Those that are to leave when it is their turn. */
-  async #leave(which: () => readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async #leave(which: () => readonly EntryName[]): Promise<readonly boolean[]> {
     const leaving = this.#turn.then(async () => {
       const places = which()
       // Without a session the server has nothing of ours.
@@ -205,7 +216,7 @@ export class PostgresAdvisoryEngine implements Engine {
     return granted
   }
 
-  async #remove(session: Session, places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  async #remove(session: Session, places: readonly EntryName[]): Promise<readonly boolean[]> {
     const keys = new Set<OwnAdvisoryKey>()
     const answers = places.map((place) => {
       const key = this.#entries.at(place.key)
@@ -250,7 +261,7 @@ export class PostgresAdvisoryEngine implements Engine {
     for (const { claim } of entries) this.#listener?.({ key: claim.key, id: claim.id, standing: this.#standing(claim) })
   }
 
-  #standing({ key, id }: Pick<Place, 'key' | 'id'>): Standing {
+  #standing({ key, id }: EntryName): Standing {
     const entry = this.#entries.find(key, id)
     if (entry === undefined) return { state: 'gone', why: this.#evicted.has(id) ? 'evicted' : 'unknown' }
     if (entry.token === undefined) return { state: 'waiting', ahead: null }

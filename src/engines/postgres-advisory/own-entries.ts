@@ -5,7 +5,7 @@
  */
 
 import { advisoryKey } from '../../clients/postgres/advisory-key.ts'
-import { type Claim, type Place, UNLIMITED } from '../../core/engine.ts'
+import { type Claim, type EntryName, type Place, UNLIMITED } from '../../core/engine.ts'
 import type { AttemptAnswer, KeyAttempt, KeyRelease } from './codec.ts'
 
 export interface OwnAdvisoryEntry {
@@ -124,7 +124,7 @@ export class OwnAdvisoryEntries {
     return this.#keys.get(key)?.entries.get(id)
   }
 
-  holds({ key, id }: Pick<Place, 'key' | 'id'>): boolean {
+  holds({ key, id }: EntryName): boolean {
     return this.find(key, id)?.token !== undefined
   }
 
@@ -146,7 +146,7 @@ export class OwnAdvisoryEntries {
   }
 
   /** The places of entries that the core does not ask for any more. */
-  givenUp(now: number): readonly Pick<Place, 'key' | 'id'>[] {
+  givenUp(now: number): readonly EntryName[] {
     return this.all().flatMap((entry) => (givenUpAt([entry], entry.askedAt) <= now ? [entry.claim] : []))
   }
 
@@ -156,7 +156,7 @@ export class OwnAdvisoryEntries {
   }
 
   /** Whether it was there. A key without entries is forgotten: to give back its lock, get the key before. */
-  remove({ key, id }: Pick<Place, 'key' | 'id'>): boolean {
+  remove({ key, id }: EntryName): boolean {
     const own = this.#keys.get(key)
     const there = own?.entries.delete(id) === true
     if (own?.entries.size === 0) this.#keys.delete(key)

@@ -164,7 +164,7 @@ export class PostgresEngine implements Engine {
     return this.#rechecks.during(aroundLockedRows(places, several))
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#rechecks.forget(id)
     const [first] = places
     const several = {

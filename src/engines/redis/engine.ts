@@ -10,7 +10,18 @@ import { RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import { type Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
@@ -129,7 +140,7 @@ export class RedisEngine implements Engine {
     return standings
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#listener.rechecks.forget(id)
     if (this.#names.together) return this.#leave(places)
     return this.#slots.bySlot(places, {

@@ -4,7 +4,18 @@ import { RESERVED, RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Chance, type Clock, systemChance } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import { RedlockScriptArguments } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -113,7 +124,7 @@ export class RedlockEngine implements Engine {
     )
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     for (const { id } of places) this.#signals.forget(id)
     return new Promise((resolve, reject) => {
       this.#quorum.leave(places, (were, error) => (were === undefined ? reject(error as Error) : resolve(were)))

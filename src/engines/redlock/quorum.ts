@@ -7,7 +7,7 @@
  */
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Chance, Clock } from '../../core/clock.ts'
-import type { Claim, Place, Standing } from '../../core/engine.ts'
+import type { Claim, EntryName, Place, Standing } from '../../core/engine.ts'
 import { noMajority } from './errors.ts'
 import { type FinalLeave, OutgoingMessages } from './outgoing-messages.ts'
 import { RedlockOwnEntries, type RedlockOwnEntry } from './own-entries.ts'
@@ -87,10 +87,7 @@ export class Quorum {
   }
 
   /** `were` is undefined if no majority has answered. */
-  leave(
-    places: readonly Pick<Place, 'key' | 'id'>[],
-    done: (were: readonly boolean[] | undefined, error?: Error) => void,
-  ): void {
+  leave(places: readonly EntryName[], done: (were: readonly boolean[] | undefined, error?: Error) => void): void {
     const { servers, limits, timeoutMs, outgoing, entries } = this.#context
     // From now on no request that is still under way sets anything of these entries. On a connection in order, the
     // leave arrives after all of them; what is answered late is given back once more.

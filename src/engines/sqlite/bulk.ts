@@ -5,7 +5,7 @@
  * granted or told anything, and one statement does for all of it what would take two for each. If that is not so for a
  * single one of them, nothing is changed, and the batch is worked through one by one.
  */
-import type { Claim, Place } from '../../core/engine.ts'
+import type { Claim, EntryName, Place } from '../../core/engine.ts'
 import type { SqliteStatements } from './sql/statements.ts'
 
 /** Below this, one by one is as fast. */
@@ -52,15 +52,11 @@ export class BulkStatements {
   }
 
   /** Take all of them out. False: nothing was done. */
-  leave(sql: SqliteStatements, places: readonly Pick<Place, 'key' | 'id'>[]): boolean {
+  leave(sql: SqliteStatements, places: readonly EntryName[]): boolean {
     return this.#try(sql, places, (list) => sql.removeAll.run(list))
   }
 
-  #try(
-    sql: SqliteStatements,
-    items: readonly Pick<Place, 'key' | 'id'>[],
-    change: (places: string) => number,
-  ): boolean {
+  #try(sql: SqliteStatements, items: readonly EntryName[], change: (places: string) => number): boolean {
     const places = JSON.stringify(items.map(({ key, id }) => [key, id]))
     // SQLite reads some escapes as JavaScript does not write them, NUL among them.
     if (places.includes('\\')) return false

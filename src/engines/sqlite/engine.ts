@@ -9,7 +9,18 @@ import { refusal } from '../../clients/sqlite/errors.ts'
 import { preparePlace } from '../../clients/sqlite/folder.ts'
 import { bootId } from '../../clients/sqlite/host.ts'
 import type { Chance, Clock, Timer } from '../../core/clock.ts'
-import type { Claim, Engine, Finding, Line, LineSummary, News, Place, Standing, Traits } from '../../core/engine.ts'
+import type {
+  Claim,
+  Engine,
+  EntryName,
+  Finding,
+  Line,
+  LineSummary,
+  News,
+  Place,
+  Standing,
+  Traits,
+} from '../../core/engine.ts'
 import type { Store } from '../../core/store.ts'
 import { BulkStatements } from './bulk.ts'
 import { diagnose } from './diagnose.ts'
@@ -119,7 +130,7 @@ export class SqliteEngine implements Engine {
     return this.#writer.run('renew', (transaction) => transaction.renew(places), signal)
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): Promise<readonly boolean[]> {
+  leave(places: readonly EntryName[]): Promise<readonly boolean[]> {
     return this.#writer.run('leave', (transaction) => transaction.leave(places))
   }
 

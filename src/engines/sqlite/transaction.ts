@@ -6,7 +6,7 @@
  * processes) is collected in `afterCommit`, and forgotten if the commit fails.
  */
 import { wallClockMs } from '../../core/clock.ts'
-import type { Claim, GoneReason, Line, LineSummary, Place, Standing } from '../../core/engine.ts'
+import type { Claim, EntryName, GoneReason, Line, LineSummary, Place, Standing } from '../../core/engine.ts'
 import { LineFullError } from '../../core/errors.ts'
 import type { PoolAnswer, PoolStep } from '../../core/store-hold.ts'
 import { type AfterCommit, nothingToDo, TokenCounter, type TransactionContext } from './context.ts'
@@ -76,7 +76,7 @@ export class SqliteTransaction {
     })
   }
 
-  leave(places: readonly Pick<Place, 'key' | 'id'>[]): boolean[] {
+  leave(places: readonly EntryName[]): boolean[] {
     const { bulk } = this.#context
     const all = bulk.isWorthTrying(places) && this.#hasNoTotals(places) && bulk.leave(this.#sql, places)
     return places.map(({ key, id }) => {

@@ -4,7 +4,7 @@
  * Every host of the fleet adds the same jobs. Each job has a timer (job-timer.ts).
  */
 import type { Timer } from '../../core/clock.ts'
-import { type Duration, parseDuration } from '../../core/duration.ts'
+import { type DrainOptions, graceMsOf } from '../../core/drain.ts'
 import { onAbort } from '../../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showAs } from '../../core/show.ts'
@@ -38,8 +38,8 @@ export interface Jobs extends AsyncDisposable {
    */
   add(name: string, schedule: JobSchedule, work: RunWork): void
   add(name: string, schedule: JobSchedule, options: JobOptions, work: RunWork): void
-  /** When a job of this host runs next; null if never again. */
-  next(name: string): Date | null
+  /** When a job of this host runs next; undefined if never again. */
+  next(name: string): Date | undefined
   /** The last runs of a job, on any host, the newest first. */
   history(name: string): AsyncGenerator<PastRun, void, void>
   /** Every job that has a record, of any host. */
@@ -48,14 +48,13 @@ export interface Jobs extends AsyncDisposable {
    * Begin nothing new. Runs have `grace` (5 s unless given) to end by themselves; then their signals abort. Resolves
    * when all have ended, or a little later if one does not heed its signal. `locks.drain()` does the same.
    */
-  drain(options?: { readonly grace?: Duration }): Promise<void>
+  drain(options?: DrainOptions): Promise<void>
   /** `drain` without a grace. The locks stay open. */
   close(): Promise<void>
 }
 
 const CRON_OPTIONS: OptionNames<CronOptions> = { store: true, onError: true }
-const DRAIN_OPTIONS = { grace: true } as const
-const DEFAULT_GRACE_MS = 5_000
+
 /** Jobs on `locks`. They run until `close()`, or until the locks are drained or closed. */
 export function cron(locks: Locks, options: CronOptions = {}): Jobs {
   checkOptions('cron()', options, CRON_OPTIONS)
@@ -109,11 +108,11 @@ class CronJobs implements Jobs {
     timer.start()
   }
 
-  next(name: string): Date | null {
+  next(name: string): Date | undefined {
     const job = this.#jobs.get(name)?.job
     if (job === undefined) throw new TypeError(`this host has no job '${name}'`)
     const next = job.spec.schedule.next(job.time.now())
-    return next === null ? null : new Date(next)
+    return next === null ? undefined : new Date(next)
   }
 
   history(name: string): AsyncGenerator<PastRun, void, void> {
@@ -124,9 +123,8 @@ class CronJobs implements Jobs {
     return listJobs(this.#locks, this.#records, prefix)
   }
 
-  async drain(options: { readonly grace?: Duration } = {}): Promise<void> {
-    checkOptions('drain()', options, DRAIN_OPTIONS)
-    const graceMs = parseDuration(options.grace ?? DEFAULT_GRACE_MS, 'grace')
+  async drain(options: DrainOptions = {}): Promise<void> {
+    const graceMs = graceMsOf(options)
     const { clock, callTimeoutMs, closing } = this.#locks.keeper
     this.#stop()
     if (graceMs > 0) await fallbackAfter(clock, graceMs, this.#ended(), undefined, closing)
