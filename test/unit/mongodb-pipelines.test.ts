@@ -7,10 +7,10 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type Dice, dice } from '../../conformance/chance.ts'
 import { type Claim, type Place, type Standing, UNLIMITED } from '../../src/core/engine.ts'
 import {
-  departures,
   enteredStandings,
   hasEvicted,
   type LineDocument,
+  leaveAnswersOf,
   lineOf,
   newsIn,
   renewedStandings,
@@ -90,7 +90,7 @@ class Trace {
   #leave(key: string): void {
     const ids = this.#some(() => this.#dice.pick(this.#ids), 3)
     const expected = this.#memory.leave(ids.map((id) => ({ key, id })))
-    expect(departures(this.#change(key, leavePipeline(ids), false), ids)).toEqual(expected)
+    expect(leaveAnswersOf(this.#change(key, leavePipeline(ids), false), ids)).toEqual(expected)
   }
 
   #evict(key: string): void {

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { parseUrl } from '../../src/clients/mysql/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
-import { codesOf, packClaims, packIds, packPlaces, replyOf } from '../../src/engines/mysql/codec.ts'
+import { codesOf, enterArguments, leaveArguments, renewArguments, replyOf } from '../../src/engines/mysql/codec.ts'
 import { asEngineError } from '../../src/engines/mysql/errors.ts'
 import { migration, migrationFor } from '../../src/engines/mysql/migration.ts'
 import { checkNames, PROCEDURES, renamed, TABLES } from '../../src/engines/mysql/names.ts'
@@ -107,7 +107,7 @@ describe('what is sent and what comes back', () => {
   })
 
   test('a batch is in the order of the keys’ bytes, and in its own order where keys are the same', () => {
-    const { args, order } = packIds([
+    const { args, order } = leaveArguments([
       { key: 'b', id: '01' },
       { key: 'é', id: '02' },
       { key: 'a', id: '03' },
@@ -119,17 +119,17 @@ describe('what is sent and what comes back', () => {
 
   test('renewals of several lines are also sent whole, if they are alike', () => {
     const claims = ['a', 'b', 'c'].map((key) => claim(key, '0f'))
-    expect(packPlaces(claims).args).toEqual([
+    expect(renewArguments(claims).args).toEqual([
       `'61 0f 30000000 0;62 0f 30000000 0;63 0f 30000000 0;'`,
       `'0x61,0x62,0x63'`,
       `'0x0f,0x0f,0x0f'`,
       '3',
     ])
     const empty = [`''`, `''`]
-    expect(packPlaces([...claims, { ...claim('d', '0f'), ttlMs: 1 }]).args.slice(1, 3)).toEqual(empty)
-    expect(packPlaces([...claims, claim('a', '0e')]).args.slice(1, 3)).toEqual(empty)
-    expect(packPlaces(claims.slice(1)).args.slice(1, 3)).toEqual(empty)
-    const outliving = packPlaces([...claims, { ...claim('d', '0f'), outlives: true }]).args
+    expect(renewArguments([...claims, { ...claim('d', '0f'), ttlMs: 1 }]).args.slice(1, 3)).toEqual(empty)
+    expect(renewArguments([...claims, claim('a', '0e')]).args.slice(1, 3)).toEqual(empty)
+    expect(renewArguments(claims.slice(1)).args.slice(1, 3)).toEqual(empty)
+    const outliving = renewArguments([...claims, { ...claim('d', '0f'), outlives: true }]).args
     expect(outliving[0]).toMatch(/;64 0f 30000000 1;'$/)
     expect(outliving.slice(1, 3)).toEqual(empty)
   })
@@ -179,7 +179,7 @@ describe('what is sent and what comes back', () => {
     const claims = [claim(hostile, '0f', hostile), claim('a', '0f', hostile)]
     const [first] = claims as [ReturnType<typeof claim>]
     const texts = [
-      packClaims(claims).args.join(' '),
+      enterArguments(claims).args.join(' '),
       ...[takeAllStatement(claims, '0c'), makeAllStatement(claims, '0c'), freeAllStatement(claims, 7)].map(
         ({ sql }) => sql,
       ),

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { splitUrl } from '../../src/clients/postgres/connect.ts'
 import { NotSent } from '../../src/clients/shared/driver-errors.ts'
 import { redactUrl } from '../../src/core/redact.ts'
-import { leaveResultsOf, newsIn, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
+import { leaveAnswersOf, newsOf, replyOf, standingsOf, texts } from '../../src/engines/postgres/codec.ts'
 import { asEngineError } from '../../src/engines/postgres/errors.ts'
 import { callOf } from '../../src/engines/postgres/function-calls.ts'
 import { migration, migrationFor } from '../../src/engines/postgres/migration.ts'
@@ -67,15 +67,15 @@ describe('what is sent and what comes back', () => {
 
   test('a message that cannot be read is ignored; an answer that cannot be read is an error that names the call', () => {
     for (const payload of ['x', '{}', '[]', '["a"]', '["a","b",3,1]', '["a","b","x",1]'])
-      expect(newsIn(payload)).toBeUndefined()
-    expect(newsIn('["a","b","7",5.5]')).toEqual({
+      expect(newsOf(payload)).toBeUndefined()
+    expect(newsOf('["a","b","7",5.5]')).toEqual({
       key: 'a',
       id: 'b',
       standing: { state: 'held', token: 7n, heldForMs: 5.5 },
     })
-    expect(newsIn('["a","b"]')).toEqual({ key: 'a', id: 'b' })
-    expect(newsIn('["a","b",null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
-    expect(newsIn('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
+    expect(newsOf('["a","b"]')).toEqual({ key: 'a', id: 'b' })
+    expect(newsOf('["a","b",null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
+    expect(newsOf('["a","b",null,null]')).toEqual({ key: 'a', id: 'b', standing: { state: 'gone', why: 'evicted' } })
     const ignore = (): void => undefined
     expect(() => replyOf('take', 7)).toThrow('postgres: take: the answer is a number instead of a text')
     expect(() => replyOf('take', '1\n{')).toThrow('take: the answer is not a JSON array')
@@ -83,7 +83,7 @@ describe('what is sent and what comes back', () => {
     expect(() => standingsOf('renew', 'z', [{ key: 'a', id: 'b', ttlMs: 1 }], ignore)).toThrow(
       'renew: the answer has an',
     )
-    expect(() => leaveResultsOf('leave', '3', 1)).toThrow('leave: the answer has an unknown code: "3"')
+    expect(() => leaveAnswersOf('leave', '3', 1)).toThrow('leave: the answer has an unknown code: "3"')
   })
 
   test.each([

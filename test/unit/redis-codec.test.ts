@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { RedisNames } from '../../src/clients/redis/names.ts'
 import type { Claim } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
-import { readPresences, StandingReader } from '../../src/engines/redis/codec.ts'
+import { leaveAnswersOf, StandingReader } from '../../src/engines/redis/codec.ts'
 import { readMessages } from '../../src/engines/redis/listen.ts'
 
 const claim: Claim = { key: 'k', id: 'a', holder: 'h', weight: 1, limit: 1, ttlMs: 1000, wait: true }
@@ -51,7 +51,7 @@ test.each(STRANGE.map((reply) => [reply]))('%j is no grant', (reply) => {
 })
 
 test.each([[null], [undefined], [['1']], [true]])('%j does not say whether four entries have left', (reply) => {
-  expect(refusal(() => readPresences('leave', reply, 4))).toBeInstanceOf(EngineError)
+  expect(refusal(() => leaveAnswersOf(reply, 4))).toBeInstanceOf(EngineError)
 })
 
 test('a grant is one', () => {

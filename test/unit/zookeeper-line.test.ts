@@ -6,7 +6,13 @@ import { chrootOf, parseZooKeeperUrl } from '../../src/clients/zookeeper/url.ts'
 import { UNLIMITED } from '../../src/core/engine.ts'
 import { EngineError } from '../../src/core/errors.ts'
 import { heldCount } from '../../src/core/line.ts'
-import { blockersOf, readEntryData, toLineView, waitsForTries, writeData } from '../../src/engines/zookeeper/codec.ts'
+import {
+  blockersOf,
+  readEntryData,
+  toZooKeeperLine,
+  waitsForTries,
+  writeData,
+} from '../../src/engines/zookeeper/codec.ts'
 import { snapshotFinding } from '../../src/engines/zookeeper/diagnose.ts'
 import { isBeyondNumbers, numberIn, ZooKeeperNames } from '../../src/engines/zookeeper/names.ts'
 
@@ -38,7 +44,7 @@ describe('a line', () => {
           const shuffled = children(entries, from)
             .map((name) => ({ name, at: chance.next().value as number }))
             .sort((a, b) => a.at - b.at)
-          const view = toLineView(
+          const view = toZooKeeperLine(
             names.readLine(
               'k',
               shuffled.map(({ name }) => name),
@@ -63,7 +69,7 @@ describe('a line', () => {
       { weight: 1, limit: 3, wait: false },
       { weight: 2, limit: 3, wait: false },
     ]
-    const view = toLineView(names.readLine('k', children(all, 0)))
+    const view = toZooKeeperLine(names.readLine('k', children(all, 0)))
     expect(view.entries).toHaveLength(4)
     expect(view.held).toBe(1)
     expect(view.entries.map(({ id }) => waitsForTries(view, id))).toEqual([false, false, true, false])
@@ -76,7 +82,7 @@ describe('a line', () => {
       'hf1-a-1-1__lock__0000000002',
       'hf1-a-1-1__lock__0000000007',
     ]
-    const view = toLineView(names.readLine('k', line))
+    const view = toZooKeeperLine(names.readLine('k', line))
     expect(view.entries.map(({ name }) => name)).toEqual(['hf1-a-1-1__lock__0000000002'])
     expect(view.duplicates.map(({ number }) => number)).toEqual([3, 7])
   })

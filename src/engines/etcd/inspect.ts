@@ -58,17 +58,17 @@ export async function* listLines(client: EtcdClient, names: EtcdNames, prefix: s
       const key = names.lineOf(kv.key)
       if (key === undefined) continue
       if (line !== undefined && key !== line) {
-        yield summary(line, entries)
+        yield summaryOf(line, entries)
         entries = []
       }
       line = key
       entries.push(readShownEntry(kv))
     }
   }
-  if (line !== undefined) yield summary(line, entries)
+  if (line !== undefined) yield summaryOf(line, entries)
 }
 
-function summary(key: string, entries: StoredEntry[]): LineSummary {
+function summaryOf(key: string, entries: StoredEntry[]): LineSummary {
   const held = heldCount(entries.sort((a, b) => Number(a.token - b.token)))
   return { key, held, waiting: entries.length - held }
 }

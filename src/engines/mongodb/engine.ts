@@ -22,10 +22,11 @@ import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
 import type { MongodbChangeStream } from './change-stream.ts'
 import {
-  departures,
   enteredStandings,
   hasEvicted,
+  LINE_BOUND,
   type LineDocument,
+  leaveAnswersOf,
   lineOf,
   newsIn,
   renewedStandings,
@@ -39,14 +40,7 @@ import { groupByLine, isFailed, LineCalls, type LineChange, type LineGroup, ungr
 import { newsStream } from './listen.ts'
 import { TTL_INDEX } from './names.ts'
 import { MongodbObservers, noChangeStreams } from './observers.ts'
-import {
-  enterPipeline,
-  evictPipeline,
-  LINE_BOUND,
-  leaveOrFailPipeline,
-  leavePipeline,
-  renewPipeline,
-} from './pipelines.ts'
+import { enterPipeline, evictPipeline, leaveOrFailPipeline, leavePipeline, renewPipeline } from './pipelines.ts'
 import { MongodbStore } from './store.ts'
 
 const traits: Traits = {
@@ -315,7 +309,7 @@ export class MongodbEngine implements Engine {
     const change = { key, pipeline: leavePipeline(ids), upsert: false, filter }
     const stored = await this.#calls.changeOne('leave', change, ANSWER_MS)
     this.#tell(stored)
-    return departures(stored, ids)
+    return leaveAnswersOf(stored, ids)
   }
 
   async #leaveQuietly(groups: readonly LineGroup<EntryName>[]): Promise<readonly (readonly boolean[])[]> {

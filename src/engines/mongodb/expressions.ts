@@ -20,7 +20,7 @@ export const literal = (value: string): Expression => ({ $literal: value })
 export const either = (condition: Expression, then: Expression, otherwise: Expression): Expression => ({
   $cond: [condition, then, otherwise],
 })
-export const letIn = (vars: Variables, value: Expression): Expression => ({ $let: { vars, in: value } })
+export const withVariables = (vars: Variables, value: Expression): Expression => ({ $let: { vars, in: value } })
 export const equal = (one: Expression, other: Expression): Expression => ({ $eq: [one, other] })
 export const above = (one: Expression, other: Expression): Expression => ({ $gt: [one, other] })
 export const not = (condition: Expression): Expression => ({ $not: [condition] })

@@ -20,6 +20,7 @@
  * because a change stream tells differences: of an array it would tell only the elements that differ.
  */
 import type { Claim, Place } from '../../core/engine.ts'
+import { LINE_BOUND } from './codec.ts'
 import {
   above,
   afterMs,
@@ -33,7 +34,6 @@ import {
   isIn,
   isNull,
   joined,
-  letIn,
   literal,
   mapped,
   merged,
@@ -42,11 +42,9 @@ import {
   orElse,
   reduced,
   sizeOf,
+  withVariables,
 } from './expressions.ts'
-import { EVICTED, heldCount, inSteps, line, type Pipeline, type Step, stage, stages } from './settling.ts'
-
-/** A change reads and writes the whole line, however little of it differs: 2 to 3 ms for this many. */
-export const LINE_BOUND = 500
+import { countHeld, EVICTED, inSteps, line, type Pipeline, type Step, stage, stages } from './settling.ts'
 
 /**
  * A line that is not used is kept for an hour at least, and so is its last token: tokens go on from the server's clock
@@ -161,7 +159,7 @@ function holdsOrWaits(claims: readonly Claim[], room: Expression): Expression {
   const [hasty] = claims.filter(({ wait }) => !wait)
   if (hasty === undefined) return room
   const { weight, limit } = hasty
-  const holds = above(heldCount(joined('$$e', [{ weight, limit }])), sizeOf('$$e'))
+  const holds = above(countHeld(joined('$$e', [{ weight, limit }])), sizeOf('$$e'))
   return either(holds, room, 0)
 }
 
@@ -238,7 +236,7 @@ function touched(entries: Expression, places: readonly Omit<Place, 'key'>[]): Ex
   const changes = outlives ? { expires_at: until, ttl_ms: ttl, outlives } : { expires_at: latest, ttl_ms: ttl }
   const isAsked = all({ $gte: ['$$q', 0] }, not(equal('$$this.evicted', true)))
   const renewed = either(isAsked, merged('$$this', changes), '$$this')
-  return mapped(entries, letIn({ q: { $indexOfArray: [ids, '$$this.id'] } }, renewed))
+  return mapped(entries, withVariables({ q: { $indexOfArray: [ids, '$$this.id'] } }, renewed))
 }
 
 // ---- clearing away ----

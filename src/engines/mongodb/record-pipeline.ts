@@ -17,14 +17,14 @@ import {
   either,
   equal,
   isNull,
-  letIn,
   literal,
   NOW,
   not,
   orElse,
+  withVariables,
 } from './expressions.ts'
 import { KEPT_MS, nextToken, placeOf } from './pipelines.ts'
-import { heldCount, type Pipeline, type Step, stage } from './settling.ts'
+import { countHeld, type Pipeline, type Step, stage } from './settling.ts'
 
 /** The TTL index looks for dates alone; this one does not come. */
 const NEVER = new Date(Date.UTC(9999, 0, 1))
@@ -59,7 +59,7 @@ function refusal({ holding, absent, version, markBelow }: When): Expression {
 
 /** Also one that begins to hold in this very step, since those before it have expired. */
 function holds(id: string): Expression {
-  return letIn({ p: placeOf(id) }, all({ $gte: ['$$p', 0] }, { $lt: ['$$p', heldCount('$$e')] }))
+  return withVariables({ p: placeOf(id) }, all({ $gte: ['$$p', 0] }, { $lt: ['$$p', countHeld('$$e')] }))
 }
 
 function recordOf(value: Uint8Array, ttlMs: number | null, mark: bigint): Expression {

@@ -18,7 +18,6 @@ import {
   isIn,
   isNull,
   joined,
-  letIn,
   mapped,
   merged,
   NOW,
@@ -28,6 +27,7 @@ import {
   sizeOf,
   textOf,
   type Variables,
+  withVariables,
 } from './expressions.ts'
 
 /** The version of what is stored. */
@@ -64,7 +64,7 @@ export function stages(parts: readonly (readonly Step[])[], options: StageOption
 }
 
 export const inSteps = (steps: readonly Step[], value: Expression): Expression =>
-  steps.toReversed().reduce<Expression>((later, step) => letIn(step, later), value)
+  steps.toReversed().reduce<Expression>((later, step) => withVariables(step, later), value)
 
 export function stage(
   steps: readonly Step[],
@@ -80,7 +80,7 @@ export function stage(
     n: newsBefore,
   }
   // What a newer version has written is left as it is; the answer shows its format.
-  return { $replaceWith: either(above('$format', FORMAT), '$$ROOT', letIn(opened, value)) }
+  return { $replaceWith: either(above('$format', FORMAT), '$$ROOT', withVariables(opened, value)) }
 }
 
 /** The entries that have not expired: nearly always all of them, which the server sees without asking each. */
@@ -93,7 +93,7 @@ function living(field: '$entries' | '$evicted'): Expression {
 function settled({ removeAt = '$remove_at', tellFirst = false, ...others }: StageOptions): Expression {
   const before = orElse(elementAt('$entries.id', '$held'), null)
   const front = { $slice: ['$$e', '$$i'] }
-  const isGranted = letIn({ f: front }, isIn(null, '$$f.since'))
+  const isGranted = withVariables({ f: front }, isIn(null, '$$f.since'))
   const rest = { $slice: ['$$e', '$$i', sizeOf('$$e')] }
   const began = mapped(front, either(isNull('$$this.since'), merged('$$this', { since: NOW }), '$$this'))
   // `$slice` from the end of an array on is empty, but of an empty array it is an error: here one entry holds.
@@ -103,9 +103,9 @@ function settled({ removeAt = '$remove_at', tellFirst = false, ...others }: Stag
   const tells = all(tellFirst ? true : firstHasGone, above(sizeOf('$$e'), '$$i'))
   const news = concat('$$n', either('$$g', grantNews(front), ''), either(tells, lookNews(), ''))
   const always = { token: '$$t', evicted: '$$v', removeAt, ...others }
-  const crowd = letIn(
-    { i: heldCount('$$e'), b: before },
-    letIn({ g: isGranted }, line({ ...always, held: '$$i', entries, news })),
+  const crowd = withVariables(
+    { i: countHeld('$$e'), b: before },
+    withVariables({ g: isGranted }, line({ ...always, held: '$$i', entries, news })),
   )
   return either(equal('$$e', []), line({ ...always, held: 0, entries: [], news: '$$n' }), crowd)
 }
@@ -144,8 +144,8 @@ export function line({
  * How many entries, from the front, hold: the longest prefix whose weights fit into the smallest of its limits. As in
  * core/line.ts.
  */
-export function heldCount(entries: Expression): Expression {
-  const next = letIn(
+export function countHeld(entries: Expression): Expression {
+  const next = withVariables(
     { sum: { $add: ['$$value.sum', '$$this.weight'] }, least: { $min: ['$$value.least', '$$this.limit'] } },
     either(
       { $lte: ['$$sum', '$$least'] },
@@ -154,10 +154,10 @@ export function heldCount(entries: Expression): Expression {
     ),
   )
   const none = { count: 0, sum: 0, least: UNLIMITED, open: true }
-  const counted = letIn({ r: reduced('$$a', none, either('$$value.open', next, '$$value')) }, '$$r.count')
+  const counted = withVariables({ r: reduced('$$a', none, either('$$value.open', next, '$$value')) }, '$$r.count')
   // The first takes all of its limit: it is a mutex, and no other holds beside it. Nearly every line is like that.
-  const isAlone = letIn({ f: elementAt('$$a', 0) }, equal('$$f.weight', '$$f.limit'))
-  return letIn({ a: entries }, either(isAlone, 1, counted))
+  const isAlone = withVariables({ f: elementAt('$$a', 0) }, equal('$$f.weight', '$$f.limit'))
+  return withVariables({ a: entries }, either(isAlone, 1, counted))
 }
 
 // ---- news ----
@@ -179,5 +179,5 @@ function grantNews(front: Expression): Expression {
 
 function lookNews(): Expression {
   const told = concat('|', '$$f.engine', ':', '$$f.id', `:${LOOK}:`, textOf({ $toLong: NOW }))
-  return letIn({ f: elementAt('$$e', '$$i') }, told)
+  return withVariables({ f: elementAt('$$e', '$$i') }, told)
 }

@@ -27,7 +27,7 @@ export function unhex(value: unknown): string {
 // ---- what is sent ----
 
 /** A batch, and where in the caller's order each of its items belongs. */
-export interface PackedBatch {
+export interface BatchArguments {
   /** The arguments that are about the batch. */
   readonly args: readonly string[]
   readonly order: readonly number[]
@@ -44,34 +44,34 @@ interface KeyedItem<Item> {
 }
 
 /** For `enter`. */
-export function packClaims(claims: readonly Claim[]): PackedBatch {
+export function enterArguments(claims: readonly Claim[]): BatchArguments {
   const keyed = sorted(claims)
   const batch = keyed.map(({ key, item: { id, holder, weight, limit, ttlMs, wait } }) => {
     return `${key} ${id} ${hex(holder)} ${weight} ${limit} ${ttlMs}000 ${wait ? 1 : 0};`
   })
-  return packed(keyed, batch)
+  return batchArguments(keyed, batch)
 }
 
 /** For `renew`. */
-export function packPlaces(places: readonly Place[]): PackedBatch {
+export function renewArguments(places: readonly Place[]): BatchArguments {
   const keyed = sorted(places)
   const batch = keyed.map(
     ({ key, item: { id, ttlMs, outlives } }) => `${key} ${id} ${ttlMs}000 ${outlives === true ? 1 : 0};`,
   )
   const alike = isQuick(keyed) && places.every(({ ttlMs, outlives }) => ttlMs === places[0]?.ttlMs && outlives !== true)
-  const { args, order } = packed(keyed, batch)
+  const { args, order } = batchArguments(keyed, batch)
   return { args: [...args, ...lists(alike ? keyed : []), String(keyed.length)], order }
 }
 
 /** For `leave`. */
-export function packIds(places: readonly EntryName[]): PackedBatch {
+export function leaveArguments(places: readonly EntryName[]): BatchArguments {
   const keyed = sorted(places)
   const batch = keyed.map(({ key, item: { id } }) => `${key} ${id};`)
-  return packed(keyed, batch)
+  return batchArguments(keyed, batch)
 }
 
 /** For `tidy`. */
-export function packKeys(keys: readonly string[]): string {
+export function keysArgument(keys: readonly string[]): string {
   return `'${keys.map((key) => literal(hex(key))).join(',')}'`
 }
 
@@ -124,7 +124,7 @@ function literal(bytes: string): string {
   return bytes === '' ? 'LEFT(0x20,0)' : `0x${bytes}`
 }
 
-function packed(keyed: readonly KeyedItem<unknown>[], batch: readonly string[]): PackedBatch {
+function batchArguments(keyed: readonly KeyedItem<unknown>[], batch: readonly string[]): BatchArguments {
   return { args: [`'${batch.join('')}'`], order: keyed.map(({ index }) => index) }
 }
 
@@ -159,8 +159,17 @@ export function codesOf(call: string, text: string, sets: readonly ResultRows[],
 
 const DIGIT_9 = 57
 
-/** Where `place` stands, by the answer to `call`. `schedule` is told of a waiter. */
-export function standingOf(call: string, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+/** Where each of `places` stands, by the answer to `call`. `schedule` is told of those that wait. */
+export function standingsOf(
+  call: string,
+  codes: readonly string[],
+  places: readonly Place[],
+  schedule: (recheck: Recheck) => void,
+): Standing[] {
+  return places.map((place, index) => standingOf(call, codes[index] as string, place, schedule))
+}
+
+function standingOf(call: string, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
   if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
   const [letter, ahead = '', recheckUs] = code.split(':')
   if (isWaiting(letter)) {
@@ -175,18 +184,21 @@ export function standingOf(call: string, code: string, place: Place, schedule: (
 /** The code of an entry that has left a line which is empty now. */
 export const LEFT_EMPTY = '1'
 
-/** Whether `item` was in its line. */
-export function departureOf(code: string, { key }: Pick<Place, 'key'>): boolean {
-  if (code === 'l') throw lineLocked(key)
-  return code === LEFT_EMPTY || code === '2'
+/** Whether each of `places` was in its line. */
+export function leaveAnswersOf(codes: readonly string[], places: readonly Pick<Place, 'key'>[]): boolean[] {
+  return places.map(({ key }, index) => {
+    const code = codes[index]
+    if (code === 'l') throw lineLocked(key)
+    return code === LEFT_EMPTY || code === '2'
+  })
 }
 
 /** The answer to `inspect`. */
 export function lineOf(key: string, rows: ResultRows): Line {
-  return { key, entries: rows.map(entryOf) }
+  return { key, entries: rows.map(lineEntryOf) }
 }
 
-function entryOf(row: readonly unknown[]): LineEntry {
+function lineEntryOf(row: readonly unknown[]): LineEntry {
   const [id, holder, holds, token, weight, limit, ttl, left, age, held, evicted] = row
   return {
     id: String(id),
@@ -205,8 +217,12 @@ function entryOf(row: readonly unknown[]): LineEntry {
 }
 
 /** The answer to `list`. */
-export function pageOf(rows: ResultRows): LineSummary[] {
-  return rows.map(([key, held, waiting]) => ({ key: unhex(key), held: Number(held), waiting: Number(waiting) }))
+export function summariesOf(rows: ResultRows): LineSummary[] {
+  return rows.map(summaryOf)
+}
+
+function summaryOf([key, held, waiting]: readonly unknown[]): LineSummary {
+  return { key: unhex(key), held: Number(held), waiting: Number(waiting) }
 }
 
 /** Rows of hexadecimal keys. */

@@ -26,16 +26,16 @@ import { RecheckTimer } from '../shared/recheck-timer.ts'
 import { type LeftAs, RowCleanup } from '../shared/row-cleanup.ts'
 import {
   areAlike,
-  departureOf,
   endOf,
   hex,
+  keysArgument,
   keysOf,
   LEFT_EMPTY,
   LINE_BOUND,
+  leaveAnswersOf,
   lineOf,
-  packKeys,
-  pageOf,
-  standingOf,
+  standingsOf,
+  summariesOf,
   unhex,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -169,7 +169,7 @@ export class MysqlEngine implements Engine {
       this.#cleanup.left(place.key, codes[index] === LEFT_EMPTY ? 'free' : 'crowd')
     this.#cleanup.work()
     try {
-      const left = places.map((place, index) => departureOf(codes[index] as string, place))
+      const left = leaveAnswersOf(codes, places)
       this.#rechecks.notThere(places.filter((_, index) => left[index] === false))
       return left
     } catch (error) {
@@ -206,7 +206,7 @@ export class MysqlEngine implements Engine {
         String(PAGE),
         this.#engineIdArgument,
       ])
-      yield* pageOf(sets[0] ?? [])
+      yield* summariesOf(sets[0] ?? [])
       if (text === '') return
       from = text
     }
@@ -285,11 +285,10 @@ export class MysqlEngine implements Engine {
   // ---- calling ----
 
   #standings(call: string, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
-    return items.map((item, index) => {
-      const standing = standingOf(call, codes[index] as string, item, (recheck) => this.#rechecks.schedule(recheck))
-      if (standing.state !== 'waiting') this.#forget(item.id, standing)
-      return standing
-    })
+    const standings = standingsOf(call, codes, items, (recheck) => this.#rechecks.schedule(recheck))
+    for (const [index, standing] of standings.entries())
+      if (standing.state !== 'waiting') this.#forget((items[index] as Place).id, standing)
+    return standings
   }
 
   #hear(news: News): void {
@@ -318,7 +317,7 @@ export class MysqlEngine implements Engine {
   async #clear(keys: readonly string[], sweep: boolean): Promise<void> {
     const limited = { limitMs: FINISH_MS }
     for (let at = 0; at < keys.length; at += PAGE)
-      await this.#calls.call('tidy', [packKeys(keys.slice(at, at + PAGE)), this.#engineIdArgument], limited)
+      await this.#calls.call('tidy', [keysArgument(keys.slice(at, at + PAGE)), this.#engineIdArgument], limited)
     if (sweep) await this.#sweep(limited)
   }
 

@@ -9,7 +9,15 @@ import { type CallDeadline, CallLimits } from '../../clients/shared/call-limits.
 import { type Clock, systemChance } from '../../core/clock.ts'
 import type { Claim, EntryName, News, Place } from '../../core/engine.ts'
 import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
-import { codesOf, LEFT_EMPTY, type PackedBatch, packClaims, packIds, packPlaces, replyOf } from './codec.ts'
+import {
+  type BatchArguments,
+  codesOf,
+  enterArguments,
+  LEFT_EMPTY,
+  leaveArguments,
+  renewArguments,
+  replyOf,
+} from './codec.ts'
 import {
   asEngineError,
   isCrowded,
@@ -66,7 +74,7 @@ export class ProcedureCalls {
         ? [String(plain.lastInsertId)]
         : ranks(claims).map((rank) => String(plain.lastInsertId + BigInt(rank)))
     }
-    return await this.#codes('enter', packClaims(claims), options, plain)
+    return await this.#codes('enter', enterArguments(claims), options, plain)
   }
 
   /** As in sql/renew.sql. */
@@ -75,13 +83,13 @@ export class ProcedureCalls {
     const alone = way === 'alone' && places.length === 1 && first !== undefined
     const plain = alone ? await this.#plainly('renew', () => renewStatement(first), options) : UNTRIED
     if (plain.lastInsertId !== 0n) return [String(plain.lastInsertId)]
-    return await this.#codes('renew', packPlaces(places), options, plain)
+    return await this.#codes('renew', renewArguments(places), options, plain)
   }
 
   /** As in sql/leave.sql. */
   async leave(places: readonly EntryName[], way: CallWay): Promise<readonly string[]> {
     const [first] = places
-    if (way === 'call' || first === undefined) return await this.#codes('leave', packIds(places), {}, UNTRIED)
+    if (way === 'call' || first === undefined) return await this.#codes('leave', leaveArguments(places), {}, UNTRIED)
     const plain = await this.#plainly(
       'leave',
       () => (places.length === 1 ? freeStatement(first) : freeAllStatement(places, freshNumber())),
@@ -89,7 +97,7 @@ export class ProcedureCalls {
     )
     if (plain.changed === places.length) return places.map(() => LEFT_EMPTY)
     if (plain.changed > 0) return ranks(places).map((rank) => (rank <= plain.changed ? LEFT_EMPTY : '0'))
-    return await this.#codes('leave', packIds(places), {}, plain)
+    return await this.#codes('leave', leaveArguments(places), {}, plain)
   }
 
   /** What a procedure answers; the news that come with it are heard. */
@@ -119,7 +127,7 @@ export class ProcedureCalls {
    */
   async #codes(
     procedure: MysqlProcedure,
-    { args, order }: PackedBatch,
+    { args, order }: BatchArguments,
     options: MysqlCallOptions,
     plain: PlainResult,
   ): Promise<string[]> {

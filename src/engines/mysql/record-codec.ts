@@ -9,13 +9,13 @@ export type MysqlRecordRow = readonly unknown[]
 /** So long a ttl is as good as none: 100 years, which microseconds can tell. */
 const LONGEST_TTL_MS = 100 * 31_557_600_000
 
-/** The arguments of `get`. */
-export function packRecordKeys(keys: readonly string[]): string {
+/** The argument of `get`. */
+export function getArgument(keys: readonly string[]): string {
   return `'${keys.map((key) => `${hex(key)};`).join('')}'`
 }
 
 /** The arguments of `put`, but for the last. */
-export function packChanges(changes: readonly Change[]): string[] {
+export function putArguments(changes: readonly Change[]): string[] {
   const asking = changes.filter(({ when }) => when.holding !== undefined)
   const batch = changes.map(({ key, value, ttlMs, mark, when }) => {
     const { holding, absent, version, markBelow } = when
@@ -28,7 +28,7 @@ export function packChanges(changes: readonly Change[]): string[] {
 }
 
 /** The arguments of `put_in`. */
-export function packChange({ key, value, ttlMs, mark, when }: Change, holds: boolean, isEmpty: boolean): string[] {
+export function putInArguments({ key, value, ttlMs, mark, when }: Change, holds: boolean, isEmpty: boolean): string[] {
   const { absent, version, markBelow } = when
   const given = [ttlUs(ttlMs), mark, holds, isEmpty, absent, version, markBelow]
   return [
@@ -82,7 +82,7 @@ function timeOf(row: MysqlRecordRow): number {
 }
 
 /** Undefined for what has expired, and for removals. */
-export function summaryOf([key, bytes, version, mark, livesForUs]: MysqlRecordRow): StoredSummary | undefined {
+export function recordSummaryOf([key, bytes, version, mark, livesForUs]: MysqlRecordRow): StoredSummary | undefined {
   if (bytes === null) return undefined
   return {
     key: unhex(key),

@@ -27,14 +27,14 @@ import { ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
 import { type MysqlNames, renamed } from './names.ts'
 import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
+  getArgument,
   gotOf,
   type MysqlRecordRow,
-  packChange,
-  packChanges,
-  packRecordKeys,
+  putArguments,
+  putInArguments,
   putOf,
+  recordSummaryOf,
   rowsOf,
-  summaryOf,
 } from './record-codec.ts'
 
 const traits: StoreTraits = {
@@ -70,7 +70,7 @@ export class MysqlStore implements Store {
   }
 
   async get(keys: readonly string[], signal?: AbortSignal): Promise<readonly Got[]> {
-    const sets = await this.#caller.call('get', [packRecordKeys(keys)], { signal })
+    const sets = await this.#caller.call('get', [getArgument(keys)], { signal })
     const rows = rowsOf('get', sets, keys.length)
     return keys.map((key, index) => gotOf(key, rows[index] as MysqlRecordRow))
   }
@@ -133,7 +133,7 @@ export class MysqlStore implements Store {
     const isLocked = await this.#lockIn(client, key)
     if (!hasRow && !isLocked) throw unexpectedAnswer('lock_in', `the record of '${change.key}' has no row to lock`)
     const [[[holds, isEmpty] = []] = []] = await facts('FALSE')
-    const values = packChange(change, holding === undefined || String(holds) === '1', String(isEmpty) === '1')
+    const values = putInArguments(change, holding === undefined || String(holds) === '1', String(isEmpty) === '1')
     const [row] = await this.#inside(client, 'put_in', values)
     this.#sweep.afterPut()
     return putOf(change.key, row as MysqlRecordRow)
@@ -144,7 +144,7 @@ export class MysqlStore implements Store {
       const args = [`x'${from}'`, after, endOf(prefix), String(PAGE)]
       const [rows = []] = await this.#caller.call('records', args)
       for (const row of rows) {
-        const summary = summaryOf(row)
+        const summary = recordSummaryOf(row)
         if (summary !== undefined) yield summary
       }
       if (rows.length < PAGE) return
@@ -154,9 +154,9 @@ export class MysqlStore implements Store {
 
   /** If a record is locked for long, by a transaction of the user, then the others are put without it. */
   async #put(changes: readonly Change[], options: MysqlCallOptions): Promise<readonly Put[]> {
-    const packed = packChanges(changes)
+    const args = putArguments(changes)
     const call = async (patient: string): Promise<readonly Put[]> => {
-      const rows = rowsOf('put', await this.#caller.call('put', [...packed, patient], options), changes.length)
+      const rows = rowsOf('put', await this.#caller.call('put', [...args, patient], options), changes.length)
       return changes.map(({ key }, index) => putOf(key, rows[index] as MysqlRecordRow))
     }
     return await call('TRUE').catch(async (error: unknown) => {

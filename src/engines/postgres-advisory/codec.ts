@@ -5,6 +5,8 @@
 import { type LineEntry, type LineSummary, UNLIMITED } from '../../core/engine.ts'
 import { SESSION_TTL_MS, type SessionRows } from './session.ts'
 
+export const LINE_BOUND = 10_000
+
 /** What ATTEMPT is asked about one key. */
 export interface KeyAttempt {
   readonly key: string

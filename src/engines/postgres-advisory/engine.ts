@@ -23,7 +23,7 @@ import { EngineError, LineFullError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
-import { attemptAnswersOf, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
+import { attemptAnswersOf, LINE_BOUND, lineEntryOf, summaryOf, toldKeysOf } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { asEngineError, closedError, ENGINE, noSession } from './errors.ts'
 import { givenUpAt, OwnAdvisoryEntries, type OwnAdvisoryEntry, type OwnAdvisoryKey } from './own-entries.ts'
@@ -38,7 +38,7 @@ const traits: Traits = {
   ttl: 'session',
   minTtlMs: 1_000,
   lossBeforeNext: false,
-  lineBound: 10_000,
+  lineBound: LINE_BOUND,
   batchLimit: 500,
   takesSignal: ['enter', 'renew'],
   tokensSurvive:
@@ -190,8 +190,8 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   #refusal({ key, weight, limit }: Claim): Standing | undefined {
-    if ((this.#entries.at(key)?.entries.size ?? 0) >= traits.lineBound)
-      return { state: 'failed', error: new LineFullError(key, traits.lineBound) }
+    if ((this.#entries.at(key)?.entries.size ?? 0) >= LINE_BOUND)
+      return { state: 'failed', error: new LineFullError(key, LINE_BOUND) }
     if (weight === 1 && (limit === 1 || limit === UNLIMITED)) return undefined
     const why = `a lock here is exclusive or shared; it has no weight of ${weight} and no limit of ${limit}`
     return { state: 'failed', error: new EngineError(ENGINE, why, { outcome: 'not-applied', transient: false }) }

@@ -101,13 +101,13 @@ export function replyOf(call: string, value: unknown): Reply {
   if (typeof value !== 'string') throw unexpectedAnswer(call, `the answer is a ${typeof value} instead of a text`)
   const end = value.indexOf('\n')
   if (end < 0) return { text: value, news: [] }
-  return { text: value.slice(0, end), news: arrayOf(call, value.slice(end + 1)).map((row) => newsOf(call, row)) }
+  return { text: value.slice(0, end), news: arrayOf(call, value.slice(end + 1)).map((row) => newsOfRow(call, row)) }
 }
 
 /** A message that came by notification. Any client may send one to the channel: what cannot be read is ignored. */
-export function newsIn(payload: string): News | undefined {
+export function newsOf(payload: string): News | undefined {
   try {
-    return newsOf('notify', JSON.parse(payload))
+    return newsOfRow('notify', JSON.parse(payload))
   } catch {
     return undefined
   }
@@ -137,17 +137,17 @@ function standingOf(call: string, code: string, place: Place, schedule: (recheck
 }
 
 /** What became of one place that was to be left. `unsynced`: left, and the server has not waited for its disk. */
-export type LeaveResult = 'left' | 'unsynced' | 'absent'
+export type LeaveAnswer = 'left' | 'unsynced' | 'absent'
 
-const LEAVE_RESULTS: Readonly<Record<string, LeaveResult>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
+const LEAVE_ANSWERS: Readonly<Record<string, LeaveAnswer>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
 
 /** The answer to `leave` and `leave_one`. */
-export function leaveResultsOf(call: string, text: string, count: number): LeaveResult[] {
+export function leaveAnswersOf(call: string, text: string, count: number): LeaveAnswer[] {
   if (text.length !== count) throw wrongCount(call, text.length, count)
   return text.split('').map((digit) => {
-    const result = LEAVE_RESULTS[digit]
-    if (result === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
-    return result
+    const answer = LEAVE_ANSWERS[digit]
+    if (answer === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
+    return answer
   })
 }
 
@@ -158,22 +158,29 @@ type InspectedRow = readonly [
 
 /** The answer to `inspect`. */
 export function lineOf(key: string, text: string): Line {
-  const entries = (arrayOf('inspect', text) as readonly InspectedRow[]).map(
-    ([id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs, evicted]): LineEntry => ({
-      ...{ id, holder, state: holds ? 'held' : 'waiting', token: BigInt(token), weight, limit, ttlMs, remainingMs },
-      // The clock may have been set back since.
-      ageMs: Math.max(ageMs, 0),
-      heldMs: heldMs === null ? null : Math.max(heldMs, 0),
-      ...(evicted ? { evicted } : {}),
-    }),
-  )
-  return { key, entries }
+  return { key, entries: (arrayOf('inspect', text) as readonly InspectedRow[]).map(lineEntryOf) }
 }
 
+function lineEntryOf(row: InspectedRow): LineEntry {
+  const [id, holder, holds, token, weight, limit, ttlMs, remainingMs, ageMs, heldMs, evicted] = row
+  return {
+    ...{ id, holder, state: holds ? 'held' : 'waiting', token: BigInt(token), weight, limit, ttlMs, remainingMs },
+    // The clock may have been set back since.
+    ageMs: Math.max(ageMs, 0),
+    heldMs: heldMs === null ? null : Math.max(heldMs, 0),
+    ...(evicted ? { evicted } : {}),
+  }
+}
+
+type ListedRow = readonly [key: string, held: number, waiting: number]
+
 /** The answer to `list`. */
-export function pageOf(text: string): LineSummary[] {
-  const rows = arrayOf('list', text) as readonly [string, number, number][]
-  return rows.map(([key, held, waiting]) => ({ key, held, waiting }))
+export function summariesOf(text: string): LineSummary[] {
+  return (arrayOf('list', text) as readonly ListedRow[]).map(summaryOf)
+}
+
+function summaryOf([key, held, waiting]: ListedRow): LineSummary {
+  return { key, held, waiting }
 }
 
 /** The answer to `locked_keys`. */
@@ -196,7 +203,7 @@ export function arrayOf(call: string, text: string): readonly unknown[] {
 /**
  * Key, id, token (null for one that was evicted), and for how long it is held (ms). Key and id alone: look again.
  */
-function newsOf(call: string, message: unknown): News {
+function newsOfRow(call: string, message: unknown): News {
   const { length } = message as readonly unknown[]
   const [key, id, token = null, heldForMs] = message as readonly unknown[]
   if (typeof key !== 'string' || typeof id !== 'string' || (token !== null && typeof token !== 'string'))

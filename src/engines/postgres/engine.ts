@@ -30,16 +30,16 @@ import {
   enterArguments,
   enterOneArguments,
   keysOf,
-  type LeaveResult,
+  type LeaveAnswer,
   LINE_BOUND,
+  leaveAnswersOf,
   leaveArguments,
-  leaveResultsOf,
   lineOf,
-  newsIn,
-  pageOf,
+  newsOf,
   type Reply,
   renewArguments,
   standingsOf,
+  summariesOf,
   texts,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
@@ -202,7 +202,7 @@ export class PostgresEngine implements Engine {
 
   async *list(prefix: string): AsyncGenerator<LineSummary> {
     for (let [from, after] = [prefix, 'f']; ; after = 't') {
-      const lines = pageOf(await this.#call('list', [from, after, String(PAGE), this.#listensAs]))
+      const lines = summariesOf(await this.#call('list', [from, after, String(PAGE), this.#listensAs]))
       for (const line of lines) {
         if (!line.key.startsWith(prefix)) return
         if (line.held + line.waiting > 0) yield line
@@ -291,14 +291,14 @@ export class PostgresEngine implements Engine {
     return standings
   }
 
-  #leave(places: readonly EntryName[]): Promise<readonly LeaveResult[]> {
+  #leave(places: readonly EntryName[]): Promise<readonly LeaveAnswer[]> {
     const values = leaveArguments(places, this.#listensAs, ROW_WAIT_MS)
-    return this.#call('leave', values).then((text) => leaveResultsOf('leave', text, places.length))
+    return this.#call('leave', values).then((text) => leaveAnswersOf('leave', text, places.length))
   }
 
-  #leaveOne({ key, id }: EntryName): Promise<readonly LeaveResult[]> {
+  #leaveOne({ key, id }: EntryName): Promise<readonly LeaveAnswer[]> {
     return this.#call('leave_one', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
-      leaveResultsOf('leave_one', text, 1),
+      leaveAnswersOf('leave_one', text, 1),
     )
   }
 
@@ -340,7 +340,7 @@ export class PostgresEngine implements Engine {
   }
 
   #read(message: string): void {
-    const news = newsIn(message)
+    const news = newsOf(message)
     if (news !== undefined) this.#hear(news)
   }
 

@@ -64,6 +64,6 @@ export function enteredOf({ claim, change }: Entrance, row: EnteredRow, serverTi
   return { standing: { state: 'held', token: BigInt(row[3] ?? ''), heldForMs: claim.ttlMs }, put }
 }
 
-export function summaryOf([key, bytes, version, mark, livesForMs]: PostgresRecordRow): StoredSummary | undefined {
+export function recordSummaryOf([key, bytes, version, mark, livesForMs]: PostgresRecordRow): StoredSummary | undefined {
   return bytes === null ? undefined : { key, bytes, version: BigInt(version), mark: BigInt(mark), livesForMs }
 }

@@ -41,8 +41,8 @@ import {
   type PostgresRecordRow,
   type PutRow,
   putOf,
+  recordSummaryOf,
   storedOf,
-  summaryOf,
   valuesOf,
 } from './record-codec.ts'
 
@@ -215,7 +215,7 @@ export class PostgresStore implements Store {
       const text = await this.#call('records', [from, after, String(PAGE)])
       const rows = arrayOf('records', text) as readonly PostgresRecordRow[]
       for (const row of rows) {
-        const summary = summaryOf(row)
+        const summary = recordSummaryOf(row)
         if (!row[0].startsWith(prefix)) return
         if (summary !== undefined) yield summary
       }

@@ -172,7 +172,7 @@ export class StandingReader {
     }
     // Tokens are never 0: that, and what an absent answer is read as, is no grant.
     const firstToken = Number(reply)
-    if (typeof reply === 'boolean' || !(firstToken > 0)) throw unexpected('enter', `is ${JSON.stringify(reply)}`)
+    if (typeof reply === 'boolean' || !(firstToken > 0)) throw unexpectedAnswer('enter', `is ${JSON.stringify(reply)}`)
     const standings: Standing[] = []
     for (const { id, ttlMs } of claims) {
       this.#listener.notWaiting(id)
@@ -182,7 +182,7 @@ export class StandingReader {
   }
 
   renewed(reply: unknown, places: readonly Place[]): Standing[] {
-    if (!Array.isArray(reply)) throw unexpected('renew', `is ${JSON.stringify(reply)}`)
+    if (!Array.isArray(reply)) throw unexpectedAnswer('renew', `is ${JSON.stringify(reply)}`)
     const [codes] = reply as readonly unknown[]
     return this.#read(String(codes), new Extras('renew', reply, 1), places, 0)
   }
@@ -204,7 +204,7 @@ export class StandingReader {
       }
       if (code === 'x') return { state: 'failed', error: this.#unusable(item.key, extras.next(), extras.next()) }
       const settled = settledStanding(code, item.key, () => extras.next(), LINE_BOUND)
-      if (settled === undefined) throw unexpected(call, `has the unknown letter ${JSON.stringify(code)}`)
+      if (settled === undefined) throw unexpectedAnswer(call, `has the unknown letter ${JSON.stringify(code)}`)
       return settled
     })
   }
@@ -218,7 +218,7 @@ export class StandingReader {
 
 /** A token is a time in microseconds: a number has it exactly for another two centuries. */
 function held(call: string, token: number, heldForMs: number): Standing {
-  if (!Number.isSafeInteger(token) || token < 1) throw unexpected(call, `has the token ${token}`)
+  if (!Number.isSafeInteger(token) || token < 1) throw unexpectedAnswer(call, `has the token ${token}`)
   return { state: 'held', token: BigInt(token), heldForMs }
 }
 
@@ -236,15 +236,26 @@ class Extras {
 
   next(): string {
     const length = this.#reply.length
-    if (this.#at >= length) throw unexpected(this.call, `ends after ${length} entries, though its letters ask for more`)
+    if (this.#at >= length)
+      throw unexpectedAnswer(this.call, `ends after ${length} entries, though its letters ask for more`)
     this.#at += 1
     return String(this.#reply[this.#at - 1])
   }
 }
 
-/** The answer of `call` (`leave`, `watch`): for each item, whether it was there. */
-export function readPresences(call: string, reply: unknown, count: number): boolean[] {
-  if (typeof reply !== 'string' && typeof reply !== 'number') throw unexpected(call, `is ${JSON.stringify(reply)}`)
+/** Whether each entry was in its line. */
+export function leaveAnswersOf(reply: unknown, count: number): boolean[] {
+  return presencesOf('leave', reply, count)
+}
+
+/** Whether each line was observed before. */
+export function watchAnswersOf(reply: unknown, count: number): boolean[] {
+  return presencesOf('watch', reply, count)
+}
+
+function presencesOf(call: string, reply: unknown, count: number): boolean[] {
+  if (typeof reply !== 'string' && typeof reply !== 'number')
+    throw unexpectedAnswer(call, `is ${JSON.stringify(reply)}`)
   const codes = String(reply)
   checkCount(call, codes, count)
   const were: boolean[] = []
@@ -254,14 +265,14 @@ export function readPresences(call: string, reply: unknown, count: number): bool
 
 function checkCount(call: string, codes: string, count: number): void {
   if (codes.length === count) return
-  throw unexpected(call, `has ${codes.length} letters instead of ${count}: ${JSON.stringify(codes)}`)
+  throw unexpectedAnswer(call, `has ${codes.length} letters instead of ${count}: ${JSON.stringify(codes)}`)
 }
 
 /**
  * The answer is none of our scripts: a proxy has changed it, or another script has our name. What was done is not
  * known.
  */
-function unexpected(call: string, what: string): EngineError {
+export function unexpectedAnswer(call: string, what: string): EngineError {
   return new EngineError(ENGINE, `${call}: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
 }
 

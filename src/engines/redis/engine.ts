@@ -30,9 +30,10 @@ import {
   callWords,
   EnterArguments,
   LINE_BOUND,
-  readPresences,
+  leaveAnswersOf,
   renewArguments,
   StandingReader,
+  watchAnswersOf,
 } from './codec.ts'
 import { diagnose } from './diagnose.ts'
 import { type InspectedLine, inspectedLine, linesIn } from './inspect.ts'
@@ -231,7 +232,7 @@ export class RedisEngine implements Engine {
   }
 
   #leave(places: readonly CallItem[]): Promise<readonly boolean[]> {
-    return this.#call('leave', leave, places, [], (reply) => readPresences('leave', reply, places.length))
+    return this.#call('leave', leave, places, [], (reply) => leaveAnswersOf(reply, places.length))
   }
 
   async #inspect(verb: EngineCall, key: string, what: 'all' | 'count'): Promise<InspectedLine> {
@@ -247,7 +248,7 @@ export class RedisEngine implements Engine {
       verb: 'watch',
       call: (some) =>
         this.#call('watch', watch, some, [this.#engineId, String(ttlMs)], (reply) =>
-          readPresences('watch', reply, some.length),
+          watchAnswersOf(reply, some.length),
         ),
       refused: ({ key }) => {
         throw reservedKey(this.#names.serverKey(key))

@@ -20,7 +20,7 @@ export function inspectedLine(reply: unknown, serverKey: string): InspectedLine 
   for (let at = 0; at + 3 < rows.length; at += 4) {
     const [id = '', record = '', remaining, since = ''] = rows.slice(at, at + 4)
     if (id === '') entries.push(strangerEntry(fault === 'forever' ? Number.POSITIVE_INFINITY : Number(remaining)))
-    else entries.push(entryOf(id, record, Number(remaining), since === '' ? null : Number(since), Number(now)))
+    else entries.push(lineEntryOf(id, record, Number(remaining), since === '' ? null : Number(since), Number(now)))
   }
   return { held: Number(held), waiting: Number(waiting), entries: entries.sort(inLineOrder) }
 }
@@ -29,7 +29,7 @@ export function inspectedLine(reply: unknown, serverKey: string): InspectedLine 
 const EVICTED = 'e'
 
 /** `record` is as lua/line.lua stores it. */
-function entryOf(id: string, record: string, remainingMs: number, heldMs: number | null, nowMs: number): LineEntry {
+function lineEntryOf(id: string, record: string, remainingMs: number, heldMs: number | null, nowMs: number): LineEntry {
   const [, token = '', flag, weight, limit, ttlMs, holder = ''] =
     /^(\d+) (\w) (\d+) (\d+) (\d+) \S* (.*)$/s.exec(record) ?? []
   return {

@@ -11,7 +11,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { Got } from '../../core/store.ts'
-import { readRecord } from './record-codec.ts'
+import { storedOf } from './record-codec.ts'
 
 /** For how long an expiry is known. */
 const KNOWN_FOR_MS = 1000
@@ -69,7 +69,7 @@ export class RecentReads {
       const text = texts[index]
       const known = this.#known.get(key)
       if (typeof text !== 'string' || known === undefined) return undefined
-      const stored = readRecord(key, text, Math.floor(Math.min(known.expiresAt - now, Number.MAX_SAFE_INTEGER)))
+      const stored = storedOf(key, text, Math.floor(Math.min(known.expiresAt - now, Number.MAX_SAFE_INTEGER)))
       if (stored instanceof Error || stored.version !== known.version || known.expiresAt <= now) return undefined
       const lives = known.expiresAt === Infinity ? { ...stored, livesForMs: null } : stored
       return { state: 'read', stored: lives, serverTimeMs }

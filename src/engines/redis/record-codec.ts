@@ -11,7 +11,7 @@ import type { RedisNames } from '../../clients/redis/names.ts'
 import type { Claim } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import type { Change, Entered, Entrance, Got, Leaving, Put, Stored, When } from '../../core/store.ts'
-import { type CallItem, idsOf, keyList, unusable } from './codec.ts'
+import { type CallItem, idsOf, keyList, unexpectedAnswer, unusable } from './codec.ts'
 import { recordKey } from './names.ts'
 
 /** In the place of an id, for a change that no entry has to hold for; and in that of a condition which is not given. */
@@ -84,27 +84,27 @@ export function getWords(names: RedisNames, keys: readonly string[]): string[] {
   return ['', '0', serverKeys.join('\0')]
 }
 
-export function readGets(reply: unknown, keys: readonly string[]): Got[] {
+export function gotsOf(reply: unknown, keys: readonly string[]): Got[] {
   const { serverTimeMs, words } = timed('get', reply, 2 * keys.length)
   return keys.map((key, index): Got => {
-    const stored = readRecord(key, words[2 * index] as string, Number(words[2 * index + 1]))
+    const stored = storedOf(key, words[2 * index] as string, Number(words[2 * index + 1]))
     return stored instanceof EngineError ? { state: 'failed', error: stored } : { state: 'read', stored, serverTimeMs }
   })
 }
 
 const REFUSALS: Readonly<Record<string, keyof When>> = { h: 'holding', a: 'absent', v: 'version', m: 'markBelow' }
 
-export function readPuts(names: RedisNames, reply: unknown, items: readonly ChangeItem[]): Put[] {
+export function putsOf(names: RedisNames, reply: unknown, items: readonly ChangeItem[]): Put[] {
   if (isShort(reply)) return allStored(reply, items.length)
   const { serverTimeMs, words } = timed('put', reply, 3 * items.length)
   return items.map(({ key }, index): Put => {
     const [code = '', first = '', second = ''] = words.slice(3 * index, 3 * index + 3)
     if (code === 's') return { state: 'stored', version: BigInt(first), mark: BigInt(second), serverTimeMs }
     if (code === 'x') return { state: 'failed', error: unusable(names.serverKey(key), first, second) }
-    const stored = readRecord(key, first, Number(second))
+    const stored = storedOf(key, first, Number(second))
     if (stored instanceof EngineError) return { state: 'failed', error: stored }
     const by = REFUSALS[code]
-    if (by === undefined) throw unexpected('put', `has the unknown letter ${JSON.stringify(code)}`)
+    if (by === undefined) throw unexpectedAnswer('put', `has the unknown letter ${JSON.stringify(code)}`)
     return { state: 'refused', by, stored, serverTimeMs }
   })
 }
@@ -124,9 +124,9 @@ function allStored(reply: readonly unknown[], count: number): StoredPut[] {
 type StoredPut = Extract<Put, { state: 'stored' }>
 
 /** The answers of lua/begin.lua. The version of an entrance is its token. */
-export function readEntered(names: RedisNames, reply: unknown, items: readonly EntranceItem[]): Entered[] {
+export function enteredOf(names: RedisNames, reply: unknown, items: readonly EntranceItem[]): Entered[] {
   if (isShort(reply)) return allStored(reply, items.length).map((put, index) => entered(put, items[index]))
-  return readPuts(names, reply, items).map((put, index): Entered => {
+  return putsOf(names, reply, items).map((put, index): Entered => {
     if (put.state === 'failed') return { standing: put, put }
     if (put.state === 'refused') return { standing: { state: 'busy', ahead: null }, put }
     return entered(put, items[index])
@@ -149,12 +149,12 @@ function timeOf(reply: readonly unknown[]): number {
 /** The time of the server, and what follows it. */
 function timed(call: string, reply: unknown, count: number): { serverTimeMs: number; words: readonly string[] } {
   if (!Array.isArray(reply) || reply.length !== count + 2)
-    throw unexpected(call, `has ${Array.isArray(reply) ? reply.length : 'no'} words instead of ${count + 2}`)
+    throw unexpectedAnswer(call, `has ${Array.isArray(reply) ? reply.length : 'no'} words instead of ${count + 2}`)
   return { serverTimeMs: timeOf(reply), words: reply.slice(2).map(String) }
 }
 
 /** `text` is what is at the record key, '' if nothing is. */
-export function readRecord(key: string, text: string, livesForMs: number): Stored | EngineError {
+export function storedOf(key: string, text: string, livesForMs: number): Stored | EngineError {
   if (text === '') return { key, value: null, version: 0n, mark: 0n, livesForMs: null }
   const [head, version = '', mark = '', kind] = /^hf1=(\d+) (\d+) ([tbx])/.exec(text) ?? []
   if (head === undefined) {
@@ -164,8 +164,4 @@ export function readRecord(key: string, text: string, livesForMs: number): Store
   if (kind === 'x') return { key, value: null, version: BigInt(version), mark: 0n, livesForMs: null }
   const value = Buffer.from(text.slice(head.length), kind === 'b' ? 'base64' : 'utf8')
   return { key, value, version: BigInt(version), mark: BigInt(mark), livesForMs: livesForMs < 0 ? null : livesForMs }
-}
-
-function unexpected(call: string, what: string): EngineError {
-  return new EngineError(ENGINE, `${call}: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
 }

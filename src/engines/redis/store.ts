@@ -32,13 +32,13 @@ import {
   changeItem,
   claimWords,
   type EntranceItem,
+  enteredOf,
   entranceItem,
   getWords,
+  gotsOf,
   leavingItem,
+  putsOf,
   putWords,
-  readEntered,
-  readGets,
-  readPuts,
 } from './record-codec.ts'
 import { begin, finish, get, hold, put, take } from './scripts.ts'
 import type { SlotCalls } from './slots.ts'
@@ -202,7 +202,7 @@ export class RedisStore implements Store {
     const words = getWords(this.#names, keys)
     const sentAt = this.#clock.now()
     return this.#caller.call('get', get, words, words[2] as string, (reply) => {
-      const gots = readGets(reply, keys)
+      const gots = gotsOf(reply, keys)
       this.#recent?.remember(sentAt, gots)
       return gots
     })
@@ -225,7 +225,7 @@ export class RedisStore implements Store {
 
   #put(script: Script, items: readonly ChangeItem[], slot?: number): Promise<readonly Put[]> {
     const words = putWords(this.#names, items, counterKey(slot))
-    return this.#caller.call('put', script, words, words[2] as string, (reply) => readPuts(this.#names, reply, items))
+    return this.#caller.call('put', script, words, words[2] as string, (reply) => putsOf(this.#names, reply, items))
   }
 
   /** Claims of one ttl and holder in one call. Others, which are rare, are asked for beside them. */
@@ -235,7 +235,7 @@ export class RedisStore implements Store {
     const isAlike = ({ claim }: EntranceItem): boolean => claim.ttlMs === ttlMs && claim.holder === holder
     if (!items.every(isAlike)) return this.#beginApart(items, items.filter(isAlike), slot)
     const words = putWords(this.#names, items, counterKey(slot), claimWords(first.claim, this.#engineId))
-    const read = (reply: unknown): Entered[] => readEntered(this.#names, reply, items)
+    const read = (reply: unknown): Entered[] => enteredOf(this.#names, reply, items)
     return this.#caller.call('put', begin, words, words[2] as string, read, ttlMs / 3)
   }
 

@@ -7,9 +7,13 @@
  */
 
 import { type RedisNames, slotOf } from '../../clients/redis/names.ts'
-import { EngineError } from '../../core/errors.ts'
+import { EngineError, LineFullError } from '../../core/errors.ts'
 import { ENGINE } from './errors.ts'
+import type { RefusalSummary } from './quorum-decision.ts'
 import type { LeaveRequest, RaiseRequest, RepairRequest, TakeReply, TakeRequest } from './quorum-server.ts'
+
+/** As in lua/take.lua. */
+export const LINE_BOUND = 10_000
 
 /** Requests that are alike are one class. The numbers of classes are characters, from '!' (1) to '~' (94). */
 const CLASS_ONE = 33
@@ -165,7 +169,10 @@ function readTakeReply(word: string): TakeReply {
     case 'x':
       return { why: 'unusable', kind: first, detail: second }
     default:
-      throw unreadable(`take: the server answered ${JSON.stringify(word)}, which is neither a number nor a refusal`)
+      throw unexpectedAnswer(
+        'take',
+        `the server answered ${JSON.stringify(word)}, which is neither a number nor a refusal`,
+      )
   }
 }
 
@@ -174,12 +181,12 @@ export function readNumbers(reply: unknown, count: number): readonly number[] {
   const numbers = String(reply).split(' ').map(Number)
   if (numbers.length !== count) throw wrongCount('raise', numbers.length, count)
   if (numbers.some((number) => !Number.isSafeInteger(number)))
-    throw unreadable(`raise: the server answered ${JSON.stringify(reply)}, which are not all whole numbers`)
+    throw unexpectedAnswer('raise', `the server answered ${JSON.stringify(reply)}, which are not all whole numbers`)
   return numbers
 }
 
 /** What lua/leave.lua and lua/undo.lua reply: whether each entry was there. */
-export function readWereThere(call: 'leave' | 'undo', reply: unknown, count: number): readonly boolean[] {
+export function leaveAnswersOf(call: 'leave' | 'undo', reply: unknown, count: number): readonly boolean[] {
   const digits = String(reply)
   if (digits.length !== count) throw wrongCount(call, digits.length, count)
   const were: boolean[] = []
@@ -223,11 +230,27 @@ export function readWaiter(record: string): { readonly ttlMs: number; readonly h
   return { ttlMs: Number(ttl), holder }
 }
 
+/** On a majority, what is at the key is not a lock, or the line is full. */
+export function unusableKey(key: string, found: RefusalSummary['unusable']): EngineError | LineFullError {
+  const lasting = { outcome: 'not-applied', transient: false } as const
+  const { kind = 'type', detail = '' } = found ?? {}
+  if (kind === 'full') return new LineFullError(key, LINE_BOUND)
+  if (kind === 'type')
+    return new EngineError(ENGINE, `at '${key}' is a ${detail}, not a lock; use another prefix`, lasting)
+  if (kind === 'version')
+    return new EngineError(ENGINE, `'${key}' was written by a newer Holdfast (format ${detail})`, lasting)
+  return new EngineError(
+    ENGINE,
+    `at '${key}' is a string without expiry that another program has set: a waiter could not wait for its end`,
+    lasting,
+  )
+}
+
 function wrongCount(call: string, got: number, wanted: number): EngineError {
-  return unreadable(`${call}: the answer of the server has ${got} entries instead of ${wanted}`)
+  return unexpectedAnswer(call, `the answer of the server has ${got} entries instead of ${wanted}`)
 }
 
 /** This is not what our scripts reply. So it is unknown what the server did. */
-function unreadable(message: string): EngineError {
-  return new EngineError(ENGINE, message, { outcome: 'unknown', transient: false })
+function unexpectedAnswer(call: string, problem: string): EngineError {
+  return new EngineError(ENGINE, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
 }

@@ -17,9 +17,9 @@ import type {
   Traits,
 } from '../../core/engine.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
-import { RedlockScriptArguments } from './codec.ts'
+import { LINE_BOUND, RedlockScriptArguments } from './codec.ts'
 import { diagnose } from './diagnose.ts'
-import { asEngineError, ENGINE, LINE_BOUND, noMajority } from './errors.ts'
+import { asEngineError, ENGINE, noMajority } from './errors.ts'
 import { entriesIn, keysOn } from './inspect.ts'
 import { RedlockListener, RetrySignals } from './listen.ts'
 import { Quorum } from './quorum.ts'

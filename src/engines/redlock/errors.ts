@@ -3,14 +3,11 @@
  * (src/clients/redis/errors.ts).
  */
 import { meaningOf } from '../../clients/redis/errors.ts'
-import { EngineError, LineFullError } from '../../core/errors.ts'
+import { EngineError } from '../../core/errors.ts'
 import { type AsEngineError, type EngineCall, engineErrors, withoutEngine } from '../../core/failed-call.ts'
-import type { RefusalSummary } from './quorum-decision.ts'
 import type { TakeRequest } from './quorum-server.ts'
 
 export const ENGINE = 'redlock'
-/** As in lua/take.lua. */
-export const LINE_BOUND = 10_000
 
 /** What the client of a server threw, as the core wants it. */
 export const asEngineError: AsEngineError = engineErrors(ENGINE, meaningOf)
@@ -45,21 +42,5 @@ export function tooLate(request: TakeRequest): EngineError {
     {
       outcome: 'unknown',
     },
-  )
-}
-
-/** On a majority, what is at the key is not a lock, or the line is full. */
-export function unusableKey(key: string, found: RefusalSummary['unusable']): EngineError | LineFullError {
-  const lasting = { outcome: 'not-applied', transient: false } as const
-  const { kind = 'type', detail = '' } = found ?? {}
-  if (kind === 'full') return new LineFullError(key, LINE_BOUND)
-  if (kind === 'type')
-    return new EngineError(ENGINE, `at '${key}' is a ${detail}, not a lock; use another prefix`, lasting)
-  if (kind === 'version')
-    return new EngineError(ENGINE, `'${key}' was written by a newer Holdfast (format ${detail})`, lasting)
-  return new EngineError(
-    ENGINE,
-    `at '${key}' is a string without expiry that another program has set: a waiter could not wait for its end`,
-    lasting,
   )
 }

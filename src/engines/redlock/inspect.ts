@@ -6,8 +6,7 @@ import { globEscape } from '../../clients/redis/names.ts'
 import { scanPages } from '../../clients/redis/wire.ts'
 import type { LineEntry } from '../../core/engine.ts'
 
-import { readValue, readWaiter, type ServerInspection } from './codec.ts'
-import { unusableKey } from './errors.ts'
+import { readValue, readWaiter, type ServerInspection, unusableKey } from './codec.ts'
 import { majorityOf } from './quorum-decision.ts'
 import type { RedlockServer } from './server.ts'
 

@@ -12,11 +12,11 @@ import type { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
 import {
+  leaveAnswersOf,
   type RedlockScriptArguments,
   readInspection,
   readNumbers,
   readTakeReplies,
-  readWereThere,
   type ServerInspection,
 } from './codec.ts'
 import { noMajority } from './errors.ts'
@@ -131,12 +131,12 @@ export class RedlockServer implements QuorumServer {
   }
 
   #leave(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
-    const read = (reply: unknown): readonly boolean[] => readWereThere('leave', reply, requests.length)
+    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf('leave', reply, requests.length)
     this.#call(leave, this.#arguments.leave(requests), read, onReply)
   }
 
   #undo(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
-    const read = (reply: unknown): readonly boolean[] => readWereThere('undo', reply, requests.length)
+    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf('undo', reply, requests.length)
     this.#call(undo, this.#arguments.undo(requests), read, onReply)
   }
 
@@ -162,8 +162,8 @@ export class RedlockServer implements QuorumServer {
       let error = failure
       try {
         if (failure === undefined) reply = read(raw)
-      } catch (unreadable) {
-        error = unreadable
+      } catch (unexpected) {
+        error = unexpected
       }
       onReply(reply, error)
       if (this.#unanswered === 0) this.#resent = false

@@ -19,7 +19,7 @@ import { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../clients/zookeeper/session-connection.ts'
 import type { Clock, Timer } from '../../core/clock.ts'
 import type { News } from '../../core/engine.ts'
-import { type LineView, type OwnEntryState, readEntryData, type ZooKeeperOwnEntry } from './codec.ts'
+import { type OwnEntryState, readEntryData, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
 import { SureDeletions } from './deletions.ts'
 import { LineReader } from './line-reader.ts'
 import { LineWaiters } from './listen.ts'
@@ -204,7 +204,7 @@ export class ClassSession {
   }
 
   /** Take out the entries of an id that count for nothing. Should it fail, it is tried again later. */
-  async deleteDuplicates(key: string, id: string, { duplicates }: LineView): Promise<void> {
+  async deleteDuplicates(key: string, id: string, { duplicates }: ZooKeeperLine): Promise<void> {
     const paths = duplicates.filter((one) => one.id === id).map(({ name }) => this.#context.names.entry(key, name))
     await Promise.allSettled(this.deletions.deleteAll(paths))
   }

@@ -6,7 +6,7 @@ import type { NamedEntry, NamedLine } from './names.ts'
 export const LINE_BOUND = 1_000
 
 /** A line as it was read: entries in order, of which the first `held` hold. */
-export interface LineView {
+export interface ZooKeeperLine {
   readonly entries: readonly NamedEntry[]
   readonly held: number
   readonly evicted: ReadonlySet<string>
@@ -47,7 +47,7 @@ export interface OwnEntryState {
  * than another one does, when the holder before it has gone, and find that it holds. So no other client may pass it
  * over before it has gone.
  */
-export function toLineView({ entries: named, evicted }: NamedLine): LineView {
+export function toZooKeeperLine({ entries: named, evicted }: NamedLine): ZooKeeperLine {
   const entries: NamedEntry[] = []
   const duplicates: NamedEntry[] = []
   const seen = new Set(evicted)
@@ -60,7 +60,7 @@ export function toLineView({ entries: named, evicted }: NamedLine): LineView {
 }
 
 /** Whether this entry waits only for tries that do not hold: they go in a moment. */
-export function waitsForTries({ entries, held }: LineView, id: string): boolean {
+export function waitsForTries({ entries, held }: ZooKeeperLine, id: string): boolean {
   const place = entries.findIndex((entry) => entry.id === id)
   // If the first that does not hold is no try, it waits for holders, and all behind it wait with it.
   if (place < held || entries[held]?.tries !== true) return false
@@ -72,7 +72,7 @@ export function waitsForTries({ entries, held }: LineView, id: string): boolean 
  * What is shown of a line. A try that does not hold is on its way out, and on other engines it was never in the line:
  * so it is not shown as a waiter.
  */
-export function shownEntries({ entries, held }: Pick<LineView, 'entries' | 'held'>): readonly NamedEntry[] {
+export function shownEntries({ entries, held }: Pick<ZooKeeperLine, 'entries' | 'held'>): readonly NamedEntry[] {
   return entries.filter(({ tries }, place) => place < held || !tries)
 }
 
@@ -98,8 +98,8 @@ export function blockersOf<Entry extends Weighted>(ahead: readonly Entry[], wait
 }
 
 /** The entry of this id, and how many are ahead of it; not counted are tries that do not hold, and go in a moment. */
-export function entryOf(
-  { entries, held }: LineView,
+export function findEntry(
+  { entries, held }: ZooKeeperLine,
   id: string,
 ): { readonly entry: NamedEntry; readonly ahead: number } | undefined {
   const place = entries.findIndex((entry) => entry.id === id)

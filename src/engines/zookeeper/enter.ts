@@ -22,7 +22,7 @@ import { type EngineError, LineFullError } from '../../core/errors.ts'
 import { withOutcome } from '../../core/failed-call.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { entryOf, LINE_BOUND, type LineView, waitsForTries, writeData } from './codec.ts'
+import { findEntry, LINE_BOUND, waitsForTries, writeData, type ZooKeeperLine } from './codec.ts'
 import { asEngineError, noChroot, unsettled } from './errors.ts'
 import { KnownLines } from './known-lines.ts'
 import type { MaybeLine } from './line-reader.ts'
@@ -234,7 +234,7 @@ export class EnterRequests {
     session: ClassSession,
     claim: Claim,
     { path, czxid: token }: NumberedNode,
-    read: LineView,
+    read: ZooKeeperLine,
     startedAt: number,
   ): Promise<Standing> {
     const { key, id, weight, limit, ttlMs, wait } = claim
@@ -245,7 +245,7 @@ export class EnterRequests {
       return { state: 'gone', why: 'unknown' }
     }
     const view = await this.#withoutTries(session, claim, read)
-    const first = entryOf(view, id)
+    const first = findEntry(view, id)
     if (view.evicted.has(id) || (first !== undefined && first.entry.name !== name)) {
       await session.deleteDuplicates(key, id, view)
       if (view.evicted.has(id)) return { state: 'gone', why: 'evicted' }
@@ -277,7 +277,7 @@ export class EnterRequests {
   }
 
   /** The line, read again where the entry waits for nothing but tries that do not hold, until they have gone. */
-  async #withoutTries(session: ClassSession, { key, id }: Claim, read: LineView): Promise<LineView> {
+  async #withoutTries(session: ClassSession, { key, id }: Claim, read: ZooKeeperLine): Promise<ZooKeeperLine> {
     let view = read
     for (const delayMs of READ_AGAIN_MS) {
       if (!waitsForTries(view, id)) break

@@ -2,7 +2,7 @@
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Line, LineEntry, LineSummary } from '../../core/engine.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
-import { type LineView, readEntryData, shownEntries, tokenOf } from './codec.ts'
+import { readEntryData, shownEntries, tokenOf, type ZooKeeperLine } from './codec.ts'
 import type { NamedEntry } from './names.ts'
 
 /** How many lines are read at once. */
@@ -59,12 +59,12 @@ export async function* listLines(
     const some = keys.slice(from, from + LINES_AT_ONCE)
     for (const [key, line] of await session.lines.readAll(some)) {
       if ('error' in line) throw line.error
-      if (line.value !== undefined && line.value.entries.length > 0) yield summary(key, line.value)
+      if (line.value !== undefined && line.value.entries.length > 0) yield summaryOf(key, line.value)
     }
     onProgress?.()
   }
 }
 
-function summary(key: string, view: LineView): LineSummary {
+function summaryOf(key: string, view: ZooKeeperLine): LineSummary {
   return { key, held: view.held, waiting: shownEntries(view).length - view.held }
 }

@@ -1,12 +1,12 @@
 /** Reading lines: from the names of the children of a node to who holds. */
 import { hasCode, type ZooKeeperError } from '../../clients/zookeeper/errors.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
-import { type LineView, readEntryData, tokenOf, toLineView } from './codec.ts'
+import { readEntryData, tokenOf, toZooKeeperLine, type ZooKeeperLine } from './codec.ts'
 import { isBeyondNumbers, type NamedLine, type ZooKeeperNames } from './names.ts'
 import { inGroups, type Settled, settled } from './settled.ts'
 
 /** Undefined: the line has no node. */
-export type MaybeLine = LineView | undefined
+export type MaybeLine = ZooKeeperLine | undefined
 
 export class LineReader {
   readonly #zk: ZooKeeperSession
@@ -57,9 +57,9 @@ export class LineReader {
     )
   }
 
-  async #view(key: string, children: readonly string[]): Promise<LineView> {
+  async #view(key: string, children: readonly string[]): Promise<ZooKeeperLine> {
     const line = this.#names.readLine(key, children)
-    return toLineView(line.entries.some(isBeyondNumbers) ? await this.#byToken(key, line) : line)
+    return toZooKeeperLine(line.entries.some(isBeyondNumbers) ? await this.#byToken(key, line) : line)
   }
 
   /** The same line, in the order of its tokens, which the nodes themselves have to tell. */

@@ -18,7 +18,7 @@ import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { NodeEvent } from '../../clients/zookeeper/messages.ts'
 import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { News } from '../../core/engine.ts'
-import { blockersOf, type LineView, toLineView, type ZooKeeperOwnEntry } from './codec.ts'
+import { blockersOf, toZooKeeperLine, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
 import type { LineReader } from './line-reader.ts'
 import type { ZooKeeperNames } from './names.ts'
 
@@ -26,7 +26,7 @@ interface WaitedLine {
   readonly key: string
   /** Entries of ours that wait in it, by their ids. */
   readonly waiters: Map<string, ZooKeeperOwnEntry>
-  view: LineView
+  view: ZooKeeperLine
   /** The names of entries that are watched. */
   readonly watched: Set<string>
   reading: boolean
@@ -65,7 +65,7 @@ export class LineWaiters {
   }
 
   /** An entry of ours waits, in a line that looks like this. */
-  add(entry: ZooKeeperOwnEntry, view: LineView): void {
+  add(entry: ZooKeeperOwnEntry, view: ZooKeeperLine): void {
     const line = this.#lines.get(entry.key) ?? {
       key: entry.key,
       waiters: new Map<string, ZooKeeperOwnEntry>(),
@@ -88,7 +88,7 @@ export class LineWaiters {
   }
 
   /** The line was read. What is read on one session comes in order: so this is the newest. */
-  saw(key: string, view: LineView): void {
+  saw(key: string, view: ZooKeeperLine): void {
     const line = this.#lines.get(key)
     if (line === undefined) return
     line.view = view
@@ -177,10 +177,10 @@ export class LineWaiters {
 }
 
 /** The line without an entry that has gone; undefined if no waiter of ours surely holds in it. */
-function grantedWithout({ view, waiters }: WaitedLine, gone: string): LineView | undefined {
+function grantedWithout({ view, waiters }: WaitedLine, gone: string): ZooKeeperLine | undefined {
   // What counted for nothing may count now.
   if (view.duplicates.length > 0) return undefined
-  const left = toLineView({ entries: view.entries.filter(({ name }) => name !== gone), evicted: view.evicted })
+  const left = toZooKeeperLine({ entries: view.entries.filter(({ name }) => name !== gone), evicted: view.evicted })
   const granted = left.entries.slice(0, left.held).flatMap(({ id, name }) => {
     const waiter = waiters.get(id)
     return waiter?.name === name ? [waiter] : []

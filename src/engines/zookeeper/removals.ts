@@ -15,7 +15,7 @@ import type { ZooKeeperSession } from '../../clients/zookeeper/session.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import type { ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { entryOf, readEntryData, tokenOf, writeData } from './codec.ts'
+import { findEntry, readEntryData, tokenOf, writeData } from './codec.ts'
 import { notTold, ttlTooLong, unsettled } from './errors.ts'
 import { moveSteps } from './move-entry.ts'
 
@@ -89,7 +89,7 @@ export class Removals {
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
       const view = await session.lines.readNow(key)
       if (view?.evicted.has(id) === true) return EVICTED
-      const found = view === undefined ? undefined : entryOf(view, id)
+      const found = view === undefined ? undefined : findEntry(view, id)
       if (view === undefined || found === undefined) return GONE
       const path = names.entry(key, found.entry.name)
       const node = await session.zk.getData(path).catch(ignoreNoNode)

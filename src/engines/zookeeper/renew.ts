@@ -11,7 +11,7 @@ import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Place, Standing } from '../../core/engine.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
-import { entryOf, type LineView, readEntryData, tokenOf, writeData, type ZooKeeperOwnEntry } from './codec.ts'
+import { findEntry, readEntryData, tokenOf, writeData, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
 import { asEngineError, unsettled } from './errors.ts'
 import type { MaybeLine } from './line-reader.ts'
 import { moveSteps } from './move-entry.ts'
@@ -122,7 +122,7 @@ export class RenewRequests {
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
       const view = await session.lines.readNow(key)
       if (view !== undefined && view.duplicates.length > 0) await session.deleteDuplicates(key, id, view)
-      const found = view === undefined ? undefined : entryOf(view, id)
+      const found = view === undefined ? undefined : findEntry(view, id)
       if (view?.evicted.has(id) === true || view === undefined || found === undefined) {
         session.forget(id)
         return view?.evicted.has(id) === true ? EVICTED : GONE
@@ -138,7 +138,7 @@ export class RenewRequests {
     session: ClassSession,
     { key, id, ttlMs }: Place,
     name: string,
-    view: LineView,
+    view: ZooKeeperLine,
     startedAt: number,
   ): Promise<Standing | undefined> {
     const { names, acl } = this.#context
@@ -159,7 +159,7 @@ export class RenewRequests {
         const moved = writeData({ ...stored, ttlMs: session.zk.timeoutMs, token })
         await session.zk.multi(moveSteps({ path, version: stat.version, data: moved, acl }))
       }
-      const { weight, limit } = view.entries[ahead] as LineView['entries'][number]
+      const { weight, limit } = view.entries[ahead] as ZooKeeperLine['entries'][number]
       const entry = session.record({ key, id, name, weight, limit, token, ttlMs, held })
       const leftMs = Math.min(session.zk.leftMs(startedAt), ttlMs)
       if (entry.held) return { state: 'held', token, heldForMs: leftMs }
