@@ -6,7 +6,7 @@ import { expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
-import { locksOn } from './once-world.ts'
+import { gate, locksOn } from './once-world.ts'
 
 /** Servers whose handler answers `paid`, after it has counted itself; `sending` hears of each response before it. */
 const COUNTING: Readonly<
@@ -151,4 +151,40 @@ test('a client is told what is stored, whatever a handler sets after it has ende
     const again = await ask(port)
     expect([again.status, again.body, again.headers.get('content-type')]).toEqual([201, 'paid', 'text/made'])
   }
+})
+
+test('a 503 that a time-out sends is the response: a retry is handled beside a handler, and not beside its step', async () => {
+  const keys = keysOf()
+  const working = gate()
+  const stepping = gate()
+  let sendLate = (): void => {}
+  const attempts: string[] = []
+  const app = express()
+  app.post('/', keys.node, async (request, response) => {
+    const { id } = keys.attempt(request) as { id: string }
+    attempts.push(id)
+    if (attempts.length > 2) {
+      response.send('paid')
+      return
+    }
+    sendLate = () => void response.status(503).send('late')
+    if (attempts.length === 1) await working.opened
+    else await keys.attempt(request)?.step('charge', () => stepping.opened)
+  })
+  const port = await serving(app)
+  const first = ask(port)
+  await expect.poll(() => attempts).toHaveLength(1)
+  sendLate()
+  expect(await first).toMatchObject({ status: 503, body: 'late' })
+  // Beside the first handler, which still works.
+  const second = ask(port)
+  await expect.poll(() => attempts).toHaveLength(2)
+  sendLate()
+  expect(await ask(port), 'while the step runs').toMatchObject({ status: 409 })
+  expect(attempts).toHaveLength(2)
+  stepping.open()
+  expect(await second).toMatchObject({ status: 503, body: 'late' })
+  expect(await ask(port)).toMatchObject({ status: 200, body: 'paid' })
+  expect(new Set(attempts).size, 'one id for the provider').toBe(1)
+  working.open()
 })
