@@ -14,7 +14,8 @@ async function world() {
   const server = new MemoryServer({ clock })
   const engine = faulty(memory({ server }))
   const options = { clock, ttl: '3s', callTimeout: '2s' } as const
-  const pay = once(locksOn(engine, options), { crashed: 'ask', wait: '20s' })
+  const locks = locksOn(engine, options)
+  const pay = once(locks, { crashed: 'ask', wait: '20s' })
   const other = once(locksOn(memory({ server }), options), { crashed: 'ask', wait: '20s' })
   await pay.run('warm', () => 1)
   await turns()
@@ -24,7 +25,7 @@ async function world() {
       charges.push(attempt.number)
       return attempt.number
     })
-  return { clock, engine, pay, other, charge, charges }
+  return { clock, engine, locks, pay, other, charge, charges }
 }
 
 describe('a step that is done, and of which it is not known whether it was stored,', () => {
@@ -134,6 +135,71 @@ describe('a throw', () => {
     expect(charges).toEqual([1])
   })
 
+  test('beside a step that runs lets no step begin behind it: the next execution would do it at the same time', async () => {
+    const { pay, other, charge, charges } = await world()
+    const reserved = gate()
+    const failing = pay.run('a', (attempt) =>
+      Promise.all([
+        attempt.step('reserve', () => reserved.opened).then(() => charge(attempt)),
+        Promise.reject(new Error('no mail')),
+      ]),
+    )
+    failing.catch(() => {})
+    await turns()
+    reserved.open()
+    await expect(failing).rejects.toThrow('no mail')
+    expect((await other.run('a', charge)).value).toBe(2)
+    expect(charges).toEqual([2])
+  })
+
+  test('beside a step that fails does not let it be tried again', async () => {
+    const { pay, other, charge, charges } = await world()
+    const refused = gate()
+    const failing = pay.run('a', (attempt) =>
+      Promise.all([
+        attempt
+          .step('charge', () => refused.opened.then(() => Promise.reject(new Error('try again'))))
+          .catch(() => charge(attempt)),
+        Promise.reject(new Error('no mail')),
+      ]),
+    )
+    failing.catch(() => {})
+    await turns()
+    refused.open()
+    await expect(failing).rejects.toThrow('no mail')
+    await turns()
+    expect(charges).toEqual([])
+    expect((await other.run('a', charge)).value).toBe(2)
+  })
+
+  test('because of the end of a drain waits for a step that runs, and the next execution has its answer', async () => {
+    const { clock, locks, pay, other, charge, charges } = await world()
+    const charged = gate()
+    const failing = pay.run('a', async (attempt) => {
+      const asked = attempt.step('charge', async () => {
+        charges.push(attempt.number)
+        await charged.opened
+        return attempt.number
+      })
+      const told = new Promise((_, reject) => {
+        attempt.signal.addEventListener('abort', () => reject(attempt.signal.reason))
+      })
+      return Promise.race([asked, told])
+    })
+    failing.catch(() => {})
+    await turns()
+    const next = other.run('a', { crashed: 'retry' }, charge)
+    await turns()
+    const drained = locks.drain({ grace: '100ms' })
+    await clock.advance('400ms')
+    expect(charges).toEqual([1])
+    charged.open()
+    await expect(failing).rejects.toThrow(LeaseLostError)
+    await drained
+    expect((await next).value).toBe(1)
+    expect(charges).toEqual([1])
+  })
+
   test('beside a step that hangs waits for it as long as for a crash', async () => {
     const { clock, pay, other, charge } = await world()
     const failing = pay.run('a', (attempt) => {
@@ -188,5 +254,87 @@ describe('a throw', () => {
     await clock.advance('2500ms')
     await expect(failing).rejects.toThrow('declined')
     await expect(other.run('a', charge)).rejects.toThrow(ReplayedFailureError)
+  })
+})
+
+describe('the result is stored, and not forgotten,', () => {
+  test('when a step that was not awaited is done while it is on its way', async () => {
+    const { engine, pay, other } = await world()
+    const mailed = gate()
+    const held = engine.next('putLeaving', 'hold request')
+    let ran = 0
+    const work = (attempt: Attempt): string => {
+      attempt.step('mail', () => mailed.opened).catch(() => {})
+      ran += 1
+      return 'charged'
+    }
+    const asked = pay.run('a', work)
+    await held.reached
+    mailed.open()
+    await turns()
+    held.release()
+    expect((await asked).value).toBe('charged')
+    expect((await other.run('a', work)).value).toBe('charged')
+    expect(ran).toBe(1)
+  })
+
+  test('nor is a final failure, when a step is asked for while it is on its way', async () => {
+    const { engine, pay, other, charge, charges } = await world()
+    const held = engine.next('putLeaving', 'hold request')
+    let late: Promise<unknown> | undefined
+    const failing = pay.run('a', (attempt) => {
+      late = held.reached.then(() => charge(attempt)).catch(() => {})
+      throw attempt.final(new Error('declined'))
+    })
+    failing.catch(() => {})
+    await held.reached
+    await late
+    await turns()
+    held.release()
+    await expect(failing).rejects.toThrow('declined')
+    await expect(other.run('a', charge)).rejects.toThrow(ReplayedFailureError)
+    expect(charges).toEqual([])
+  })
+})
+
+describe('a step that the same execution asks for again', () => {
+  test('is not done again if its answer cannot be stored', async () => {
+    const { pay } = await world()
+    let charged = 0
+    const failing = pay.run('a', async (attempt) => {
+      for (let tries = 0; tries < 3; tries += 1)
+        await attempt
+          .step('charge', () => {
+            charged += 1
+            return { amount: 10n }
+          })
+          .catch(() => {})
+      throw new Error('enough')
+    })
+    await expect(failing).rejects.toThrow('enough')
+    expect(charged).toBe(1)
+  })
+
+  test('runs once at a time, though two of its callers ask again at once', async () => {
+    const { pay } = await world()
+    let running = 0
+    let most = 0
+    let tries = 0
+    const { value } = await pay.run('a', (attempt) => {
+      const charge = async (): Promise<number> => {
+        running += 1
+        most = Math.max(most, running)
+        tries += 1
+        const nth = tries
+        await turns(2)
+        running -= 1
+        if (nth === 1) throw new Error('no answer')
+        return nth
+      }
+      const retried = (): Promise<number> => attempt.step('charge', charge).catch(() => attempt.step('charge', charge))
+      return Promise.all([retried(), retried()])
+    })
+    expect(value).toEqual([2, 2])
+    expect(most).toBe(1)
   })
 })

@@ -11,10 +11,13 @@
 
 import type { Clock } from '../../core/clock.ts'
 import type { EntryLease } from '../../core/entry-lease.ts'
-import { type AttemptName, EngineError, LeaseLostError } from '../../core/errors.ts'
+import { type AttemptName, EngineError, LeaseLostError, type LossReason } from '../../core/errors.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
 import type { PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
 import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, storedFailure } from './record.ts'
+
+/** How a lease is lost whose entry stands in the line until the work has ended, or its ttl is over. */
+const STANDS_AFTER: ReadonlySet<LossReason> = new Set(['closed', 'maxHold', 'evicted'])
 
 /** One execution of the work: what it is called, and what it can have written down. */
 export interface Attempt extends AttemptName {
@@ -76,11 +79,13 @@ export class OnceAttempt implements Attempt {
   readonly #steps = new Map<string, Promise<unknown>>()
   /** Steps that are done, and may not be stored. */
   readonly #unstored = new Set<string>()
-  /** Steps that are done, and cannot be stored. */
-  readonly #unstorable = new Set<string>()
+  /** Steps that are done, and cannot be stored; and why. */
+  readonly #unstorable = new Map<string, unknown>()
   readonly #finals = new Set<unknown>()
   /** The change that `commit` has made inside of a transaction, which may not have been committed. */
   #committed: bigint | undefined
+  /** The work has returned or thrown: what it began goes on, and it begins nothing any more. */
+  #ended = false
 
   constructor(spec: AttemptSpec) {
     this.#spec = spec
@@ -123,14 +128,18 @@ export class OnceAttempt implements Attempt {
     const asked = this.#steps.get(name) ?? this.#step(name, work)
     this.#steps.set(name, asked)
     // A step that has thrown may be tried again by the same execution.
-    asked.catch(() => this.#steps.delete(name))
+    asked.catch(() => {
+      // Another caller of it, who has heard of this first, may have begun it again.
+      if (this.#steps.get(name) === asked) this.#steps.delete(name)
+    })
     return asked as Promise<Value>
   }
 
   async #step(name: string, work: () => unknown): Promise<unknown> {
     const { lease } = this.#spec
     if (!Object.hasOwn(this.#record.steps ?? {}, name)) {
-      lease.assertHeld()
+      if (this.#unstorable.has(name)) throw this.#unstorable.get(name)
+      this.#assertMayBegin(`step('${name}')`)
       this.#remember(name, await work())
     }
     if (this.#unstored.has(name)) {
@@ -138,6 +147,16 @@ export class OnceAttempt implements Attempt {
       lease.assertHeld()
     }
     return this.#record.steps?.[name]?.value
+  }
+
+  /** Beside the next execution, and behind the result, nothing begins. */
+  #assertMayBegin(call: string): void {
+    this.#spec.lease.assertHeld()
+    if (this.#ended) throw new TypeError(`${call} was called after the work for '${this.key}' had returned or thrown`)
+    if (this.#committed !== undefined)
+      throw new TypeError(
+        `${call} was called after commit() by this attempt: commit() stores the result, and comes last`,
+      )
   }
 
   /** The step is done, whatever becomes of its storing: every change after this one has it. */
@@ -148,19 +167,17 @@ export class OnceAttempt implements Attempt {
       this.#record = records.copy(lease.key, next) as StartedRecord
     } catch (error) {
       // Another execution would do it again: the request has failed, whatever the work makes of this error.
-      this.#unstorable.add(name)
+      this.#unstorable.set(name, error)
       throw this.final(error)
     }
-    this.#unstorable.delete(name)
     this.#unstored.add(name)
   }
 
   async #storeSteps(name: string): Promise<void> {
     // It went with a step that ended a little earlier.
     if (!this.#unstored.has(name)) return
-    const { records, lease } = this.#spec
     const storing = [...this.#unstored]
-    const put = await this.#put(records.encode(lease.key, this.#record), 'step')
+    const put = await this.#put(this.#soFar, 'step')
     if (put.state === 'refused') throw this.#lossError()
     this.#version = put.version
     for (const stored of storing) this.#unstored.delete(stored)
@@ -170,8 +187,8 @@ export class OnceAttempt implements Attempt {
     return this.#inTurn(async () => {
       if (this.#committed !== undefined)
         throw new TypeError('commit() was called before by this attempt: it stores the result once')
+      this.#assertMayBegin('commit()')
       const { lease, records, keepMs } = this.#spec
-      lease.assertHeld()
       const next = this.#done(value)
       const putNow = (): Promise<PutOutcome<OnceRecord>> =>
         records.putIn(transaction, lease.key, next, { holding: lease, version: this.#version, ttlMs: keepMs })
@@ -200,21 +217,23 @@ export class OnceAttempt implements Attempt {
   }
 
   /** The work has returned `value`. Answers what is stored: its own result, or that of an execution after it. */
-  async succeeded(value: unknown): Promise<SettledRecord> {
-    if (this.#changes !== undefined) await this.#changes
-    if (this.#committed !== undefined) return this.#checkCommitted()
-    const { lease, records } = this.#spec
-    let bytes: Uint8Array
-    try {
-      bytes = records.encode(lease.key, this.#done(value))
-    } catch (error) {
-      // The work is done, and would be done again if this were forgotten.
-      const failed = await this.#putForSure(records.encode(lease.key, this.#failed(error)))
-      if (failed.state === 'refused') this.#settled(failed)
-      throw error
-    }
-    const put = await this.#putForSure(bytes)
-    return put.state === 'stored' ? (records.decode(bytes) as SettledRecord) : this.#settled(put)
+  succeeded(value: unknown): Promise<SettledRecord> {
+    this.#ended = true
+    return this.#inTurn(async () => {
+      if (this.#committed !== undefined) return this.#checkCommitted()
+      const { lease, records } = this.#spec
+      let bytes: Uint8Array
+      try {
+        bytes = records.encode(lease.key, this.#done(value))
+      } catch (error) {
+        // The work is done, and would be done again if this were forgotten.
+        const failed = await this.#putForSure(() => records.encode(lease.key, this.#failed(error)))
+        if (failed.state === 'refused') this.#settled(failed)
+        throw error
+      }
+      const put = await this.#putForSure(() => bytes)
+      return put.state === 'stored' ? (records.decode(bytes) as SettledRecord) : this.#settled(put)
+    })
   }
 
   /**
@@ -222,34 +241,46 @@ export class OnceAttempt implements Attempt {
    * where the transaction that it is in was committed and the answer to that was lost.
    */
   async failed(error: unknown, keep: boolean): Promise<SettledRecord | undefined> {
+    this.#ended = true
     await this.#stepsEnded()
-    if (this.#changes !== undefined) await this.#changes
-    const { lease, records } = this.#spec
-    // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
-    if (this.#committed === undefined && lease.lossError !== undefined) {
-      if (this.#unstored.size > 0) await this.#put(records.encode(lease.key, this.#record), 'step')
-      return undefined
-    }
-    const final = keep || this.#finals.has(error) || this.#unstorable.size > 0
-    const bytes = records.encode(lease.key, final ? this.#failed(error) : this.#thrown())
-    // A transaction that is still open would be waited for.
-    const forSure = (final || this.#unstored.size > 0) && this.#committed === undefined
-    const put = await (forSure ? this.#putForSure(bytes) : this.#put(bytes, 'last'))
-    if (put.state === 'stored') return undefined
-    const { value } = put.found
-    return value !== undefined && isSettled(value) ? value : undefined
+    return this.#inTurn(async () => {
+      const { lease, records } = this.#spec
+      // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
+      if (this.#committed === undefined && lease.lossError !== undefined) {
+        if (this.#unstored.size > 0) await this.#put(this.#soFar, 'step')
+        return undefined
+      }
+      const final = keep || this.#finals.has(error) || this.#unstorable.size > 0
+      const ending = (): Uint8Array => records.encode(lease.key, final ? this.#failed(error) : this.#thrown())
+      // A transaction that is still open would be waited for.
+      const forSure = (final || this.#unstored.size > 0) && this.#committed === undefined
+      const put = await (forSure ? this.#putForSure(ending) : this.#put(ending, 'last'))
+      if (put.state === 'stored') return undefined
+      const { value } = put.found
+      return value !== undefined && isSettled(value) ? value : undefined
+    })
   }
 
   /**
    * A step may still run beside what has thrown, as in `Promise.all`. The next execution is not to run it at the same
-   * time. One that hangs is waited for as long as a crash would be.
+   * time. One that hangs is waited for as long as a crash would be. Where the work was told to stop and this process
+   * still stands in the line (a drain), that goes on for as long as no other can hold.
    */
   async #stepsEnded(): Promise<void> {
     if (this.#steps.size === 0) return
     const { lease, clock, ttlMs } = this.#spec
+    const giveUpAt = clock.now() + ttlMs
     const ended = Promise.allSettled(this.#steps.values())
-    await rejectAfter(clock, ttlMs, ended, () => new Error('a step hangs'), lease.signal).catch(() => {})
+    const wait = (ms: number, ending: AbortSignal): Promise<unknown> =>
+      rejectAfter(clock, ms, ended, () => new Error('a step hangs'), ending).catch(() => {})
+    await wait(ttlMs, lease.signal)
+    const { lossError, protectedMs, keeper } = lease
+    if (lossError === undefined || !STANDS_AFTER.has(lossError.why)) return
+    await wait(Math.min(protectedMs, giveUpAt - clock.now()), keeper.closing)
   }
+
+  /** All steps that are done, for a change in the middle of the work. */
+  readonly #soFar = (): Uint8Array => this.#spec.records.encode(this.#spec.lease.key, this.#record)
 
   #done(value: unknown): OnceRecord {
     const { id, number, by, fingerprint } = this.#record
@@ -282,24 +313,34 @@ export class OnceAttempt implements Attempt {
     throw this.#lossError()
   }
 
-  /** Store it, for as long as the lease is held: what is not stored would be done again. */
-  #putForSure(bytes: Uint8Array): Promise<PutOutcome<OnceRecord>> {
-    return this.#put(bytes, 'last').catch((error: unknown) => {
-      const hope = error instanceof EngineError && error.transient && this.#spec.lease.held
-      if (!hope) throw error
-      return this.#putForSure(bytes)
-    })
+  /**
+   * Store it, for as long as the lease is held: what is not stored would be done again. A store elsewhere may be away
+   * while the line is not: it is tried for a ttl then, as long as an outage of both may last.
+   */
+  async #putForSure(content: () => Uint8Array): Promise<PutOutcome<OnceRecord>> {
+    const { lease, clock, ttlMs } = this.#spec
+    const giveUpAt = clock.now() + ttlMs
+    for (;;)
+      try {
+        return await this.#put(content, 'last')
+      } catch (error) {
+        const hope = error instanceof EngineError && error.transient && lease.held && clock.now() < giveUpAt
+        if (!hope) throw error
+      }
   }
 
-  /** After the last change of an execution, the next one in the line may begin. */
-  async #put(bytes: Uint8Array, change: 'step' | 'last'): Promise<PutOutcome<OnceRecord>> {
+  /**
+   * Each try stores what is done by then. After the last change of an execution, the next one in the line may begin.
+   */
+  async #put(content: () => Uint8Array, change: 'step' | 'last'): Promise<PutOutcome<OnceRecord>> {
     const { lease, records, keepMs } = this.#spec
+    const bytes = content()
     const options: PutOptions = { version: this.#version, ttlMs: keepMs }
     const put = await (change === 'last'
       ? records.putLeaving(lease, bytes, options)
       : records.putBytes(lease.key, bytes, options))
     if (put.state === 'stored') return put
-    if (this.#foundOwn(put)) return this.#put(bytes, change)
+    if (this.#foundOwn(put)) return this.#put(content, change)
     if (put.found.exists) return put
     // The work has taken longer than `keep`. The entry still stands in the line, if no other execution has begun.
     return records.putBytes(lease.key, bytes, { holding: lease, absent: true, ttlMs: keepMs })
