@@ -153,7 +153,8 @@ export class Guardian {
     this.#over = once(shell, 'exit').then(() => {
       this.gone = true
       if (this.#mayEnd) return
-      // Its alarm lives on, and is never set again.
+      // Its alarm is a process of its own, which lives on. No order reaches it any more: it would end the command when
+      // it rings, however often the lease was renewed.
       signalGroup(this.pid, 'SIGKILL')
       onKilled()
     })

@@ -156,7 +156,7 @@ export class EntryTracker {
    */
   tellToStop(spared: { has(id: string): boolean }): number {
     const told = this.#table.all().filter((entry) => !spared.has(entry.id) && this.check(entry))
-    // The holder of one may give back others when it is told.
+    // A holder that is told of one loss may at once release other leases of this list: those are held no more.
     for (const entry of told) if (entry.phase === 'held') this.#lose(entry, 'closed')
     return told.length
   }

@@ -1,6 +1,6 @@
 /**
  * A first-come-first-served turn inside this process: nested leases of one outer lease take it, so that siblings
- * exclude each other like strangers.
+ * exclude each other as leases do that have no outer one in common.
  */
 
 import type { Clock } from './clock.ts'

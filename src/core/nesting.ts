@@ -8,7 +8,7 @@
  *
  * Only what `using` holds counts, because only there the end of the work is known. What is asked for inside of it is
  * looked at, by `using` and by `acquire` alike. Contexts whose lease has ended (a forgotten promise) do not count.
- * Siblings of one `Promise.all` are strangers to each other: two of them asking for the same key queue, also inside a
+ * Siblings of one `Promise.all` are not inside each other: two of them asking for the same key queue, also inside a
  * common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'

@@ -278,7 +278,8 @@ async function realFolderOf(folder: string): Promise<string> {
 function openIfThere(file: string, marks: string): number | undefined {
   const found = lstatSync(file, { throwIfNoEntry: false })
   if (found === undefined) return undefined
-  // Under a second name, they are still not to be opened.
+  // A hard link to the file of the marks: to close it would drop the locks that SQLite has on them, as it would under
+  // their own name.
   if (found.isFile() && found.nlink > 1 && isSameFile(found, lstatSync(marks)))
     throw new RangeError(`'${file}' is where the marks are`)
   const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants

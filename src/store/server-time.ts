@@ -39,7 +39,8 @@ export class ServerTime {
     const [least, most] = [serverTimeMs, serverTimeMs + (now - sentAt)]
     const believed = this.#aheadMs === undefined ? least : now + this.#aheadMs
     const bounded = Math.min(Math.max(believed, least), most)
-    // A slow call says less than the quick one before it, unless that was wrong.
+    // If what we believed is within the bounds of this answer, what the quickest call so far has shown still holds. If
+    // it is not, or nothing was believed yet, this answer alone says how far behind we may be.
     this.#behindMs = Math.min(
       most - bounded,
       bounded === believed && this.#aheadMs !== undefined ? this.#behindMs : Number.POSITIVE_INFINITY,

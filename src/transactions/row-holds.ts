@@ -37,11 +37,11 @@ export type Steps<Result> = Generator<Statement, Result, readonly Row[]>
 export interface RowHoldsDialect extends Dialect {
   /** SQL: now, in milliseconds since 1970. */
   readonly nowMs: string
-  /** What follows a SELECT that has to see what is there now. */
+  /** SQL: what ends a SELECT so that it reads what is there now, and not what was when the transaction began. */
   readonly current: string
 }
 
-/** How a server is called whose driver answers later. */
+/** How PostgreSQL and MySQL are asked: their drivers answer by promises, that of SQLite at once. */
 export interface RowHoldsServer<Client extends object> {
   readonly dialect: RowHoldsDialect
   lockRows(client: Client, options: RowLockOptions, turn: ClientTurn): Promise<RowLockResult<Row>>

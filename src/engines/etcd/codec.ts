@@ -97,7 +97,7 @@ function parseValue(value: Buffer): Record<string, unknown> {
     const read: unknown = JSON.parse(value.toString())
     if (typeof read === 'object' && read !== null) return read as Record<string, unknown>
   } catch {
-    // As below.
+    // What is no JSON has no properties, like JSON that is no object.
   }
   return {}
 }

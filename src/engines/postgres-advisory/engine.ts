@@ -99,7 +99,8 @@ export class PostgresAdvisoryEngine implements Engine {
       this.#sweepAt(givenUpAt(added, this.#clock.now()))
       try {
         const granted = [...(await this.#attempt(session, this.#keysOf(added)))]
-        // What was true before has to be true now.
+        // Where all entries were known, nothing was asked of the server; and what is known of them is true only as long
+        // as the session lives.
         if (added.length === 0) await session.ask('SELECT 1')
         for (const claim of added)
           if (!claim.wait && !this.#entries.holds(claim)) refused.set(claim.id, { state: 'busy', ahead: null })

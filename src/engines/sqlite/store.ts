@@ -83,7 +83,7 @@ export class SqliteStore implements Store {
   async putIn(transaction: unknown, change: Change): Promise<Put> {
     const database = this.#checkDatabase(transaction)
     const { writer, file, clock } = this.#options
-    // A call that does nothing opens the file.
+    // The writer opens the file on its first call: this one has nothing else to do.
     if (writer.lockFile === undefined) await writer.run('put', () => {})
     const epoch = writer.lockFile?.epoch ?? 0
     let sql = this.#prepared.get(database)

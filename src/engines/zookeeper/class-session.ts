@@ -194,7 +194,7 @@ export class ClassSession {
         this.#gone(entry)
         return
       }
-      // What it tells may have come with the answer.
+      // An event may have come right behind the answer: then the watch is used up, and tells nothing any more.
       entry.watched = entry.events === events
       if (readEntryData(data).evicted) this.#evicted(entry)
     } catch (error) {

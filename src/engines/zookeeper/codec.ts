@@ -149,7 +149,7 @@ function parsed(text: string): Record<string, unknown> {
     const read: unknown = JSON.parse(text)
     if (typeof read === 'object' && read !== null) return read as Record<string, unknown>
   } catch {
-    // As below.
+    // What is no JSON has no properties, like JSON that is no object.
   }
   return {}
 }

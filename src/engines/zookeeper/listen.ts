@@ -178,7 +178,8 @@ export class LineWaiters {
 
 /** The line without an entry that has gone; undefined if no waiter of ours surely holds in it. */
 function grantedWithout({ view, waiters }: WaitedLine, gone: string): ZooKeeperLine | undefined {
-  // What counted for nothing may count now.
+  // A duplicate counts for nothing while the entry of its id stands in front of it. If that is the one that has gone,
+  // the duplicate counts from now on: then the line has to be read.
   if (view.duplicates.length > 0) return undefined
   const left = toZooKeeperLine({ entries: view.entries.filter(({ name }) => name !== gone), evicted: view.evicted })
   const granted = left.entries.slice(0, left.held).flatMap(({ id, name }) => {

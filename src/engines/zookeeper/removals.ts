@@ -66,7 +66,7 @@ export class Removals {
     throw unsettled('evict')
   }
 
-  /** Delete the entry, and leave word of it for a while. */
+  /** Delete the entry, and put a marker for a while that says it was evicted. */
   async #remove(key: string, id: string, path: string, forMs: number): Promise<void> {
     const { names, acl } = this.#context
     await this.#shortly(forMs, async (session) => {
@@ -74,7 +74,7 @@ export class Removals {
       try {
         await session.multi([{ delete: { path, version: -1 } }, { create: marker }])
       } catch (error) {
-        // The word of an earlier eviction is there.
+        // The marker of an earlier eviction is still there, and nothing was deleted: delete the entry alone.
         if (!hasCode(error, 'nodeExists')) throw error
         await session.delete(path)
       }

@@ -89,7 +89,7 @@ export class CronJob<Result> {
   readonly #records: RecordStore<JobRecord>
   /** Aborts when the work is to stop. */
   readonly #stopWork: AbortSignal
-  /** The run that this host has told to go last. */
+  /** The id of the run that this host evicted most recently, so that the next one can replace it. */
   #replaced: string | undefined
   #lookNow: (() => void) | undefined
 

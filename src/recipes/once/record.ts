@@ -90,7 +90,7 @@ function bytesOf(value: unknown): Uint8Array | undefined {
 function canonicalJson(value: unknown): string {
   const sorted = (_: string, one: unknown): unknown => {
     if (typeof one !== 'object' || one === null || Array.isArray(one)) return one
-    // JSON has no fields of theirs: all would be the same request.
+    // JSON writes each of them as {}: requests that differ would have the same fingerprint.
     if (one instanceof Map || one instanceof Set || one instanceof ArrayBuffer)
       throw new TypeError(`fingerprint must be bytes, a string or JSON; got a ${one.constructor.name}`)
     return Object.fromEntries(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)))

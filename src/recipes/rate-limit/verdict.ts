@@ -61,7 +61,8 @@ export function verdictOf(
     resetMs = Math.max(resetMs, status.resetMs)
     if (taken) longestDelayUs = Math.max(longestDelayUs, delayUs(part.limit.rate, debt))
   }
-  // The delay with its fraction: at a high rate a millisecond is many turns.
+  // Alone of these times, the delay is not rounded up: at a high rate a millisecond has many turns, and callers that
+  // wait for theirs would all go on at its end.
   return { allowed: taken, remaining, retryAfterMs, resetMs, delayMs: longestDelayUs / 1000, limits }
 }
 
