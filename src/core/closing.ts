@@ -4,6 +4,7 @@
  */
 import type { Clock } from './clock.ts'
 import { type CallOutcome, ClosedError } from './errors.ts'
+import { firstCall } from './first-call.ts'
 
 export class Closing {
   readonly #engine: string
@@ -37,15 +38,11 @@ export class Closing {
    * process stays alive until the steps are done.
    */
   begin(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {
-    if (this.#closed === undefined) {
-      // It stands before any listener runs: one of them may ask for a lock, or close once more.
-      let settle!: (closed: Promise<void>) => void
-      this.#closed = new Promise((resolve) => {
-        settle = resolve
-      })
-      settle(this.#run(clock, limitMs, steps))
+    // A listener may ask for a lock, or close once more.
+    const remember = (closed: Promise<void>): void => {
+      this.#closed = closed
     }
-    return this.#closed
+    return this.#closed ?? firstCall(remember, () => this.#run(clock, limitMs, steps))
   }
 
   async #run(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {

@@ -7,6 +7,7 @@ import { parseDuration } from './duration.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
+import { firstCall } from './first-call.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
@@ -108,16 +109,21 @@ export class EntryLease implements CoreLease {
   }
 
   release(options?: ReleaseOptions): Promise<boolean> {
-    if (options !== undefined) checkOptions('release()', options, RELEASE_OPTIONS)
-    const afterMs = options?.after === undefined ? 0 : parseDuration(options.after, 'after')
-    if (afterMs > 0) checkOutlives(this.#keeper.engine)
-    this.#released ??= this.#release(afterMs)
-    return this.#released
+    const afterMs = releaseAfterMs(options, this.#keeper.engine)
+    return this.#released ?? this.#releaseOnce(afterMs, false)
   }
 
   /** For recipes: a change of the store has released it, in its step. */
   releasedByStore(): void {
-    this.#released ??= this.#release(0, true)
+    if (this.#released === undefined) void this.#releaseOnce(0, true)
+  }
+
+  /** A listener that hears of a loss, or of the end of a nested lease, may release this one again. */
+  #releaseOnce(afterMs: number, byStore: boolean): Promise<boolean> {
+    const remember = (released: Promise<boolean>): void => {
+      this.#released = released
+    }
+    return firstCall(remember, () => this.#release(afterMs, byStore))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -128,7 +134,7 @@ export class EntryLease implements CoreLease {
     return viewLease(this)
   }
 
-  #release(afterMs: number, byStore = false): Promise<boolean> {
+  #release(afterMs: number, byStore: boolean): Promise<boolean> {
     const { operation, grantedAt } = this.#entry
     const now = this.#keeper.clock.now()
     this.#keeper.entries.check(this.#entry, now)
@@ -157,6 +163,15 @@ export class EntryLease implements CoreLease {
     // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
   }
+}
+
+/** For how long the key is to stay busy after a release with these options. Throws if they are wrong. */
+export function releaseAfterMs(options: ReleaseOptions | undefined, engine: Engine): number {
+  if (options === undefined) return 0
+  checkOptions('release()', options, RELEASE_OPTIONS)
+  const afterMs = options.after === undefined ? 0 : parseDuration(options.after, 'after')
+  if (afterMs > 0) checkOutlives(engine)
+  return afterMs
 }
 
 /** Throws where a lease ends with the session of its process, so that no key stays busy behind it. */

@@ -113,7 +113,10 @@ export class NestedLease implements CoreLease {
       if (lossError !== undefined) controller.abort(lossError)
       else if (this.#released === undefined) {
         const { signal } = this.#outer.cover
-        this.#forgetOuter = onAbort(signal, () => controller.abort(this.lossError ?? signal.reason))
+        const end = (): void => controller.abort(this.lossError ?? signal.reason)
+        // It may be over while the outer one is held: of a leader that has resigned.
+        if (signal.aborted) end()
+        else this.#forgetOuter = onAbort(signal, end)
       }
     }
     return this.#controller.signal
@@ -169,8 +172,10 @@ export class NestedLease implements CoreLease {
    * lease.
    */
   release(): Promise<boolean> {
+    // The look at the clock may tell a listener of its end, and that may release it.
+    const { held } = this
     if (this.#released === undefined) {
-      this.#released = Promise.resolve(this.held)
+      this.#released = Promise.resolve(held)
       this.#timer?.cancel()
       this.#forgetOuter?.()
       this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
