@@ -3,8 +3,10 @@
  * give them away.
  */
 import { once } from 'node:events'
+import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import {
   openPostgresAdvisory,
   postgresAdvisory,
@@ -98,6 +100,27 @@ await describeServer('session locks', findPostgres, (source) => {
     expect(next.token).toBeGreaterThan(lease.token as bigint)
     // The session lives: it was not its end that freed the lock.
     expect(await still.mutex('never given back').tryAcquire()).toBeUndefined()
+  })
+
+  test('a waiter keeps its place while the server cannot be reached, for as long as it is asked for', async () => {
+    await using other = await open()
+    const lease = await other.mutex('asked for in vain').acquire()
+    await using proxy = await FaultProxy.start(server)
+    const url = new URL(database)
+    url.host = `127.0.0.1:${proxy.port}`
+    await using engine = await openPostgresAdvisory(url.href)
+    const place = { key: 'asked for in vain', id: 'a waiter', ttlMs: 1_000 }
+    const claim = { ...place, holder: 'it', weight: 1, limit: 1, wait: true }
+    expect(await engine.enter([claim])).toMatchObject([{ state: 'waiting' }])
+    await proxy.refuse()
+    const until = systemClock.now() + 2 * place.ttlMs
+    while (systemClock.now() < until) {
+      await expect(engine.renew([place])).rejects.toThrow(/renew/)
+      await delay(50)
+    }
+    await proxy.heal()
+    await vi.waitFor(async () => expect(await engine.renew([place])).toMatchObject([{ state: 'waiting' }]), LIMIT)
+    await lease.release()
   })
 
   test('strangers who use the number of the same name, and xactLock, are excluded and exclude', async () => {

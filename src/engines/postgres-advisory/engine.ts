@@ -86,15 +86,15 @@ export class PostgresAdvisoryEngine implements Engine {
   }
 
   async enter(claims: readonly Claim[], signal?: AbortSignal): Promise<readonly Standing[]> {
+    this.#entries.asked(claims, this.#clock.now())
     return await this.#inTurn('enter', signal, async (session) => {
       const refused = new Map<string, Standing>()
       const added: Claim[] = []
       for (const claim of claims) {
         const known = this.#entries.find(claim.key, claim.id)
         const refusal = known === undefined ? this.#refusal(claim) : undefined
-        if (known !== undefined) this.#entries.asked(claim, this.#clock.now())
-        else if (refusal !== undefined) refused.set(claim.id, refusal)
-        else added.push(this.#entries.add(claim, this.#clock.now()))
+        if (refusal !== undefined) refused.set(claim.id, refusal)
+        else if (known === undefined) added.push(this.#entries.add(claim, this.#clock.now()))
       }
       this.#sweepAt(givenUpAt(added, this.#clock.now()))
       try {
@@ -122,9 +122,10 @@ export class PostgresAdvisoryEngine implements Engine {
     // What ended with its session has ended for certain: its holder is told, whether or not there is another session.
     if (places.every(({ key, id }) => this.#entries.find(key, id) === undefined))
       return places.map((place) => this.#standing(place))
+    // Also if there is no session to renew them in: their turn in this process is kept.
+    this.#entries.asked(places, this.#clock.now())
     return await this.#inTurn('renew', signal, async (session) => {
       await this.#evictOurs(session)
-      for (const place of places) this.#entries.asked(place, this.#clock.now())
       this.#tellOthers(await this.#attempt(session, this.#keysOf(places)), places)
       return places.map((place) => this.#standing(place))
     })

@@ -137,12 +137,14 @@ export class OwnAdvisoryEntries {
     return claim
   }
 
-  /** The core asks for it, if it is here. */
-  asked({ key, id, ttlMs }: Place, now: number): void {
-    const entry = this.find(key, id)
-    if (entry === undefined) return
-    entry.ttlMs = ttlMs
-    entry.askedAt = now
+  /** The core asks for those that are here. */
+  asked(places: readonly Place[], now: number): void {
+    for (const { key, id, ttlMs } of places) {
+      const entry = this.find(key, id)
+      if (entry === undefined) continue
+      entry.ttlMs = ttlMs
+      entry.askedAt = now
+    }
   }
 
   /** The places of entries that the core does not ask for any more. */
