@@ -9,7 +9,7 @@ import { findPostgres, PostgresServer } from '../servers/postgres.ts'
 import { findRedis, RedisServer } from '../servers/redis.ts'
 import { describeServer } from '../servers/suite.ts'
 
-const TRIES = 6
+const TRIES = 9
 
 interface Cost {
   readonly before: number
@@ -17,7 +17,10 @@ interface Cost {
   readonly replay: number
 }
 
-/** The fewest of some tries: the first ones open connections, and a busy machine may come in between. */
+/**
+ * The usual of some tries. The first ones open connections, and cost more; and what this process asks besides may be on
+ * its way when a request is sent, which is not counted as one more round trip then.
+ */
 async function costOf(wire: CountedWire, locks: Locks): Promise<Cost> {
   const pay = once(locks)
   const quiet = (key: string): Promise<unknown> =>
@@ -37,8 +40,11 @@ async function costOf(wire: CountedWire, locks: Locks): Promise<Cost> {
     costs.push({ before: working - start, after: done - working, replay: wire.turns - again })
     await quiet(`once::${key}`)
   }
-  const fewest = (of: keyof Cost): number => Math.min(...costs.map((cost) => cost[of]))
-  return { before: fewest('before'), after: fewest('after'), replay: fewest('replay') }
+  const usual = (of: keyof Cost): number => {
+    const sorted = costs.map((cost) => cost[of]).toSorted((a, b) => a - b)
+    return sorted[Math.floor((TRIES - 1) / 2)] as number
+  }
+  return { before: usual('before'), after: usual('after'), replay: usual('replay') }
 }
 
 await describeServer('once on PostgreSQL', findPostgres, (source) => {
