@@ -2,6 +2,7 @@
  * What the documentation lists is what the code has: commands and their options, engines and their traits; and every
  * page can be found. That links lead somewhere is a rule of tidy.ts.
  */
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -142,6 +143,41 @@ describe.each([
     const page = readFileSync(join('docs', 'engines', `${name}.md`), 'utf8')
     const rights = page.split('\n- ').find((item) => item.includes('SELECT, INSERT, UPDATE, DELETE')) ?? ''
     expect(ofTables(rights)).toEqual(tables.toSorted())
+  })
+})
+
+describe('docs/writing-an-engine.md', () => {
+  const page = readFileSync('docs/writing-an-engine.md', 'utf8')
+  /** The members of an interface, by its text. */
+  const membersOf = (path: string, name: string): readonly string[] => {
+    const body =
+      new RegExp(`^export interface ${name} \\{\\n(.*?)^\\}`, 'ms').exec(readFileSync(path, 'utf8'))?.[1] ?? ''
+    return [...body.matchAll(/^ {2}readonly (\w+)/gm)].map(([, member = '']) => member)
+  }
+
+  test.each([
+    ['an engine', 'src/core/engine.ts', 'Traits'],
+    ['a store', 'src/core/store.ts', 'StoreTraits'],
+  ])('names every trait of %s', (_, path, name) => {
+    const members = membersOf(path, name)
+    expect(members.length).toBeGreaterThan(5)
+    expect(members.filter((member) => !page.includes(`\`${member}\``))).toEqual([])
+  })
+
+  test('has every answer to an enter or a renewal, and no other', () => {
+    const standing = /^export type Standing =\n(.*?)^$/ms.exec(readFileSync('src/core/claim.ts', 'utf8'))?.[1] ?? ''
+    const answers = [...standing.matchAll(/state: '(\w+)'/g)].map(([, state = '']) => state)
+    const rows = /^\| answer \|.*\n\|.*\n((?:\|.*\n)+)/m.exec(page)?.[1] ?? ''
+    expect([...rows.matchAll(/^\| `(\w+)` \|/gm)].map(([, state = '']) => state)).toEqual(answers)
+    expect(answers.length).toBeGreaterThan(3)
+  })
+})
+
+describe('CONTRIBUTING.md', () => {
+  const searches = [...readFileSync('CONTRIBUTING.md', 'utf8').matchAll(/`(grep [^`]+)`/g)].map(([, line = '']) => line)
+
+  test.each(searches)('answers with files to touch where it says: %s', (line) => {
+    expect(execFileSync('sh', ['-c', line], { encoding: 'utf8' }).split('\n').length).toBeGreaterThan(5)
   })
 })
 
