@@ -1,6 +1,6 @@
 /** What callers give to `reserveRow` and its siblings, and what they get back. */
 import type { Duration } from '../core/duration.ts'
-import type { LockFailure, RowLockOptions } from './row-lock.ts'
+import type { LockFailure } from './row-lock.ts'
 import type { Table, Where } from './statements.ts'
 
 /** Which hold, of which row. */
@@ -12,8 +12,8 @@ export interface RowHoldOptions {
   readonly left: string
   /** The id of the hold: that of the cart. It counts once. */
   readonly id: string
-  /** How long to wait for the row, as in `rowLock`; SQLite waits by itself. */
-  readonly wait?: Exclude<RowLockOptions['wait'], 'skipLocked'>
+  /** How long to wait for the row, as in `rowLock`: 0 is not at all. SQLite waits by itself. */
+  readonly wait?: Duration
   /** Where holds are kept: the table `holdfast_row_holds`, which `setupRowHolds` makes, unless given. */
   readonly holds?: Table
 }

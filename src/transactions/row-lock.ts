@@ -19,11 +19,11 @@ export interface RowLockOptions {
    */
   readonly mode?: 'update' | 'share'
   /**
-   * `nowait`: answer `busy` at once. `skipLocked`: take those rows that no transaction has locked. A duration: wait
-   * that long, for each row; whole seconds on MySQL and MariaDB, rounded up. Left out: as long as the connection's own
+   * A duration: wait that long, for each row; whole seconds on MySQL and MariaDB, rounded up. 0: answer `busy` at
+   * once. `skipLocked`: take those rows that no transaction has locked. Left out: as long as the connection's own
    * setting says (`lock_timeout`: for ever by default; `innodb_lock_wait_timeout`: 50 s by default).
    */
-  readonly wait?: 'nowait' | 'skipLocked' | Duration
+  readonly wait?: 'skipLocked' | Duration
   /** What to read of each row. All columns unless given. */
   readonly columns?: readonly string[]
   /** Ascending. Rows that all transactions lock in one order are in no deadlock. */
@@ -64,7 +64,7 @@ export type RowWait =
 /** No time at all is `nowait`: for both servers a time-out of 0 means something else. */
 export function rowWaitOf(wait: RowLockOptions['wait']): RowWait {
   if (wait === undefined) return { how: 'asSet' }
-  if (wait === 'nowait' || wait === 'skipLocked') return { how: wait }
+  if (wait === 'skipLocked') return { how: wait }
   const waitMs = parseDuration(wait, 'wait')
   return waitMs === 0 ? { how: 'nowait' } : { how: 'within', waitMs }
 }

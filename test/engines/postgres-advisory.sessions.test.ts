@@ -127,7 +127,7 @@ await describeServer('session locks', findPostgres, (source) => {
     await using locks = await open()
     const lease = await locks.mutex('ours').acquire()
     await looker.query('BEGIN')
-    expect(await xactLock(looker.client, 'ours', { wait: 'nowait' })).toEqual({ state: 'busy' })
+    expect(await xactLock(looker.client, 'ours', { wait: 0 })).toEqual({ state: 'busy' })
     expect(await xactLock(looker.client, 'theirs')).toEqual({ state: 'locked' })
     expect(await locks.mutex('theirs').tryAcquire()).toBeUndefined()
     const asked = locks.mutex('theirs').acquire({ wait: '30s' })

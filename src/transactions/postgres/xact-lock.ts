@@ -15,10 +15,10 @@ export interface XactLockOptions {
   /** Together with others who say so, instead of alone. */
   readonly shared?: boolean
   /**
-   * `nowait`: answer `busy` at once. A duration: wait that long. Left out: as long as `lock_timeout` says, for ever by
+   * A duration: wait that long. 0: answer `busy` at once. Left out: as long as `lock_timeout` says, for ever by
    * default.
    */
-  readonly wait?: 'nowait' | Duration
+  readonly wait?: Duration
 }
 
 /** Whether the name is locked. */
@@ -36,7 +36,7 @@ export async function xactLock(
   const { shared = false, wait } = options
   checkKey(name)
   const rowWait = rowWaitOf(wait)
-  if (rowWait.how === 'skipLocked') throw new TypeError(`wait must be 'nowait' or a duration; got 'skipLocked'`)
+  if (rowWait.how === 'skipLocked') throw new TypeError(`wait must be a duration; got 'skipLocked'`)
   const verb = `pg_${rowWait.how === 'nowait' ? 'try_' : ''}advisory_xact_lock${shared ? '_shared' : ''}`
   return await locking<XactLockResult>(client, 'xactLock', rowWait, async (ask) => {
     const { rows } = await ask(`SELECT ${verb}($1::bigint) AS won`, [String(advisoryKey(name))])
