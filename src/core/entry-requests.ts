@@ -107,7 +107,9 @@ function entranceSpec(
   const enter = store.putEntering?.bind(store) as NonNullable<Store['putEntering']>
   return {
     ...enters,
-    ...subscribed(options, takesSignal, (entries, signal) => enter(entries.map(entranceOf), signal)),
+    ...subscribed(options, takesSignal.includes('putEntering'), (entries, signal) =>
+      enter(entries.map(entranceOf), signal),
+    ),
     engine: engine.name,
     batchLimit,
     splitFrom: engine.traits.splitFrom ?? Number.POSITIVE_INFINITY,

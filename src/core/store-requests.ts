@@ -12,7 +12,7 @@ import type { EngineCall } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { onAbort } from './on-abort.ts'
 import { SlotTable } from './slot-table.ts'
-import type { Change, Got, Leaving, Put, Store, StoreFailure } from './store.ts'
+import type { Change, Got, Leaving, Put, Store, StoreFailure, StoreTraits } from './store.ts'
 import type { PoolAnswer, PoolStep } from './store-hold.ts'
 import { DRAW_BATCH_LIMIT, type Draw, type Drawn } from './store-take.ts'
 
@@ -37,6 +37,18 @@ export interface StoreRequestsOptions {
   /** Aborts when last words have been heard as well: callers that wait are refused, too. */
   readonly closed: AbortSignal
 }
+
+type StoreVerb = StoreTraits['takesSignal'][number]
+
+/** What errors call a verb: entering and leaving with a record are a put. */
+const CALLS = {
+  get: 'get',
+  put: 'put',
+  take: 'take',
+  hold: 'hold',
+  putEntering: 'put',
+  putLeaving: 'put',
+} as const satisfies Record<StoreVerb, EngineCall>
 
 /** One thing that a caller waits for. */
 interface StoreRequest<Item, Answer> {
@@ -84,7 +96,7 @@ export class StoreRequests {
       this.#holds = new Batch({ ...holds, splitFrom }, clock, keepAlive, nextSequence)
     }
     if (store.putLeaving !== undefined) {
-      const leavings = this.#spec<Leaving, Written>('put', 'storing a record', (items, signal) =>
+      const leavings = this.#spec<Leaving, Written>('putLeaving', 'storing a record', (items, signal) =>
         (store.putLeaving as NonNullable<Store['putLeaving']>)(items, signal),
       )
       this.#leavings = new Batch({ ...leavings, splitFrom }, clock, keepAlive, nextSequence)
@@ -140,16 +152,17 @@ export class StoreRequests {
   }
 
   #spec<Item, Answer>(
-    verb: EngineCall,
+    verb: StoreVerb,
     name: string,
     call: (items: readonly Item[], signal?: AbortSignal) => Promise<readonly (Answer | StoreFailure)[]>,
   ): BatchSpec<StoreRequest<Item, Answer>, Answer | StoreFailure> {
     const { store, engine, callTimeoutMs } = this.#options
-    const { batchLimit, takesSignal } = store.traits
+    const { batchLimit } = store.traits
+    const takesSignal = store.traits.takesSignal.includes(verb)
     return {
       name,
       engine,
-      verb,
+      verb: CALLS[verb],
       batchLimit,
       splitFrom: Number.POSITIVE_INFINITY,
       call: (requests, signal) =>

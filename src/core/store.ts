@@ -43,8 +43,8 @@ export interface StoreTraits {
    * one after the other anyway, and no transaction can keep a pool locked. Steps of one id always wait.
    */
   readonly holdsOverlap?: boolean
-  /** Whether calls are given a signal that aborts at the core's deadline, so that what was not sent is dropped. */
-  readonly takesSignal: boolean
+  /** As `takesSignal` of the engine: which verbs are given a signal that aborts at the core's deadline. */
+  readonly takesSignal: readonly ('get' | 'put' | 'take' | 'hold' | 'putEntering' | 'putLeaving')[]
   /** In one sentence: which faults records survive. */
   readonly survives: string
 }

@@ -33,7 +33,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 64,
-  takesSignal: true,
+  takesSignal: ['get', 'put'],
   survives: 'the death of any client, and of any minority of members; not the restore of a snapshot',
 }
 

@@ -20,7 +20,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 1_000,
-  takesSignal: false,
+  takesSignal: [],
   survives: 'nothing outside its process',
 }
 

@@ -34,7 +34,7 @@ const traits: StoreTraits = {
   valueLimitBytes: VALUE_LIMIT_BYTES,
   // Each change is a call of its own, all at once: as many as there are connections in a pool.
   batchLimit: 50,
-  takesSignal: false,
+  takesSignal: [],
   survives:
     'the death of any client and of any minority of the members of a replica set; on a stand-alone server, a crash ' +
     'with its journal',

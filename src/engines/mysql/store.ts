@@ -41,7 +41,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 100,
-  takesSignal: true,
+  takesSignal: ['get', 'put', 'take', 'hold'],
   survives:
     'the death of any client, and with innodb_flush_log_at_trx_commit = 1, the default, a crash of the server; a ' +
     'fail-over loses records if the promoted replica has not got the last commits',

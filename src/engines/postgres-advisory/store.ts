@@ -27,7 +27,7 @@ const traits: StoreTraits = {
   holding: false,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 100,
-  takesSignal: false,
+  takesSignal: [],
   survives:
     'the death of any client, and a crash of the server; a fail-over loses records if the promoted replica has not got ' +
     'the last commits (synchronous replication prevents that)',

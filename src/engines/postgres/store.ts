@@ -53,7 +53,7 @@ const traits: StoreTraits = {
   batchLimit: 100,
   // Two connections work on two halves. Draws do not wait for the disk, which would make both wait.
   splitDrawsFrom: 16,
-  takesSignal: false,
+  takesSignal: [],
   survives:
     'the death of any client, and a crash of the server; a fail-over loses records if the promoted replica has not got ' +
     'the last commits (synchronous replication prevents that)',

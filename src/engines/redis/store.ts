@@ -51,7 +51,7 @@ const traits: StoreTraits = {
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: BATCH_LIMIT,
   holdsOverlap: true,
-  takesSignal: false,
+  takesSignal: [],
   survives:
     'the death of any client; with persistence, restarts of the server; a fail-over can lose records, since replication is asynchronous',
 }

@@ -26,7 +26,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 200,
-  takesSignal: true,
+  takesSignal: ['get', 'put', 'take', 'hold', 'putEntering', 'putLeaving'],
   survives:
     'the death of any process and a restart of the machine; a power cut can take the last ones, unless durability is full',
 }

@@ -39,7 +39,7 @@ const traits: StoreTraits = {
   holding: true,
   valueLimitBytes: VALUE_LIMIT_BYTES,
   batchLimit: 64,
-  takesSignal: false,
+  takesSignal: [],
   survives: 'the death of any client, and of any minority of servers; not the restore of a snapshot',
 }
 
