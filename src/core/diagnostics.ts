@@ -4,8 +4,9 @@
  *
  * Subscribe with `channels.loss.subscribe((message) => ...)`, or, without types, with
  * `diagnostics_channel.subscribe('holdfast:loss', (message) => ...)`. OpenTelemetry and loggers are such subscribers.
- * `operation` is one object for the whole life of an acquire, from `request` to `release`: a subscriber may keep things
- * about it in a WeakMap.
+ * `operation` is one object for the whole life of an acquire, from `request` to `release`, and to what is cleaned up
+ * after it: a subscriber may keep things about it in a WeakMap. Events of several acquires, or of none, have `engine`
+ * instead. What is optional is absent where there is none.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { EngineError, LossReason } from './errors.ts'
@@ -27,21 +28,21 @@ export interface Events {
   grant: { operation: Operation; token: bigint | null; waitedMs: number; queued: boolean }
   /** The caller did not get it. */
   refusal: { operation: Operation; waitedMs: number; why: 'busy' | 'timeout' | 'cancelled' | 'error'; error?: unknown }
-  /** The holder gave it back, or noticed at the end that it was lost. */
-  release: { operation: Operation; heldMs: number; lost: LossReason | undefined }
+  /** The holder gave it back, or noticed at the end that it was lost: then `why`. */
+  release: { operation: Operation; heldMs: number; why?: LossReason }
   /** A batch of renewals was answered. `marginMs`: how much time the most pressed of the renewed leases had left. */
   renewal: { engine: string; count: number; marginMs: number }
   /** Two thirds of a lease have gone by without a renewal. */
-  jeopardy: { operation: Operation; token: bigint | null; remainingMs: number; error: EngineError | undefined }
+  jeopardy: { operation: Operation; token: bigint | null; remainingMs: number; error?: EngineError }
   /** A lease ended before its release. */
   loss: { operation: Operation; token: bigint | null; why: LossReason }
   /**
-   * A call for this key failed. With `error.outcome` unknown, it may have been applied. `held`: the caller has held it;
-   * else it waits, or has given up.
+   * A call for this acquire failed. With `error.outcome` unknown, it may have been applied. `held`: the caller has held
+   * it; else it waits, or has given up. May come after the release.
    */
-  failure: { engine: string; verb: 'enter' | 'renew' | 'leave'; key: string; held: boolean; error: EngineError }
-  /** An enter of unknown outcome was cleaned up; `wasThere`: it had been applied. */
-  cleanup: { engine: string; key: string; wasThere: boolean }
+  failure: { operation: Operation; verb: 'enter' | 'renew' | 'leave'; held: boolean; error: EngineError }
+  /** An enter of unknown outcome was cleaned up, after its refusal; `wasThere`: it had been applied. */
+  cleanup: { operation: Operation; wasThere: boolean }
   /** Two keys were taken in opposite orders (`checkOrder`). */
   inversion: { first: string; second: string; message: string }
   /**

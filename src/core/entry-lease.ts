@@ -138,7 +138,8 @@ export class EntryLease implements CoreLease {
     const { operation, grantedAt } = this.#entry
     const now = this.#keeper.clock.now()
     this.#keeper.entries.check(this.#entry, now)
-    this.#keeper.publish.release({ operation, heldMs: now - grantedAt, lost: this.#entry.lost })
+    const { lost: why } = this.#entry
+    this.#keeper.publish.release({ operation, heldMs: now - grantedAt, ...(why === undefined ? {} : { why }) })
     const left = this.#leave(afterMs, byStore)
     this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
     return left

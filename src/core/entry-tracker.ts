@@ -35,7 +35,6 @@ export interface EntryTrackerOptions {
 }
 
 export class EntryTracker {
-  readonly #engine: Engine
   readonly #clock: Clock
   readonly #chance: Chance
   readonly #publish: Publish
@@ -53,7 +52,6 @@ export class EntryTracker {
 
   constructor(options: EntryTrackerOptions) {
     const { engine, clock } = options
-    this.#engine = engine
     this.#clock = clock
     this.#chance = options.chance
     this.#publish = options.publish
@@ -263,7 +261,7 @@ export class EntryTracker {
   // ---- failing ----
 
   #failed(entry: Entry, error: EngineError, sent: Sent, verb: EntryVerb): void {
-    this.#publish.failure({ engine: this.#engine.name, verb, key: entry.key, held: entry.wasHeld, error })
+    this.#publish.failure({ operation: entry.operation, verb, held: entry.wasHeld, error })
     if (verb === 'enter' && error.outcome === 'unknown') entry.doubtfulUntil = sent.at + entry.ttlMs
     const leaveWaits = entry.endRequest(sent)
     if (entry.over) {
@@ -297,7 +295,8 @@ export class EntryTracker {
       if (now >= entry.jeopardyAt && !entry.inJeopardy) {
         entry.inJeopardy = true
         const { operation, token, lastError: error } = entry
-        this.#publish.jeopardy({ operation, token, remainingMs: entry.deadline - now, error })
+        const remainingMs = entry.deadline - now
+        this.#publish.jeopardy({ operation, token, remainingMs, ...(error === undefined ? {} : { error }) })
       }
     } else if (now >= entry.unreachableAt && entry.lastError !== undefined) {
       this.#refuse(entry, outageError(entry, entry.lastError, now))

@@ -35,8 +35,8 @@ export function publishAndLog(logger: Logger): Publish {
       if (why === 'error') logger.error(fields, `could not acquire '${operation.key}'`)
       else logger.debug(fields, `did not acquire '${operation.key}'`)
     }),
-    release: tee(publish.release, ({ operation, heldMs, lost }) =>
-      logger.debug({ ...subject(operation), heldMs, lost }, `released '${operation.key}'`),
+    release: tee(publish.release, ({ operation, heldMs, why }) =>
+      logger.debug({ ...subject(operation), heldMs, why }, `released '${operation.key}'`),
     ),
     renewal: tee(publish.renewal, (fields) => logger.debug(fields, 'renewed')),
     jeopardy: tee(publish.jeopardy, ({ operation, token, remainingMs, error }) =>
@@ -50,12 +50,15 @@ export function publishAndLog(logger: Logger): Publish {
     ),
     // The message of the error, and not its stack: during an outage there is one for each renewal of each lease. Those
     // who wait lose nothing by one: their outage is told as a warning, and by the error that ends their wait.
-    failure: tee(publish.failure, ({ engine, verb, key, held, error }) => {
-      const fields = { engine, verb, key, outcome: error.outcome, error: error.message }
+    failure: tee(publish.failure, ({ operation, verb, held, error }) => {
+      const { key } = operation
+      const fields = { ...subject(operation), verb, outcome: error.outcome, error: error.message }
       if (held) logger.warn(fields, `${DOING[verb]} '${key}' failed`)
       else logger.debug(fields, ASKING[verb](key))
     }),
-    cleanup: tee(publish.cleanup, (fields) => logger.info(fields, 'cleaned up after an enter of unknown outcome')),
+    cleanup: tee(publish.cleanup, ({ operation, wasThere }) =>
+      logger.info({ ...subject(operation), wasThere }, 'cleaned up after an enter of unknown outcome'),
+    ),
     inversion: tee(publish.inversion, ({ message, ...fields }) => logger.warn(fields, message)),
     // Only those of the core, which are about an acquire. Engines publish theirs by themselves: see logWarnings.
     warning: tee(publish.warning, ({ engine, name, message, operation }) =>

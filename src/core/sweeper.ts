@@ -153,10 +153,10 @@ export class Sweeper {
     return this.#stopping.signal.aborted
   }
 
-  async #renewOnce({ key, id, token, wasHeld }: Entry, ttlMs: number): Promise<boolean> {
+  async #renewOnce({ key, id, token, operation, wasHeld: held }: Entry, ttlMs: number): Promise<boolean> {
     const [standing] = await this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
     if (standing?.state === 'failed' && standing.error instanceof EngineError)
-      this.#publish.failure({ engine: this.#engine.name, verb: 'renew', key, held: wasHeld, error: standing.error })
+      this.#publish.failure({ operation, verb: 'renew', held, error: standing.error })
     // Another token is another stay in the line: ours had ended, and the key was free in between.
     return standing?.state === 'held' && standing.token === token
   }
@@ -225,15 +225,15 @@ export class Sweeper {
 
   #answered(departure: Departure, wasThere: boolean, now: number): void {
     departure.answer(wasThere && departure.held)
-    const { key, doubtfulUntil } = departure
-    if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.cleanup({ engine: this.#engine.name, key, wasThere })
-    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + departure.entry.ttlMs / 3, doubtfulUntil), now)
+    const { entry, doubtfulUntil } = departure
+    if (doubtfulUntil > Number.NEGATIVE_INFINITY) this.#publish.cleanup({ operation: entry.operation, wasThere })
+    if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + entry.ttlMs / 3, doubtfulUntil), now)
   }
 
   #failed(departure: Departure, error: EngineError): void {
     departure.answer(false)
-    const { key, entry } = departure
-    this.#publish.failure({ engine: this.#engine.name, verb: 'leave', key, held: entry.wasHeld, error })
+    const { entry } = departure
+    this.#publish.failure({ operation: entry.operation, verb: 'leave', held: entry.wasHeld, error })
     const now = this.#clock.now()
     const next = now + retryDelayMs(entry.ttlMs, this.#chance)
     if (next < departure.overAt) this.#repeat(departure, next, now)

@@ -45,9 +45,9 @@ export function recordEvents({ record, gauges, classOf }: RecorderOptions): () =
       leave('holdfast.waiting', waiting, operation)
       record('holdfast.wait.duration', waitedMs / 1000, lockLabels(operation, 'holdfast.outcome', why))
     },
-    release({ operation, heldMs, lost }) {
+    release({ operation, heldMs, why }) {
       leave('holdfast.held', held, operation)
-      const outcome = lost === undefined ? 'released' : 'lost'
+      const outcome = why === undefined ? 'released' : 'lost'
       record('holdfast.hold.duration', heldMs / 1000, lockLabels(operation, 'holdfast.outcome', outcome))
     },
     renewal({ engine, marginMs }) {
@@ -61,12 +61,12 @@ export function recordEvents({ record, gauges, classOf }: RecorderOptions): () =
       leave('holdfast.held', held, operation)
       record('holdfast.losses', 1, lockLabels(operation, 'holdfast.why', why))
     },
-    failure({ engine, verb, error }) {
-      const labels = { 'holdfast.engine': engine, 'holdfast.verb': verb, 'holdfast.outcome': error.outcome }
+    failure({ operation, verb, error }) {
+      const labels = { 'holdfast.engine': operation.engine, 'holdfast.verb': verb, 'holdfast.outcome': error.outcome }
       record('holdfast.failures', 1, labels)
     },
-    cleanup({ engine, wasThere }) {
-      record('holdfast.cleanups', 1, { 'holdfast.engine': engine, 'holdfast.was_there': String(wasThere) })
+    cleanup({ operation, wasThere }) {
+      record('holdfast.cleanups', 1, { 'holdfast.engine': operation.engine, 'holdfast.was_there': String(wasThere) })
     },
     inversion() {
       record('holdfast.inversions', 1, {})

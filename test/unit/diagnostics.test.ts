@@ -21,7 +21,7 @@ describe('an acquire', () => {
     const operation: Operation = { engine: 'memory', key: 'gpu', weight: 3, limit: 4 }
     expect(events.of('request')).toEqual([{ operation }])
     expect(events.of('grant')).toEqual([{ operation, token: 1n, waitedMs: 0, queued: false }])
-    expect(events.of('release')).toEqual([{ operation, heldMs: 2000, lost: undefined }])
+    expect(events.of('release')).toEqual([{ operation, heldMs: 2000 }])
     const same = [events.of('request')[0], events.of('grant')[0], events.of('release')[0]].map(
       (message) => message?.operation,
     )
@@ -127,11 +127,13 @@ describe('a lease', () => {
     void asked.value.release()
     const operation = { engine: 'scripted', key: 'a', weight: 1, limit: 1 }
     expect(events.of('loss')).toEqual([{ operation, token: 7n, why: 'evicted' }])
-    expect(events.of('release')).toMatchObject([{ operation, lost: 'evicted' }])
+    expect(events.of('release')).toMatchObject([{ operation, why: 'evicted' }])
   })
 })
 
 describe('a call', () => {
+  const operation: Operation = { engine: 'scripted', key: 'a', weight: 1, limit: 1 }
+
   test('that fails: which verb, for which key, and how', async () => {
     using events = published('failure')
     const { engine, clock, locks } = scripted()
@@ -145,9 +147,9 @@ describe('a call', () => {
     void asked.value.release()
     await (await engine.next('leave')).fail(errors[2])
     expect(events.of('failure')).toEqual([
-      { engine: 'scripted', verb: 'enter', key: 'a', held: false, error: errors[0] },
-      { engine: 'scripted', verb: 'renew', key: 'a', held: true, error: errors[1] },
-      { engine: 'scripted', verb: 'leave', key: 'a', held: true, error: errors[2] },
+      { operation, verb: 'enter', held: false, error: errors[0] },
+      { operation, verb: 'renew', held: true, error: errors[1] },
+      { operation, verb: 'leave', held: true, error: errors[2] },
     ])
   })
 
@@ -158,7 +160,7 @@ describe('a call', () => {
       watched(locks.mutex('a').tryAcquire())
       await (await engine.next('enter')).fail(unknownOutcome())
       await (await engine.next('leave')).answer(wasThere)
-      expect(events.of('cleanup')).toEqual([{ engine: 'scripted', key: 'a', wasThere }])
+      expect(events.of('cleanup')).toEqual([{ operation, wasThere }])
     }
   })
 })

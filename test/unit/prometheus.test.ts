@@ -70,14 +70,14 @@ describe('the text', () => {
 
   test('escapes what a class may contain', () => {
     using metrics = prometheus({ classOf: (key) => key })
-    publish.jeopardy({ operation: operation('a"b\\c\nd'), token: 1n, remainingMs: 1, error: undefined })
+    publish.jeopardy({ operation: operation('a"b\\c\nd'), token: 1n, remainingMs: 1 })
     expect(metrics.text()).toContain('holdfast_class="a\\"b\\\\c\\nd"} 1\n')
   })
 
   test('does not grow with the number of classes: from the 501st on, all are one', () => {
     using metrics = prometheus({ classOf: (key) => key })
     for (let made = 0; made < 600; made += 1)
-      publish.jeopardy({ operation: operation(`key ${made}`), token: 1n, remainingMs: 1, error: undefined })
+      publish.jeopardy({ operation: operation(`key ${made}`), token: 1n, remainingMs: 1 })
     const series = linesOf(metrics, 'holdfast_jeopardies_total').filter((line) => !line.startsWith('#'))
     expect(series.length).toBe(501)
     expect(series).toContain('holdfast_jeopardies_total{holdfast_engine="redis",holdfast_class="*"} 100')
