@@ -9,9 +9,10 @@ import { serve } from '@hono/node-server'
 import express from 'express'
 import fastify from 'fastify'
 import { Hono } from 'hono'
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { loadDriver } from '../../src/clients/sqlite/driver.ts'
 import { connect } from '../../src/connect.ts'
+import type { Duration } from '../../src/core/duration.ts'
 import { type Attempt, type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
 
 /** Answers the status of the response. */
@@ -44,6 +45,7 @@ const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: 
   },
   Express: (keys, handler) => {
     const app = express()
+    app.set('env', 'test')
     app.post('/', keys.node, async (request, response) => {
       response.status(await handler(keys.attempt(request))).send(BODY)
     })
@@ -63,8 +65,8 @@ const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: 
   },
 }
 
-/** Requests of which the handler books in a transaction, and then answers `status`. */
-async function start(name: string, status: number) {
+/** Requests of which the handler books in a transaction, and then answers `status`, throws, or hangs. */
+async function start(name: string, status: number | Error | Promise<number>, handlerTimeout: Duration = '1h') {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-http-commit-'))
   closing.push(() => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, 'books.db')
@@ -75,12 +77,13 @@ async function start(name: string, status: number) {
     () => database.close(),
   )
   database.exec('pragma busy_timeout = 10000; create table books (name text not null)')
-  const keys = idempotency(locks, { scope: () => '', required: true, fingerprint: ({ url }) => url })
+  const keys = idempotency(locks, { scope: () => '', required: true, fingerprint: ({ url }) => url, handlerTimeout })
   const port = await (FRAMEWORKS[name] as (typeof FRAMEWORKS)[string])(keys, async (attempt) => {
     database.exec('begin immediate')
     database.prepare('insert into books values (?)').run(attempt.key)
     await attempt.commit(database, { order: 4711 })
     database.exec('commit')
+    if (status instanceof Error) throw status
     return status
   })
   const ask = async () => {
@@ -113,6 +116,32 @@ test.each(Object.keys(FRAMEWORKS))(
       const { status, body, replayed } = await ask()
       expect([status, JSON.parse(body), replayed]).toMatchObject([409, { type: 'urn:holdfast:not-kept' }, null])
     }
+    expect(count()).toBe(1)
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: a handler that throws after its commit is a 500, and its retry is told that the request was done',
+  async (name) => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    vi.spyOn(console, 'error').mockImplementation(() => {})
+    const { ask, count } = await start(name, new Error('the mail could not be sent'))
+    expect(await ask()).toMatchObject({ status: 500, replayed: null })
+    vi.restoreAllMocks()
+    const { status, body } = await ask()
+    expect([status, JSON.parse(body)]).toMatchObject([409, { type: 'urn:holdfast:not-kept' }])
+    expect(count()).toBe(1)
+  },
+)
+
+test.each(['node:http', 'Express', 'Fastify'])(
+  '%s: a handler that has not ended its response in time after its commit is a 500',
+  async (name) => {
+    vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const { ask, count } = await start(name, new Promise(() => {}), '50ms')
+    expect(await ask()).toMatchObject({ status: 500, replayed: null })
+    vi.restoreAllMocks()
+    expect(await ask()).toMatchObject({ status: 409 })
     expect(count()).toBe(1)
   },
 )

@@ -169,9 +169,11 @@ export class IdempotencyDoor {
     if (typeof key === 'object') return { state: 'answer', response: answerOf(key), replayed: false }
     if (this.#lacksBody(request)) return { state: 'answer', response: answerOf(bodyNotRead()), replayed: false }
     let made: MadeResponse | undefined
+    let thrown: unknown
     const work = async (attempt: Attempt): Promise<StoredResponse> => {
       this.attempts.set(raw as object, attempt)
       made = await this.#inTime(handle).catch((error: unknown) => {
+        thrown = error
         throw this.#keepErrors && !(error instanceof NotBegun) ? attempt.final(error) : error
       })
       const { status, body } = made
@@ -187,6 +189,8 @@ export class IdempotencyDoor {
     try {
       const run = { scope: this.#scope(request), fingerprint: this.#fingerprint(request) }
       const { value, replayed } = await this.#once.run(key, run, work)
+      // It has committed, and then thrown, or taken too long: the request is done, and there is no response to let go.
+      if (!replayed && made === undefined) throw thrown
       if (!replayed) return { state: 'handled' }
       const isResponse = isStoredResponse(value)
       return { state: 'answer', response: isResponse ? value : answerOf(responseNotKept()), replayed: isResponse }
