@@ -1,5 +1,5 @@
 /** Responses that are sent before a handler runs, or are changed after it has ended them. */
-import type { ServerResponse } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import express from 'express'
 import fastify from 'fastify'
 import { expect, test, vi } from 'vitest'
@@ -188,3 +188,53 @@ test('a 503 that a time-out sends is the response: a retry is handled beside a h
   expect(new Set(attempts).size, 'one id for the provider').toBe(1)
   working.open()
 })
+
+test('node:http: a status that is a string is replayed as the number that it is sent as', async () => {
+  const keys = keysOf()
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      response.statusCode = '201' as unknown as number
+      response.end('paid')
+    }),
+  )
+  for (const replayed of [null, 'true']) {
+    const { status, body, headers } = await ask(port)
+    expect([status, body, headers.get('idempotent-replayed')]).toEqual([201, 'paid', replayed])
+  }
+})
+
+test.each(['statusCode', 'writeHead'])(
+  'node:http: a status that cannot be sent, by %s, is an error of the handler, and the retry is handled',
+  async (by) => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const keys = keysOf()
+    let status = 42
+    const port = await serving((request, response) =>
+      keys.node(request, response, () => {
+        if (by === 'writeHead') response.writeHead(status)
+        response.statusCode = status
+        response.end('paid')
+      }),
+    )
+    expect((await ask(port)).status).toBe(500)
+    expect(warned).toHaveBeenCalledOnce()
+    warned.mockRestore()
+    status = 201
+    expect(await ask(port)).toMatchObject({ status: 201, body: 'paid' })
+  },
+)
+
+test.each([204, 304])(
+  'node:http: a %i is sent and replayed by a server that refuses bodies where none belong',
+  async (status) => {
+    const keys = keysOf()
+    const server = createServer({ rejectNonStandardBodyWrites: true }, (request, response) =>
+      keys.node(request, response, () => void response.writeHead(status).end()),
+    )
+    const port = await portOf(server.listen(0, '127.0.0.1'))
+    for (const replayed of [null, 'true']) {
+      const answer = await ask(port)
+      expect([answer.status, answer.headers.get('idempotent-replayed')]).toEqual([status, replayed])
+    }
+  },
+)

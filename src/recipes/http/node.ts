@@ -114,7 +114,13 @@ function send(response: ServerResponse, stored: StoredResponse, replayed: boolea
   response.statusCode = stored.status
   for (const [name, value] of valuesOf(stored.headers)) response.setHeader(name, value)
   if (replayed) response.setHeader(REPLAYED_HEADER, 'true')
-  response.end(bytesOf(stored))
+  endWith(response, bytesOf(stored))
+}
+
+/** Without an empty chunk: Node can be told to refuse a chunk where the status allows no body. */
+function endWith(response: ServerResponse, body: Buffer, callback?: Callback): void {
+  if (body.length > 0) response.end(body, callback)
+  else response.end(callback)
 }
 
 type Callback = () => void
@@ -170,7 +176,7 @@ class HeldResponse {
     const body = Buffer.concat(this.#chunks)
     // A handler that fails in the middle has written a part, and then an error with the length of that error.
     if (body.length > 0 && response.hasHeader('content-length')) response.setHeader('content-length', body.length)
-    response.end(body, () => this.#callBack())
+    endWith(response, body, () => this.#callBack())
   }
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
@@ -227,6 +233,7 @@ class HeldResponse {
     const [chunk, encoding] = given
     if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write(chunk, [encoding])
     if (this.hasOverflown) return this.#response.end(callback)
+    checkStatus(this.#response.statusCode)
     this.#atEnd = headOf(this.#response)
     if (callback !== undefined) this.#callbacks.push(callback)
     this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
@@ -236,6 +243,7 @@ class HeldResponse {
   /** Remember it, without sending. */
   #writeHead(status: number, rest: readonly unknown[]): ServerResponse {
     const response = this.#response
+    checkStatus(status)
     response.statusCode = status
     if (typeof rest[0] === 'string') response.statusMessage = rest[0]
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
@@ -252,12 +260,24 @@ interface Head {
   readonly headers: OutgoingHttpHeaders
 }
 
+/** As Node does when it sends it, which is too late: it would be stored by then, and each retry would be told so. */
+function checkStatus(status: unknown): void {
+  const number = Math.trunc(Number(status))
+  if (number >= 100 && number <= 999) return
+  throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
+}
+
 function headOf(response: ServerResponse): Head {
   const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
     name,
     Array.isArray(value) ? [...value] : value,
   ])
-  return { status: response.statusCode, message: response.statusMessage, headers: Object.fromEntries(headers) }
+  // As Node does: a program in JavaScript may have set a string.
+  return {
+    status: Math.trunc(Number(response.statusCode)),
+    message: response.statusMessage,
+    headers: Object.fromEntries(headers),
+  }
 }
 
 /** What is as it was is left alone: its name may have capitals. */
