@@ -89,7 +89,7 @@ const cases: readonly Case[] = [
       ])
       assert.deepEqual(
         outcomes.map(({ state }) => state),
-        ['gone', 'gone', 'gone', 'gone', 'sold'],
+        ['lapsed', 'lapsed', 'lapsed', 'lapsed', 'sold'],
       )
     },
   },

@@ -94,7 +94,7 @@ class PoolStepRule {
   #standing(known: PoolHold | undefined): PoolAnswer {
     if (known?.state === 'sold') return { state: 'sold', lines: known.lines }
     if (known?.state === 'held') return { state: 'held', lines: known.lines, livesForMs: known.at - this.#now }
-    return { state: 'gone' }
+    return { state: 'lapsed' }
   }
 
   #reserve(known: PoolHold | undefined): PoolAnswer {
@@ -126,10 +126,10 @@ class PoolStepRule {
   #confirm(known: PoolHold | undefined): PoolAnswer {
     const { id, ms, flag: late } = this.#step
     if (known?.state === 'sold') return this.#standing(known)
-    if (known === undefined && !late) return { state: 'gone' }
+    if (known === undefined && !late) return { state: 'lapsed' }
     // The buyer has paid: it goes before those that wait.
     if (known === undefined && this.#lacking((item, { quantity }) => leftOf(item) < quantity) !== undefined)
-      return { state: 'gone' }
+      return { state: 'lapsed' }
     const lines = known?.lines ?? this.#step.lines
     for (const { item, quantity } of lines) {
       const row = this.#rows.item(item) as PoolItem
@@ -170,7 +170,7 @@ class PoolStepRule {
       const row = this.#rows.item(item)
       if (row?.wantedBy === id) this.#rows.saveItem({ ...row, wantedBy: '', wantedUntil: 0 })
     }
-    return { state: 'gone' }
+    return { state: 'lapsed' }
   }
 
   #show(): PoolAnswer {

@@ -34,14 +34,14 @@ export interface PoolStep {
   /**
    * - `reserve`: hold the lines for `ms`. Answers `held`; `sold`, if this id was confirmed; `differs`, if it holds
    *   other lines; `short` or `unknown` with the first item that lacks.
-   * - `extend`: the hold lives for `ms` from now on, or longer if it does anyway. Answers `held`, `sold` or `gone`.
-   * - `confirm`: what is held is sold, and the id is remembered for `ms`. Answers `sold` or `gone`; with `late`, a hold
-   *   that is gone is sold all the same if there is enough of the given lines.
-   * - `cancel`: give back what is held. Answers `cancelled`, `sold` or `gone`.
-   * - `find`: answers `held`, `sold` or `gone`.
+   * - `extend`: the hold lives for `ms` from now on, or longer if it does anyway. Answers `held`, `sold` or `lapsed`.
+   * - `confirm`: what is held is sold, and the id is remembered for `ms`. Answers `sold` or `lapsed`; with `late`, a
+   *   hold that has lapsed is sold all the same if there is enough of the given lines.
+   * - `cancel`: give back what is held. Answers `cancelled`, `sold` or `lapsed`.
+   * - `find`: answers `held`, `sold` or `lapsed`.
    * - `set`: the stock of the items becomes the given quantities (from 0); `add`: changes by them (also below 0). Both
    *   remember the id for `ms`. Answers `changed`; `short` where stock would be less than sold and held.
-   * - `unwant`: what is wanted by this id is not any more. Answers `gone`.
+   * - `unwant`: what is wanted by this id is not any more. Answers `lapsed`.
    * - `show`: answers `pool`.
    */
   readonly verb: 'reserve' | 'extend' | 'confirm' | 'cancel' | 'find' | 'set' | 'add' | 'unwant' | 'show'
@@ -67,7 +67,7 @@ export type PoolAnswer =
   | { readonly state: 'held'; readonly lines: readonly PoolLine[]; readonly livesForMs: number }
   | { readonly state: 'sold'; readonly lines: readonly PoolLine[] }
   /** There is no such hold: it has lapsed, was cancelled, or never was. */
-  | { readonly state: 'gone' }
+  | { readonly state: 'lapsed' }
   /** `wanted`: an id that is the first in line wants one of the items, and is to look again. */
   | { readonly state: 'cancelled' | 'changed'; readonly wanted: boolean }
   /** Nothing was changed: not enough of this item is left. `nextMs`: when the next hold of the pool lapses, if any. */

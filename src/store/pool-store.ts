@@ -2,7 +2,7 @@
  * The pool of a recipe: steps that are asked again until they are answered. Every step may be (core/store-hold.ts): its
  * id counts once. A try that was given up can still arrive, and then does nothing, with two exceptions. A `reserve`
  * that arrives after its hold was given back makes a new one, which lapses. A late `confirm` (`flag`) that arrives when
- * its hold is gone sells, if there is enough then: also after a `cancel`, or a `confirm` that was answered `gone`.
+ * its hold is gone sells, if there is enough then: also after a `cancel`, or a `confirm` that was answered `lapsed`.
  *
  * Where the store has `hold`, a step is one call of it; elsewhere all of the pool is one record (pool-swaps.ts).
  */

@@ -52,22 +52,22 @@ class NaivePool {
       }
       case 'unwant':
         for (const { item } of lines) if (this.wants.get(item)?.id === id) this.wants.delete(item)
-        return { state: 'gone' }
+        return { state: 'lapsed' }
       case 'find':
       case 'extend':
         if (sold !== undefined) return { state: 'sold', lines: sold.lines }
-        if (held === undefined) return { state: 'gone' }
+        if (held === undefined) return { state: 'lapsed' }
         if (verb === 'extend') held.at = Math.max(held.at, now + ms)
         return { state: 'held', lines: held.lines, livesForMs: held.at - now }
       case 'cancel':
         if (sold !== undefined) return { state: 'sold', lines: sold.lines }
-        if (held === undefined) return { state: 'gone' }
+        if (held === undefined) return { state: 'lapsed' }
         held.at = now
         return { state: 'cancelled', wanted: held.lines.some(({ item }) => wanted(item)) }
       case 'confirm': {
         if (sold !== undefined) return { state: 'sold', lines: sold.lines }
-        if (held === undefined && !flag) return { state: 'gone' }
-        if (held === undefined && lacking(({ item, quantity }) => left(item) < quantity)) return { state: 'gone' }
+        if (held === undefined && !flag) return { state: 'lapsed' }
+        if (held === undefined && lacking(({ item, quantity }) => left(item) < quantity)) return { state: 'lapsed' }
         const sale = { id, lines: held?.lines ?? lines, at: now + ms }
         if (held !== undefined) held.at = now
         this.sales.push(sale)

@@ -7,7 +7,7 @@
  *
  *     held       lines     for how long it lives (ms)
  *     sold       lines
- *     gone
+ *     gone                 (lapsed, in the answer: functions of PostgreSQL and MySQL that are installed say gone)
  *     cancelled            1 if it is wanted
  *     changed              1 if it is wanted
  *     short      item      when the next hold lapses (ms), or -1
@@ -66,7 +66,7 @@ function poolAnswerOf(words: readonly string[]): PoolAnswer | undefined {
     case 'differs':
       return { state, lines: linesOfText(text) }
     case 'gone':
-      return { state }
+      return { state: 'lapsed' }
     case 'cancelled':
     case 'changed':
       return { state, wanted: first === '1' }

@@ -79,7 +79,7 @@ export class StockOnPool implements Stock {
     checkHoldId(id)
     const sentAt = this.#now()
     const reply = await this.#pool.step({ verb: 'find', id })
-    return reply.state === 'gone' ? undefined : this.#holdOf(id, reply, sentAt)
+    return reply.state === 'lapsed' ? undefined : this.#holdOf(id, reply, sentAt)
   }
 
   async extend(id: string, duration?: Duration): Promise<'held' | 'sold' | 'lapsed'> {

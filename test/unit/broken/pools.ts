@@ -39,7 +39,7 @@ async function checkedBefore(rightly: Holds, step: PoolStep): Promise<PoolAnswer
   const enough = step.lines.every(({ item, quantity }) =>
     items.some((one) => one.item === item && one.stock - one.sold - one.held >= quantity),
   )
-  if (!enough || known?.state !== 'gone') return (await rightly([step]))[0] as PoolAnswer
+  if (!enough || known?.state !== 'lapsed') return (await rightly([step]))[0] as PoolAnswer
   const change: PoolStep = { ...step, verb: 'add', id: `\t${Math.random()}`, ms: 1, flag: true }
   const less = step.lines.map(({ item, quantity }) => ({ item, quantity: -quantity }))
   const answers = await rightly([change, step, { ...change, id: `\t${Math.random()}`, lines: less }])
