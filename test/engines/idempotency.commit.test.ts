@@ -65,8 +65,15 @@ const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: 
   },
 }
 
-/** Requests of which the handler books in a transaction, and then answers `status`, throws, or hangs. */
-async function start(name: string, status: number | Error | Promise<number>, handlerTimeout: Duration = '1h') {
+/**
+ * Requests of which the handler books in a transaction, which it commits or rolls back, and then answers `status`,
+ * throws, or hangs.
+ */
+async function start(
+  name: string,
+  status: number | Error | Promise<number>,
+  { handlerTimeout = '1h', end = 'commit' }: { handlerTimeout?: Duration; end?: 'commit' | 'rollback' } = {},
+) {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-http-commit-'))
   closing.push(() => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, 'books.db')
@@ -82,7 +89,7 @@ async function start(name: string, status: number | Error | Promise<number>, han
     database.exec('begin immediate')
     database.prepare('insert into books values (?)').run(attempt.key)
     await attempt.commit(database, { order: 4711 })
-    database.exec('commit')
+    database.exec(end)
     if (status instanceof Error) throw status
     return status
   })
@@ -104,6 +111,16 @@ test.each(Object.keys(FRAMEWORKS))(
     expect(await ask()).toEqual({ status: 201, body: BODY, replayed: null })
     expect(await ask()).toEqual({ status: 201, body: BODY, replayed: 'true' })
     expect(count()).toBe(1)
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: the retry of a request whose transaction was rolled back after attempt.commit() gets its response',
+  async (name) => {
+    const { ask, count } = await start(name, 402, { end: 'rollback' })
+    expect(await ask()).toEqual({ status: 402, body: BODY, replayed: null })
+    expect(await ask()).toEqual({ status: 402, body: BODY, replayed: 'true' })
+    expect(count()).toBe(0)
   },
 )
 
@@ -138,7 +155,7 @@ test.each(['node:http', 'Express', 'Fastify'])(
   '%s: a handler that has not ended its response in time after its commit is a 500',
   async (name) => {
     vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
-    const { ask, count } = await start(name, new Promise(() => {}), '50ms')
+    const { ask, count } = await start(name, new Promise(() => {}), { handlerTimeout: '50ms' })
     expect(await ask()).toMatchObject({ status: 500, replayed: null })
     vi.restoreAllMocks()
     expect(await ask()).toMatchObject({ status: 409 })

@@ -7,7 +7,7 @@ import type { Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { type Once, once, UnknownOutcomeError } from '../../src/recipes/once/index.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { closeAll, gate, locksOn, turns } from './once-world.ts'
+import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
 
@@ -40,6 +40,31 @@ async function world(inOneStep = true) {
 }
 
 const runs = async (pay: Once): Promise<unknown> => (await pay.run('a', ({ number }) => number)).value
+
+test.each([
+  ['that finds it', '4s', true],
+  ['that finds it', '4s', false],
+  ['that waits for it', '0s', true],
+  ['that waits for it', '0s', false],
+] as const)(
+  'a caller %s and asks about a crash has nothing to take back (after %s, in one step: %s)',
+  async (_, after, inOneStep) => {
+    const { clock, of } = fleet(2, undefined, inOneStep)
+    const asking = { crashed: 'ask', wait: '20s' } as const
+    void once(of(0).locks, asking).run('a', () => new Promise(() => {}))
+    await turns()
+    of(0).stopped = true
+    await clock.advance(after)
+    const asked = once(of(1).locks, asking).run('a', () => 1)
+    asked.catch(() => {})
+    await clock.advance('5s')
+    await expect(asked).rejects.toThrow(UnknownOutcomeError)
+    await turns()
+    const calls = [...of(1).turns]
+    await clock.advance('20m')
+    expect(of(1).turns).toEqual(calls)
+  },
+)
 
 describe('an execution whose beginning was stored, and whose answer was lost,', () => {
   test.each([

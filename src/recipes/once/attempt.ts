@@ -202,13 +202,15 @@ export class OnceAttempt implements Attempt {
 
   /**
    * The result is `value`, in the place of what `commit` has stored: that of HTTP is the response, and no transaction
-   * knows it. Changes nothing where there was no `commit`, or where its transaction was not committed.
+   * knows it. Where there was no `commit`, or its transaction was rolled back, `succeeded` stores the result.
    */
   async replaceCommitted(value: unknown): Promise<void> {
     if (this.#changes !== undefined) await this.#changes
     if (this.#committed === undefined) return
     const { lease, records, keepMs } = this.#spec
-    await records.put(lease.key, this.#done(value), { version: this.#committed, ttlMs: keepMs })
+    const put = await records.put(lease.key, this.#done(value), { version: this.#committed, ttlMs: keepMs })
+    const found = put.state === 'refused' ? put.found.value : undefined
+    if (found?.state === 'started' && found.by === lease.entryId) this.#committed = undefined
   }
 
   final<Thrown>(error: Thrown): Thrown {

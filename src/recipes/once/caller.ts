@@ -134,7 +134,7 @@ export class OnceCaller {
 
   /** It has failed: that is thrown, unless there is time to wait. */
   #withoutAnswer(error: unknown): FirstTry {
-    this.#doubtful = !(error instanceof EngineError && error.outcome === 'not-applied')
+    this.#doubtful = leavesDoubt(error)
     // An outage may be over before the wait is.
     if (!(error instanceof EngineError && error.transient) || this.#call.waitMs === 0) throw error
     return { lease: undefined, look: undefined }
@@ -256,7 +256,7 @@ export class OnceCaller {
   }
 
   #releasing(lease: EntryLease, error: unknown): never {
-    this.#doubtful = true
+    this.#doubtful ||= leavesDoubt(error)
     // Not awaited: a release never rejects.
     void lease.release()
     throw error
@@ -299,6 +299,12 @@ export class OnceCaller {
 function lookOf(put: PutOutcome<OnceRecord>, record: StartedRecord): Look {
   if (put.state === 'stored') return { state: 'begun', record, version: put.version }
   return { state: 'found', found: put.found, current: put.by !== 'holding' }
+}
+
+/** Whether a `started` of the caller that was told this may be stored. What was found may be a reason to give up. */
+function leavesDoubt(error: unknown): boolean {
+  if (error instanceof UnknownOutcomeError || error instanceof KeyReusedError) return false
+  return !(error instanceof EngineError && error.outcome === 'not-applied')
 }
 
 /** An engine that cannot be reached is no reason to stop: it is asked again. */

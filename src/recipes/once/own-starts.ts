@@ -58,6 +58,7 @@ export class OwnStarts {
    * all is tried again and again, until the record would have expired. Never rejects.
    */
   async takeBack(): Promise<void> {
+    if (this.#entryIds.length === 0) return
     const { clock, closing } = this.#call.lock.scope.keeper
     const { ttlMs } = this.#call.lock.spec
     const giveUpAt = clock.now() + this.#keepMs
