@@ -103,6 +103,28 @@ describe('commit on SQLite', () => {
     }
   })
 
+  test('is the last of an attempt: a step behind it is refused, and not done', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
+    const file = join(folder, 'books.db')
+    await using locks = await connect(`sqlite:${file}`)
+    const database = (await loadDriver()).open(file)
+    try {
+      const mails: string[] = []
+      const booked = await once(locks).run('a', async (attempt) => {
+        database.exec('begin immediate')
+        const value = await attempt.commit(database, 'booked')
+        database.exec('commit')
+        await expect(attempt.step('mail', () => mails.push('sent'))).rejects.toThrow(TypeError)
+        return value
+      })
+      expect(booked.value).toBe('booked')
+      expect(mails).toEqual([])
+    } finally {
+      database.close()
+      rmSync(folder, { recursive: true, force: true })
+    }
+  })
+
   test('is not refused because of a step that was stored, though its answer was lost', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'holdfast-once-'))
     const file = join(folder, 'books.db')

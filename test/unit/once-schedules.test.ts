@@ -27,6 +27,8 @@ class Witness {
   #id: string | undefined
   /** What the steps have answered to the work. */
   readonly #answers = new Map<string, unknown>()
+  /** By step: the executions that are in the middle of it. */
+  readonly #running = new Map<string, Set<Attempt>>()
   #result: unknown
   /** The work and its callers catch errors: what was seen is told here. */
   readonly faults: string[] = []
@@ -54,9 +56,17 @@ class Witness {
     this.#id = id
   }
 
-  does(step: string): void {
+  /** The answer ends it. */
+  does(step: string, attempt: Attempt): () => void {
+    const running = this.#running.get(step) ?? new Set()
+    this.#running.set(step, running)
+    // One that has lost its lease is told so. It goes on for a while, as work does.
+    const others = [...running].filter(({ signal }) => !signal.aborted)
+    this.#check(others.length === 0, `${step} is done twice at a time`)
+    running.add(attempt)
     this.#check(!this.#answers.has(step), `${step} is done again after its answer was told`)
     this.#check(this.#result === undefined, `${step} is done after the result was told`)
+    return () => running.delete(attempt)
   }
 
   told(step: string, answer: unknown): void {
@@ -116,13 +126,20 @@ function sleep(clock: FakeClock, ms: number): Promise<void> {
   return new Promise((resolve) => clock.timer(ms, resolve))
 }
 
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason))
+  })
+}
+
 /** Steps with all that users do around them: at once or in turn, in doubt or not, and with a throw at the end. */
 async function work(attempt: Attempt, random: Random, clock: FakeClock, witness: Witness): Promise<string> {
   witness.begins(attempt)
   const step = async (name: string): Promise<void> => {
     const answer = await attempt.step(name, async () => {
-      witness.does(name)
+      const end = witness.does(name, attempt)
       if (random.happens(0.3)) await sleep(clock, random.whole(1, 2_000))
+      end()
       if (random.happens(0.1)) throw new Error('the step failed')
       return `${name} of ${attempt.number}.${random.whole(0, 1_000)}`
     })
@@ -132,8 +149,20 @@ async function work(attempt: Attempt, random: Random, clock: FakeClock, witness:
     const asked = step(name)
     await (random.happens(0.5) ? asked.catch(() => {}) : asked)
   }
-  if (random.happens(0.3)) await Promise.all(STEPS.map(perhaps))
-  else for (const name of STEPS) await perhaps(name)
+  const inTurn = async (): Promise<void> => {
+    for (const name of STEPS) await perhaps(name)
+  }
+  const failsSoon = async (): Promise<void> => {
+    await sleep(clock, random.whole(1, 1_000))
+    throw new Error('another branch failed')
+  }
+  const ways: readonly (() => Promise<unknown>)[] = [
+    inTurn,
+    () => Promise.all(STEPS.map(perhaps)),
+    () => Promise.all([inTurn(), failsSoon()]),
+    () => Promise.race([inTurn(), aborted(attempt.signal)]),
+  ]
+  await random.pick(ways)()
   if (random.happens(0.5)) throw new Error('the work failed')
   return `result of ${attempt.number}`
 }
@@ -147,7 +176,9 @@ async function play(seed: number): Promise<void> {
   const caller = async (own: Random): Promise<void> => {
     const engine = unsteady(memory({ server, clock }), own, clock, witness)
     const options = { clock, chance: own, ttl: '3s', callTimeout: '2s' } as const
-    const pay = once(createLocks(engine, options), { wait: '5s' })
+    const locks = createLocks(engine, options)
+    const pay = once(locks, { wait: '5s' })
+    if (own.happens(0.3)) void sleep(clock, own.whole(0, 9_000)).then(() => locks.drain({ grace: '500ms' }))
     for (let call = 0; call < 3; call += 1) {
       await sleep(clock, own.whole(0, 3_000))
       const asked = pay.run('a', (attempt) => work(attempt, own, clock, witness))

@@ -297,6 +297,25 @@ describe('the result is stored, and not forgotten,', () => {
   })
 })
 
+test('a store elsewhere that is away is tried for a ttl, and not for as long as the locks are there', async () => {
+  const clock = fakeClock()
+  const options = { clock, ttl: '3s', callTimeout: '2s' } as const
+  const engine = faulty(memory({ server: new MemoryServer({ clock }) }))
+  const pay = once(locksOn(memory({ server: new MemoryServer({ clock }) }), options), {
+    store: locksOn(engine, options),
+  })
+  let told: unknown
+  const asked = pay.run('a', () => {
+    engine.cut()
+    return 'charged'
+  })
+  asked.catch((error: unknown) => {
+    told = error
+  })
+  await clock.advance('10s')
+  expect(told).toBeInstanceOf(EngineError)
+})
+
 describe('a step that the same execution asks for again', () => {
   test('is not done again if its answer cannot be stored', async () => {
     const { pay } = await world()
