@@ -221,7 +221,7 @@ export class Locks implements AsyncDisposable {
     const { keeper } = this.#scope
     const startedAt = keeper.clock.now()
     try {
-      await keeper.call('ping', (engine) => engine.inspect(PING_KEY))
+      await keeper.call('inspect', (engine) => engine.inspect(PING_KEY))
     } catch (error) {
       if (error instanceof HoldfastError) throw error
       const message = `ping failed: ${error instanceof Error ? error.message : String(error)}`

@@ -14,8 +14,8 @@
  */
 
 import type { Clock, Timer } from './clock.ts'
-import { EngineError } from './errors.ts'
-import { type EngineCall, engineErrors } from './failed-call.ts'
+import type { EngineError } from './errors.ts'
+import { type EngineCall, engineErrors, noAnswer } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { withoutContext } from './no-context.ts'
 
@@ -27,8 +27,6 @@ export interface Sent {
 
 /** What a batch sends, how much of it at once, and what is called with the answers. */
 export interface BatchSpec<Item extends { readonly key: string }, Answer> {
-  /** What is asked for, in the words of users, for error messages: `acquire`, `renewal`, `release`. */
-  readonly name: string
   readonly engine: string
   /** What is called, for the error of a call that failed. */
   readonly verb: EngineCall
@@ -227,7 +225,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#invoke(call).then(
       (answers) => this.#answer(call, answers),
       (error: unknown) => {
-        if (!call.over) this.#fail(call, this.#asEngineError(error))
+        if (!call.over) this.#fail(call, this.#failureOf(error))
       },
     )
   }
@@ -244,7 +242,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     const { items, sent } = call
     if (answers?.length !== items.length) {
       if (!call.over)
-        this.#fail(call, this.#asEngineError(new Error(`${answers?.length ?? 'no'} answers for ${items.length} items`)))
+        this.#fail(call, this.#failureOf(new Error(`${answers?.length ?? 'no'} answers for ${items.length} items`)))
       return
     }
     this.#end(call)
@@ -253,7 +251,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     for (let index = 0; index < items.length; index += 1) {
       const answer = answers[index]
       if (answer === undefined)
-        this.#spec.failed(items[index] as Item, this.#asEngineError(new Error('an answer is missing')), sent)
+        this.#spec.failed(items[index] as Item, this.#failureOf(new Error('an answer is missing')), sent)
       else this.#spec.answered(items[index] as Item, answer, sent, now)
     }
     if (this.#queue.length > 0 || this.#drainers.length > 0) this.#flush()
@@ -289,8 +287,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #timedOut(call: Call<Item>): void {
-    const message = `no answer to ${this.#spec.name} within ${Math.round(call.timeoutMs)} ms`
-    const error = new EngineError(this.#spec.engine, message, { outcome: 'unknown' })
+    const error = noAnswer(this.#spec.engine, this.#spec.verb, call.timeoutMs)
     call.abort?.abort(error)
     this.#fail(call, error)
   }
@@ -312,7 +309,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   /** What an engine throws that is no `EngineError`: of that, nothing is known. */
-  #asEngineError(error: unknown): EngineError {
+  #failureOf(error: unknown): EngineError {
     const { engine, verb } = this.#spec
     return engineErrors(engine, () => ({ outcome: 'unknown', transient: true }))(verb, error)
   }

@@ -177,9 +177,8 @@ function renewSpec(options: EntryRequestsOptions, listener: RequestListener): Ba
 function bothSpecs(
   verb: EntryVerb,
   listener: RequestListener,
-): Pick<BatchSpec<Entry, Standing>, 'name' | 'verb' | 'sending' | 'answered' | 'failed' | 'abandoned'> {
+): Pick<BatchSpec<Entry, Standing>, 'verb' | 'sending' | 'answered' | 'failed' | 'abandoned'> {
   return {
-    name: verb === 'enter' ? 'acquire' : 'renewal',
     verb,
     sending: (entry, sent) => {
       if (entry.over) return false

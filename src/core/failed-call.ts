@@ -62,6 +62,19 @@ export function engineErrors<Facts extends CallFacts = CallFacts>(
   }
 }
 
+/** Given up: what became of it is not known. */
+export function noAnswer(engine: string, call: EngineCall, ms: number): EngineError {
+  return new EngineError(engine, `${call}: no answer within ${Math.round(ms)} ms`, { outcome: 'unknown' })
+}
+
+/**
+ * The answer is none that the engine's own scripts or statements give: a proxy has changed it, or other code has their
+ * name. What it did is not known.
+ */
+export function unexpectedAnswer(engine: string, call: EngineCall, problem: string): EngineError {
+  return new EngineError(engine, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
+}
+
 /** The same failure, where more is known of what became of the call. */
 export function withOutcome(error: EngineError, outcome: CallOutcome): EngineError {
   const { engine, transient, cause } = error

@@ -9,9 +9,10 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import { EntryTracker } from './entry-tracker.ts'
 import type { ClosedError, EngineError } from './errors.ts'
+import { type EngineCall, noAnswer } from './failed-call.ts'
 import { KeepAlive } from './keep-alive.ts'
 import { StoreRequests } from './store-requests.ts'
-import { fallbackAfter, noAnswer, rejectAfter, resolveAfter } from './time-limit.ts'
+import { fallbackAfter, rejectAfter, resolveAfter } from './time-limit.ts'
 
 /**
  * Work that is told only at the end of a drain has this long to tidy up, before its lock is given back: what listens to
@@ -74,7 +75,7 @@ export class Keeper {
   }
 
   /** A call of the engine that is not batched, with a deadline of ours. Its answer is not waited for once we close. */
-  async call<Value>(verb: string, call: (engine: Engine) => Promise<Value>): Promise<Value> {
+  async call<Value>(verb: EngineCall, call: (engine: Engine) => Promise<Value>): Promise<Value> {
     this.refuseIfClosed()
     const { clock, callTimeoutMs, engine, closing } = this
     return rejectAfter(clock, callTimeoutMs, call(engine), () => noAnswer(engine.name, verb, callTimeoutMs), closing)

@@ -74,29 +74,25 @@ export class StoreRequests {
     const { store, clock, keepAlive, nextSequence, closed, splitFrom } = options
     this.store = store
     this.#options = options
-    const gets = this.#spec<string, Read>('get', 'reading a record', (keys, signal) => store.get(keys, signal))
-    const puts = this.#spec<Change, Written>('put', 'storing a record', (changes, signal) => store.put(changes, signal))
+    const gets = this.#spec<string, Read>('get', (keys, signal) => store.get(keys, signal))
+    const puts = this.#spec<Change, Written>('put', (changes, signal) => store.put(changes, signal))
     const sending = (request: StoreRequest<string, Read>, sent: Sent): boolean => {
       this.#unsentReads.delete(request.key)
       return gets.sending(request, sent)
     }
     this.#gets = new Batch({ ...gets, sending }, clock, keepAlive, nextSequence)
     this.#puts = new Batch(puts, clock, keepAlive, nextSequence)
-    const draws = this.#spec<Draw, Taken>(
-      'take',
-      'drawing from a rate limit',
-      (items, signal) => store.take?.(items, signal) ?? unserved(),
-    )
+    const draws = this.#spec<Draw, Taken>('take', (items, signal) => store.take?.(items, signal) ?? unserved())
     const { splitDrawsFrom = splitFrom } = store.traits
     const drawing = { ...draws, batchLimit: DRAW_BATCH_LIMIT, splitFrom: splitDrawsFrom }
     this.#draws = new Batch(drawing, clock, keepAlive, nextSequence)
     const hold = store.hold?.bind(store)
     if (hold !== undefined) {
-      const holds = this.#spec<PoolStep, PoolReply>('hold', 'changing a stock', hold)
+      const holds = this.#spec<PoolStep, PoolReply>('hold', hold)
       this.#holds = new Batch({ ...holds, splitFrom }, clock, keepAlive, nextSequence)
     }
     if (store.putLeaving !== undefined) {
-      const leavings = this.#spec<Leaving, Written>('putLeaving', 'storing a record', (items, signal) =>
+      const leavings = this.#spec<Leaving, Written>('putLeaving', (items, signal) =>
         (store.putLeaving as NonNullable<Store['putLeaving']>)(items, signal),
       )
       this.#leavings = new Batch({ ...leavings, splitFrom }, clock, keepAlive, nextSequence)
@@ -153,14 +149,12 @@ export class StoreRequests {
 
   #spec<Item, Answer>(
     verb: StoreVerb,
-    name: string,
     call: (items: readonly Item[], signal?: AbortSignal) => Promise<readonly (Answer | StoreFailure)[]>,
   ): BatchSpec<StoreRequest<Item, Answer>, Answer | StoreFailure> {
     const { store, engine, callTimeoutMs } = this.#options
     const { batchLimit } = store.traits
     const takesSignal = store.traits.takesSignal.includes(verb)
     return {
-      name,
       engine,
       verb: CALLS[verb],
       batchLimit,

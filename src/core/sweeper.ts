@@ -78,7 +78,6 @@ export class Sweeper {
     this.#callTimeoutMs = callTimeoutMs
     this.#requests = options.requests
     const spec: BatchSpec<Departure, boolean> = {
-      name: 'release',
       engine: engine.name,
       verb: 'leave',
       batchLimit: engine.traits.batchLimit,

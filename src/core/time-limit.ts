@@ -3,7 +3,6 @@
  * time-outs do.
  */
 import type { Clock } from './clock.ts'
-import { EngineError } from './errors.ts'
 import { onAbort } from './on-abort.ts'
 
 /** What `promise` resolves to, or `fallback` if it rejects, takes longer than `ms`, or `ending` aborts. */
@@ -54,12 +53,4 @@ export function rejectAfter<Value>(
       (error: unknown) => end(() => reject(error)),
     )
   })
-}
-
-/**
- * The error of a look that was not answered in time. Looking changes nothing; for `evict` the outcome really is
- * unknown.
- */
-export function noAnswer(engine: string, verb: string, ms: number): EngineError {
-  return new EngineError(engine, `no answer to ${verb} within ${Math.round(ms)} ms`, { outcome: 'unknown' })
 }

@@ -38,7 +38,7 @@ describe('a call that takes long', () => {
     expect(it.calls[0]?.signal?.aborted).toBe(false)
     await it.clock.advance(1)
     expect(it.told).toEqual(['a failed: unknown', 'b failed: unknown'])
-    expect(it.calls[0]?.signal?.reason).toMatchObject({ message: 'scripted: no answer to acquire within 1000 ms' })
+    expect(it.calls[0]?.signal?.reason).toMatchObject({ message: 'scripted: enter: no answer within 1000 ms' })
   })
 
   test('and is answered after that is still heard: it is true, only late', async () => {

@@ -35,7 +35,6 @@ export function batchWorld(overrides: Partial<BatchSpec<Item, string>> = {}): Wo
   const sends: Sent[] = []
   let sequence = 0
   const spec: BatchSpec<Item, string> = {
-    name: 'acquire',
     engine: 'scripted',
     verb: 'enter',
     batchLimit: 100,

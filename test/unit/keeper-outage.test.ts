@@ -136,7 +136,7 @@ describe('a ping', () => {
     engine.inspecting = () => new Promise(() => {})
     const pinged = watched(locks.ping())
     await clock.advance(1000)
-    expect(pinged.error).toMatchObject({ code: 'ENGINE', message: 'scripted: no answer to ping within 1000 ms' })
+    expect(pinged.error).toMatchObject({ code: 'ENGINE', message: 'scripted: inspect: no answer within 1000 ms' })
   })
 })
 

@@ -216,9 +216,7 @@ test('a call that is not answered rejects at the time limit of calls', async () 
   const faulty = new Faulty()
   const store = records(faulty.engine, { clock, callTimeout: '1s' })
   faulty.faults.push('never')
-  const refused = expect(store.put('a', 1, { absent: true })).rejects.toThrow(
-    'memory: no answer to storing a record within 1000 ms',
-  )
+  const refused = expect(store.put('a', 1, { absent: true })).rejects.toThrow('memory: put: no answer within 1000 ms')
   await clock.advance('1s')
   await refused
 })
