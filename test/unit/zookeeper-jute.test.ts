@@ -124,6 +124,7 @@ describe('a connection to something that speaks nonsense', () => {
       clock: systemClock,
       request: { lastZxid: 0n, timeoutMs: 1_000, sessionId: 0n, password: Buffer.alloc(16) },
       limitMs: 300,
+      nextXid: () => 1,
       sent: () => undefined,
       event: () => undefined,
       zxid,

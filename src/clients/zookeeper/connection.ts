@@ -34,6 +34,8 @@ export interface ZooKeeperConnectionOptions {
   readonly request: ConnectRequest
   /** How long the server has for the handshake. */
   readonly limitMs: number
+  /** The number of the next request. No two requests of a session have the same: session-connection.ts says why. */
+  nextXid(): number
   /** Something was sent. */
   sent(at: number): void
   event(event: NodeEvent): void
@@ -60,7 +62,6 @@ interface Pending {
   fail(error: ZooKeeperError): void
 }
 
-const LAST_XID = 2 ** 31 - 1
 const NEVER = Number.POSITIVE_INFINITY
 
 export class ZooKeeperConnection {
@@ -77,7 +78,6 @@ export class ZooKeeperConnection {
   #unnumberedSince: number | undefined
   /** How many messages that set watches again are not answered. What these have missed is told before the answer. */
   #watchesUnanswered = 0
-  #xid = 0
   #timeoutMs: number | undefined
   readonly #handshakeLimit: Timer
   #silence: SilenceWatch | undefined
@@ -126,11 +126,11 @@ export class ZooKeeperConnection {
         return
       }
       const sentAt = this.#clock.now()
-      this.#xid = this.#xid === LAST_XID ? 1 : this.#xid + 1
-      const writer = requestHead(this.#xid, opcode)
+      const xid = this.#options.nextXid()
+      const writer = requestHead(xid, opcode)
       write(writer)
       this.#pending.push({
-        xid: this.#xid,
+        xid,
         sentAt,
         answer: (reader, code) => {
           answered?.(sentAt, code)

@@ -43,6 +43,7 @@ export interface SessionConnectionOptions {
 /** `writes`: its answer proves that the session lives. See session-life.ts. */
 export type CallPlan<Answer> = RequestPlan<Answer> & { readonly writes: boolean }
 
+const LAST_XID = 2 ** 31 - 1
 const NO_SESSION = 0n
 const NO_PASSWORD = Buffer.alloc(16)
 /** How long a call waits for a connection. */
@@ -80,6 +81,12 @@ export class SessionConnection {
   #password: Buffer = NO_PASSWORD
   #timeoutMs: number
   #zxid = 0n
+  /**
+   * The number of the newest request. It goes on over all connections of the session: a server knows requests by their
+   * session and number, wherever they came in. If a late request of an earlier connection had the number of a new one,
+   * the new one would get the answer to the late one.
+   */
+  #xid = 0
   #nextHost = 0
   #connection: ZooKeeperConnection | undefined
   /** The connection whose handshake is under way. */
@@ -212,6 +219,7 @@ export class SessionConnection {
       clock: this.#clock,
       request: { lastZxid: this.#zxid, timeoutMs, sessionId: this.#id, password: this.#password },
       limitMs: isNew ? HANDSHAKE_LONGEST_MS : this.#handshakeMs(),
+      nextXid: () => this.#nextXid(),
       sent: (at) => this.#connection === connection && this.life.sent(at),
       event: (event) => this.#options.event(event),
       zxid: (zxid) => {
@@ -244,6 +252,11 @@ export class SessionConnection {
     } finally {
       this.#attempt = undefined
     }
+  }
+
+  #nextXid(): number {
+    this.#xid = this.#xid === LAST_XID ? 1 : this.#xid + 1
+    return this.#xid
   }
 
   #handshakeMs(): number {
