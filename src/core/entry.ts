@@ -156,10 +156,14 @@ export class Entry implements Claim, Scheduled {
     return this.phase === 'gone' || this.phase === 'overdue'
   }
 
-  /** Resolves when the enter that is on its way was answered, or has failed. */
+  /** Resolves when the enter that is on its way was answered, or has failed. Several may wait for it. */
   enterEnded(): Promise<void> {
+    const before = this.#onEnterEnded
     return new Promise((resolve) => {
-      this.#onEnterEnded = resolve
+      this.#onEnterEnded = () => {
+        before?.()
+        resolve()
+      }
     })
   }
 

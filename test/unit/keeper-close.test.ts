@@ -32,6 +32,30 @@ describe('close', () => {
     expect([clock.timers, clock.alive]).toEqual([0, 0])
   })
 
+  test('waits with a release({ after }) for an enter that is on its way, and keeps the key busy', async () => {
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    const asked = watched(locks.mutex('a').acquire())
+    const first = await engine.next('enter')
+    await clock.advance('1s')
+    await clock.advance('1s')
+    const second = await engine.next('enter')
+    await first.answer(held(1n))
+    const lease = asked.value
+    let released: Watched<boolean> | undefined
+    lease.signal.addEventListener('abort', () => {
+      released = watched(lease.release({ after: '1m' }))
+    })
+    const closed = watched(locks.close())
+    await second.answer(held(1n))
+    const renew = await engine.next('renew')
+    expect(renew.items).toMatchObject([{ ttlMs: 60_000, outlives: true }])
+    await renew.answer(held(1n))
+    await settled()
+    // It was not held any more: its holder was told of the close.
+    expect([released?.value, closed.state]).toEqual([false, 'resolved'])
+    expect(engine.log.slice(-3)).toEqual(['renew a', 'unsubscribe', 'dispose'])
+  })
+
   test('refuses waiters, and leaves for them', async () => {
     const { engine, locks } = scripted()
     const asked = watched(locks.mutex('a').acquire())
