@@ -43,6 +43,7 @@ export class NestedLease implements CoreLease {
     waitMs: number,
     signal?: AbortSignal,
   ): Promise<NestedLease | undefined> {
+    signal?.throwIfAborted()
     refuseWidening(outer, asked)
     outer.assertHeld()
     if (NestedLease.#takesTurns(outer)) {

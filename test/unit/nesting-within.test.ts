@@ -31,6 +31,16 @@ describe('`within`', () => {
     expect(second.value.held).toBe(true)
   })
 
+  test('is refused to a caller whose signal has aborted, also where no turn is waited for', async () => {
+    const { locks } = inMemory()
+    const signal = AbortSignal.abort(new Error('cancelled'))
+    const writing = await locks.rw('a').write.acquire()
+    const reading = await locks.rw('b').read.acquire()
+    await expect(locks.rw('a').write.acquire({ within: writing, signal })).rejects.toThrow('cancelled')
+    await expect(locks.rw('b').read.acquire({ within: reading, signal })).rejects.toThrow('cancelled')
+    await expect(locks.rw('b').read.tryAcquire({ within: reading, signal })).rejects.toThrow('cancelled')
+  })
+
   test('refuses what is not a lease of this key, of these locks', async () => {
     const { locks } = inMemory()
     const a = await locks.mutex('a').acquire()
