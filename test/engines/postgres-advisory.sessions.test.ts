@@ -232,6 +232,13 @@ await describeServer('session locks', findPostgres, (source) => {
     expect(known + 1_000_000n).toBeGreaterThan(token)
   })
 
+  test('locks are had while the synchronous standby is away', async (context) => {
+    if ('url' in source) return context.skip('it is not our server')
+    await using own = await PostgresServer.start(source, { settings: { synchronous_standby_names: 'away' } })
+    await using locks = createLocks(await openPostgresAdvisory(own.url))
+    expect(await locks.mutex('standby').using(({ token }) => typeof token)).toBe('bigint')
+  })
+
   test('tokens rise for all who use the database, whatever schema they look into first', async () => {
     await looker.query('CREATE SCHEMA elsewhere')
     const url = new URL(database)
