@@ -1,6 +1,7 @@
 /**
  * The worlds of the conformance cases on Redis: clients by URL, processes of their own, and a look at what is stored.
  */
+import { vi } from 'vitest'
 import type { World } from '../../conformance/index.ts'
 import { openRedis, type RedisEngine } from '../../src/engines/redis/index.ts'
 import { builtModule } from '../built.ts'
@@ -12,9 +13,12 @@ const module = builtModule('src/engines/redis/index.ts')
 /** Enough of them for every server of a small Cluster to have one. */
 const SPREAD = Array.from({ length: 16 }, (_, index) => `warm up ${index}`)
 
-/** A client connects to a server when it first asks it something. Cases count time, and sockets: so it has. */
+/**
+ * A client connects to a server when it first asks it something. Cases count time, and sockets: so it has. Many cases
+ * begin at once, and a call waits a second for a connection, which is little on a busy machine.
+ */
 export async function connected(engine: RedisEngine): Promise<RedisEngine> {
-  await Promise.all(SPREAD.map((key) => engine.inspect(key)))
+  await vi.waitFor(() => Promise.all(SPREAD.map((key) => engine.inspect(key))), { timeout: 30_000, interval: 10 })
   return engine
 }
 
