@@ -9,9 +9,10 @@
 
 import type { ResultRows } from '../../clients/mysql/wire.ts'
 import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
-import { lineLocked, unexpectedAnswer } from './errors.ts'
+import { ENGINE, lineLocked } from './errors.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
@@ -132,12 +133,13 @@ function batchArguments(keyed: readonly KeyedItem<unknown>[], batch: readonly st
 
 /** The last set of an answer to `call`: what is answered, and the news for this engine. */
 export function replyOf(
-  call: string,
+  call: EngineCall,
   sets: readonly ResultRows[],
 ): { readonly text: string; readonly news: readonly News[] } {
   const [text, news] = sets.at(-1)?.[0] ?? []
   if (typeof text !== 'string' || typeof news !== 'string')
     throw unexpectedAnswer(
+      ENGINE,
       call,
       `the answer of the server does not end with a row of two texts: ${JSON.stringify(sets)}`,
     )
@@ -145,12 +147,18 @@ export function replyOf(
 }
 
 /** One code for each item, in the caller's order: a code and a blank for each in `text`, or rows of codes. */
-export function codesOf(call: string, text: string, sets: readonly ResultRows[], order: readonly number[]): string[] {
+export function codesOf(
+  call: EngineCall,
+  text: string,
+  sets: readonly ResultRows[],
+  order: readonly number[],
+): string[] {
   const codes = text === 'rows' ? (sets[0] ?? []).map(([code]) => String(code)) : text.slice(0, -1).split(' ')
   if (codes.length !== order.length)
     throw unexpectedAnswer(
+      ENGINE,
       call,
-      `the answer of the server has ${codes.length} entries instead of ${order.length}: ${JSON.stringify(text)}`,
+      `the answer has ${codes.length} entries instead of ${order.length}: ${JSON.stringify(text)}`,
     )
   const inCallersOrder: string[] = new Array(order.length)
   for (const [at, index] of order.entries()) inCallersOrder[index] = codes[at] as string
@@ -161,7 +169,7 @@ const DIGIT_9 = 57
 
 /** Where each of `places` stands, by the answer to `call`. `schedule` is told of those that wait. */
 export function standingsOf(
-  call: string,
+  call: EngineCall,
   codes: readonly string[],
   places: readonly Place[],
   schedule: (recheck: Recheck) => void,
@@ -169,7 +177,7 @@ export function standingsOf(
   return places.map((place, index) => standingOf(call, codes[index] as string, place, schedule))
 }
 
-function standingOf(call: string, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+function standingOf(call: EngineCall, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
   if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
   const [letter, ahead = '', recheckUs] = code.split(':')
   if (isWaiting(letter)) {
@@ -177,7 +185,8 @@ function standingOf(call: string, code: string, place: Place, schedule: (recheck
   }
   if (letter === 'l') return { state: 'failed', error: lineLocked(place.key) }
   const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
-  if (settled === undefined) throw unexpectedAnswer(call, `the server answers ${JSON.stringify(code)} for an entry`)
+  if (settled === undefined)
+    throw unexpectedAnswer(ENGINE, call, `the server answers ${JSON.stringify(code)} for an entry`)
   return settled
 }
 

@@ -19,7 +19,7 @@ import type {
   Standing,
   Traits,
 } from '../../core/engine.ts'
-import { withOutcome } from '../../core/failed-call.ts'
+import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
 import type { Store } from '../../core/store.ts'
 import { fallbackAfter } from '../../core/time-limit.ts'
 import { RecheckTimer } from '../shared/recheck-timer.ts'
@@ -284,7 +284,7 @@ export class MysqlEngine implements Engine {
 
   // ---- calling ----
 
-  #standings(call: string, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
+  #standings(call: EngineCall, items: readonly Place[], codes: readonly string[]): readonly Standing[] {
     const standings = standingsOf(call, codes, items, (recheck) => this.#rechecks.schedule(recheck))
     for (const [index, standing] of standings.entries())
       if (standing.state !== 'waiting') this.#forget((items[index] as Place).id, standing)

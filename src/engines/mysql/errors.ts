@@ -88,11 +88,3 @@ export function lineLocked(key: string): EngineError {
 export function recordLocked(key: string): EngineError {
   return new EngineError(ENGINE, `the record of '${key}' is locked: ${ROW_LOCKED}`, { outcome: 'not-applied' })
 }
-
-/**
- * The answer to `call` is none that our procedures give. Whatever gave it (a proxy, another procedure under our name),
- * what it did is not known.
- */
-export function unexpectedAnswer(call: string, problem: string): EngineError {
-  return new EngineError(ENGINE, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
-}

@@ -107,7 +107,7 @@ export class ProcedureCalls {
     options?: MysqlCallOptions,
   ): Promise<{ readonly text: string; readonly sets: readonly ResultRows[] }> {
     const sets = await this.#caller.call(procedure, args, options)
-    const { text, news } = replyOf(procedure, sets)
+    const { text, news } = replyOf(calledBy(procedure), sets)
     // Later, as news from a server would come: never from inside a call of the core.
     if (news.length > 0) queueMicrotask(() => news.forEach(this.#hear))
     return { text, sets }
@@ -134,7 +134,7 @@ export class ProcedureCalls {
     const call = async (patient: boolean): Promise<string[]> => {
       const all = [...args, `x'${this.#engineId}'`, patient ? 'TRUE' : 'FALSE']
       const { text, sets } = await this.call(procedure, all, options)
-      return codesOf(procedure, text, sets, order)
+      return codesOf(calledBy(procedure), text, sets, order)
     }
     try {
       if (plain.locked === true) return await call(false)

@@ -1,7 +1,8 @@
 /** Changes as the procedures of sql/records.sql want them, and what those answer in the words of the contract. */
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Change, Got, Put, Stored, StoredSummary, When } from '../../core/store.ts'
 import { hex, unhex } from './codec.ts'
-import { recordLocked, unexpectedAnswer } from './errors.ts'
+import { ENGINE, recordLocked } from './errors.ts'
 
 /** What it is, value in hexadecimal digits, version, mark, microseconds that it lives, and what time it is. */
 export type MysqlRecordRow = readonly unknown[]
@@ -95,11 +96,11 @@ export function recordSummaryOf([key, bytes, version, mark, livesForUs]: MysqlRe
 
 /** One row for each of `count` items: the only one of its result set. */
 export function rowsOf(
-  call: string,
+  call: EngineCall,
   sets: readonly (readonly MysqlRecordRow[])[],
   count: number,
 ): readonly MysqlRecordRow[] {
   const rows = sets.map(([row]) => row).filter((row) => row !== undefined)
   if (rows.length === count) return rows
-  throw unexpectedAnswer(call, `the answer of the server has ${rows.length} rows instead of ${count}`)
+  throw unexpectedAnswer(ENGINE, call, `the answer has ${rows.length} rows instead of ${count}`)
 }

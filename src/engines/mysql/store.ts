@@ -5,7 +5,7 @@
 import { isMissing } from '../../clients/mysql/errors.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { EngineError } from '../../core/errors.ts'
-import { withOutcome } from '../../core/failed-call.ts'
+import { unexpectedAnswer, withOutcome } from '../../core/failed-call.ts'
 import {
   type Change,
   type Got,
@@ -23,7 +23,7 @@ import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
 import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { endOf, hex } from './codec.ts'
-import { ENGINE, isRowLocked, unexpectedAnswer } from './errors.ts'
+import { ENGINE, isRowLocked } from './errors.ts'
 import { type MysqlNames, renamed } from './names.ts'
 import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
@@ -131,7 +131,7 @@ export class MysqlStore implements Store {
     const hasRow = (change.when.version ?? 0n) > 0n
     if (!hasRow) await facts('TRUE')
     const isLocked = await this.#lockIn(client, key)
-    if (!hasRow && !isLocked) throw unexpectedAnswer('lock_in', `the record of '${change.key}' has no row to lock`)
+    if (!hasRow && !isLocked) throw unexpectedAnswer(ENGINE, 'put', `the record of '${change.key}' has no row to lock`)
     const [[[holds, isEmpty] = []] = []] = await facts('FALSE')
     const values = putInArguments(change, holding === undefined || String(holds) === '1', String(isEmpty) === '1')
     const [row] = await this.#inside(client, 'put_in', values)

@@ -9,9 +9,10 @@
  */
 
 import type { Claim, EntryName, Line, LineEntry, LineSummary, News, Place, Standing } from '../../core/engine.ts'
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
-import { unexpectedAnswer } from './errors.ts'
+import { ENGINE } from './errors.ts'
 
 /** As in sql/enter.sql. */
 export const LINE_BOUND = 10_000
@@ -96,9 +97,10 @@ export interface Reply {
   readonly news: readonly News[]
 }
 
-/** News follow the answer after a line break. `call` is the function that answered. */
-export function replyOf(call: string, value: unknown): Reply {
-  if (typeof value !== 'string') throw unexpectedAnswer(call, `the answer is a ${typeof value} instead of a text`)
+/** News follow the answer after a line break. `call` is what the core has called. */
+export function replyOf(call: EngineCall, value: unknown): Reply {
+  if (typeof value !== 'string')
+    throw unexpectedAnswer(ENGINE, call, `the answer is a ${typeof value} instead of a text`)
   const end = value.indexOf('\n')
   if (end < 0) return { text: value, news: [] }
   return { text: value.slice(0, end), news: arrayOf(call, value.slice(end + 1)).map((row) => newsOfRow(call, row)) }
@@ -107,7 +109,7 @@ export function replyOf(call: string, value: unknown): Reply {
 /** A message that came by notification. Any client may send one to the channel: what cannot be read is ignored. */
 export function newsOf(payload: string): News | undefined {
   try {
-    return newsOfRow('notify', JSON.parse(payload))
+    return newsOfRow('subscribe', JSON.parse(payload))
   } catch {
     return undefined
   }
@@ -115,7 +117,7 @@ export function newsOf(payload: string): News | undefined {
 
 /** Where each of `items` stands. `schedule` is told of those that wait. */
 export function standingsOf(
-  call: string,
+  call: EngineCall,
   text: string,
   items: readonly Place[],
   schedule: (recheck: Recheck) => void,
@@ -127,12 +129,13 @@ export function standingsOf(
 
 const DIGIT_9 = 57
 
-function standingOf(call: string, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
+function standingOf(call: EngineCall, code: string, place: Place, schedule: (recheck: Recheck) => void): Standing {
   if (code.charCodeAt(0) <= DIGIT_9) return { state: 'held', token: BigInt(code), heldForMs: place.ttlMs }
   const [letter, ahead = '', recheckMs] = code.split(':')
   if (isWaiting(letter)) return waitingStanding(letter, place, ahead, Number(recheckMs), schedule)
   const settled = settledStanding(letter, place.key, () => ahead, LINE_BOUND)
-  if (settled === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(code)}`)
+  if (settled === undefined)
+    throw unexpectedAnswer(ENGINE, call, `the answer has an unknown code: ${JSON.stringify(code)}`)
   return settled
 }
 
@@ -142,11 +145,12 @@ export type LeaveAnswer = 'left' | 'unsynced' | 'absent'
 const LEAVE_ANSWERS: Readonly<Record<string, LeaveAnswer>> = { 0: 'absent', 1: 'left', 2: 'unsynced' }
 
 /** The answer to `leave` and `leave_one`. */
-export function leaveAnswersOf(call: string, text: string, count: number): LeaveAnswer[] {
+export function leaveAnswersOf(call: EngineCall, text: string, count: number): LeaveAnswer[] {
   if (text.length !== count) throw wrongCount(call, text.length, count)
   return text.split('').map((digit) => {
     const answer = LEAVE_ANSWERS[digit]
-    if (answer === undefined) throw unexpectedAnswer(call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
+    if (answer === undefined)
+      throw unexpectedAnswer(ENGINE, call, `the answer has an unknown code: ${JSON.stringify(digit)}`)
     return answer
   })
 }
@@ -184,12 +188,12 @@ function summaryOf([key, held, waiting]: ListedRow): LineSummary {
 }
 
 /** The answer to `locked_keys`. */
-export function keysOf(text: string): string[] {
-  return arrayOf('locked_keys', text).map(String)
+export function keysOf(call: EngineCall, text: string): string[] {
+  return arrayOf(call, text).map(String)
 }
 
-/** The JSON array that `call` answered. */
-export function arrayOf(call: string, text: string): readonly unknown[] {
+/** The JSON array that was answered to `call`. */
+export function arrayOf(call: EngineCall, text: string): readonly unknown[] {
   let value: unknown
   try {
     value = JSON.parse(text)
@@ -197,22 +201,22 @@ export function arrayOf(call: string, text: string): readonly unknown[] {
     value = undefined
   }
   if (Array.isArray(value)) return value
-  throw unexpectedAnswer(call, `the answer is not a JSON array: ${JSON.stringify(text)}`)
+  throw unexpectedAnswer(ENGINE, call, `the answer is not a JSON array: ${JSON.stringify(text)}`)
 }
 
 /**
  * Key, id, token (null for one that was evicted), and for how long it is held (ms). Key and id alone: look again.
  */
-function newsOfRow(call: string, message: unknown): News {
+function newsOfRow(call: EngineCall, message: unknown): News {
   const { length } = message as readonly unknown[]
   const [key, id, token = null, heldForMs] = message as readonly unknown[]
   if (typeof key !== 'string' || typeof id !== 'string' || (token !== null && typeof token !== 'string'))
-    throw unexpectedAnswer(call, `news that cannot be read: ${JSON.stringify(message)}`)
+    throw unexpectedAnswer(ENGINE, call, `news that cannot be read: ${JSON.stringify(message)}`)
   if (length === 2) return { key, id }
   if (token === null) return { key, id, standing: { state: 'gone', why: 'evicted' } }
   return { key, id, standing: { state: 'held', token: BigInt(token), heldForMs: Number(heldForMs) } }
 }
 
-function wrongCount(call: string, count: number, expected: number): Error {
-  return unexpectedAnswer(call, `the answer has ${count} entries instead of ${expected}`)
+function wrongCount(call: EngineCall, count: number, expected: number): Error {
+  return unexpectedAnswer(ENGINE, call, `the answer has ${count} entries instead of ${expected}`)
 }

@@ -271,7 +271,7 @@ export class PostgresEngine implements Engine {
 
   #enterOne(claim: Claim, claims: readonly Claim[]): Promise<readonly Standing[]> {
     const values = enterOneArguments(claim, this.#listensAs, rowWaitMs(claims, 4))
-    return this.#call('enter_one', values, claim.ttlMs).then((text) => this.#standings('enter_one', text, claims))
+    return this.#call('enter_one', values, claim.ttlMs).then((text) => this.#standings('enter', text, claims))
   }
 
   async #enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -298,11 +298,11 @@ export class PostgresEngine implements Engine {
 
   #leaveOne({ key, id }: EntryName): Promise<readonly LeaveAnswer[]> {
     return this.#call('leave_one', [key, id, this.#listensAs, String(ROW_WAIT_MS)]).then((text) =>
-      leaveAnswersOf('leave_one', text, 1),
+      leaveAnswersOf('leave', text, 1),
     )
   }
 
-  #standings(call: PostgresFunction, text: string, items: readonly Place[]): readonly Standing[] {
+  #standings(call: EngineCall, text: string, items: readonly Place[]): readonly Standing[] {
     const standings = standingsOf(call, text, items, (recheck) => this.#rechecks.schedule(recheck))
     for (const [index, { id }] of items.entries()) if (standings[index]?.state !== 'waiting') this.#rechecks.forget(id)
     return standings
@@ -356,7 +356,7 @@ export class PostgresEngine implements Engine {
   }
 
   readonly #lockedKeys = async (items: readonly EntryName[], verb: EngineCall): Promise<ReadonlySet<string>> =>
-    new Set(keysOf(await this.#call('locked_keys', [texts(items.map(({ key }) => key))], undefined, verb)))
+    new Set(keysOf(verb, await this.#call('locked_keys', [texts(items.map(({ key }) => key))], undefined, verb)))
 }
 
 function refused(error: EngineError): Standing {

@@ -62,11 +62,3 @@ export const asEngineError: AsEngineError = engineErrors(ENGINE, (error) => {
     cause,
   }
 })
-
-/**
- * The answer to `call` is none that our functions give. Whatever gave it (a proxy, another function under our name),
- * what it did is not known.
- */
-export function unexpectedAnswer(call: string, problem: string): EngineError {
-  return new EngineError(ENGINE, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
-}

@@ -99,7 +99,7 @@ export class PostgresCaller {
     const connectMs = Math.min(CONNECT_MS, Math.max(limitMs / 2, Math.min(limitMs, LEAST_CONNECT_MS)))
     const limits = { connectMs, answerMs: Math.min(ANSWER_MS, limitMs) }
     return this.#wire.ask(this.#statements[name], values, limits).then(
-      (answer) => replyOf(name, answer),
+      (answer) => replyOf(verb ?? calledBy(name), answer),
       (error: unknown) => this.#afterMaking(name, values, limits, error, verb ?? calledBy(name)),
     )
   }
@@ -117,7 +117,7 @@ export class PostgresCaller {
       throw asEngineError(verb, failure, { outcome: 'not-applied' })
     })
     try {
-      return replyOf(name, await this.#wire.ask(this.#statements[name], values, limits))
+      return replyOf(verb, await this.#wire.ask(this.#statements[name], values, limits))
     } catch (again) {
       throw asEngineError(verb, again)
     }

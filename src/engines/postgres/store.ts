@@ -206,14 +206,14 @@ export class PostgresStore implements Store {
     const put = await this.#ask(client, change)
     if (put !== undefined) return put
     const { key, when } = change
-    const facts = arrayOf('facts', await this.#call('facts', [key, when.holding ?? ''])) as unknown as LineFacts
+    const facts = arrayOf('put', await this.#call('facts', [key, when.holding ?? ''])) as unknown as LineFacts
     return (await this.#ask(client, change, facts)) as Put
   }
 
   async *list(prefix: string): AsyncGenerator<StoredSummary> {
     for (let [from, after] = [prefix, 'f']; ; after = 't') {
       const text = await this.#call('records', [from, after, String(PAGE)])
-      const rows = arrayOf('records', text) as readonly PostgresRecordRow[]
+      const rows = arrayOf('list', text) as readonly PostgresRecordRow[]
       for (const row of rows) {
         const summary = recordSummaryOf(row)
         if (!row[0].startsWith(prefix)) return
@@ -246,7 +246,7 @@ export class PostgresStore implements Store {
     const text = await this.#call('begin', values, Math.max(...claims.map(({ ttlMs }) => ttlMs)))
     this.#isReady = true
     this.#sweep.afterPut()
-    const [serverTimeMs, rows] = arrayOf('begin', text) as [number, readonly EnteredRow[]]
+    const [serverTimeMs, rows] = arrayOf('put', text) as [number, readonly EnteredRow[]]
     return entrances.map((entrance, index) => enteredOf(entrance, rows[index] as EnteredRow, serverTimeMs))
   }
 
@@ -257,7 +257,7 @@ export class PostgresStore implements Store {
       this.#lines.listensAs(),
       String(RECORD_WAIT_MS),
     ]
-    const [serverTimeMs, rows] = arrayOf('end', await this.#call('end', values)) as [number, readonly PutRow[]]
+    const [serverTimeMs, rows] = arrayOf('put', await this.#call('end', values)) as [number, readonly PutRow[]]
     this.#sweep.afterPut()
     return leavings.map(({ change }, index) => putOf(change.key, rows[index] as PutRow, serverTimeMs))
   }
@@ -273,7 +273,7 @@ export class PostgresStore implements Store {
       // Whatever else the server says is for the user, whose transaction it is: 40001 means to begin again.
       throw isMissing(error) ? asEngineError('put', error, { outcome: 'not-applied' }) : error
     })
-    const [serverTimeMs, [row]] = arrayOf('put_in', String(Object.values(rows[0] ?? {})[0])) as [number, [PutRow]]
+    const [serverTimeMs, [row]] = arrayOf('put', String(Object.values(rows[0] ?? {})[0])) as [number, [PutRow]]
     if (row[0] === 'strict') return undefined
     this.#sweep.afterPut()
     return putOf(key, row, serverTimeMs)

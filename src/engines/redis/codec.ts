@@ -7,6 +7,7 @@ import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Recheck } from '../shared/recheck-timer.ts'
 import { isWaiting, settledStanding, waitingStanding } from '../shared/standing-codes.ts'
 import { siblings } from './names.ts'
@@ -172,7 +173,8 @@ export class StandingReader {
     }
     // Tokens are never 0: that, and what an absent answer is read as, is no grant.
     const firstToken = Number(reply)
-    if (typeof reply === 'boolean' || !(firstToken > 0)) throw unexpectedAnswer('enter', `is ${JSON.stringify(reply)}`)
+    if (typeof reply === 'boolean' || !(firstToken > 0))
+      throw unexpectedAnswer(ENGINE, 'enter', `the answer is ${JSON.stringify(reply)}`)
     const standings: Standing[] = []
     for (const { id, ttlMs } of claims) {
       this.#listener.notWaiting(id)
@@ -182,7 +184,7 @@ export class StandingReader {
   }
 
   renewed(reply: unknown, places: readonly Place[]): Standing[] {
-    if (!Array.isArray(reply)) throw unexpectedAnswer('renew', `is ${JSON.stringify(reply)}`)
+    if (!Array.isArray(reply)) throw unexpectedAnswer(ENGINE, 'renew', `the answer is ${JSON.stringify(reply)}`)
     const [codes] = reply as readonly unknown[]
     return this.#read(String(codes), new Extras('renew', reply, 1), places, 0)
   }
@@ -204,7 +206,8 @@ export class StandingReader {
       }
       if (code === 'x') return { state: 'failed', error: this.#unusable(item.key, extras.next(), extras.next()) }
       const settled = settledStanding(code, item.key, () => extras.next(), LINE_BOUND)
-      if (settled === undefined) throw unexpectedAnswer(call, `has the unknown letter ${JSON.stringify(code)}`)
+      if (settled === undefined)
+        throw unexpectedAnswer(ENGINE, call, `the answer has the unknown letter ${JSON.stringify(code)}`)
       return settled
     })
   }
@@ -217,18 +220,19 @@ export class StandingReader {
 }
 
 /** A token is a time in microseconds: a number has it exactly for another two centuries. */
-function held(call: string, token: number, heldForMs: number): Standing {
-  if (!Number.isSafeInteger(token) || token < 1) throw unexpectedAnswer(call, `has the token ${token}`)
+function held(call: EngineCall, token: number, heldForMs: number): Standing {
+  if (!Number.isSafeInteger(token) || token < 1)
+    throw unexpectedAnswer(ENGINE, call, `the answer has the token ${token}`)
   return { state: 'held', token: BigInt(token), heldForMs }
 }
 
 /** What follows the letters in an answer, taken one by one. */
 class Extras {
-  readonly call: string
+  readonly call: EngineCall
   readonly #reply: readonly unknown[]
   #at: number
 
-  constructor(call: string, reply: unknown, from: number) {
+  constructor(call: EngineCall, reply: unknown, from: number) {
     this.call = call
     this.#reply = reply as readonly unknown[]
     this.#at = from
@@ -237,7 +241,11 @@ class Extras {
   next(): string {
     const length = this.#reply.length
     if (this.#at >= length)
-      throw unexpectedAnswer(this.call, `ends after ${length} entries, though its letters ask for more`)
+      throw unexpectedAnswer(
+        ENGINE,
+        this.call,
+        `the answer ends after ${length} entries, though its letters ask for more`,
+      )
     this.#at += 1
     return String(this.#reply[this.#at - 1])
   }
@@ -253,9 +261,9 @@ export function watchAnswersOf(reply: unknown, count: number): boolean[] {
   return presencesOf('watch', reply, count)
 }
 
-function presencesOf(call: string, reply: unknown, count: number): boolean[] {
+function presencesOf(call: EngineCall, reply: unknown, count: number): boolean[] {
   if (typeof reply !== 'string' && typeof reply !== 'number')
-    throw unexpectedAnswer(call, `is ${JSON.stringify(reply)}`)
+    throw unexpectedAnswer(ENGINE, call, `the answer is ${JSON.stringify(reply)}`)
   const codes = String(reply)
   checkCount(call, codes, count)
   const were: boolean[] = []
@@ -263,17 +271,13 @@ function presencesOf(call: string, reply: unknown, count: number): boolean[] {
   return were
 }
 
-function checkCount(call: string, codes: string, count: number): void {
+function checkCount(call: EngineCall, codes: string, count: number): void {
   if (codes.length === count) return
-  throw unexpectedAnswer(call, `has ${codes.length} letters instead of ${count}: ${JSON.stringify(codes)}`)
-}
-
-/**
- * The answer is none of our scripts: a proxy has changed it, or another script has our name. What was done is not
- * known.
- */
-export function unexpectedAnswer(call: string, what: string): EngineError {
-  return new EngineError(ENGINE, `${call}: the answer of the server ${what}`, { outcome: 'unknown', transient: false })
+  throw unexpectedAnswer(
+    ENGINE,
+    call,
+    `the answer has ${codes.length} letters instead of ${count}: ${JSON.stringify(codes)}`,
+  )
 }
 
 /** What is at that key is not a lock whose end could be waited for. `kind` and `detail` are those of lua/place.lua. */

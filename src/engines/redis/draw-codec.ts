@@ -2,9 +2,10 @@
 import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
 import { EngineError } from '../../core/errors.ts'
+import { unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Rate } from '../../core/rate.ts'
 import { type Draw, type Drawn, type DrawPart, notARate } from '../../core/store-take.ts'
-import { type CallItem, unexpectedAnswer } from './codec.ts'
+import type { CallItem } from './codec.ts'
 import { recordKey } from './names.ts'
 
 /** A draw, as an item of a call. */
@@ -82,12 +83,12 @@ export function readDraws(reply: unknown, draws: readonly Draw[]): Drawn[] {
     if (code === '!') {
       answers.push({ state: 'failed', error: notARate(ENGINE, parts[0]?.key ?? '') })
     } else {
-      if (code !== 't' && code !== 'r') throw unexpectedAnswer('take', `is ${JSON.stringify(reply)}`)
+      if (code !== 't' && code !== 'r') throw unexpectedAnswer(ENGINE, 'take', `the answer is ${JSON.stringify(reply)}`)
       const debts: number[] = []
       for (let part = 0; part < parts.length; part += 1) debts.push(Number(words[at++]))
       answers.push({ state: 'drawn', taken: code === 't', debts, nowUs })
     }
   }
-  if (at !== words.length) throw unexpectedAnswer('take', `is ${JSON.stringify(reply)}`)
+  if (at !== words.length) throw unexpectedAnswer(ENGINE, 'take', `the answer is ${JSON.stringify(reply)}`)
   return answers
 }

@@ -10,8 +10,9 @@ import { ENGINE } from '../../clients/redis/errors.ts'
 import type { RedisNames } from '../../clients/redis/names.ts'
 import type { Claim } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Change, Entered, Entrance, Got, Leaving, Put, Stored, When } from '../../core/store.ts'
-import { type CallItem, idsOf, keyList, unexpectedAnswer, unusable } from './codec.ts'
+import { type CallItem, idsOf, keyList, unusable } from './codec.ts'
 import { recordKey } from './names.ts'
 
 /** In the place of an id, for a change that no entry has to hold for; and in that of a condition which is not given. */
@@ -104,7 +105,8 @@ export function putsOf(names: RedisNames, reply: unknown, items: readonly Change
     const stored = storedOf(key, first, Number(second))
     if (stored instanceof EngineError) return { state: 'failed', error: stored }
     const by = REFUSALS[code]
-    if (by === undefined) throw unexpectedAnswer('put', `has the unknown letter ${JSON.stringify(code)}`)
+    if (by === undefined)
+      throw unexpectedAnswer(ENGINE, 'put', `the answer has the unknown letter ${JSON.stringify(code)}`)
     return { state: 'refused', by, stored, serverTimeMs }
   })
 }
@@ -147,9 +149,13 @@ function timeOf(reply: readonly unknown[]): number {
 }
 
 /** The time of the server, and what follows it. */
-function timed(call: string, reply: unknown, count: number): { serverTimeMs: number; words: readonly string[] } {
+function timed(call: EngineCall, reply: unknown, count: number): { serverTimeMs: number; words: readonly string[] } {
   if (!Array.isArray(reply) || reply.length !== count + 2)
-    throw unexpectedAnswer(call, `has ${Array.isArray(reply) ? reply.length : 'no'} words instead of ${count + 2}`)
+    throw unexpectedAnswer(
+      ENGINE,
+      call,
+      `the answer has ${Array.isArray(reply) ? reply.length : 'no'} words instead of ${count + 2}`,
+    )
   return { serverTimeMs: timeOf(reply), words: reply.slice(2).map(String) }
 }
 

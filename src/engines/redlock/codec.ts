@@ -8,7 +8,8 @@
 
 import { type RedisNames, slotOf } from '../../clients/redis/names.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
-import { ENGINE } from './errors.ts'
+import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
+import { callOf, ENGINE } from './errors.ts'
 import type { RefusalSummary } from './quorum-decision.ts'
 import type { LeaveRequest, RaiseRequest, RepairRequest, TakeReply, TakeRequest } from './quorum-server.ts'
 
@@ -137,16 +138,17 @@ function isAlike(a: TakeRequest, b: TakeRequest): boolean {
 }
 
 /** What lua/take.lua replies. */
-export function readTakeReplies(reply: unknown, count: number): readonly TakeReply[] {
+export function readTakeReplies(reply: unknown, requests: readonly TakeRequest[]): readonly TakeReply[] {
   // Most often there is one, and every caller pays for this once for each server.
-  if (count === 1) return [readTakeReply(String(reply))]
+  const [first] = requests as readonly [TakeRequest]
+  if (requests.length === 1) return [readTakeReply(String(reply), first)]
   const words = String(reply).split(' ')
-  if (words.length !== count) throw wrongCount('take', words.length, count)
-  return words.map(readTakeReply)
+  if (words.length !== requests.length) throw wrongCount(callOf(first), words.length, requests.length)
+  return requests.map((request, at) => readTakeReply(words[at] as string, request))
 }
 
 /** The letters are explained in shared/standing-codes.ts. */
-function readTakeReply(word: string): TakeReply {
+function readTakeReply(word: string, request: TakeRequest): TakeReply {
   const number = Number(word)
   if (number > 0) return number
   const [letter, first = '', second = '', ahead, next, recheckMs] = word.split(':')
@@ -170,7 +172,8 @@ function readTakeReply(word: string): TakeReply {
       return { why: 'unusable', kind: first, detail: second }
     default:
       throw unexpectedAnswer(
-        'take',
+        ENGINE,
+        callOf(request),
         `the server answered ${JSON.stringify(word)}, which is neither a number nor a refusal`,
       )
   }
@@ -179,16 +182,20 @@ function readTakeReply(word: string): TakeReply {
 /** What lua/raise.lua replies. */
 export function readNumbers(reply: unknown, count: number): readonly number[] {
   const numbers = String(reply).split(' ').map(Number)
-  if (numbers.length !== count) throw wrongCount('raise', numbers.length, count)
+  if (numbers.length !== count) throw wrongCount('enter', numbers.length, count)
   if (numbers.some((number) => !Number.isSafeInteger(number)))
-    throw unexpectedAnswer('raise', `the server answered ${JSON.stringify(reply)}, which are not all whole numbers`)
+    throw unexpectedAnswer(
+      ENGINE,
+      'enter',
+      `the server answered ${JSON.stringify(reply)}, which are not all whole numbers`,
+    )
   return numbers
 }
 
 /** What lua/leave.lua and lua/undo.lua reply: whether each entry was there. */
-export function leaveAnswersOf(call: 'leave' | 'undo', reply: unknown, count: number): readonly boolean[] {
+export function leaveAnswersOf(reply: unknown, count: number): readonly boolean[] {
   const digits = String(reply)
-  if (digits.length !== count) throw wrongCount(call, digits.length, count)
+  if (digits.length !== count) throw wrongCount('leave', digits.length, count)
   const were: boolean[] = []
   for (let at = 0; at < count; at += 1) were.push(digits[at] === '1')
   return were
@@ -246,11 +253,6 @@ export function unusableKey(key: string, found: RefusalSummary['unusable']): Eng
   )
 }
 
-function wrongCount(call: string, got: number, wanted: number): EngineError {
-  return unexpectedAnswer(call, `the answer of the server has ${got} entries instead of ${wanted}`)
-}
-
-/** This is not what our scripts reply. So it is unknown what the server did. */
-function unexpectedAnswer(call: string, problem: string): EngineError {
-  return new EngineError(ENGINE, `${call}: ${problem}`, { outcome: 'unknown', transient: false })
+function wrongCount(call: EngineCall, got: number, wanted: number): EngineError {
+  return unexpectedAnswer(ENGINE, call, `the answer has ${got} entries instead of ${wanted}`)
 }

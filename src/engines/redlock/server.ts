@@ -81,7 +81,7 @@ export class RedlockServer implements QuorumServer {
   take(requests: readonly TakeRequest[], onReply: ReplyCallback<readonly TakeReply[]>): void {
     const words = this.#arguments.take(requests)
     if (words === undefined) this.#takeInHalves(requests, onReply)
-    else this.#call(take, words, (reply) => readTakeReplies(reply, requests.length), onReply)
+    else this.#call(take, words, (reply) => readTakeReplies(reply, requests), onReply)
   }
 
   raise(requests: readonly RaiseRequest[], onReply: ReplyCallback<readonly number[]>): void {
@@ -131,12 +131,12 @@ export class RedlockServer implements QuorumServer {
   }
 
   #leave(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
-    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf('leave', reply, requests.length)
+    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf(reply, requests.length)
     this.#call(leave, this.#arguments.leave(requests), read, onReply)
   }
 
   #undo(requests: readonly LeaveRequest[], onReply: ReplyCallback<readonly boolean[]>): void {
-    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf('undo', reply, requests.length)
+    const read = (reply: unknown): readonly boolean[] => leaveAnswersOf(reply, requests.length)
     this.#call(undo, this.#arguments.undo(requests), read, onReply)
   }
 
