@@ -38,7 +38,7 @@ import { OrderChecker, type OrderReport } from './core/order.ts'
 import { quoted } from './core/quoted.ts'
 import { parseSampleOptions, type SampleOptions, sampleUntil } from './core/sample.ts'
 import { showAs, shownUrl } from './core/show.ts'
-import { LongStays, parseWarnAfter } from './core/warn-after.ts'
+import { LongHoldWarnings, parseWarnAfter } from './core/warn-after.ts'
 import { endable, watchLine } from './core/watch.ts'
 import { type AllLease, AllLock } from './primitives/all.ts'
 import { type Election, LineElection } from './primitives/election.ts'
@@ -78,7 +78,7 @@ export class Locks implements AsyncDisposable {
   readonly #stopHeeding: () => void
   /** Keys of elections: holding and waiting for long is what they are for. */
   readonly #elections = new Set<string>()
-  readonly #longStays: LongStays | undefined
+  readonly #longHoldWarnings: LongHoldWarnings | undefined
   #closed: Promise<void> | undefined
 
   static {
@@ -97,7 +97,7 @@ export class Locks implements AsyncDisposable {
     const callTimeoutMs = callTimeoutMsOf(options)
     const publishing = options.logger === undefined ? publish : publishAndLog(options.logger)
     if (options.warnAfter !== undefined)
-      this.#longStays = new LongStays(
+      this.#longHoldWarnings = new LongHoldWarnings(
         clock,
         parseWarnAfter(options.warnAfter),
         publishing,
@@ -110,7 +110,12 @@ export class Locks implements AsyncDisposable {
       warn(found)
     }
     this.#scope = {
-      keeper: new Keeper(engine, { clock, chance, callTimeoutMs, publish: this.#longStays?.publish ?? publishing }),
+      keeper: new Keeper(engine, {
+        clock,
+        chance,
+        callTimeoutMs,
+        publish: this.#longHoldWarnings?.publish ?? publishing,
+      }),
       holder: this.holder,
       order: checkOrder === false ? undefined : new OrderChecker(report),
     }
@@ -173,7 +178,7 @@ export class Locks implements AsyncDisposable {
   election(key: string, options: LockOptions = {}): Election {
     checkOptions('election()', options, LOCK_OPTIONS)
     const lock = this.#lock(key, 1, options)
-    if (this.#longStays !== undefined) this.#elections.add(key)
+    if (this.#longHoldWarnings !== undefined) this.#elections.add(key)
     return new LineElection(lock)
   }
 
@@ -269,7 +274,7 @@ export class Locks implements AsyncDisposable {
     this.#closed ??= closed.finally(() => {
       this.#stopHeeding()
       this.#stopLogging()
-      this.#longStays?.stop()
+      this.#longHoldWarnings?.stop()
     })
     return this.#closed
   }

@@ -67,7 +67,7 @@ export function parseSampleOptions(options: SampleOptions): SampleRange & { read
   return { keys, prefixes, most, everyMs }
 }
 
-/** What one sample has from those before it. */
+/** What a sampler lends to each of its samples: when to stop, and what the samples before have seen. */
 interface SampleAids {
   /** Stop looking, and answer what there is. */
   over(): boolean
@@ -127,7 +127,7 @@ function byLength(a: { readonly ms: number | null }, b: { readonly ms: number | 
 }
 
 /** When a sampler saw entries first, for engines that do not store since when. */
-class Sightings {
+class FirstSeen {
   readonly #clock: Clock
   #before = new Map<string, number>()
   #now = new Map<string, number>()
@@ -138,9 +138,9 @@ class Sightings {
 
   seenMs({ id, state }: LineEntry): number {
     const now = this.#clock.now()
-    const sighting = `${state} ${id}`
-    const since = this.#before.get(sighting) ?? now
-    this.#now.set(sighting, since)
+    const seenAs = `${state} ${id}`
+    const since = this.#before.get(seenAs) ?? now
+    this.#now.set(seenAs, since)
     return now - since
   }
 
@@ -169,15 +169,15 @@ export async function sampleUntil(
   { engine, clock, publish, endings }: SamplerTools,
 ): Promise<void> {
   const sampler = {}
-  const sightings = new Sightings(clock)
+  const firstSeen = new FirstSeen(clock)
   const over = (): boolean => endings.some(({ aborted }) => aborted)
-  const aids: SampleAids = { over, seenMs: (entry) => sightings.seenMs(entry) }
+  const aids: SampleAids = { over, seenMs: (entry) => firstSeen.seenMs(entry) }
   try {
     while (!over()) {
       const startedAt = clock.now()
       try {
         const sample = await takeSample(source, range, aids)
-        sightings.complete()
+        firstSeen.complete()
         if (!over()) publish.sample({ sampler, engine, ...sample, tookMs: clock.now() - startedAt })
       } catch (error) {
         if (over()) break

@@ -43,21 +43,21 @@ function parseThreshold(threshold: Duration | undefined, what: string): number {
 }
 
 /** One acquire, waiting or holding. */
-interface Stay extends Scheduled {
+interface TimedOperation extends Scheduled {
   readonly operation: Operation
   since: number
   /** Undefined: it waits. */
   token: bigint | null | undefined
 }
 
-export class LongStays {
+export class LongHoldWarnings {
   readonly #clock: Clock
   readonly #limits: WarnAfterMs
   readonly #tell: Publish
   readonly #exempt: ReadonlySet<string>
   readonly #url: string | undefined
-  readonly #stays = new Map<Operation, Stay>()
-  readonly #queue: TimerQueue<Stay>
+  readonly #timed = new Map<Operation, TimedOperation>()
+  readonly #queue: TimerQueue<TimedOperation>
 
   /** `exempt`: keys that are not looked at. It may grow. `url`: where to look at lines, fit to be printed. */
   constructor(clock: Clock, limits: WarnAfterMs, tell: Publish, exempt: ReadonlySet<string>, url: string | undefined) {
@@ -66,7 +66,7 @@ export class LongStays {
     this.#tell = tell
     this.#exempt = exempt
     this.#url = url
-    this.#queue = new TimerQueue(clock, (stay, now) => this.#warn(stay, now))
+    this.#queue = new TimerQueue(clock, (timed, now) => this.#warn(timed, now))
   }
 
   /** Publishes as before, and follows what is published. */
@@ -99,29 +99,29 @@ export class LongStays {
 
   stop(): void {
     this.#queue.stop()
-    this.#stays.clear()
+    this.#timed.clear()
   }
 
   #begin(operation: Operation, token: bigint | null | undefined): void {
     if (this.#exempt.has(operation.key)) return
     const now = this.#clock.now()
-    const stay = this.#stays.get(operation) ?? { operation, since: now, token, at: now, slot: -1, slackMs: 0 }
-    stay.since = now
-    stay.token = token
-    this.#stays.set(operation, stay)
+    const timed = this.#timed.get(operation) ?? { operation, since: now, token, at: now, slot: -1, slackMs: 0 }
+    timed.since = now
+    timed.token = token
+    this.#timed.set(operation, timed)
     const limitMs = token === undefined ? this.#limits.waitMs : this.#limits.holdMs
-    if (limitMs < Number.POSITIVE_INFINITY) this.#queue.put(stay, now + limitMs, now)
-    else this.#queue.remove(stay)
+    if (limitMs < Number.POSITIVE_INFINITY) this.#queue.put(timed, now + limitMs, now)
+    else this.#queue.remove(timed)
   }
 
   #end(operation: Operation): void {
-    const stay = this.#stays.get(operation)
-    if (stay === undefined) return
-    this.#stays.delete(operation)
-    this.#queue.remove(stay)
+    const timed = this.#timed.get(operation)
+    if (timed === undefined) return
+    this.#timed.delete(operation)
+    this.#queue.remove(timed)
   }
 
-  #warn({ operation, since, token }: Stay, now: number): void {
+  #warn({ operation, since, token }: TimedOperation, now: number): void {
     const { engine, key } = operation
     const lasted = formatDuration(now - since)
     const where = this.#url === undefined ? '' : ` --url '${this.#url}'`

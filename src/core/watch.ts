@@ -33,9 +33,9 @@ export async function* watchLine(
   const { clock } = keeper
   const endings = [signal, keeper.closing]
   const over = (): boolean => endings.some(({ aborted }) => aborted)
-  const bell = new Bell(clock)
-  const forget = endings.map((ending) => onAbort(ending, () => bell.ring()))
-  const asked = askForHints(keeper, key, () => bell.ring())
+  const wakeSignal = new WakeSignal(clock)
+  const forget = endings.map((ending) => onAbort(ending, () => wakeSignal.wake()))
+  const asked = askForHints(keeper, key, () => wakeSignal.wake())
   let hints: AsyncDisposable | undefined
   try {
     hints = await untilEnded(asked, endings)
@@ -49,7 +49,7 @@ export async function* watchLine(
         // After the yield: the consumer may take its time.
         seenAt = clock.now()
       }
-      await bell.rung(intervalMs, over)
+      await wakeSignal.sleep(intervalMs, over)
     }
   } finally {
     for (const stop of forget) stop()
@@ -160,23 +160,23 @@ export function endable<Value>(
   }
 }
 
-/** Sleep until the bell rings, or for a while. A ring while the consumer is awake ends its next sleep at once. */
-export class Bell {
+/** Sleep until the next `wake`, or for a while. A `wake` while the consumer is awake ends its next sleep at once. */
+export class WakeSignal {
   readonly #clock: Clock
-  #rang = false
+  #woken = false
   #wake: (() => void) | undefined
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  ring(): void {
-    this.#rang = true
+  wake(): void {
+    this.#woken = true
     this.#wake?.()
   }
 
-  async rung(atMostMs: number, over: () => boolean): Promise<void> {
-    if (!this.#rang && !over()) {
+  async sleep(atMostMs: number, over: () => boolean): Promise<void> {
+    if (!this.#woken && !over()) {
       const alive = this.#clock.stayAlive()
       await new Promise<void>((resolve) => {
         const timer = this.#clock.timer(atMostMs, resolve)
@@ -188,6 +188,6 @@ export class Bell {
       this.#wake = undefined
       alive.cancel()
     }
-    this.#rang = false
+    this.#woken = false
   }
 }

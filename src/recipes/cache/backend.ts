@@ -13,7 +13,7 @@ export interface CacheLook {
   readonly askedAt: number
 }
 
-export interface ShelfSpec {
+export interface CacheBackendSpec {
   readonly records: RecordStore<CacheRecord>
   readonly values: ValueStore | undefined
   readonly clock: Clock
@@ -24,10 +24,10 @@ export interface ShelfSpec {
   readonly repeatMs: number | undefined
 }
 
-export class Shelf {
-  readonly #spec: ShelfSpec
+export class CacheBackend {
+  readonly #spec: CacheBackendSpec
 
-  constructor(spec: ShelfSpec) {
+  constructor(spec: CacheBackendSpec) {
     this.#spec = spec
   }
 

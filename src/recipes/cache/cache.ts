@@ -18,6 +18,7 @@ import type { Locks } from '../../locks.ts'
 import { RecordStore } from '../../store/record-store.ts'
 import { repeatCall } from '../../store/repeat-call.ts'
 import { encodeValue, jsonSerializer, type Serializer } from '../../store/serializer.ts'
+import { CacheBackend, type CacheLook } from './backend.ts'
 import type { FillOutcome, Moment } from './fill.ts'
 import { Filler } from './filler.ts'
 import { SingleFlights, waitFor } from './flights.ts'
@@ -34,7 +35,6 @@ import {
   readTtl,
 } from './options.ts'
 import { type CacheRecord, recordKeyOf, recordSerializer } from './record.ts'
-import { type CacheLook, Shelf } from './shelf.ts'
 
 /** Another process refreshes: this one does not ask again for so long. */
 const REST_MS = 200
@@ -62,7 +62,7 @@ export class FleetCache implements Cache {
   readonly #usual: ReadGet
   readonly #lockOptions: { readonly ttl?: NonNullable<CacheOptions['leaseTtl']> }
   readonly #serializer: Serializer
-  readonly #shelf: Shelf
+  readonly #backend: CacheBackend
   readonly #local: LocalValues | undefined
   readonly #flights = new SingleFlights<FillOutcome>()
   readonly #outageFlights = new SingleFlights<{ readonly bytes: Uint8Array; readonly asOf: number }>()
@@ -87,7 +87,7 @@ export class FleetCache implements Cache {
     const { clock, chance } = this.#keeper
     // What an outage is filled for is served at once: a read that fails is not asked again.
     const repeatMs = outage === 'fill' ? 0 : undefined
-    this.#shelf = new Shelf({ records, values, clock, early, fraction: () => chance.fraction(), repeatMs })
+    this.#backend = new CacheBackend({ records, values, clock, early, fraction: () => chance.fraction(), repeatMs })
     this.#local = local === undefined ? undefined : new LocalValues(clock, local.max, local.ttlMs)
     // What is wrong with the ttl of the lease is told now.
     this.#writeLock(recordKeyOf(name, 'any'))
@@ -118,7 +118,7 @@ export class FleetCache implements Cache {
       // To remove it twice is to remove it once, and perhaps a value that was filled in between.
       await repeatCall(
         this.#keeper,
-        () => this.#shelf.records.remove(recordKey),
+        () => this.#backend.records.remove(recordKey),
         () => true,
       )
     } finally {
@@ -147,7 +147,7 @@ export class FleetCache implements Cache {
   }
 
   #look({ recordKey, signal }: CacheCall): Promise<CacheLook> {
-    const reading = this.#shelf.look(recordKey)
+    const reading = this.#backend.look(recordKey)
     return signal === undefined
       ? reading
       : (waitFor(reading, this.#keeper.clock, Infinity, signal) as Promise<CacheLook>)
@@ -216,7 +216,7 @@ export class FleetCache implements Cache {
         fill,
         lifetime: { ttlMs, staleMs },
         cache: this.#cache,
-        shelf: this.#shelf,
+        backend: this.#backend,
         keeper: this.#keeper,
         write: this.#writeLock(recordKey),
         read: this.#readLock(recordKey),

@@ -9,10 +9,10 @@ import type { EntryLease } from '../../core/entry-lease.ts'
 import { EngineError, type StoredFailure } from '../../core/errors.ts'
 import type { Keeper } from '../../core/keeper.ts'
 import { storedFailure } from '../once/record.ts'
+import type { CacheBackend, CacheLook } from './backend.ts'
 import type { Ticket } from './local.ts'
 import { type CacheFill, type Lifetime, type ReadCache, readTtl } from './options.ts'
 import { type CacheRecord, jittered, keptAfterFailure, spareMsOf, type ValueRecord } from './record.ts'
-import type { CacheLook, Shelf } from './shelf.ts'
 
 /** A moment of this process: higher than all before it. A value that was true at it can be given to who came before. */
 export interface Moment {
@@ -50,7 +50,7 @@ export interface FillSpec {
   readonly fill: CacheFill<unknown>
   readonly lifetime: Lifetime
   readonly cache: ReadCache
-  readonly shelf: Shelf
+  readonly backend: CacheBackend
   readonly keeper: Keeper
   readonly moment: () => Moment
   readonly encode: (value: unknown) => Uint8Array
@@ -73,7 +73,7 @@ export class HeldFill {
 
   /** `version` is that of the claim, or of the value that is refreshed: `before`. */
   async run(lease: EntryLease, version: bigint, before: CacheLook | undefined): Promise<FillOutcome> {
-    const { cache, shelf, recordKey, keeper } = this.#spec
+    const { cache, backend, recordKey, keeper } = this.#spec
     const [begun, startedAt] = [this.#spec.moment(), keeper.clock.now()]
     let made: Made
     try {
@@ -85,9 +85,9 @@ export class HeldFill {
     // What the fill has read was so when it began. Whether it still is, is known if its claim was.
     let outcome: FillOutcome = { state: 'value', bytes, version: undefined, freshMs, ...begun }
     try {
-      await shelf.put(recordKey, lease.entryId, bytes, ttlMs)
+      await backend.put(recordKey, lease.entryId, bytes, ttlMs)
       const storing = this.#spec.moment()
-      const put = await shelf.records.putLeaving(lease, stored, { version, ttlMs })
+      const put = await backend.records.putLeaving(lease, stored, { version, ttlMs })
       if (put.state === 'stored') outcome = { state: 'value', bytes, version: put.version, freshMs, ...storing }
     } catch (error) {
       if (!(error instanceof EngineError) || cache.outage === 'fail') throw error
@@ -97,7 +97,7 @@ export class HeldFill {
 
   /** Throws what the fill throws, and also what is wrong with its value: one that cannot be stored is a failure. */
   async #make(lease: EntryLease, startedAt: number): Promise<Made> {
-    const { key, fill, cache, shelf, recordKey, keeper, encode } = this.#spec
+    const { key, fill, cache, backend, recordKey, keeper, encode } = this.#spec
     const { staleMs } = this.#spec.lifetime
     let { ttlMs } = this.#spec.lifetime
     const value = await fill({
@@ -110,9 +110,9 @@ export class HeldFill {
     const tookMs = keeper.clock.now() - startedAt
     const bytes = encode(value)
     const spareMs = spareMsOf(tookMs)
-    const inside = shelf.inside(bytes)
+    const inside = backend.inside(bytes)
     const record: ValueRecord = { is: 'value', by: lease.entryId, staleMs, tookMs, spareMs, bytes: inside }
-    const stored = encodeRecord(shelf, recordKey, key, record)
+    const stored = encodeRecord(backend, recordKey, key, record)
     const freshMs = jittered(ttlMs, cache.jitter, keeper.chance.fraction())
     return { bytes, stored, freshMs, ttlMs: Math.ceil(freshMs + staleMs + spareMs) }
   }
@@ -123,13 +123,13 @@ export class HeldFill {
     before: CacheLook | undefined,
     error: unknown,
   ): Promise<FillOutcome> {
-    const { cache, shelf } = this.#spec
+    const { cache, backend } = this.#spec
     // It was told to stop, and another one may fill by now: why it threw does not matter.
     if (lease.lossError !== undefined) return AGAIN
     if (cache.negativeMs > 0) {
       const { record, ttlMs } = this.#recordOf(storedFailure(error), lease.entryId, before)
       try {
-        await shelf.records.putLeaving(lease, encodeFailure(shelf, lease.key, record), { version, ttlMs })
+        await backend.records.putLeaving(lease, encodeFailure(backend, lease.key, record), { version, ttlMs })
       } catch (unstored) {
         // What the fill has thrown is what callers have to know.
         if (!(unstored instanceof EngineError || unstored instanceof RangeError)) throw unstored
@@ -140,22 +140,22 @@ export class HeldFill {
 
   /** What is stored of a failure: with the value that it was to replace, as long as that may be served. */
   #recordOf(failure: StoredFailure, by: string, before: CacheLook | undefined): { record: CacheRecord; ttlMs: number } {
-    const { cache, shelf, keeper } = this.#spec
+    const { cache, backend, keeper } = this.#spec
     const { negativeMs } = cache
     if (before?.verdict.is === 'value') {
       const { record } = before.verdict
       const sinceMs = keeper.clock.now() - before.askedAt
       const leftMs = (before.found.livesForMs ?? 0) - record.spareMs - sinceMs
-      const value = { ...record, bytes: shelf.inside(record.bytes) }
+      const value = { ...record, bytes: backend.inside(record.bytes) }
       if (leftMs > 0) return keptAfterFailure(value, leftMs, negativeMs, failure, by)
     }
     return { record: { is: 'failed', by, failure }, ttlMs: negativeMs }
   }
 }
 
-function encodeRecord(shelf: Shelf, recordKey: string, key: string, record: ValueRecord): Uint8Array {
+function encodeRecord(backend: CacheBackend, recordKey: string, key: string, record: ValueRecord): Uint8Array {
   try {
-    return shelf.records.encode(recordKey, record)
+    return backend.records.encode(recordKey, record)
   } catch (error) {
     if (!(error instanceof RangeError)) throw error
     throw new RangeError(
@@ -166,12 +166,12 @@ function encodeRecord(shelf: Shelf, recordKey: string, key: string, record: Valu
 }
 
 /** Beside a value that is nearly too large, there is only room for the name of the failure. */
-function encodeFailure(shelf: Shelf, recordKey: string, record: CacheRecord): Uint8Array {
+function encodeFailure(backend: CacheBackend, recordKey: string, record: CacheRecord): Uint8Array {
   try {
-    return shelf.records.encode(recordKey, record)
+    return backend.records.encode(recordKey, record)
   } catch (error) {
     if (!(error instanceof RangeError) || record?.is !== 'value') throw error
     const failure = { name: record.failure?.name ?? '', message: '', fields: {} }
-    return shelf.records.encode(recordKey, { ...record, failure })
+    return backend.records.encode(recordKey, { ...record, failure })
   }
 }

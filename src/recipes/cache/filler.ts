@@ -13,9 +13,9 @@
 import type { EntryLease } from '../../core/entry-lease.ts'
 import { AcquireTimeoutError } from '../../core/errors.ts'
 import type { LineLock } from '../../core/lock.ts'
+import type { CacheLook } from './backend.ts'
 import { AGAIN, type FillOutcome, type FillSpec, HeldFill, type Moment } from './fill.ts'
 import type { FillingRecord } from './record.ts'
-import type { CacheLook } from './shelf.ts'
 
 /** A claim is forgotten after so long. What takes longer to fill is given to its callers, and is not stored. */
 const CLAIM_MS = 3_600_000
@@ -60,8 +60,8 @@ export class Filler {
 
   /** Hold the line if it is free: together with the claim, where the store can do that. */
   async #tryToHold(look: CacheLook, refreshed: bigint | undefined): Promise<FillOutcome> {
-    const { shelf, write, recordKey, keeper } = this.#spec
-    const { records } = shelf
+    const { backend, write, recordKey, keeper } = this.#spec
+    const { records } = backend
     if (refreshed !== undefined || !records.putsEntering) {
       const lease = await write.acquireEntering({ waitMs: 0 }, () => {})
       return lease === undefined ? BUSY : this.#holding(lease, look, refreshed)
@@ -71,7 +71,7 @@ export class Filler {
       const options = { version: seen.found.version, ttlMs: CLAIM_MS }
       const { lease, put } = await records.putEntering(write, undefined, claimOf, options, () => {})
       if (put.state === 'stored') return lease === undefined ? AGAIN : this.#filling(lease, put.version)
-      seen = await shelf.lookAt(recordKey, put.found, askedAt)
+      seen = await backend.lookAt(recordKey, put.found, askedAt)
       if (isSettled(seen, undefined)) return outcomeOf(seen, moment)
       if (put.by === 'holding') return BUSY
     }
@@ -94,14 +94,14 @@ export class Filler {
   }
 
   async #claim(lease: EntryLease, look: CacheLook): Promise<FillOutcome> {
-    const { shelf, recordKey, keeper } = this.#spec
+    const { backend, recordKey, keeper } = this.#spec
     for (let seen = look; ; ) {
       const [moment, askedAt] = [this.#spec.moment(), keeper.clock.now()]
       const options = { holding: lease, version: seen.found.version, ttlMs: CLAIM_MS }
-      const put = await shelf.records.put(recordKey, claimOf(lease.entryId), options)
+      const put = await backend.records.put(recordKey, claimOf(lease.entryId), options)
       if (put.state === 'stored') return this.#fill.run(lease, put.version, undefined)
       if (put.by === 'holding') return AGAIN
-      seen = await shelf.lookAt(recordKey, put.found, askedAt)
+      seen = await backend.lookAt(recordKey, put.found, askedAt)
       if (isSettled(seen, undefined)) return outcomeOf(seen, moment)
     }
   }
@@ -115,7 +115,7 @@ export class Filler {
   }
 
   #look(): Promise<CacheLook> {
-    return this.#spec.shelf.look(this.#spec.recordKey)
+    return this.#spec.backend.look(this.#spec.recordKey)
   }
 }
 

@@ -17,7 +17,7 @@ interface LocalValue {
   readonly until: number
 }
 
-/** What the store has answered to what it was asked then. */
+/** An answer of the store, and when the store was asked for it. */
 interface Answered extends Pick<LocalValue, 'bytes' | 'version'> {
   readonly freshMs: number
   readonly askedAt: number

@@ -16,7 +16,7 @@ import type { Lock } from '../../core/lock.ts'
 import { onAbort } from '../../core/on-abort.ts'
 import type { PoolLine } from '../../core/store-hold.ts'
 import type { PoolReply } from '../../core/store-requests.ts'
-import { Bell, hintsOf } from '../../core/watch.ts'
+import { hintsOf, WakeSignal } from '../../core/watch.ts'
 import type { Locks } from '../../locks.ts'
 import type { AskedStep, PoolStore } from '../../store/pool-store.ts'
 
@@ -92,9 +92,9 @@ export class WaitingList {
     signal: AbortSignal | undefined,
   ): Promise<Waited | undefined | 'lost'> {
     const { clock } = this.#locks.keeper
-    const bell = new Bell(clock)
-    const forget = [signal, lease.signal].map((ending) => onAbort(ending, () => bell.ring()))
-    const hints = hintsOf(this.#locks.keeper, this.#bellKey, () => bell.ring())
+    const wakeSignal = new WakeSignal(clock)
+    const forget = [signal, lease.signal].map((ending) => onAbort(ending, () => wakeSignal.wake()))
+    const hints = hintsOf(this.#locks.keeper, this.#bellKey, () => wakeSignal.wake())
     let isWanted = false
     try {
       const longestPauseMs = (await hints.ready) ? LONGEST_PAUSE_MS : LONGEST_DEAF_PAUSE_MS
@@ -109,7 +109,7 @@ export class WaitingList {
         if (leftMs <= 0) return undefined
         // A millisecond more: servers count whole ones.
         const nextMs = reply.nextMs === null ? longestPauseMs : reply.nextMs + 1
-        await bell.rung(Math.min(nextMs, longestPauseMs, leftMs), () => false)
+        await wakeSignal.sleep(Math.min(nextMs, longestPauseMs, leftMs), () => false)
         signal?.throwIfAborted()
       }
     } finally {
