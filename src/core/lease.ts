@@ -64,7 +64,7 @@ export interface CoreLease extends Lease {
   readonly entryId: string
   /** A nested lease takes no place in the line of its own. */
   readonly nested: boolean
-  /** What is nested in this one. */
+  /** The leases that are nested in this one: they take turns, and end with it. */
   readonly cover: Cover
   /** For how long no other can hold, whether or not this one still does: past its `maxHold` it stands in the line. */
   readonly protectedMs: number

@@ -10,7 +10,7 @@ import { withoutEngine } from './failed-call.ts'
 
 /** How long it lasts before it is told. */
 const TOLD_MS = 1_000
-/** What other callers notice of it within this time is the same outage. */
+/** What other callers notice within this time after an outage was told is taken for the same outage. */
 const SHARED_MS = 5_000
 
 export class OutageReports {

@@ -110,8 +110,8 @@ class CallbackConnection implements PooledMysql2Connection {
   }
 
   /**
-   * It is of no use any more, or mysql2, which keeps a number of them, has let go of it for others. While mysql2 has
-   * it, preparing it again would give us the same one.
+   * Forget a prepared statement that is of no use any more, or that mysql2 has closed to make room for others. mysql2
+   * forgets it, too: as long as mysql2 knows it, preparing the same SQL again would give us the same statement.
    */
   #forget(sql: string, statements: Map<string, CallbackStatement>): void {
     statements.delete(sql)

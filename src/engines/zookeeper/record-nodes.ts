@@ -78,7 +78,7 @@ export class RecordNodes {
     })
   }
 
-  /** By a node below that one. Null: that one is not there. */
+  /** The server's time, read by writing a node below `parent`. Null: `parent` is not there. */
   async #timeIn(zk: ZooKeeperSession, parent: string): Promise<number | null> {
     const path = `${parent}/holdfast-now`
     const steps: readonly MultiStep[] = [

@@ -97,8 +97,8 @@ export function planTick(locks: Locks, name: string, options: TickOptions): Tick
 }
 
 /**
- * `schedule` has one tick, of a schedule that another scheduler keeps. `takesOlder`: whether the work can be that of an
- * earlier tick, before it is that of this one.
+ * `schedule` has one tick, of a schedule that another scheduler keeps. `takesOlder`: whether the work may first finish
+ * an earlier tick that a dead process has left unfinished.
  */
 export async function runTickOf<Result>(
   locks: Locks,

@@ -167,7 +167,7 @@ class HeldResponse {
     if (this.hasOverflown) return
     this.#restore()
     const response = this.#response
-    // It was sent past this one, by what was made of it before: that is what its client has.
+    // Middleware that had wrapped the response before this one has sent one: that is what its client has.
     if (isBegun(response)) {
       this.#callBack()
       return

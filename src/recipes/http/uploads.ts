@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto'
 
-/** What makes a file what it is, in place of its content. */
+/** What tells one uploaded file from another: the digest stands for its content. */
 export type UploadedFile = readonly [field: unknown, name: unknown, type: unknown, digest: string]
 
 /** Of all parsers, as far as it is used here. */

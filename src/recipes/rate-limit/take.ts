@@ -20,7 +20,7 @@ import { type RateVerdict, type TakenPart, verdictOf } from './verdict.ts'
 /** What is taken from one key of one limit. */
 export interface RatePart extends TakenPart {
   readonly limit: ReadRateLimit
-  /** Of the record that has its state. */
+  /** The key of the record in which the state of the limit is stored. */
   readonly recordKey: string
   readonly draws: DrawStore
   readonly local: LocalStates
