@@ -1,11 +1,11 @@
 /** `once` on the memory engine: answers that are lost, callers that give up, and what is left of them in records. */
 import { afterEach, describe, expect, test } from 'vitest'
-import { faulty } from '../../conformance/faulty.ts'
+import { faulty, type PlannedFault } from '../../conformance/faulty.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { EngineError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
-import { type Once, once, UnknownOutcomeError } from '../../src/recipes/once/index.ts'
+import { type Once, once, ReplayedFailureError, UnknownOutcomeError } from '../../src/recipes/once/index.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
@@ -168,6 +168,29 @@ describe('a result whose answer was lost', () => {
       expect((await locks.inspect('once::a')).entries).toEqual([])
     },
   )
+})
+
+test('a final failure that was stored, and is put again for lack of an answer, is told as it was thrown', async () => {
+  const clock = fakeClock()
+  const engine = faulty(memory({ server: new MemoryServer({ clock }) }))
+  const store = locksOn(engine, { clock, callTimeout: '2s' })
+  const pay = once(locksOn(memory(), { clock, ttl: '10s' }), { store, crashed: 'ask', wait: '20s' })
+  const planned = gate<PlannedFault>()
+  const thrown = new Error('declined')
+  const asked = pay.run('a', (attempt) => {
+    engine.next('put', 'lose reply')
+    planned.open(engine.next('put', 'hold request'))
+    throw attempt.final(thrown)
+  })
+  asked.catch(() => {})
+  const again = await planned.opened
+  await clock.advance('1s')
+  await again.reached
+  // It gives up, and begins with a new put.
+  await clock.advance('2s')
+  await expect(asked).rejects.toBe(thrown)
+  await expect(pay.run('a', () => 1)).rejects.toThrow(ReplayedFailureError)
+  again.release()
 })
 
 describe('a process that stands still when it has begun, and before it is told so,', () => {

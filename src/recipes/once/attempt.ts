@@ -259,7 +259,9 @@ export class OnceAttempt implements Attempt {
       const put = await (forSure ? this.#putForSure(ending) : this.#put(ending, 'last'))
       if (put.state === 'stored') return undefined
       const { value } = put.found
-      return value !== undefined && isSettled(value) ? value : undefined
+      if (value === undefined || !isSettled(value)) return undefined
+      // It was stored by a put before, whose answer was lost: its caller is told what the work threw.
+      return value.state === 'failed' && value.by === lease.entryId ? undefined : value
     })
   }
 
