@@ -72,7 +72,11 @@ const FRAMEWORKS: Readonly<Record<string, (keys: Idempotency<Attempt>, handler: 
 async function start(
   name: string,
   status: number | Error | Promise<number>,
-  { handlerTimeout = '1h', end = 'commit' }: { handlerTimeout?: Duration; end?: 'commit' | 'rollback' } = {},
+  {
+    handlerTimeout = '1h',
+    end = 'commit',
+    wait = '10s',
+  }: { handlerTimeout?: Duration; end?: 'commit' | 'rollback'; wait?: Duration } = {},
 ) {
   const folder = mkdtempSync(join(tmpdir(), 'holdfast-http-commit-'))
   closing.push(() => rmSync(folder, { recursive: true, force: true }))
@@ -84,7 +88,8 @@ async function start(
     () => database.close(),
   )
   database.exec('pragma busy_timeout = 10000; create table books (name text not null)')
-  const keys = idempotency(locks, { scope: () => '', required: true, fingerprint: ({ url }) => url, handlerTimeout })
+  const fingerprint = ({ url }: { url: string }): string => url
+  const keys = idempotency(locks, { scope: () => '', required: true, fingerprint, handlerTimeout, wait })
   const port = await (FRAMEWORKS[name] as (typeof FRAMEWORKS)[string])(keys, async (attempt) => {
     database.exec('begin immediate')
     database.prepare('insert into books values (?)').run(attempt.key)
@@ -99,6 +104,7 @@ async function start(
       status: response.status,
       body: await response.text(),
       replayed: response.headers.get('idempotent-replayed'),
+      retryAfter: response.headers.get('retry-after'),
     }
   }
   return { ask, count: () => database.prepare('select * from books').all().length }
@@ -108,8 +114,8 @@ test.each(Object.keys(FRAMEWORKS))(
   '%s: the retry of a request that was committed gets its response, not what was committed',
   async (name) => {
     const { ask, count } = await start(name, 201)
-    expect(await ask()).toEqual({ status: 201, body: BODY, replayed: null })
-    expect(await ask()).toEqual({ status: 201, body: BODY, replayed: 'true' })
+    expect(await ask()).toMatchObject({ status: 201, body: BODY, replayed: null })
+    expect(await ask()).toMatchObject({ status: 201, body: BODY, replayed: 'true' })
     expect(count()).toBe(1)
   },
 )
@@ -118,8 +124,8 @@ test.each(Object.keys(FRAMEWORKS))(
   '%s: the retry of a request whose transaction was rolled back after attempt.commit() gets its response',
   async (name) => {
     const { ask, count } = await start(name, 402, { end: 'rollback' })
-    expect(await ask()).toEqual({ status: 402, body: BODY, replayed: null })
-    expect(await ask()).toEqual({ status: 402, body: BODY, replayed: 'true' })
+    expect(await ask()).toMatchObject({ status: 402, body: BODY, replayed: null })
+    expect(await ask()).toMatchObject({ status: 402, body: BODY, replayed: 'true' })
     expect(count()).toBe(0)
   },
 )
@@ -160,5 +166,23 @@ test.each(['node:http', 'Express', 'Fastify'])(
     vi.restoreAllMocks()
     expect(await ask()).toMatchObject({ status: 409 })
     expect(count()).toBe(1)
+  },
+)
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: a retry that comes after the commit, and before the response, is asked to come again, and then gets it',
+  async (name) => {
+    let answer!: (status: number) => void
+    const answering = new Promise<number>((resolve) => {
+      answer = resolve
+    })
+    const { ask, count } = await start(name, answering, { wait: 0 })
+    const first = ask()
+    await expect.poll(count).toBe(1)
+    const { status, body, retryAfter } = await ask()
+    expect([status, JSON.parse(body), retryAfter]).toMatchObject([409, { type: 'urn:holdfast:in-progress' }, '1'])
+    answer(201)
+    expect(await first).toMatchObject({ status: 201, body: BODY, replayed: null })
+    expect(await ask()).toMatchObject({ status: 201, body: BODY, replayed: 'true' })
   },
 )

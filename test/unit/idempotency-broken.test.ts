@@ -61,7 +61,7 @@ test('node:http: a large response to a client that has gone does not keep its ke
   const port = await serving((request, response) =>
     keys.node(request, response, () => {
       begun.open()
-      response.once('close', () => {
+      request.socket.once('close', () => {
         response.write('y'.repeat(40_000))
         response.end()
         wrote.open()

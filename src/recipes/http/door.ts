@@ -8,10 +8,11 @@ import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
 import type { Attempt, OnceAttempt } from '../once/attempt.ts'
 import { OnceRunner } from '../once/once.ts'
-import { ONCE_OPTIONS, type Once, type OnceOptions } from '../once/options.ts'
+import { ONCE_OPTIONS, type OnceOptions, type OnceResult } from '../once/options.ts'
 import {
   answerOf,
   bodyNotRead,
+  inProgress,
   isStoredResponse,
   KEY_HEADER,
   keyMissing,
@@ -122,7 +123,7 @@ function isToBeRetried(status: number): boolean {
 export class IdempotencyDoor {
   readonly attempts: WeakMap<object, Attempt> = new WeakMap()
   readonly maxBody: number
-  readonly #once: Once
+  readonly #once: OnceRunner
   readonly #options: IdempotencyOptions
   readonly #methods: ReadonlySet<string>
   readonly #headers: ReadonlySet<string>
@@ -177,18 +178,22 @@ export class IdempotencyDoor {
         throw this.#keepErrors && !(error instanceof NotBegun) ? attempt.final(error) : error
       })
       const { status, body } = made
-      if (body === undefined)
-        throw attempt.final(
-          new RangeError(`its response, with status ${status}, was larger than ${this.maxBody} bytes`),
-        )
       if (isToBeRetried(status) && !this.#keepErrors) throw new NotKept()
+      if (body === undefined) throw attempt.final(new RangeError(this.#whyNotKept(status)))
       const response = storedResponse(made, body, this.#headers)
       await (attempt as OnceAttempt).replaceCommitted(response)
       return response
     }
     try {
       const run = { scope: this.#scope(request), fingerprint: this.#fingerprint(request) }
-      const { value, replayed } = await this.#once.run(key, run, work)
+      let result: OnceResult<unknown> = await this.#once.run(key, run, work)
+      if (isWithoutResponse(result)) {
+        if (await this.#once.isRunning(key, run))
+          return { state: 'answer', response: answerOf(inProgress()), replayed: false }
+        // It may have ended just now.
+        result = await this.#once.run(key, run, work)
+      }
+      const { value, replayed } = result
       // It has committed, and then thrown, or taken too long: the request is done, and there is no response to let go.
       if (!replayed && made === undefined) throw thrown
       if (!replayed) return { state: 'handled' }
@@ -201,6 +206,10 @@ export class IdempotencyDoor {
       if (about === undefined) throw error
       return { state: 'answer', response: answerOf(about), replayed: false }
     }
+  }
+
+  #whyNotKept(status: number): string {
+    return `its response, with status ${status}, was larger than ${this.maxBody} bytes, or sent past the framework`
   }
 
   /** There is one, and it is not known. Its client may have sent what no parser reads; or a parser is missing. */
@@ -248,6 +257,11 @@ export class IdempotencyDoor {
     const files = filesOf(header('content-type'), raw) ?? []
     return [method, url, body instanceof Uint8Array ? Buffer.from(body).toString('base64') : body, ...files]
   }
+}
+
+/** Its transaction was committed by `attempt.commit()`. Its response takes the place of that value, if it comes. */
+function isWithoutResponse({ value, replayed }: OnceResult<unknown>): boolean {
+  return replayed && !isStoredResponse(value)
 }
 
 function hasBody(header: IdempotentRequest['header']): boolean {

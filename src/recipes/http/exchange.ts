@@ -52,7 +52,10 @@ export function isStoredResponse(value: unknown): value is StoredResponse {
   )
 }
 
-/** A response, as a framework has made it. `body` undefined: it was too large, and is on its way to its client. */
+/**
+ * A response, as a framework has made it. `body` undefined: it was too large, or was sent past the framework, and is on
+ * its way to its client.
+ */
 export interface MadeResponse {
   readonly status: number
   readonly headers: readonly (readonly [name: string, value: string])[]
@@ -88,6 +91,11 @@ export function responseNotKept(): IdempotencyProblem {
     409,
     `the request with this ${KEY_HEADER} was done before; its response could not be stored`,
   )
+}
+
+/** Its transaction was committed, and its handler has not ended its response. */
+export function inProgress(): IdempotencyProblem {
+  return problem('in-progress', 409, `the request with this ${KEY_HEADER} is in progress`, 1)
 }
 
 /** What is answered for an error of `once`; undefined for any other. */

@@ -1,6 +1,7 @@
 /**
- * For Fastify: a plugin of two hooks. `preHandler` lets the handler run as the work of `once`; `onSend` hears what it
- * has made, and waits until that is stored.
+ * For Fastify: a plugin of hooks. `preHandler` lets the handler run as the work of `once`; `onSend` hears what it has
+ * made, and waits until that is stored. `onRoute` stands around the handler, for the replies that never come to
+ * `onSend`: those of clients that have gone, and those that are sent past Fastify.
  */
 import { Readable } from 'node:stream'
 import { readUpTo } from './body.ts'
@@ -9,6 +10,9 @@ import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredRespon
 
 /** What Fastify has of a request. */
 export interface IdempotentFastifyRequest {
+  readonly raw: { readonly aborted: boolean }
+  readonly socket: { readonly destroyed: boolean } | undefined
+  readonly routeOptions: { readonly config: object }
   readonly method: string
   readonly url: string
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
@@ -22,11 +26,27 @@ export interface IdempotentFastifyReply {
   header(name: string, value: string | string[]): unknown
   removeHeader(name: string): unknown
   getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>
-  send(body: unknown): unknown
+  send(body?: unknown): unknown
+  readonly sent: boolean
+  readonly raw: {
+    readonly statusCode: number
+    readonly headersSent: boolean
+    /** It takes a body, an encoding and a callback, each of them or none. */
+    end(...given: never[]): unknown
+  }
+  then(fulfilled: () => void, rejected: (error: Error) => void): void
+}
+
+/** What Fastify has of a route that is declared. */
+export interface IdempotentFastifyRoute {
+  /** Its parameters have types of the application. */
+  handler(...given: never[]): unknown
+  config?: object
 }
 
 /** What Fastify has of an application, as far as it is used here. */
 export interface IdempotentFastify {
+  addHook(name: 'onRoute', hook: (route: IdempotentFastifyRoute) => void): unknown
   addHook(
     name: 'preHandler',
     hook: (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply) => Promise<unknown>,
@@ -40,13 +60,21 @@ export interface IdempotentFastify {
 /** A plugin of Fastify, for the application that it is registered with. */
 export type FastifyPlugin = (app: IdempotentFastify) => Promise<void>
 
-/** A request whose handler runs. */
+/** A request whose handler runs, or is the next to run. */
 interface Handling {
   /** What hooks had set before it. */
   readonly headers: MadeResponse['headers']
   made(response: MadeResponse): void
+  /** A later hook has answered it. */
+  notBegun(): void
   readonly verdict: Promise<DoorVerdict>
+  hasBegun: boolean
+  /** The reply itself was awaited: it is sent by what the handler has begun, and not by its return. */
+  isReplyAwaited: boolean
 }
+
+/** In the config of a route: its handler was wrapped, so it tells that it begins. */
+const WRAPPED = Symbol('holdfast: idempotency')
 
 export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   const handlings = new WeakMap<object, Handling>()
@@ -57,7 +85,12 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         // Fastify calls no handler then, and nothing would end the work.
         if (isSent(reply)) throw new NotBegun()
         const headers = pairsOf(reply.getHeaders())
-        const response = new Promise<MadeResponse>((made) => handlings.set(request, { headers, made, verdict: judged }))
+        const response = new Promise<MadeResponse>((made, reject) => {
+          const notBegun = (): void => reject(new NotBegun())
+          const handling = { headers, made, notBegun, verdict: judged, hasBegun: false, isReplyAwaited: false }
+          handlings.set(request, handling)
+        })
+        onEnd(reply, () => sentPastFastify(request, reply))
         // The hook ends, and the handler runs.
         resolve('begun')
         return response
@@ -72,6 +105,36 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     })
     if (verdict === 'begun' || verdict.state !== 'answer' || isSent(reply)) return undefined
     return reply.send(apply(reply, verdict.response, verdict.replayed))
+  }
+
+  /** If its reply had come to `onSend`, it would be handled no more. */
+  const sentPastFastify = (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): void => {
+    const handling = handlings.get(request)
+    if (handling === undefined) return
+    handlings.delete(request)
+    if (!handling.hasBegun && WRAPPED in request.routeOptions.config) handling.notBegun()
+    else handling.made({ status: reply.raw.statusCode, headers: [], body: undefined })
+  }
+
+  const onRoute = (route: IdempotentFastifyRoute): void => {
+    const { handler } = route
+    route.config = { ...route.config, [WRAPPED]: true }
+    route.handler = function (this: unknown, ...given: unknown[]): unknown {
+      const [request, reply] = given as [IdempotentFastifyRequest, IdempotentFastifyReply]
+      const handling = handlings.get(request)
+      if (handling === undefined) return Reflect.apply(handler, this, given)
+      handling.hasBegun = true
+      onAwait(reply, () => {
+        handling.isReplyAwaited = true
+      })
+      const answered: unknown = Reflect.apply(handler, this, given)
+      // Fastify leaves it at that where nothing was returned to a client that has gone.
+      const sendIfGone = (value: unknown): void => {
+        if (value === undefined && isLeftAlone(request, reply) && !handling.isReplyAwaited) reply.send()
+      }
+      if (answered instanceof Promise) answered.then(sendIfGone, () => {})
+      return answered
+    }
   }
 
   const onSend = async (
@@ -99,6 +162,7 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   }
 
   const plugin: FastifyPlugin = async (app) => {
+    app.addHook('onRoute', onRoute)
     app.addHook('preHandler', preHandler)
     app.addHook('onSend', onSend)
   }
@@ -129,8 +193,33 @@ function setHeaders(reply: IdempotentFastifyReply, headers: MadeResponse['header
 }
 
 /** It was hijacked, or was ended past Fastify, by a time-out for example. */
-function isSent(reply: IdempotentFastifyReply & { readonly sent?: boolean }): boolean {
-  return reply.sent === true
+function isSent(reply: IdempotentFastifyReply): boolean {
+  return reply.sent
+}
+
+/** Whether Fastify sends no reply where a handler has returned nothing: as Fastify asks it. */
+function isLeftAlone({ raw, socket }: IdempotentFastifyRequest, reply: IdempotentFastifyReply): boolean {
+  return !isSent(reply) && !reply.raw.headersSent && (raw.aborted || socket === undefined || socket.destroyed)
+}
+
+/** Of a response whose connection has ended, no event tells that it was ended. */
+function onEnd({ raw }: IdempotentFastifyReply, ended: () => void): void {
+  const { end } = raw
+  raw.end = (...given: unknown[]) => {
+    const answer: unknown = Reflect.apply(end, raw, given)
+    ended()
+    return answer
+  }
+}
+
+/** An `async` handler that returns its reply awaits it. */
+function onAwait(reply: IdempotentFastifyReply, awaited: () => void): void {
+  const { then } = reply
+  // biome-ignore lint/suspicious/noThenProperty: Fastify's replies have one.
+  reply.then = (fulfilled, rejected) => {
+    awaited()
+    then.call(reply, fulfilled, rejected)
+  }
 }
 
 /** Fastify takes a `Response` apart after its hooks, which is too late for what is stored. */

@@ -130,7 +130,7 @@ class HeldResponse {
   readonly made: Promise<MadeResponse>
   readonly #response: ServerResponse
   readonly #most: number
-  readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders'>
+  readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'emit'>
   readonly #chunks: Buffer[] = []
   readonly #callbacks: Callback[] = []
   /** As it was before the handler. */
@@ -138,14 +138,16 @@ class HeldResponse {
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
   #bytes = 0
+  /** Its connection has ended, and the handler has not been told. */
+  #closed = false
   #settle!: (made: MadeResponse) => void
 
   constructor(response: ServerResponse, most: number) {
     this.#response = response
     this.#most = most
     this.#before = headOf(response)
-    const { write, end, writeHead, flushHeaders } = response
-    this.#own = { write, end, writeHead, flushHeaders }
+    const { write, end, writeHead, flushHeaders, emit } = response
+    this.#own = { write, end, writeHead, flushHeaders, emit }
     this.made = new Promise((settle) => {
       this.#settle = settle
     })
@@ -154,6 +156,7 @@ class HeldResponse {
       end: (...given: unknown[]) => this.#end(given),
       writeHead: (status: number, ...rest: unknown[]) => this.#writeHead(status, rest),
       flushHeaders: () => {},
+      emit: (event: string, ...rest: unknown[]) => this.#emit(event, rest),
     })
   }
 
@@ -201,6 +204,19 @@ class HeldResponse {
 
   #restore(): void {
     Object.assign(this.#response, this.#own)
+    if (!this.#closed) return
+    this.#closed = false
+    process.nextTick(() => this.#response.emit('close'))
+  }
+
+  /**
+   * A stream that is piped into a response stops at its `close`, and never ends it then. So the handler is told that
+   * its client has gone when it has made its response.
+   */
+  #emit(event: string, rest: readonly unknown[]): boolean {
+    if (event !== 'close') return Reflect.apply(this.#own.emit, this.#response, [event, ...rest]) as boolean
+    this.#closed = true
+    return true
   }
 
   #callBack(): void {

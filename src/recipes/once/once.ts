@@ -97,6 +97,12 @@ export class OnceRunner implements Once {
     return { value: record.value as Value, replayed: !ran, attempt: { id, number } }
   }
 
+  /** Whether an execution of this request stands in its line: it may go on after its `commit`. */
+  async isRunning(key: string, options: OnceRunOptions): Promise<boolean> {
+    const { entries } = await this.#locks.inspect(this.#callOf(key, options).lock.key)
+    return entries.length > 0
+  }
+
   #callOf(key: string, options: OnceRunOptions): OnceCall {
     if (options !== NO_OPTIONS) checkOptions('run()', options, ONCE_RUN_OPTIONS)
     const { wait, crashed, signal } = options

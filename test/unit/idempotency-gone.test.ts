@@ -1,0 +1,181 @@
+/** Clients that go away before their response is made, and responses that no framework is told of: no key may hang. */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { PassThrough } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import express from 'express'
+import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
+import { describe, expect, test } from 'vitest'
+import type { Idempotency } from '../../src/recipes/http/index.ts'
+import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
+import { gate } from './once-world.ts'
+
+/** Asks until `begun`, and goes then. */
+async function goWhen(begun: Promise<unknown>, port: number): Promise<void> {
+  const leaving = new AbortController()
+  const asked = ask(port, leaving.signal).catch(() => {})
+  await begun
+  leaving.abort()
+  await asked
+}
+
+const replay = async (port: number): Promise<readonly unknown[]> => {
+  const { status, body, headers } = await ask(port)
+  return [status, body, headers.get('idempotent-replayed')]
+}
+
+describe('a response that is streamed to a client that has gone is stored', () => {
+  type Handler = (request: IncomingMessage, response: ServerResponse) => unknown
+  const servers: Readonly<Record<string, (keys: Idempotency, handler: Handler) => Promise<number>>> = {
+    'node:http': (keys, handler) =>
+      serving((request, response) => keys.node(request, response, () => handler(request, response))),
+    Express: (keys, handler) => serving(express().post('/', keys.node, handler)),
+  }
+  const ways: Readonly<Record<string, (source: PassThrough, response: ServerResponse) => unknown>> = {
+    pipe: (source, response) => source.pipe(response),
+    // It rejects when it hears that its client has gone. By then the response is made.
+    pipeline: (source, response) => pipeline(source, response).catch(() => {}),
+  }
+  test.each(Object.keys(servers).flatMap((name) => Object.keys(ways).map((way) => [name, way])))(
+    '%s, %s',
+    async (name, way) => {
+      const [begun, gone] = [gate(), gate()]
+      const source = new PassThrough()
+      let [handled, told] = [0, 0]
+      const port = await (servers[name] as (typeof servers)[string])(keysOf(), (request, response) => {
+        handled += 1
+        response.once('close', () => {
+          told += 1
+        })
+        ;(ways[way] as (typeof ways)[string])(source, response)
+        source.write('pa')
+        request.socket.once('close', () => gone.open())
+        begun.open()
+      })
+      await goWhen(begun.opened, port)
+      await gone.opened
+      expect(told, 'while the response is made').toBe(0)
+      source.end('id')
+      await expect.poll(() => replay(port)).toEqual([200, 'paid', 'true'])
+      expect(handled).toBe(1)
+      await expect.poll(() => told).toBe(1)
+    },
+  )
+})
+
+describe('Fastify:', () => {
+  async function start(
+    handler: (request: FastifyRequest, reply: FastifyReply) => unknown,
+    { later, declaredBefore = false }: { later?: (reply: FastifyReply) => void; declaredBefore?: boolean } = {},
+  ): Promise<number> {
+    const app = fastify()
+    app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    const declare = (): unknown => app.post('/', handler as () => Promise<unknown>)
+    if (declaredBefore) declare()
+    await app.register(keysOf().fastify)
+    if (later !== undefined) app.addHook('preHandler', async (_, reply) => later(reply))
+    if (!declaredBefore) declare()
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    return portOf(app.server)
+  }
+
+  const isNotKept = [409, expect.stringContaining('urn:holdfast:not-kept'), null]
+
+  test.each([
+    ['nothing', (_: FastifyReply, ended: Promise<void>) => ended],
+    [
+      'its reply, and sends it later',
+      (reply: FastifyReply, ended: Promise<void>) => {
+        // Fastify takes the end of the connection for that of the reply.
+        void ended.then(() => setTimeout(() => void reply.send('paid'), 50))
+        return reply
+      },
+    ],
+  ])('an async handler answers %s to a client that has gone: that is stored', async (what, answer) => {
+    const [begun, gone] = [gate(), gate()]
+    let handled = 0
+    const port = await start(async (request, reply) => {
+      handled += 1
+      request.socket.once('close', () => gone.open())
+      begun.open()
+      reply.code(202)
+      return answer(reply, gone.opened)
+    })
+    await goWhen(begun.opened, port)
+    await expect.poll(() => replay(port)).toEqual([202, what === 'nothing' ? '' : 'paid', 'true'])
+    expect(handled).toBe(1)
+  })
+
+  test('a hook after this one that ends the response leaves the key free', async () => {
+    let [isLate, handled] = [true, 0]
+    const port = await start(async () => `paid ${++handled}`, {
+      later: (reply) => {
+        if (isLate) reply.raw.writeHead(503).end('late')
+      },
+    })
+    expect(await ask(port)).toMatchObject({ status: 503, body: 'late' })
+    isLate = false
+    await expect.poll(() => ask(port)).toMatchObject({ status: 200, body: 'paid 1' })
+  })
+
+  test('a hijacked reply that the handler has ended was done, and is told as not kept', async () => {
+    let handled = 0
+    const port = await start((_, reply) => {
+      handled += 1
+      reply.hijack()
+      reply.raw.end('paid')
+    })
+    expect(await replay(port)).toEqual([200, 'paid', null])
+    await expect.poll(() => replay(port)).toEqual(isNotKept)
+    expect(handled).toBe(1)
+  })
+
+  test('a hijacked reply that is ended after its client has gone was done, too', async () => {
+    const [begun, gone] = [gate(), gate()]
+    const port = await start(async (request, reply) => {
+      reply.hijack()
+      request.socket.once('close', () => gone.open())
+      begun.open()
+      await gone.opened
+      reply.raw.end('paid')
+    })
+    await goWhen(begun.opened, port)
+    await expect.poll(() => replay(port)).toEqual(isNotKept)
+  })
+
+  test('a hijacked reply that fails is handled again', async () => {
+    let handled = 0
+    const port = await start((_, reply) => {
+      handled += 1
+      reply.hijack()
+      reply.raw.writeHead(handled === 1 ? 500 : 200).end('paid')
+    })
+    expect(await ask(port)).toMatchObject({ status: 500 })
+    await expect.poll(() => ask(port)).toMatchObject({ status: 200 })
+    expect(handled).toBe(2)
+  })
+
+  test('a route that was declared before is not known to begin: what was ended past Fastify counts as done', async () => {
+    let handled = 0
+    const port = await start(async () => `paid ${++handled}`, {
+      declaredBefore: true,
+      later: (reply) => void reply.raw.writeHead(200).end('late'),
+    })
+    expect(await replay(port)).toEqual([200, 'late', null])
+    await expect.poll(() => replay(port)).toEqual(isNotKept)
+    expect(handled).toBe(0)
+  })
+})
+
+test('node:http: a large response with a status of 500 is handled again', async () => {
+  const keys = keysOf()
+  let handled = 0
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      handled += 1
+      if (handled === 1) response.writeHead(500).end('y'.repeat(40_000))
+      else response.end('paid')
+    }),
+  )
+  expect((await ask(port)).status).toBe(500)
+  await expect.poll(() => ask(port)).toMatchObject({ status: 200, body: 'paid' })
+})
