@@ -1,6 +1,8 @@
 /** Changes as the procedures of sql/records.sql want them, and what those answer in the words of the contract. */
 import { type EngineCall, unexpectedAnswer } from '../../core/failed-call.ts'
 import type { Change, Got, Put, Stored, StoredSummary, When } from '../../core/store.ts'
+import type { PoolStep } from '../../core/store-hold.ts'
+import { poolsOf, textOfLines } from '../shared/pool-codec.ts'
 import { hex, unhex } from './codec.ts'
 import { ENGINE, recordLocked } from './errors.ts'
 
@@ -37,6 +39,16 @@ export function putInArguments({ key, value, ttlMs, mark, when }: Change, holds:
     value === null ? 'NULL' : `x'${hexBytes(value)}'`,
     ...given.map((one) => (one === undefined || one === null ? 'NULL' : String(one).toUpperCase())),
   ]
+}
+
+/** The arguments of `hold`. */
+export function holdArguments(steps: readonly PoolStep[]): string[] {
+  const pools = poolsOf(steps).keys.map((key) => `${hex(key)};`)
+  const batch = steps.map(({ key, verb, id, lines, ms, wantMs, flag }) => {
+    const given = [hex(key), verb, hex(id), hex(textOfLines(lines)), Math.ceil(ms), Math.ceil(wantMs), flag ? 1 : 0]
+    return `${given.join(' ')};`
+  })
+  return [`'${pools.join('')}'`, `'${batch.join('')}'`]
 }
 
 /** The keys once each, in the order of their bytes. */

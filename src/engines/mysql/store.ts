@@ -20,7 +20,7 @@ import type { Draw, Drawn, DrawPart } from '../../core/store-take.ts'
 import { calledBy, checkClient, type MysqlTransactionClient } from '../../transactions/mysql/client.ts'
 import { notInTransaction } from '../../transactions/row-lock.ts'
 import { drawArguments, drawnOf } from '../shared/draw-arguments.ts'
-import { poolAnswersOf, poolsOf, textOfLines } from '../shared/pool-codec.ts'
+import { poolAnswersOf } from '../shared/pool-codec.ts'
 import { RecordSweep } from '../shared/record-sweep.ts'
 import { endOf, hex } from './codec.ts'
 import { ENGINE, isRowLocked } from './errors.ts'
@@ -29,6 +29,7 @@ import type { MysqlCaller, MysqlCallOptions } from './procedure-calls.ts'
 import {
   getArgument,
   gotOf,
+  holdArguments,
   type MysqlRecordRow,
   putArguments,
   putInArguments,
@@ -99,10 +100,7 @@ export class MysqlStore implements Store {
   }
 
   async hold(steps: readonly PoolStep[], signal?: AbortSignal): Promise<readonly PoolAnswer[]> {
-    const pools = poolsOf(steps).keys.map((key) => `${hex(key)};`)
-    const batch = steps.map((step) => `${packStep(step)};`)
-    const args = [`'${pools.join('')}'`, `'${batch.join('')}'`]
-    const [[[answer] = []] = []] = await this.#caller.call('hold', args, { signal })
+    const [[[answer] = []] = []] = await this.#caller.call('hold', holdArguments(steps), { signal })
     const answers = String(answer).split(';').slice(0, -1)
     const words = answers.map((one) => {
       const [state = '', text = '', ...numbers] = one.split(' ')
@@ -184,10 +182,6 @@ export class MysqlStore implements Store {
     if (!inTransaction) throw notInTransaction('putIn', 'Call beginTransaction() on this connection first.')
     return rows.map((row) => (Array.isArray(row) ? row : Object.values(row)))
   }
-}
-
-function packStep({ key, verb, id, lines, ms, wantMs, flag }: PoolStep): string {
-  return [hex(key), verb, hex(id), hex(textOfLines(lines)), Math.ceil(ms), Math.ceil(wantMs), flag ? 1 : 0].join(' ')
 }
 
 function packDrawPart({ key, rate, cost }: DrawPart): string {

@@ -40,6 +40,9 @@ BEGIN
           FROM `holdfast_entry` e WHERE e.k = own_key AND e.id = own_id AND e.removed = 0;
         IF own_token IS NOT NULL THEN
           DELETE FROM `holdfast_entry` WHERE k = own_key AND token = own_token;
+          IF ROW_COUNT() <> 1 THEN
+            --#include interrupted
+          END IF;
           IF own_held_since IS NULL THEN
             SET waiting = waiting - 1;
           ELSE

@@ -97,13 +97,17 @@ CREATE PROCEDURE `holdfast_drop_expired`(
   INOUT due BIGINT, INOUT held INT, INOUT held_weight BIGINT, IN held_lim INT, INOUT held_lims INT, INOUT waiting INT
 ) SQL SECURITY INVOKER
 BEGIN
-  DECLARE gone, gone_held, gone_lims INT;
+  DECLARE expired, gone, gone_held, gone_lims INT;
   DECLARE gone_weight BIGINT;
+  SELECT COUNT(*) INTO expired FROM `holdfast_entry` e WHERE e.k = own_key AND e.expires_at <= now_us;
   SELECT COUNT(*), COUNT(e.held_since), IFNULL(SUM(IF(e.held_since IS NULL, 0, e.weight)), 0),
       COUNT(IF(e.lim = held_lim, e.held_since, NULL))
     INTO gone, gone_held, gone_weight, gone_lims
     FROM `holdfast_entry` e WHERE e.k = own_key AND e.expires_at <= now_us AND e.removed = 0;
   DELETE FROM `holdfast_entry` WHERE k = own_key AND expires_at <= now_us;
+  IF ROW_COUNT() <> expired THEN
+    --#include interrupted
+  END IF;
   SELECT MIN(e.expires_at) INTO due FROM `holdfast_entry` e WHERE e.k = own_key;
   SET held = held - gone_held, held_weight = held_weight - gone_weight, held_lims = held_lims - gone_lims,
     waiting = waiting - (gone - gone_held);
@@ -133,12 +137,19 @@ BEGIN
     SELECT e.lim, COUNT(*) INTO held_lim, held_lims FROM `holdfast_entry` e
       WHERE e.k = own_key AND e.token <= held_until AND e.removed = 0
       GROUP BY e.lim ORDER BY e.lim LIMIT 1;
+    IF held_lims = 0 THEN
+      --#include interrupted
+    END IF;
   END IF;
   WHILE waiting > 0 AND held_weight < held_lim AND NOT full DO
+    SET its_token = NULL;
     SELECT e.id, e.token, e.weight, e.lim, e.expires_at, e.client
       INTO its_id, its_token, its_weight, its_lim, its_expiry, its_engine_id
       FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
       WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
+    IF its_token IS NULL THEN
+      --#include interrupted
+    END IF;
     IF held_weight + its_weight > LEAST(held_lim, its_lim) THEN
       SET full = TRUE;
     ELSE
@@ -184,6 +195,9 @@ BEGIN
       SELECT e.token, e.expires_at INTO first_token, first_expiry
         FROM `holdfast_entry` e FORCE INDEX (PRIMARY)
         WHERE e.k = own_key AND e.token > held_until AND e.removed = 0 ORDER BY e.token LIMIT 1;
+      IF first_token IS NULL THEN
+        --#include interrupted
+      END IF;
     END IF;
     SET answer = CONCAT('q:', ahead, ':', first_expiry - now_us);
   ELSE

@@ -64,10 +64,15 @@ BEGIN
   DECLARE taken INT DEFAULT 0;
   REPEAT
     SET own_id = NULL;
-    SELECT h.id, h.units INTO own_id, its_lines FROM `holdfast_pool_hold` h
-      WHERE h.k = own_key AND h.state = 0 AND h.due_at <= now_us ORDER BY h.due_at LIMIT 1;
+    -- Its one row is read as the smallest of one, because a SELECT with a LIMIT may be skipped (see below).
+    SELECT MIN(first.id), MIN(first.units) INTO own_id, its_lines FROM (
+      SELECT h.id, h.units FROM `holdfast_pool_hold` h
+        WHERE h.k = own_key AND h.state = 0 AND h.due_at <= now_us ORDER BY h.due_at LIMIT 1) first;
     IF own_id IS NOT NULL THEN
       DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND id = own_id;
+      IF ROW_COUNT() <> 1 THEN
+        --#include interrupted
+      END IF;
       CALL `holdfast_pool_move`(own_key, its_lines, -1, 0);
       SET taken = taken + 1;
     END IF;
@@ -189,6 +194,9 @@ its_step: BEGIN
   IF its_due <= now_us THEN
     -- What is due is gone, and given back if it was held.
     DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND id = own_id;
+    IF ROW_COUNT() <> 1 THEN
+      --#include interrupted
+    END IF;
     IF its_state = 0 THEN
       CALL `holdfast_pool_move`(own_key, its_lines, -1, 0);
     END IF;
@@ -229,6 +237,9 @@ its_step: BEGIN
     SET number_1 = 0;
   ELSEIF verb = 'cancel' AND its_state = 0 THEN
     DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND id = own_id;
+    IF ROW_COUNT() <> 1 THEN
+      --#include interrupted
+    END IF;
     CALL `holdfast_pool_move`(own_key, its_lines, -1, 0);
     CALL `holdfast_is_wanted`(own_key, its_lines, now_us, number_1);
     SET verdict = 'cancelled';
@@ -305,12 +316,12 @@ BEGIN
   -- nothing else.
   WHILE pools <> '' DO
     SET item = SUBSTRING_INDEX(pools, ';', 1), pools = SUBSTRING(pools, LENGTH(item) + 2);
-    SET own_key = UNHEX(item), is_used = FALSE;
+    SET own_key = UNHEX(item);
     DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND state = 1 AND due_at <= now_us
       ORDER BY due_at LIMIT 1000;
     DELETE FROM `holdfast_pool_hold` WHERE k = own_key AND state = 2 AND due_at <= now_us
       ORDER BY due_at LIMIT 1000;
-    SELECT TRUE INTO is_used FROM `holdfast_pool_item` i WHERE i.k = own_key LIMIT 1;
+    SELECT EXISTS (SELECT 1 FROM `holdfast_pool_item` i WHERE i.k = own_key) INTO is_used;
     IF NOT is_used THEN
       DELETE FROM `holdfast_pool` WHERE k = own_key;
     END IF;

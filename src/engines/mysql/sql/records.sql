@@ -42,8 +42,10 @@ BEGIN
   SELECT l.id <=> own_id, FALSE INTO holds, is_empty
     FROM `holdfast_line` l WHERE l.k = own_key AND l.crowd = 0 AND l.due_at > now_us;
   IF is_empty THEN
-    SELECT FALSE INTO is_empty
-      FROM `holdfast_entry` e WHERE e.k = own_key AND e.removed = 0 AND e.expires_at > now_us LIMIT 1;
+    -- (Not SELECT FALSE with a LIMIT: MariaDB skips that without an error if it is killed.)
+    SELECT NOT EXISTS (
+        SELECT 1 FROM `holdfast_entry` e WHERE e.k = own_key AND e.removed = 0 AND e.expires_at > now_us)
+      INTO is_empty;
     SELECT TRUE INTO holds
       FROM `holdfast_entry` e
       WHERE e.k = own_key AND e.id = own_id AND e.held_since IS NOT NULL AND e.removed = 0 AND e.expires_at > now_us;
@@ -298,7 +300,7 @@ BEGIN
       WHERE r.expires_at <= before_us ORDER BY r.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF own_key IS NOT NULL THEN
       DELETE FROM `holdfast_record` WHERE k = own_key;
-      SET removed = removed + 1, highest = GREATEST(highest, its_version);
+      SET removed = removed + ROW_COUNT(), highest = GREATEST(highest, its_version);
     END IF;
   UNTIL own_key IS NULL OR removed >= most END REPEAT;
   UPDATE `holdfast_meta` m SET m.floor = highest WHERE m.one = 1 AND m.floor < highest;
