@@ -1,10 +1,10 @@
 /** The engine that a command talks to. */
-import { defaultUrl, openEngine } from '../connect.ts'
+import { connect, defaultUrl } from '../connect.ts'
 import { systemClock as clock } from '../core/clock.ts'
 import { EngineError } from '../core/errors.ts'
 import type { LocksOptions } from '../core/locks-options.ts'
 import { fallbackAfter } from '../core/time-limit.ts'
-import { createLocks, type Locks } from '../locks.ts'
+import type { Locks } from '../locks.ts'
 import { type Input, UsageError } from './args.ts'
 import { Unreachable } from './failure.ts'
 
@@ -28,11 +28,9 @@ export async function open(input: Input, options: LocksOptions = {}): Promise<Op
       ? new UsageError(error.message, { cause: error })
       : error
   }
-  const locks = await openEngine(url)
-    .then((engine) => createLocks(engine, options))
-    .catch((error: unknown) => {
-      throw told(error)
-    })
+  const locks = await connect(url, options).catch((error: unknown) => {
+    throw told(error)
+  })
   return {
     locks,
     url,
