@@ -24,7 +24,7 @@ const FILES = [
   [/^core\/(?:did-you-mean|duration|keys|quoted)\b/, null],
   [/^cli\/(?:commands\/(?:run|elect)|job|supervise|guardian|command-process|wait-display)\b/, 'job'],
   [/^(?:core|primitives|engines|clients|guards|transactions|locks|connect)\b/, 'core'],
-  [/^cli\/(?:failure|line-view|open)\b/, 'core'],
+  [/^cli\/(?:failure|line-view|open|signals)\b/, 'core'],
   [/\brolldown\/runtime\b/, 'core'],
 ]
 

@@ -7,13 +7,14 @@
  * are in docs/decisions/008-a-command-on-a-terminal.md.
  */
 import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process'
-import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs'
+import { accessSync, constants, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { UsageError } from './args.ts'
 import { EXITS, type Exit, signalExit } from './exits.ts'
-import { CannotRun, ENDING } from './failure.ts'
-import { type Guardian, signalGroup } from './guardian.ts'
+import { CannotRun } from './failure.ts'
+import { type Guardian, hasTerminal, signalGroup } from './guardian.ts'
 import { printable } from './output.ts'
+import { ENDING } from './signals.ts'
 
 /** How a command ended. */
 export interface CommandExit {
@@ -74,16 +75,11 @@ export class CommandProcess {
   readonly #process: ChildProcess
   readonly #leads: boolean
 
-  /** Whether a command started now would have a process group of its own. */
-  static get wouldLead(): boolean {
-    return !hasTerminal()
-  }
-
-  constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian, leads: boolean) {
-    this.#leads = leads
+  constructor(program: readonly string[], env: NodeJS.ProcessEnv, guardian: Guardian) {
+    this.#leads = guardian.commandLeads
     const stdio: StdioOptions = ['inherit', 'inherit', 'inherit', guardian.orders]
-    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', leads ? '-' : '', ...program], {
-      detached: leads,
+    this.#process = spawn('/bin/sh', ['-c', BECOME, 'sh', this.#leads ? '-' : '', ...program], {
+      detached: this.#leads,
       stdio,
       env,
     })
@@ -122,16 +118,6 @@ export class CommandProcess {
 function sentByTerminal(signal: NodeJS.Signals): boolean {
   if (signal === 'SIGINT' || signal === 'SIGQUIT') return inForeground()
   return signal === 'SIGHUP' && !hasTerminal()
-}
-
-/** Whether there is a controlling terminal, and it has not hung up. */
-function hasTerminal(): boolean {
-  try {
-    closeSync(openSync('/dev/tty', constants.O_RDWR | constants.O_NOCTTY))
-    return true
-  } catch {
-    return false
-  }
 }
 
 /** Whether keys like Ctrl-C go to our process group now. */

@@ -17,6 +17,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, constants, openSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { CannotRun } from './failure.ts'
 
@@ -122,18 +123,24 @@ cancel
 export class Guardian {
   /** Its process group, too. */
   readonly pid: number
+  /** Whether its command gets a process group of its own: where there is no terminal. See command-process.ts. */
+  readonly commandLeads: boolean
   /** It has ended, or was killed. */
   gone = false
   readonly #orders: Socket
   readonly #over: Promise<void>
   #mayEnd = false
 
-  /** `graceMs`: between TERM and KILL, if we die. `id`: see the script. `onKilled`: it is gone without our doing. */
-  static async start(graceMs: number, id: string | undefined, onKilled: () => void): Promise<Guardian> {
+  /**
+   * `graceMs`: between TERM and KILL, if we die. `id`: what all processes of the command have in their environment.
+   * `onKilled`: it is gone without our doing.
+   */
+  static async start(graceMs: number, id: string, onKilled: () => void): Promise<Guardian> {
+    const commandLeads = !hasTerminal()
     // Without the id of a run that this one is part of: the process that ends that one must leave the guardian to end
     // this one.
     const { HOLDFAST_ID: _, PATH = '', ...env } = process.env
-    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), id ?? ''], {
+    const shell = spawn('/bin/sh', ['-c', SCRIPT, 'guardian', seconds(graceMs), commandLeads ? '' : id], {
       // A session of its own: what is sent to our process group, or to our terminal, does not reach it.
       detached: true,
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
@@ -142,11 +149,12 @@ export class Guardian {
     await once(shell, 'spawn').catch((error: Error) => {
       throw new CannotRun(`cannot start /bin/sh: ${error.message}`, { cause: error })
     })
-    return new Guardian(shell, onKilled)
+    return new Guardian(shell, commandLeads, onKilled)
   }
 
-  private constructor(shell: ChildProcess, onKilled: () => void) {
+  private constructor(shell: ChildProcess, commandLeads: boolean, onKilled: () => void) {
     this.pid = shell.pid as number
+    this.commandLeads = commandLeads
     this.#orders = shell.stdio[3] as Socket
     // The guardian does not listen any more. Its exit tells.
     this.#orders.on('error', () => undefined)
@@ -188,6 +196,16 @@ export class Guardian {
 /** As sleep(1) takes them. `0` between TERM and KILL: KILL at once. */
 function seconds(ms: number): string {
   return ms < 1 ? '0' : (ms / 1000).toFixed(3)
+}
+
+/** Whether there is a controlling terminal, and it has not hung up. */
+export function hasTerminal(): boolean {
+  try {
+    closeSync(openSync('/dev/tty', constants.O_RDWR | constants.O_NOCTTY))
+    return true
+  } catch {
+    return false
+  }
 }
 
 export function signalGroup(group: number, signal: NodeJS.Signals): void {

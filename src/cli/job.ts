@@ -1,6 +1,6 @@
 /**
- * What `run` and `elect` have in common: a command line, the limits it runs under, waiting for the lock, and who is
- * told what happens.
+ * What `run` and `elect` have in common: opening the engine, waiting for the lock, running a command line under it, and
+ * who is told what happens.
  */
 
 import { hostname } from 'node:os'
@@ -8,60 +8,19 @@ import { defaultUrl } from '../connect.ts'
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { channels, type Events } from '../core/diagnostics.ts'
 import { formatDuration } from '../core/duration.ts'
-import type { Engine } from '../core/engine.ts'
+import { type Engine, UNLIMITED } from '../core/engine.ts'
 import { DeadlockError, type LossReason } from '../core/errors.ts'
 import type { CoreLease, Lease } from '../core/lease.ts'
 import type { AcquireOptions, Lock } from '../core/lock.ts'
-import type { LockOptions } from '../core/locks-options.ts'
 import { redactCommand, redactUrl } from '../core/redact.ts'
 import type { Locks } from '../locks.ts'
-import { type Input, type OptionSpecs, UsageError } from './args.ts'
+import { type Input, UsageError } from './args.ts'
 import { EXITS } from './exits.ts'
-import { Signals } from './failure.ts'
 import { type Opened, open } from './open.ts'
 import { printable, printJson, STDERR, say } from './output.ts'
+import { Signals } from './signals.ts'
 import { type CommandOutcome, type EndReason, type RunLimits, supervise } from './supervise.ts'
 import { WaitDisplay } from './wait-display.ts'
-
-export const JOB_OPTIONS: OptionSpecs = {
-  ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
-  'max-hold': {
-    takes: 'D',
-    help: 'hold the lock this long at most; then the command gets TERM, exit 79. For a lock that others need',
-  },
-  grace: {
-    takes: 'D',
-    help: 'how long the command has between TERM and KILL (5s); if the lock is being lost, a third of the ttl at most',
-  },
-  'on-lost': { takes: 'term|kill|ignore', help: 'what happens to the command if the lock cannot be kept (term)' },
-  verbose: { short: 'v', help: 'say which engine and file, who is waited for, and when it is ours' },
-  quiet: { short: 'q', help: 'say nothing but errors' },
-}
-
-const DEFAULT_TTL_MS = 30_000
-const DEFAULT_GRACE_MS = 5_000
-
-export function limitsOf(input: Input): RunLimits {
-  if (input.has('quiet') && input.has('verbose')) throw new UsageError('--quiet and --verbose exclude each other')
-  return {
-    onLost: input.oneOf('on-lost', ['term', 'kill', 'ignore']) ?? 'term',
-    ttlMs: input.durationMs('ttl') ?? DEFAULT_TTL_MS,
-    graceMs: input.durationMs('grace') ?? DEFAULT_GRACE_MS,
-    atMostMs: input.durationMs('at-most'),
-    maxHoldMs: maxHoldOf(input),
-  }
-}
-
-function maxHoldOf(input: Input): number | undefined {
-  const maxHoldMs = input.durationMs('max-hold')
-  if (maxHoldMs === 0) throw new UsageError('--max-hold must be more than 0')
-  return maxHoldMs
-}
-
-/** What the lock is made with. */
-export function lockOptionsOf({ maxHoldMs }: RunLimits): LockOptions {
-  return maxHoldMs === undefined ? {} : { maxHold: maxHoldMs }
-}
 
 /** The contract's bound on a holder, in bytes. */
 const LONGEST_HOLDER_BYTES = 512
@@ -88,6 +47,14 @@ interface JudgesDeath extends Engine {
 
 function judgesDeath(engine: Engine): engine is JudgesDeath {
   return 'alsoAlive' in engine
+}
+
+/** For which lock to wait, and how long. */
+export interface Wanted {
+  /** Up to so many hold together. `UNLIMITED`: readers do, beside writers. */
+  readonly limit: number
+  /** 0: one try. */
+  readonly waitMs: number
 }
 
 /** How one run of the command under the lock went. `lease` is not given back yet. */
@@ -157,7 +124,8 @@ export class JobRunner implements AsyncDisposable {
   }
 
   /** Wait for the lock and run the command under it. Undefined: it is busy, and `waitMs` is 0. */
-  async run(lock: Lock<AcquireOptions>, waitMs: number): Promise<RunResult | undefined> {
+  async run({ limit, waitMs }: Wanted): Promise<RunResult | undefined> {
+    const lock = this.#lock(limit)
     const askedAt = clock.now()
     const lease = await this.#opened.ask(() => this.#acquire(lock, waitMs))
     if (lease === undefined) return undefined
@@ -169,6 +137,14 @@ export class JobRunner implements AsyncDisposable {
     if (ignored) this.#tell(`lost '${printable(lock.key)}' while the command ran`)
     const exit = outcome.lost && !ignored ? EXITS.lost.code : outcome.exit
     return { ...outcome, exit, lease, waitedMs, heldMs: clock.now() - grantedAt }
+  }
+
+  #lock(limit: number): Lock<AcquireOptions> {
+    const { key } = this.#input
+    const { maxHoldMs } = this.#limits
+    const options = maxHoldMs === undefined ? {} : { maxHold: maxHoldMs }
+    if (limit === UNLIMITED) return this.locks.rw(key, options).read
+    return limit === 1 ? this.locks.mutex(key, options) : this.locks.semaphore(key, limit, options)
   }
 
   /** One try first: it fails at once where waiting would try an unreachable engine again and again. */

@@ -1,6 +1,6 @@
 /**
- * `holdfast`, the command. This file finds the command that is asked for and turns whatever is thrown into one sentence
- * and an exit code; commands.ts lists the commands, args.ts parses, exits.ts has the codes.
+ * `holdfast`, the command. `holdfast NAME` is commands/NAME.ts: this file loads it, parses its arguments (args.ts),
+ * runs it, and turns whatever is thrown into one sentence and an exit code (failure.ts, exits.ts).
  */
 import { readFileSync } from 'node:fs'
 import { didYouMean, ownValue, parseInput, UsageError } from './args.ts'
@@ -66,7 +66,7 @@ async function fail(error: unknown, argv: readonly string[]): Promise<number> {
 }
 
 const argv = process.argv.slice(2)
-// Nothing of ours keeps a process alive by itself, and all of it is awaited here.
+// Keeps the process alive until `main` has answered: nothing else of ours does.
 setInterval(() => undefined, 2 ** 30)
 // At once, and not when the last handle is closed: a client of an engine may keep some.
 process.on('uncaughtException', (error) => void fail(error, argv).then((code) => process.exit(code)))

@@ -12,6 +12,7 @@ import { systemClock as clock, type Timer } from '../core/clock.ts'
 import { channels } from '../core/diagnostics.ts'
 import { LeaseLostError, type LossReason } from '../core/errors.ts'
 import type { CoreLease } from '../core/lease.ts'
+import { type Input, type OptionSpecs, UsageError } from './args.ts'
 import { type CommandExit, CommandProcess } from './command-process.ts'
 import { EXITS } from './exits.ts'
 import { Guardian } from './guardian.ts'
@@ -29,6 +30,42 @@ export interface RunLimits {
   readonly atMostMs: number | undefined
   /** How long the lock may be held. */
   readonly maxHoldMs: number | undefined
+}
+
+/** The options that `run` and `elect` have in common. */
+export const JOB_OPTIONS: OptionSpecs = {
+  ttl: { takes: 'D', help: 'life of the lock without renewal (30s); after a crash others wait this long at most' },
+  'max-hold': {
+    takes: 'D',
+    help: 'hold the lock this long at most; then the command gets TERM, exit 79. For a lock that others need',
+  },
+  grace: {
+    takes: 'D',
+    help: 'how long the command has between TERM and KILL (5s); if the lock is being lost, a third of the ttl at most',
+  },
+  'on-lost': { takes: 'term|kill|ignore', help: 'what happens to the command if the lock cannot be kept (term)' },
+  verbose: { short: 'v', help: 'say which engine and file, who is waited for, and when it is ours' },
+  quiet: { short: 'q', help: 'say nothing but errors' },
+}
+
+const DEFAULT_TTL_MS = 30_000
+const DEFAULT_GRACE_MS = 5_000
+
+export function limitsOf(input: Input): RunLimits {
+  if (input.has('quiet') && input.has('verbose')) throw new UsageError('--quiet and --verbose exclude each other')
+  return {
+    onLost: input.oneOf('on-lost', ['term', 'kill', 'ignore']) ?? 'term',
+    ttlMs: input.durationMs('ttl') ?? DEFAULT_TTL_MS,
+    graceMs: input.durationMs('grace') ?? DEFAULT_GRACE_MS,
+    atMostMs: input.durationMs('at-most'),
+    maxHoldMs: maxHoldOf(input),
+  }
+}
+
+function maxHoldOf(input: Input): number | undefined {
+  const maxHoldMs = input.durationMs('max-hold')
+  if (maxHoldMs === 0) throw new UsageError('--max-hold must be more than 0')
+  return maxHoldMs
 }
 
 export interface Job {
@@ -67,8 +104,7 @@ function marginMs(ttlMs: number): number {
 const GUARDIAN_LATER = 1 / 5
 
 export async function supervise(job: Job): Promise<CommandOutcome> {
-  const leads = CommandProcess.wouldLead
-  const guardian = await Guardian.start(job.limits.graceMs, leads ? undefined : job.id, job.onUnguarded)
+  const guardian = await Guardian.start(job.limits.graceMs, job.id, job.onUnguarded)
   await job.alsoAlive(guardian.pid)
   if (!job.lease.held) {
     // We were stopped for a while, right after the grant.
@@ -81,7 +117,7 @@ export async function supervise(job: Job): Promise<CommandOutcome> {
   }
   // From here to where signals are forwarded nothing is awaited, so no signal comes in between.
   const watch = new LeaseWatch(job, guardian)
-  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian, leads)
+  const child = new CommandProcess(job.program, { ...job.env, HOLDFAST_ID: job.id }, guardian)
   const stopForwarding = job.signals((signal) => child.forward(signal))
   watch.begin(child)
   // The guardian lives as long as the command, unless it is killed: then the group of the command has to be known.

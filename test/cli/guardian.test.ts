@@ -8,7 +8,7 @@ const ARMS = 400
 
 test('an alarm that is set again at once leaves no process sleeping, which would count as a sign of life', async (context) => {
   if (process.platform !== 'linux') context.skip('looks into /proc')
-  const guardian = await Guardian.start(1_000, undefined, () => undefined)
+  const guardian = await Guardian.start(1_000, 'id', () => undefined)
   for (let arm = 0; arm < ARMS; arm++) guardian.arm(600_000, 1_000)
   await guardian.dismiss()
   await eventually('the end of the guardian', () => guardian.gone)

@@ -2,9 +2,9 @@
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { refuseProgram } from '../command-process.ts'
 import { Interrupted } from '../failure.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf } from '../job.ts'
+import { JobRunner } from '../job.ts'
 import { say } from '../output.ts'
-import type { RunLimits } from '../supervise.ts'
+import { JOB_OPTIONS, limitsOf, type RunLimits } from '../supervise.ts'
 
 const { 'on-lost': _, ...OPTIONS } = JOB_OPTIONS
 
@@ -34,9 +34,8 @@ export const command: CommandSpec = {
 
 async function campaign(input: Input, limits: RunLimits): Promise<number> {
   await using runner = await JobRunner.open(input, limits)
-  const lock = runner.locks.mutex(input.key, lockOptionsOf(limits))
   for (;;) {
-    const term = await runner.run(lock, Number.POSITIVE_INFINITY)
+    const term = await runner.run({ limit: 1, waitMs: Number.POSITIVE_INFINITY })
     if (term === undefined) continue
     await term.lease.release()
     runner.report(term)

@@ -1,14 +1,12 @@
 /** `holdfast run KEY -- COMMAND`: the command runs while the lock is held, and never while it is not. */
 import { UNLIMITED } from '../../core/engine.ts'
 import { checkOutlives } from '../../core/entry-lease.ts'
-import type { AcquireOptions, Lock } from '../../core/lock.ts'
-import type { Locks } from '../../locks.ts'
 import { type CommandSpec, type Input, UsageError } from '../args.ts'
 import { refuseProgram } from '../command-process.ts'
 import { EXITS, exitRows } from '../exits.ts'
-import { JOB_OPTIONS, JobRunner, limitsOf, lockOptionsOf, type RunResult } from '../job.ts'
+import { JobRunner, type RunResult, type Wanted } from '../job.ts'
 import { printable, printJson, STDERR, say } from '../output.ts'
-import type { RunLimits } from '../supervise.ts'
+import { JOB_OPTIONS, limitsOf, type RunLimits } from '../supervise.ts'
 import { heldInWords } from '../wait-display.ts'
 
 export const command: CommandSpec = {
@@ -65,11 +63,8 @@ export const command: CommandSpec = {
   },
 }
 
-interface Plan {
+interface Plan extends Wanted {
   readonly limits: RunLimits
-  /** 0: one try. */
-  readonly waitMs: number
-  readonly limit: number
   readonly atLeastMs: number
   readonly busyExit: number
 }
@@ -90,17 +85,11 @@ function planOf(input: Input): Plan {
   }
 }
 
-function lockOf(locks: Locks, key: string, { limit, limits }: Plan): Lock<AcquireOptions> {
-  const options = lockOptionsOf(limits)
-  if (limit === UNLIMITED) return locks.rw(key, options).read
-  return limit === 1 ? locks.mutex(key, options) : locks.semaphore(key, limit, options)
-}
-
 async function runOnce(input: Input, plan: Plan): Promise<number> {
   const { key } = input
   await using runner = await JobRunner.open(input, plan.limits)
   if (plan.atLeastMs > 0) checkOutlives(runner.locks.engine)
-  const result = await runner.run(lockOf(runner.locks, key, plan), plan.waitMs)
+  const result = await runner.run(plan)
   if (result === undefined) {
     const holder = input.has('quiet') ? '' : await heldInWords(runner.locks, key)
     return refuse(input, 'busy', plan.busyExit, `'${printable(key)}' is busy${holder}`)

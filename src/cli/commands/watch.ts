@@ -4,10 +4,11 @@
 import type { Line } from '../../core/engine.ts'
 import type { CommandSpec } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { type Interrupted, Signals } from '../failure.ts'
+import type { Interrupted } from '../failure.ts'
 import { lineJson, lineText } from '../line-view.ts'
 import { open } from '../open.ts'
 import { isTerminal, print, printJson, STDOUT, write } from '../output.ts'
+import { Signals } from '../signals.ts'
 
 /** Ages and times left go on, also while the line stays as it is. */
 const LOOK_EVERY_MS = 1_000
