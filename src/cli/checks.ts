@@ -1,10 +1,11 @@
 /**
- * What `holdfast doctor` checks on any engine, as data: each check has a name, a verdict, what was found, and what to
- * do about it. What only one engine can know of its server is in that engine's own diagnose.ts.
+ * What `holdfast doctor` checks on any engine. What is found, as data: a name, a verdict, what it is, and what to do
+ * about it. What only one engine can know of its server is in that engine's own diagnose.ts.
  */
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine, Finding } from '../core/engine.ts'
+import { rejectAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
 
 /** What the checks may look at. */
@@ -15,14 +16,18 @@ export interface Examined {
   readonly another: () => Promise<AsyncDisposable & { readonly locks: Locks }>
 }
 
-export type Check = (examined: Examined) => Promise<readonly Finding[]>
+interface Check {
+  /** What a finding is called that says that the check could not be made. */
+  readonly name: string
+  run(examined: Examined): Promise<readonly Finding[]>
+}
 
 /** A key of our own that no other process uses. */
 const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
 
 const LEAST_NODE = [20, 19] as const
 
-export async function nodeVersion(): Promise<readonly Finding[]> {
+async function nodeVersion(): Promise<readonly Finding[]> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   const enough = major > LEAST_NODE[0] || (major === LEAST_NODE[0] && minor >= LEAST_NODE[1])
   const found = { name: 'node', finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}` }
@@ -34,7 +39,7 @@ export async function nodeVersion(): Promise<readonly Finding[]> {
 }
 
 /** The one on which all others depend. */
-export async function reachable({ engine, locks }: Examined): Promise<readonly Finding[]> {
+async function reachable({ engine, locks }: Examined): Promise<readonly Finding[]> {
   try {
     await locks.inspect(scratchKey())
     return [{ name: 'reachable', status: 'ok', finding: `${engine.name} answers` }]
@@ -55,7 +60,7 @@ const ROUND_TRIPS = 21
 /** A renewal has a third of the ttl; with the usual 30 s this is where trouble would begin. */
 const SLOW_MS = 1_000
 
-export async function roundTrip({ locks }: Examined): Promise<readonly Finding[]> {
+async function roundTrip({ locks }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   const times: number[] = []
   for (let i = 0; i < ROUND_TRIPS; i += 1) {
@@ -78,7 +83,7 @@ export async function roundTrip({ locks }: Examined): Promise<readonly Finding[]
 }
 
 /** Enter, renew, leave, on a key of our own: what every lock is made of. */
-export async function verbs({ engine }: Examined): Promise<readonly Finding[]> {
+async function verbs({ engine }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   const ttlMs = Math.max(5_000, engine.traits.minTtlMs)
   const tokens: (bigint | null)[] = []
@@ -113,12 +118,12 @@ export async function verbs({ engine }: Examined): Promise<readonly Finding[]> {
 }
 
 /** What the engine itself has to say of its server. */
-export async function diagnosis({ engine }: Examined): Promise<readonly Finding[]> {
+async function diagnosis({ engine }: Examined): Promise<readonly Finding[]> {
   return (await engine.diagnose?.()) ?? []
 }
 
 /** What an engine cannot promise, it says here as well. */
-export async function loss({ engine }: Examined): Promise<readonly Finding[]> {
+async function loss({ engine }: Examined): Promise<readonly Finding[]> {
   if (engine.traits.lossBeforeNext) return []
   const finding = `${engine.name} can let the next one in before a holder knows that it lost`
   return [{ name: 'loss', status: 'warn', finding, todo: 'check tokens at the resource, or use leases' }]
@@ -128,7 +133,7 @@ export async function loss({ engine }: Examined): Promise<readonly Finding[]> {
 const POLLED_MS = 1_000
 
 /** Two clients on one key: the second one waits, and is woken. */
-export async function handOff({ engine, locks: first, another }: Examined): Promise<readonly Finding[]> {
+async function handOff({ engine, locks: first, another }: Examined): Promise<readonly Finding[]> {
   const key = scratchKey()
   await using other = await another()
   const { locks: second } = other
@@ -163,4 +168,32 @@ export async function handOff({ engine, locks: first, another }: Examined): Prom
       todo: 'waiters are not woken and find out late: see the engine’s page on wake-ups',
     },
   ]
+}
+
+/** In this order. */
+const CHECKS: readonly Check[] = [
+  { name: 'round trip', run: roundTrip },
+  { name: 'verbs', run: verbs },
+  { name: 'diagnosis', run: diagnosis },
+  { name: 'hand-off', run: handOff },
+  { name: 'loss', run: loss },
+]
+
+export async function examine(examined: Examined): Promise<readonly Finding[]> {
+  const findings = [...(await nodeVersion()), ...(await reachable(examined))]
+  if (findings.some(({ status }) => status === 'fail')) return findings
+  for (const check of CHECKS) findings.push(...(await attempt(check, examined)))
+  return findings
+}
+
+const CHECK_MS = 30_000
+
+/** A check that throws, or takes for ever, is a finding, too. */
+async function attempt({ name, run }: Check, examined: Examined): Promise<readonly Finding[]> {
+  const late = (): Error => new Error(`no answer within ${formatDuration(CHECK_MS)}`)
+  try {
+    return await rejectAfter(clock, CHECK_MS, run(examined), late)
+  } catch (error) {
+    return [{ name, status: 'fail', finding: error instanceof Error ? error.message : String(error) }]
+  }
 }

@@ -1,22 +1,8 @@
 /** `holdfast doctor`: is the engine there, does it do what locks need, and what could break its promises? */
-
-import { systemClock as clock } from '../../core/clock.ts'
-import { formatDuration } from '../../core/duration.ts'
 import type { Finding } from '../../core/engine.ts'
 import { redactUrl } from '../../core/redact.ts'
-import { rejectAfter } from '../../core/time-limit.ts'
 import type { CommandSpec } from '../args.ts'
-import {
-  type Check,
-  diagnosis,
-  type Examined,
-  handOff,
-  loss,
-  nodeVersion,
-  reachable,
-  roundTrip,
-  verbs,
-} from '../checks.ts'
+import { type Examined, examine } from '../checks.ts'
 import { EXITS } from '../exits.ts'
 import { open } from '../open.ts'
 import { colours, print, printable, printJson, STDOUT } from '../output.ts'
@@ -54,31 +40,6 @@ export const command: CommandSpec = {
 /** Programs find every member in every row. */
 function withTodo(finding: Finding): object {
   return { ...finding, todo: finding.todo ?? null }
-}
-
-async function examine(examined: Examined): Promise<Finding[]> {
-  const findings = [...(await nodeVersion()), ...(await reachable(examined))]
-  if (findings.some(({ status }) => status === 'fail')) return findings
-  for (const check of [roundTrip, verbs, diagnosis, handOff, loss]) findings.push(...(await attempt(check, examined)))
-  return findings
-}
-
-const CHECK_MS = 30_000
-
-/** A check that throws, or takes for ever, is a finding, too. */
-async function attempt(check: Check, examined: Examined): Promise<readonly Finding[]> {
-  try {
-    return await rejectAfter(
-      clock,
-      CHECK_MS,
-      check(examined),
-      () => new Error(`no answer within ${formatDuration(CHECK_MS)}`),
-    )
-  } catch (error) {
-    return [
-      { name: check.name || 'check', status: 'fail', finding: error instanceof Error ? error.message : String(error) },
-    ]
-  }
 }
 
 function text(engine: string, url: string, findings: readonly Finding[]): string {
