@@ -28,12 +28,12 @@ export const command: CommandSpec = {
   ],
   run: async (input, commands) => {
     const shell = input.rest[0] as string
-    const write_ = ownValue(SHELLS, shell)
-    if (write_ === undefined)
+    const scriptOf = ownValue(SHELLS, shell)
+    if (scriptOf === undefined)
       throw new UsageError(
         `no completion for '${shell}'; known: bash, zsh, fish${didYouMean(shell, Object.keys(SHELLS))}`,
       )
-    const script = write_(await describeAll(commands))
+    const script = scriptOf(await describeAll(commands))
     if (input.json) printJson(STDOUT, input.command, { shell, script })
     else write(STDOUT, script)
     return EXITS.ok.code
@@ -67,8 +67,7 @@ async function describeAll(table: CommandTable): Promise<Described[]> {
 /**
  * Keys in use, one in a line. On a shared engine they are chosen by others, and a shell would act on some of them: only
  * keys of plain characters are offered, which no shell expands, splits or takes for an option. To press TAB is not to
- * start anything: a client in the project that the shell is in, which may be a stranger's that was just cloned, is not
- * loaded for it.
+ * start anything: a client in the project that the shell is in, which may just have been cloned, is not loaded for it.
  */
 const KEYS =
   "HOLDFAST_COMPLETING=1 holdfast ls 2>/dev/null | awk 'NR > 1 && NF == 3 && $3 ~ /^[A-Za-z0-9_.\\/][A-Za-z0-9_.\\/:@%+,=-]*$/ { print $3 }'"

@@ -5,7 +5,7 @@
 import type { Mark } from '../../guards/marks.ts'
 import { type CommandSpec, didYouMean, type Input, UsageError } from '../args.ts'
 import { EXITS } from '../exits.ts'
-import { askMarks, hasNoMarks } from '../marks.ts'
+import { askMarks, hasNoMarks } from '../marks-at-url.ts'
 import { colours, print, printable, printJson, STDOUT, say, table } from '../output.ts'
 
 export const command: CommandSpec = {

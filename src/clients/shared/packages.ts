@@ -47,7 +47,7 @@ export async function loadPackage<Module>(name: string, load: () => Promise<Modu
     return (isCommand ? required<Module>(import.meta.url, name) : undefined) ?? (await load())
   } catch (error) {
     const found = isCommand && isMissing(error, name) ? lookInProject(name) : undefined
-    if (found === undefined || found.stranger !== undefined) throw error
+    if (found === undefined || found.foreignOwner !== undefined) throw error
     const { file } = found
     return required<Module>(file, file) ?? ((await import(pathToFileURL(file).href)) as Module)
   }
@@ -96,15 +96,15 @@ function folderOf(installed: string): string | undefined {
   return undefined
 }
 
-/** What the user types, here, so that the next attempt finds it. */
+/** The command that installs `name` where the next attempt looks. */
 export function installCommand(name: string): string {
   const installed = packageOf(name)
   if (!isCommand) return `npm install ${installed}`
   // npx has put us into a folder of its own, and looks in no other.
   if (fileURLToPath(import.meta.url).includes(`${sep}_npx${sep}`)) return `npx -p holdfast -p ${installed} holdfast`
-  const found = lookInProject(name)
-  if (found?.stranger !== undefined)
-    return `npm install -g ${installed} (that in '${found.folder}' belongs to user ${found.stranger}, and is not run)`
+  const { folder, foreignOwner } = lookInProject(name) ?? {}
+  if (foreignOwner !== undefined)
+    return `npm install -g ${installed} (that in '${folder}' belongs to user ${foreignOwner}, and is not run)`
   return isInProject() ? `npm install ${installed}` : `npm install -g ${installed}`
 }
 
@@ -113,7 +113,7 @@ interface ProjectPackage {
   readonly folder: string
   readonly file: string
   /** The user that it belongs to, if that is neither this one nor root. */
-  readonly stranger: number | undefined
+  readonly foreignOwner: number | undefined
 }
 
 /** The package as the project of the working folder has it; undefined if it has none. */
@@ -125,7 +125,7 @@ function lookInProject(name: string): ProjectPackage | undefined {
     const folder = resolve.paths(name)?.find(has) ?? dirname(file)
     const own = process.geteuid?.()
     const owners = [folder, join(folder, packageOf(name))].map((path) => lstatSync(path).uid)
-    return { folder, file, stranger: owners.find((uid) => own !== undefined && uid !== own && uid !== 0) }
+    return { folder, file, foreignOwner: owners.find((uid) => own !== undefined && uid !== own && uid !== 0) }
   } catch {
     return undefined
   }

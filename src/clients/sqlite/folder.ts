@@ -121,7 +121,7 @@ const COMPANIONS = ['-wal', '-shm', '-journal']
 
 /**
  * Refuse to give SQLite anything but plain files with one name each, made by a user of the database: it would follow a
- * link, wait for ever for the other end of a FIFO, and believe a log that a stranger wrote.
+ * link, wait for ever for the other end of a FIFO, and believe a log that another user wrote.
  */
 export function demandPlainFile(file: string): void {
   const database = lookAt(file)
