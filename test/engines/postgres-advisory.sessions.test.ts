@@ -2,6 +2,7 @@
  * What is special about session locks: the server can end the session, strangers use the same locks, and a pooler would
  * give them away.
  */
+import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, expect, test, vi } from 'vitest'
@@ -19,6 +20,22 @@ import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer, present } from '../servers/suite.ts'
+
+/** Ends the session of a pid when it has answered what it was asked last. For `node -e`. */
+const END_WHEN_IDLE = `
+const { Client } = require('pg')
+const [url, pid] = process.argv.slice(1)
+const client = new Client({ connectionString: url })
+const ask = async (text) => (await client.query(text, [pid])).rows[0]
+const end = async () => {
+  await client.connect()
+  const IDLE = "SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'idle' AND query LIKE '%WITH tried%'"
+  while ((await ask(IDLE)) === undefined);
+  await ask('SELECT pg_terminate_backend($1)')
+  while ((await ask('SELECT FROM pg_stat_activity WHERE pid = $1')) !== undefined);
+  await client.end()
+}
+end()`
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 
@@ -87,6 +104,54 @@ await describeServer('session locks', findPostgres, (source) => {
     const lease = await locks.mutex('ended as it began').acquire({ wait: '10s' })
     expect(lease.held).toBe(true)
     expect(begun).toBe(2)
+  })
+
+  /**
+   * Locks of a process that stands still while the server answers an attempt, the first one that is meant, and ends the
+   * session: the answer and the end are read together.
+   */
+  const endedWithItsAnswer = (isMeant: () => boolean): { locks: Locks; ended: () => boolean } => {
+    let ended = false
+    const connectAndStandStill = async (): Promise<SessionClient> => {
+      const { client } = await PostgresConnection.open(database)
+      const ask = client.query.bind(client) as SessionClient['query']
+      const query: SessionClient['query'] = (text, values) => {
+        const answer = ask(text, values)
+        if (!ended && text.includes('WITH tried') && isMeant()) {
+          execFileSync(process.execPath, ['-e', END_WHEN_IDLE, database, String((client as SessionClient).processID)])
+          ended = true
+        }
+        return answer
+      }
+      return Object.assign(client, { query }) as unknown as SessionClient
+    }
+    return { locks: createLocks(postgresAdvisory({ connect: connectAndStandStill })), ended: () => ended }
+  }
+
+  test('a lock that is granted as its session ends is not had: it is asked for again, in the next session', async () => {
+    const { locks, ended } = endedWithItsAnswer(() => true)
+    await using _ = locks
+    await using other = await open()
+    const lease = await locks.mutex('granted too late').acquire({ wait: '10s' })
+    expect(ended()).toBe(true)
+    expect(await other.mutex('granted too late').tryAcquire()).toBeUndefined()
+    expect(await lease.release()).toBe(true)
+  })
+
+  test('a waiter that is granted its lock as its session ends waits on, and does not hold beside another', async () => {
+    let free = false
+    const { locks, ended } = endedWithItsAnswer(() => free)
+    await using _ = locks
+    await using other = await open()
+    const first = await other.mutex('waited for too long').acquire()
+    const asked = locks.mutex('waited for too long').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect((await other.inspect('waited for too long')).entries).toHaveLength(2), LIMIT)
+    free = true
+    await first.release()
+    const lease = await asked
+    expect(ended()).toBe(true)
+    expect(await other.mutex('waited for too long').tryAcquire()).toBeUndefined()
+    expect(await lease.release()).toBe(true)
   })
 
   test('a lease that its process lost while it stood still, and never gives back, is free when its ttl is over', async () => {

@@ -107,13 +107,18 @@ export class Session {
     return this.#over
   }
 
-  /** The rows. One statement at a time: the engine takes turns. */
+  /**
+   * The rows. One statement at a time: the engine takes turns. Where the answer and the end of the session arrive
+   * together, pg tells the end first: then what the answer grants is gone already, and this rejects.
+   */
   async ask(text: string, values: readonly unknown[] = []): Promise<SessionRows> {
-    if (this.#over) throw new Error('the session has ended')
+    this.#refuseIfOver()
     const alive = this.#clock.stayAlive()
     const silent = this.#clock.timer(SESSION_TTL_MS, () => this.#lose())
     try {
-      return (await this.#client.query(text, [...values])).rows
+      const { rows } = await this.#client.query(text, [...values])
+      this.#refuseIfOver()
+      return rows
     } catch (error) {
       this.#lose()
       throw error
@@ -121,6 +126,10 @@ export class Session {
       silent.cancel()
       alive.cancel()
     }
+  }
+
+  #refuseIfOver(): void {
+    if (this.#over) throw new Error('the session has ended')
   }
 
   /** In good order if the server answers; its locks are free when this resolves. */
