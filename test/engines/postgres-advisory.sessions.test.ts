@@ -188,6 +188,30 @@ await describeServer('session locks', findPostgres, (source) => {
     await lease.release()
   })
 
+  test('a release between the two looks of one that comes to wait is not missed', async () => {
+    const [lock, flag, gate] = ['missed', 'missed\0waiting', 'gate'].map((name) => String(advisoryKey(name)))
+    // Asked for the flag, this session waits at a gate first: between its try of the lock and that of the flag.
+    await looker.query('CREATE SCHEMA gated')
+    await looker.query(
+      `CREATE FUNCTION gated.pg_try_advisory_lock_shared(bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+        'SELECT pg_advisory_lock(${gate}); SELECT pg_catalog.pg_try_advisory_lock_shared($1)'`,
+    )
+    const url = new URL(database)
+    url.searchParams.set('options', '-c search_path=gated,pg_catalog')
+    await using engine = await openPostgresAdvisory(url.href)
+    await looker.query('SELECT pg_advisory_lock($1), pg_advisory_lock($2)', [lock, gate])
+    const claim = { key: 'missed', id: 'a waiter', ttlMs: 10_000, holder: 'it', weight: 1, limit: 1, wait: true }
+    const entered = engine.enter([claim])
+    const gated = `SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`
+    await vi.waitFor(async () => expect(await looker.query(gated)).toHaveLength(1), LIMIT)
+    // As a holder releases: it unlocks, and then has the flag until its statement commits.
+    await looker.query('BEGIN')
+    await looker.query('SELECT pg_advisory_unlock($1), pg_try_advisory_xact_lock($2)', [lock, flag])
+    await looker.query('SELECT pg_advisory_unlock($1)', [gate])
+    expect(await entered).toMatchObject([{ state: 'held' }])
+    await looker.query('COMMIT')
+  })
+
   test('strangers who use the number of the same name, and xactLock, are excluded and exclude', async () => {
     await using locks = await open()
     const lease = await locks.mutex('ours').acquire()

@@ -8,7 +8,9 @@
  *
  * A key has two numbers: the lock's, and a *flag*, held in shared mode by sessions that wait for the key. A
  * holder that releases tries the flag, and sends a notification only if another session has it. A waiter takes the flag
- * and then tries once more; a holder unlocks and then looks at the flag: no order of these four loses a wake-up.
+ * and then tries once more; a holder unlocks and then looks at the flag: no order of these four misses a lock that is
+ * free. While a holder looks, the flag is its own, and a waiter that cannot take it tries once more without: where
+ * another session has the lock by then, that waiter is told of no release before its next poll, which takes the flag.
  *
  * SQL promises an order of evaluation only inside of CASE, so what has to come first is in one.
  */
@@ -88,6 +90,7 @@ WITH tried AS MATERIALIZED (
     WHEN ${TRY} THEN 'won'
     WHEN NOT k.waits OR k.flagged THEN 'lost'
     WHEN pg_try_advisory_lock_shared(k.flag) THEN CASE WHEN ${TRY} THEN 'wonFlagged' ELSE 'lostFlagged' END
+    WHEN ${TRY} THEN 'won'
     ELSE 'lost' END AS outcome
   FROM jsonb_to_recordset($2::jsonb) AS k(
     key text, number bigint, flag bigint, shared boolean, asks boolean, have boolean, waits boolean, flagged boolean,
