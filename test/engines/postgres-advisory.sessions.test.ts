@@ -15,6 +15,7 @@ import {
 } from '../../src/engines/postgres-advisory/index.ts'
 import { connect, UnsupportedError } from '../../src/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
+import { fakeClock } from '../../src/testing.ts'
 import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
@@ -81,6 +82,34 @@ await describeServer('session locks', findPostgres, (source) => {
     await looker.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'`)
     await looker.query('SELECT pg_advisory_unlock_all()')
     expect((await asked).held).toBe(true)
+  })
+
+  test('a connect() that does not settle is given up, and ended where it comes late: the next call connects anew', async () => {
+    const { client: late } = await PostgresConnection.open(database)
+    let arrive = (): void => undefined
+    const arrival = new Promise<void>((resolve) => {
+      arrive = resolve
+    })
+    // That of the locks, and that of the store.
+    let hanging = 2
+    const connectLate = async (): Promise<SessionClient> => {
+      if (hanging === 0) return (await PostgresConnection.open(database)).client as unknown as SessionClient
+      hanging -= 1
+      await arrival
+      return late as unknown as SessionClient
+    }
+    const clock = fakeClock()
+    await using engine = postgresAdvisory({ connect: connectLate, clock })
+    const calls = [engine.inspect('late'), engine.store.get(['late'])]
+    // They wait for the same connections.
+    const later = [engine.inspect('late'), engine.store.get(['late'])]
+    const refused = Promise.all(calls.map((call) => expect(call).rejects.toMatchObject({ outcome: 'not-applied' })))
+    await clock.advance('10s')
+    await refused
+    expect(await Promise.all(later)).toMatchObject([{ entries: [] }, [{ state: 'read' }]])
+    const ended = new Promise<void>((resolve) => late.on('end', () => resolve()))
+    arrive()
+    await ended
   })
 
   test('a session that ends with the last answer of its beginning is not kept: the next call begins another one', async () => {

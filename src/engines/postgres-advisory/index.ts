@@ -19,7 +19,7 @@ import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { PostgresAdvisoryEngine } from './engine.ts'
 import { ENGINE } from './errors.ts'
-import { Session, type SessionClient } from './session.ts'
+import { connectInTime, Session, type SessionClient } from './session.ts'
 
 export type { PostgresAdvisoryEngine } from './engine.ts'
 export type { SessionClient } from './session.ts'
@@ -39,7 +39,10 @@ export interface PostgresAdvisoryEngineOptions {
 
 /** Options of `postgresAdvisory()`. */
 export interface PostgresAdvisoryOptions extends PostgresAdvisoryEngineOptions {
-  /** Make and connect a Client of pg that is for nothing else; called again when the connection was lost. We end it. */
+  /**
+   * Make and connect a Client of pg that is for nothing else, within 10 s; called again when the connection was lost.
+   * We end it.
+   */
   connect(): Promise<SessionClient>
 }
 
@@ -50,11 +53,12 @@ const OPTIONS: OptionNames<PostgresAdvisoryOptions> = { connect: true, ...ENGINE
 export function postgresAdvisory(options: PostgresAdvisoryOptions): PostgresAdvisoryEngine {
   checkOptions('postgresAdvisory()', options, OPTIONS)
   const { clock = systemClock, chance = systemChance, pooler } = options
+  const connect = (): Promise<SessionClient> => connectInTime(() => options.connect(), clock)
   const engine = new PostgresAdvisoryEngine(
-    async (events) => await Session.begin(await options.connect(), clock, events, pooler === 'session'),
+    async (events) => await Session.begin(await connect(), clock, events, pooler === 'session'),
     clock,
     chance,
-    () => options.connect(),
+    connect,
   )
   return showEngine(engine)
 }

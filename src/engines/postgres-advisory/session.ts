@@ -7,13 +7,18 @@
  * holder that is cut off has lost its lease by its own clock before the server frees the lock.
  */
 import { randomBytes } from 'node:crypto'
+import { neverCrash } from '../../clients/shared/drivers.ts'
 import type { Clock } from '../../core/clock.ts'
 import { EngineError } from '../../core/errors.ts'
+import { rejectAfter } from '../../core/time-limit.ts'
 import { ENGINE } from './errors.ts'
 import { ADVANCE_TOKENS, BEGIN_SESSION, CHANNEL, CREATE_TABLES, SET_SETTINGS, TABLES_EXIST } from './sql.ts'
 
 /** How long a session, and so a lease, lives in silence. */
 export const SESSION_TTL_MS = 30_000
+
+/** How long the user may take to connect a client. */
+const CONNECT_LIMIT_MS = 10_000
 
 /** How long an end in good order may take. */
 export const CLOSE_LIMIT_MS = 2_000
@@ -52,6 +57,20 @@ export type SessionRows = readonly Readonly<Record<string, unknown>>[]
 export interface SessionEvents {
   message(payload: string): void
   lost(session: Session): void
+}
+
+/** A client of the user's. Calls wait for it one after the other; one that comes too late for them is ended. */
+export async function connectInTime(connect: () => Promise<SessionClient>, clock: Clock): Promise<SessionClient> {
+  const connecting = connect()
+  return await rejectAfter(clock, CONNECT_LIMIT_MS, connecting, () => {
+    connecting.then(endLate, () => undefined)
+    return new Error(`connect() has not settled within ${CONNECT_LIMIT_MS} ms`)
+  })
+}
+
+function endLate(client: SessionClient): void {
+  neverCrash(client)
+  client.connection?.stream?.destroy()
 }
 
 export class Session {
