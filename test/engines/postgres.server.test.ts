@@ -4,7 +4,7 @@
  */
 import pg from 'pg'
 import { expect, test, vi } from 'vitest'
-import type { Engine } from '../../src/core/engine.ts'
+import type { Claim, Engine } from '../../src/core/engine.ts'
 import { openPostgres, postgres } from '../../src/engines/postgres/index.ts'
 import { createLocks } from '../../src/index.ts'
 import { findOwnPostgres, PostgresServer } from '../servers/postgres.ts'
@@ -16,6 +16,16 @@ import { sqlServerCases } from './sql-server.ts'
 await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
   const tests = withDatabase(() => PostgresDatabase.start(source))
   const tell = (statement: string): Promise<readonly Record<string, unknown>[]> => tests.database().tell(statement)
+
+  const claim = (key: string, id: string): Claim => ({
+    key,
+    id,
+    holder: 'h',
+    weight: 1,
+    limit: 1,
+    ttlMs: 60_000,
+    wait: true,
+  })
 
   sqlServerCases(tests)
 
@@ -64,6 +74,18 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
     expect(free.held).toBe(true)
   })
 
+  test('a leave that a locked row holds up does not say that it did nothing where others have left', async () => {
+    await using engine = await tests.database().engine()
+    const [left, stuck] = [claim('left', 'one'), claim('stuck', 'other')]
+    await engine.enter([left, stuck])
+    await using hand = await tests.database().server.connect(tests.database().url)
+    await hand.query('BEGIN')
+    await hand.query(`SELECT 1 FROM holdfast_line WHERE key = 'stuck' FOR UPDATE`)
+    await expect(engine.leave([left, stuck])).rejects.toMatchObject({ outcome: 'unknown' })
+    expect((await engine.inspect('left')).entries).toEqual([])
+    await expect(engine.leave([stuck])).rejects.toMatchObject({ outcome: 'not-applied' })
+  })
+
   test.each(['first', 'last'])(
     'has no connection to spare for listening, which is asked for %s: calls come first, waiters poll, are served, and listen later',
     async (asked) => {
@@ -97,15 +119,6 @@ await describeServer('a PostgreSQL server', findOwnPostgres, (source) => {
   )
 
   test('the index is used, however the tables grow: no function reads them from end to end', async () => {
-    const claim = (key: string, id: string) => ({
-      key,
-      id,
-      holder: 'h',
-      weight: 1,
-      limit: 1,
-      ttlMs: 60_000,
-      wait: true,
-    })
     const statistics = `SELECT relname, seq_scan::int, (n_tup_ins + n_tup_del)::int AS written FROM pg_stat_user_tables WHERE relname ~ 'line|entry' ORDER BY 1`
     type Row = { readonly relname: string; readonly seq_scan: number; readonly written: number }
     /** A backend tells what it has done when it ends, at the latest. */

@@ -7,7 +7,7 @@ import type { PostgresCallLimits, PostgresWire } from '../../clients/postgres/wi
 import type { Clock } from '../../core/clock.ts'
 import type { EntryName, Place } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
-import type { EngineCall } from '../../core/failed-call.ts'
+import { type EngineCall, withOutcome } from '../../core/failed-call.ts'
 import { type Reply, replyOf } from './codec.ts'
 import { asEngineError, isMissing, isRowLocked } from './errors.ts'
 import { firstUse } from './migration.ts'
@@ -169,7 +169,7 @@ export interface BatchCall<One, Answer> {
   readonly lockedKeys: (items: readonly One[], verb: EngineCall) => Promise<ReadonlySet<string>>
   /**
    * What to answer for an item whose row is locked. Undefined: an answer cannot say so. Then the call fails all the
-   * same, but the other items are done.
+   * same, but the other items are done, and its outcome is not known.
    */
   readonly refused: ((error: EngineError) => Answer) | undefined
 }
@@ -190,7 +190,7 @@ export async function aroundLockedRows<One extends { readonly key: string }, Ans
     const free = items.filter(({ key }) => !locked.has(key))
     const answers = free.length === 0 ? [] : await call(free)
     if (locked.size === 0) return answers
-    if (refused === undefined) throw error
+    if (refused === undefined) throw free.length === 0 ? error : withOutcome(error as EngineError, 'unknown')
     let next = 0
     return items.map(({ key }) => {
       if (locked.has(key)) return refused(error as EngineError)
