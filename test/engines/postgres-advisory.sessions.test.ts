@@ -183,6 +183,25 @@ await describeServer('session locks', findPostgres, (source) => {
     expect(await lease.release()).toBe(true)
   })
 
+  test('a release that the server has carried out is told as one, also where the session ends right behind it', async () => {
+    const connectAndEnd = async (): Promise<SessionClient> => {
+      const { client } = await PostgresConnection.open(database)
+      const ask = client.query.bind(client) as SessionClient['query']
+      const query: SessionClient['query'] = async (text, values) => {
+        const answer = await ask(text, values)
+        if (text.includes('pg_advisory_unlock(')) setImmediate(() => client.connection.stream.destroy())
+        return answer
+      }
+      return Object.assign(client, { query }) as unknown as SessionClient
+    }
+    await using locks = createLocks(postgresAdvisory({ connect: connectAndEnd }))
+    const lease = await locks.mutex('given back').acquire()
+    const waiter = locks.mutex('given back').acquire({ wait: '30s' })
+    await vi.waitFor(async () => expect((await locks.inspect('given back')).entries).toHaveLength(2), LIMIT)
+    expect(await lease.release()).toBe(true)
+    expect(await (await waiter).release()).toBe(true)
+  })
+
   test('a lease that its process lost while it stood still, and never gives back, is free when its ttl is over', async () => {
     await using still = createLocks(await openPostgresAdvisory(database), { ttl: '1s' })
     await using other = await open()

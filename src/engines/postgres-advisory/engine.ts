@@ -242,7 +242,8 @@ export class PostgresAdvisoryEngine implements Engine {
     const releases = JSON.stringify(keys.map((key) => key.release()))
     const told = toldKeysOf(await session.ask(RELEASE, [String(session.number), places.map(({ id }) => id), releases]))
     const untold = keys.filter(({ key }) => !told.has(key))
-    this.#tell(await this.#attempt(session, untold))
+    // The leave is done. If the session ends only now, its waiters ask in the next one.
+    this.#tell(await this.#attempt(session, untold).catch(() => []))
   }
 
   /**
