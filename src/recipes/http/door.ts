@@ -175,7 +175,9 @@ export class IdempotencyDoor {
       this.attempts.set(raw as object, attempt)
       made = await this.#inTime(handle).catch((error: unknown) => {
         thrown = error
-        throw this.#keepErrors && !(error instanceof NotBegun) ? attempt.final(error) : error
+        // What a handler throws because it was told to stop is no answer.
+        const keeps = this.#keepErrors && !(error instanceof NotBegun) && !attempt.signal.aborted
+        throw keeps ? attempt.final(error) : error
       })
       const { status, body } = made
       if (isToBeRetried(status) && !this.#keepErrors) throw new NotKept()

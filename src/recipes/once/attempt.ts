@@ -3,7 +3,8 @@
  *
  * Every change of the record names the version of the change before it. An execution that was replaced is refused at
  * its first change after that, for good: the one that replaced it has changed the record when it began. So a result
- * that is late, and was not replaced, is still stored: it is true, and no other execution has begun.
+ * that is late, and was not replaced, is still stored: it is true, and no other execution has begun. So is a failure
+ * that is final.
  *
  * A step that is done is in every change after it, whatever became of its own: the answer to that may be lost, and the
  * change made, or made later. So nothing that this execution stores has fewer steps than what was stored before.
@@ -14,7 +15,14 @@ import type { EntryLease } from '../../core/entry-lease.ts'
 import { type AttemptName, EngineError, LeaseLostError, type LossReason } from '../../core/errors.ts'
 import { rejectAfter } from '../../core/time-limit.ts'
 import type { PutOptions, PutOutcome, RecordStore } from '../../store/record-store.ts'
-import { isSettled, type OnceRecord, type SettledRecord, type StartedRecord, storedFailure } from './record.ts'
+import {
+  type FailedRecord,
+  isSettled,
+  type OnceRecord,
+  type SettledRecord,
+  type StartedRecord,
+  storedFailure,
+} from './record.ts'
 
 /** How a lease is lost whose entry stands in the line until the work has ended, or its ttl is over. */
 const STANDS_AFTER: ReadonlySet<LossReason> = new Set(['closed', 'maxHold', 'evicted'])
@@ -239,29 +247,29 @@ export class OnceAttempt implements Attempt {
   }
 
   /**
-   * The work has thrown `error`. Answers what is stored after all: the result of an execution after it, or its own,
-   * where the transaction that it is in was committed and the answer to that was lost.
+   * The work has thrown `error`. Answers what is stored for good: the result of an execution after it, or its own: that
+   * failure, or the result, where the transaction that it is in was committed and the answer to that was lost.
    */
   async failed(error: unknown, keep: boolean): Promise<SettledRecord | undefined> {
     this.#ended = true
     await this.#stepsEnded()
     return this.#inTurn(async () => {
       const { lease, records } = this.#spec
-      // Why the work threw does not matter then, and what it had done is not known: the next one decides by `crashed`.
-      if (this.#committed === undefined && lease.lossError !== undefined) {
+      const isAnswer = this.#finals.has(error) || this.#unstorable.size > 0
+      // Why else the work threw does not matter then, and what it had done is not known: the next one decides by
+      // `crashed`.
+      if (this.#committed === undefined && lease.lossError !== undefined && !isAnswer) {
         if (this.#unstored.size > 0) await this.#put(this.#soFar, 'step')
         return undefined
       }
-      const final = keep || this.#finals.has(error) || this.#unstorable.size > 0
-      const ending = (): Uint8Array => records.encode(lease.key, final ? this.#failed(error) : this.#thrown())
+      const failure = keep || isAnswer ? this.#failed(error) : undefined
+      const ending = (): Uint8Array => records.encode(lease.key, failure ?? this.#thrown())
       // A transaction that is still open would be waited for.
-      const forSure = (final || this.#unstored.size > 0) && this.#committed === undefined
+      const forSure = (failure !== undefined || this.#unstored.size > 0) && this.#committed === undefined
       const put = await (forSure ? this.#putForSure(ending) : this.#put(ending, 'last'))
-      if (put.state === 'stored') return undefined
+      if (put.state === 'stored') return failure
       const { value } = put.found
-      if (value === undefined || !isSettled(value)) return undefined
-      // It was stored by a put before, whose answer was lost: its caller is told what the work threw.
-      return value.state === 'failed' && value.by === lease.entryId ? undefined : value
+      return value !== undefined && isSettled(value) ? value : undefined
     })
   }
 
@@ -292,7 +300,7 @@ export class OnceAttempt implements Attempt {
   }
 
   /** For good. */
-  #failed(error: unknown): OnceRecord {
+  #failed(error: unknown): FailedRecord {
     return { ...this.#record, state: 'failed', steps: undefined, final: true, failure: storedFailure(error) }
   }
 

@@ -40,6 +40,8 @@ async function failure(
   keepFailures: boolean,
 ): Promise<SettledRecord> {
   const settled = await attempt.failed(error, keepFailures).catch(unlessUnreachable)
+  // Its own failure is stored for good: its caller is told what the work threw.
+  if (settled?.state === 'failed' && settled.by === lease.entryId) throw error
   if (settled !== undefined) return settled
   const { lossError } = lease
   if (lossError === undefined || error === lossError) throw error

@@ -1,0 +1,92 @@
+/** Handlers that lose their lease, and requests that are retried at another server then: nothing is done twice. */
+import type { Server } from 'node:http'
+import { serve } from '@hono/node-server'
+import fastify from 'fastify'
+import { Hono } from 'hono'
+import { expect, test } from 'vitest'
+import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
+import { type Attempt, type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
+import { ask, portOf, serving } from './idempotency-world.ts'
+import { gate, locksOn } from './once-world.ts'
+
+type Keys = Idempotency<Attempt>
+type Handler = (attempt: Attempt) => Promise<string>
+
+const FRAMEWORKS: Readonly<Record<string, (keys: Keys, handler: Handler) => Promise<number>>> = {
+  'node:http': (keys, handler) =>
+    serving((request, response) => {
+      const handle = async (): Promise<unknown> => response.end(await handler(keys.attempt(request)))
+      keys.node(request, response, handle as () => unknown)
+    }),
+  Fastify: async (keys, handler) => {
+    const app = fastify()
+    app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    await app.register(keys.fastify)
+    app.post('/', async (request) => handler(keys.attempt(request)))
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    return portOf(app.server)
+  },
+  Hono: (keys, handler) => {
+    const app = new Hono()
+    app.post('/', keys.hono, async (context) => context.text(await handler(keys.attempt(context))))
+    return portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  },
+}
+
+const OPTIONS = { scope: () => '', required: true, fingerprint: ({ url }: { url: string }) => url } as const
+
+/** Two servers on one store: the locks of the first, and the ports of both. */
+async function twoServers(name: string, handler: Handler, options: Partial<IdempotencyOptions> = {}) {
+  const server = new MemoryServer()
+  const start = FRAMEWORKS[name] as (typeof FRAMEWORKS)[string]
+  const [locks, others] = [locksOn(memory({ server })), locksOn(memory({ server }))]
+  const [port, other] = await Promise.all(
+    [locks, others].map((each) => start(idempotency(each, { ...options, ...OPTIONS }), handler)),
+  )
+  return { locks, port: port as number, other: other as number }
+}
+
+const told = (signal: AbortSignal): Promise<unknown> =>
+  new Promise((resolve) => signal.addEventListener('abort', resolve))
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: what a handler answers after the end of a drain is told, and not done again, however large it is',
+  async (name) => {
+    const begun = gate()
+    let charged = 0
+    const { locks, port, other } = await twoServers(name, async ({ signal }) => {
+      charged += 1
+      begun.open()
+      if (charged === 1) await told(signal)
+      return 'y'.repeat(40_000)
+    })
+    const first = ask(port)
+    await begun.opened
+    const drained = locks.drain({ grace: '10ms' })
+    const { status, body } = await first
+    expect([status, body.length]).toEqual([200, 40_000])
+    const retry = await ask(other)
+    expect([retry.status, charged]).toEqual([409, 1])
+    expect(JSON.parse(retry.body).type).toBe('urn:holdfast:not-kept')
+    await drained
+  },
+)
+
+test('node:http: a handler that throws because it was told to stop has not failed for good, also where that is kept', async () => {
+  const begun = gate()
+  let handled = 0
+  const handler: Handler = async ({ signal }) => {
+    handled += 1
+    begun.open()
+    if (handled > 1) return 'paid'
+    await told(signal)
+    throw new Error('stopped')
+  }
+  const { locks, port, other } = await twoServers('node:http', handler, { failures: 'keep' })
+  const first = ask(port)
+  await begun.opened
+  const drained = locks.drain({ grace: '10ms' })
+  expect((await first).status).toBe(409)
+  expect(await ask(other)).toMatchObject({ status: 200, body: 'paid' })
+  await drained
+})
