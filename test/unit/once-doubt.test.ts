@@ -5,7 +5,13 @@ import type { Engine } from '../../src/core/engine.ts'
 import { EngineError, LeaseLostError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
-import { type Once, once, ReplayedFailureError, UnknownOutcomeError } from '../../src/recipes/once/index.ts'
+import {
+  type Once,
+  type OnceWork,
+  once,
+  ReplayedFailureError,
+  UnknownOutcomeError,
+} from '../../src/recipes/once/index.ts'
 import { fakeClock } from '../../src/testing.ts'
 import { closeAll, fleet, gate, locksOn, turns } from './once-world.ts'
 
@@ -168,6 +174,33 @@ describe('a result whose answer was lost', () => {
       expect((await locks.inspect('once::a')).entries).toEqual([])
     },
   )
+})
+
+describe('an execution that has stored its end, and has no answer to that until its lease is lost,', () => {
+  // Unless given, a call may take 5 s, and a lease has 8 s. The next renewal finds no entry: it has left its line.
+  test.each(['8s', '3s'] as const)('answers what it has stored (ttl %s)', async (ttl) => {
+    const clock = fakeClock()
+    const engine = faulty(memory({ server: new MemoryServer({ clock }) }))
+    const pay = once(locksOn(engine, { clock, ttl }))
+    const declined = new Error('declined')
+    const ends: Readonly<Record<string, OnceWork<string>>> = {
+      charged: () => 'paid',
+      declined: (attempt) => Promise.reject(attempt.final(declined)),
+    }
+    const told: Record<string, unknown> = {}
+    for (const [key, end] of Object.entries(ends)) {
+      const held = engine.next('putLeaving', 'hold reply')
+      pay.run(key, end).then(
+        (result) => Object.assign(told, { [key]: result }),
+        (error: unknown) => Object.assign(told, { [key]: error }),
+      )
+      await held.reached
+      await clock.advance('30s')
+      held.release()
+    }
+    expect(told.charged).toMatchObject({ value: 'paid', replayed: false })
+    expect(told.declined).toBe(declined)
+  })
 })
 
 test('a final failure that was stored, and is put again for lack of an answer, is told as it was thrown', async () => {

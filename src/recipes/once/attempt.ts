@@ -327,18 +327,20 @@ export class OnceAttempt implements Attempt {
 
   /**
    * Store it, for as long as the lease is held: what is not stored would be done again. A store elsewhere may be away
-   * while the line is not: it is tried for a ttl then, as long as an outage of both may last.
+   * while the line is not: it is tried for a ttl then, as long as an outage of both may last. Then once more, which
+   * finds what a try has stored whose answer was lost: it has left the line, so that the lease is lost as well.
    */
   async #putForSure(content: () => Uint8Array): Promise<PutOutcome<OnceRecord>> {
     const { lease, clock, ttlMs } = this.#spec
     const giveUpAt = clock.now() + ttlMs
-    for (;;)
+    for (let isLast = false; ; ) {
       try {
         return await this.#put(content, 'last')
       } catch (error) {
-        const hope = error instanceof EngineError && error.transient && lease.held && clock.now() < giveUpAt
-        if (!hope) throw error
+        if (isLast || !(error instanceof EngineError && error.transient)) throw error
+        isLast = !lease.held || clock.now() >= giveUpAt
       }
+    }
   }
 
   /**
