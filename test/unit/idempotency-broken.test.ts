@@ -1,5 +1,5 @@
 /** Handlers that fail, clients that go away, and responses that are not as usual: no key may be stuck, or unguarded. */
-import type { Server } from 'node:http'
+import type { RequestListener, Server } from 'node:http'
 import { Readable } from 'node:stream'
 import { serve } from '@hono/node-server'
 import express from 'express'
@@ -7,7 +7,7 @@ import fastify from 'fastify'
 import { Hono } from 'hono'
 import { expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
-import { idempotency } from '../../src/recipes/http/index.ts'
+import { type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
 import { gate, locksOn } from './once-world.ts'
 
@@ -190,3 +190,52 @@ test.each(['Express', 'Fastify', 'Hono'])(
     expect([again.status, again.body, again.headers.get('idempotent-replayed')]).toEqual([200, 'paid 1', 'true'])
   },
 )
+
+test.each<[string, Partial<IdempotencyOptions>, (keys: Idempotency, ...given: Parameters<RequestListener>) => unknown]>(
+  [
+    ['an error that is kept', { failures: 'keep' }, () => Promise.reject(new Error('"hunter2" refused by 10.0.0.7'))],
+    [
+      'a record that is too large',
+      { maxBody: 45_000, headers: ['x-large'] },
+      (_, __, response) => response.setHeader('x-large', 'x'.repeat(7_000)).end(Buffer.alloc(45_000, 255)),
+    ],
+    [
+      'a step that cannot be stored',
+      {},
+      async (keys, request, response) => {
+        await keys
+          .attempt(request)
+          ?.step('charge', () => 10n)
+          .catch(() => {})
+        response.writeHead(500).end()
+      },
+    ],
+  ],
+)('node:http: a client is not told what only the server is to know (%s)', async (_, options, handle) => {
+  const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+  const keys = idempotency(locksOn(memory()), { scope: () => 'acme', fingerprint: ({ url }) => url, ...options })
+  const port = await serving((request, response) =>
+    keys.node(request, response, (() => handle(keys, request, response)) as () => unknown),
+  )
+  await ask(port)
+  warned.mockRestore()
+  const { status, body } = await ask(port)
+  expect([status, JSON.parse(body).detail]).toEqual([
+    409,
+    'the request with this Idempotency-Key was done before; its response could not be stored',
+  ])
+})
+
+test('node:http: a body of maxBody bytes is stored, also where it is much longer as JSON', async () => {
+  const keys = keysOf()
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => void response.end('"'.repeat(32_768))),
+  )
+  const first = await ask(port)
+  const retry = await ask(port)
+  expect([retry.status, retry.headers.get('idempotent-replayed'), retry.body === first.body]).toEqual([
+    200,
+    'true',
+    true,
+  ])
+})

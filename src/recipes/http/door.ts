@@ -19,6 +19,7 @@ import {
   keyOf,
   type MadeResponse,
   problemOf,
+  ResponseNotStored,
   responseNotKept,
   type StoredResponse,
   storedResponse,
@@ -181,7 +182,7 @@ export class IdempotencyDoor {
       })
       const { status, body } = made
       if (isToBeRetried(status) && !this.#keepErrors) throw new NotKept()
-      if (body === undefined) throw attempt.final(new RangeError(this.#whyNotKept(status)))
+      if (body === undefined) throw attempt.final(new ResponseNotStored(status, this.maxBody))
       const response = storedResponse(made, body, this.#headers)
       await (attempt as OnceAttempt).replaceCommitted(response)
       return response
@@ -208,10 +209,6 @@ export class IdempotencyDoor {
       if (about === undefined) throw error
       return { state: 'answer', response: answerOf(about), replayed: false }
     }
-  }
-
-  #whyNotKept(status: number): string {
-    return `its response, with status ${status}, was larger than ${this.maxBody} bytes, or sent past the framework`
   }
 
   /** There is one, and it is not known. Its client may have sent what no parser reads; or a parser is missing. */

@@ -84,13 +84,23 @@ export function bodyNotRead(): IdempotencyProblem {
   return problem('body-not-read', 415, `the body of a request with ${KEY_HEADER} must be of a type that is read here`)
 }
 
-/** Its transaction was committed, and its process died, or its handler failed, before there was a response to store. */
-export function responseNotKept(): IdempotencyProblem {
-  return problem(
-    'not-kept',
-    409,
-    `the request with this ${KEY_HEADER} was done before; its response could not be stored`,
-  )
+const NOT_STORED = 'ResponseNotStored'
+
+/** The request was done, and its response cannot be stored. Its message is for clients, unlike that of other errors. */
+export class ResponseNotStored extends RangeError {
+  override readonly name: string = NOT_STORED
+
+  constructor(status: number, maxBody: number) {
+    super(`its response, with status ${status}, was larger than ${maxBody} bytes, or sent past the framework`)
+  }
+}
+
+/**
+ * The request was done, and there is no response to tell: it was not stored, its handler has failed for good, or its
+ * transaction was committed, and its process died, or its handler failed, before there was a response to store.
+ */
+export function responseNotKept(why = 'its response could not be stored'): IdempotencyProblem {
+  return problem('not-kept', 409, `the request with this ${KEY_HEADER} was done before; ${why}`)
 }
 
 /** Its transaction was committed, and its handler has not ended its response. */
@@ -117,8 +127,10 @@ export function problemOf(error: unknown): IdempotencyProblem | undefined {
       409,
       `the request with this ${KEY_HEADER} was interrupted, and what it did is not known`,
     )
-  if (error instanceof ReplayedFailureError)
-    return problem('not-kept', 409, `the request with this ${KEY_HEADER} was done before; ${error.failure.message}`)
+  if (error instanceof ReplayedFailureError) {
+    const { name, message } = error.failure
+    return responseNotKept(name === NOT_STORED ? message : undefined)
+  }
   if (error instanceof ClosedError)
     return problem('unavailable', 503, 'this server is ending, and another one takes its place', 1)
   if (isPassing(error))
@@ -143,14 +155,20 @@ export function answerOf(about: IdempotencyProblem): StoredResponse {
 export function storedResponse(made: MadeResponse, body: Uint8Array, wanted: ReadonlySet<string>): StoredResponse {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
   const text = bytes.toString('utf8')
-  const isText = Buffer.from(text, 'utf8').equals(bytes)
+  const base64 = bytes.toString('base64')
+  // As JSON, text may have six times its length: a body of `maxBody` bytes is to have room in a record.
+  const isText = Buffer.from(text, 'utf8').equals(bytes) && jsonBytes(text) <= jsonBytes(base64)
   const headers = made.headers.filter(([name]) => wanted.has(name.toLowerCase()))
   return {
     status: made.status,
     headers,
-    body: isText ? text : bytes.toString('base64'),
+    body: isText ? text : base64,
     as: isText ? 'text' : 'base64',
   }
+}
+
+function jsonBytes(text: string): number {
+  return Buffer.byteLength(JSON.stringify(text))
 }
 
 /** Headers of a response, one pair for each value: those of cookies cannot be joined. */
