@@ -6,6 +6,7 @@ import express from 'express'
 import fastify from 'fastify'
 import { Hono } from 'hono'
 import { expect, test, vi } from 'vitest'
+import { ClosedError, KeyReusedError, LeaseLostError, ReplayedFailureError } from '../../src/core/errors.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, type IdempotencyOptions, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
@@ -239,3 +240,25 @@ test('node:http: a body of maxBody bytes is stored, also where it is much longer
     true,
   ])
 })
+
+test.each<[string, Error]>([
+  ['a lock that was lost', new LeaseLostError('stock', 7n, 'expired')],
+  ['another key', new KeyReusedError('inner')],
+  [
+    'another request',
+    new ReplayedFailureError('inner', { id: 'a', number: 1 }, { name: 'Error', message: '', fields: {} }),
+  ],
+  ['locks that were closed', new ClosedError('memory', 'the locks were closed', 'not-applied')],
+])(
+  'node:http: what a handler rejects with is a 500, also where it is an error about %s of its own',
+  async (_, error) => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const keys = keysOf()
+    const port = await serving((request, response) =>
+      keys.node(request, response, (() => Promise.reject(error)) as () => unknown),
+    )
+    expect((await ask(port)).status).toBe(500)
+    expect(warned).toHaveBeenCalledWith(error)
+    warned.mockRestore()
+  },
+)

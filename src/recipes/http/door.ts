@@ -4,6 +4,7 @@
  */
 import type { Clock, Timer } from '../../core/clock.ts'
 import { type Duration, formatDuration, parseDuration } from '../../core/duration.ts'
+import { LeaseLostError } from '../../core/errors.ts'
 import type { OptionNames } from '../../core/options.ts'
 import type { Locks } from '../../locks.ts'
 import type { Attempt, OnceAttempt } from '../once/attempt.ts'
@@ -203,8 +204,10 @@ export class IdempotencyDoor {
       const isResponse = isStoredResponse(value)
       return { state: 'answer', response: isResponse ? value : answerOf(responseNotKept()), replayed: isResponse }
     } catch (error) {
+      // What the handler has thrown is about something else, like a lock or a key inside of it.
+      const isInner = error === thrown && !isLossOf(this.attempts.get(raw as object), error)
+      const about = isInner ? undefined : problemOf(error)
       // What the handler has made is the truth, also where it could not be stored, unless another one takes its place.
-      const about = problemOf(error)
       if (made !== undefined && (about === undefined || about.status === 503)) return { state: 'handled' }
       if (about === undefined) throw error
       return { state: 'answer', response: answerOf(about), replayed: false }
@@ -261,6 +264,11 @@ export class IdempotencyDoor {
 /** Its transaction was committed by `attempt.commit()`. Its response takes the place of that value, if it comes. */
 function isWithoutResponse({ value, replayed }: OnceResult<unknown>): boolean {
   return replayed && !isStoredResponse(value)
+}
+
+/** Whether it tells that the request was taken over. The work hears of that, and may throw it. */
+function isLossOf(attempt: Attempt | undefined, error: unknown): boolean {
+  return error instanceof LeaseLostError && error.key === (attempt as OnceAttempt | undefined)?.lease.key
 }
 
 function hasBody(header: IdempotentRequest['header']): boolean {
