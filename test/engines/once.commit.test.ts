@@ -63,13 +63,30 @@ async function checkCommit(locks: Locks, books: Books): Promise<void> {
   await expect(forgotten).rejects.toThrow(/was not committed when the work for 'forgotten' ended/)
   expect(await pay.run('forgotten', () => 'again')).toMatchObject({ value: 'again', attempt: { number: 2 } })
 
+  // Rolled back, and tried again by the same work, as after a serialization failure.
+  const retried = await pay.run('retried', async (attempt) => {
+    await books.book(attempt, () => Promise.reject(new Error('try again'))).catch(() => {})
+    return books.book(attempt, () => {})
+  })
+  expect(retried).toMatchObject({ value: 'booked', replayed: false })
+  expect(await books.count()).toBe(4)
+
+  // Committed: there is no second time, and what else is in that transaction is rolled back.
+  const twice = await pay.run('twice', async (attempt) => {
+    const value = await books.book(attempt, () => {})
+    await expect(books.book(attempt, () => {})).rejects.toThrow(/called before by this attempt/)
+    return value
+  })
+  expect(twice).toMatchObject({ value: 'booked', replayed: false })
+  expect(await books.count()).toBe(5)
+
   // Evicted, so that another execution can begin: refused, and nothing of it is left.
   const evicted = pay.run('evicted', async (attempt) => {
     await locks.evict('once::evicted', attempt.token as bigint, 'now')
     return books.book(attempt, () => {})
   })
   await expect(evicted).rejects.toThrow(LeaseLostError)
-  expect(await books.count()).toBe(3)
+  expect(await books.count()).toBe(5)
   await expect(pay.run('wrong', (attempt) => attempt.commit('no transaction', 1))).rejects.toThrow(TypeError)
 }
 
@@ -113,6 +130,7 @@ describe('commit on SQLite', () => {
       const booked = await once(locks).run('a', async (attempt) => {
         database.exec('begin immediate')
         const value = await attempt.commit(database, 'booked')
+        await expect(attempt.commit(database, 'again')).rejects.toThrow(/called before by this attempt/)
         database.exec('commit')
         await expect(attempt.step('mail', () => mails.push('sent'))).rejects.toThrow(TypeError)
         return value

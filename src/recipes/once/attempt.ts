@@ -53,8 +53,9 @@ export interface Attempt extends AttemptName {
   step<Value>(name: string, work: () => Promise<Value> | Value): Promise<Value>
   /**
    * Store the result inside a transaction of yours: it is there if and only if what else you do in that transaction is.
-   * Call it last in the transaction, and let the work return what the transaction returns. `transaction` is what your
-   * driver calls one, on the server of the records: PostgreSQL (pg, postgres.js), MySQL, MariaDB (mysql2), SQLite.
+   * Call it last in the transaction, and let the work return what the transaction returns. Where you try a transaction
+   * again that was rolled back, call it again. `transaction` is what your driver calls one, on the server of the
+   * records: PostgreSQL (pg, postgres.js), MySQL, MariaDB (mysql2), SQLite.
    */
   commit<Value>(transaction: unknown, value: Value): Promise<Value>
   /** `throw attempt.final(error)`: the request has failed for good, and is not run again. Duplicates are told so. */
@@ -148,6 +149,10 @@ export class OnceAttempt implements Attempt {
     if (!Object.hasOwn(this.#record.steps ?? {}, name)) {
       if (this.#unstorable.has(name)) throw this.#unstorable.get(name)
       this.#assertMayBegin(`step('${name}')`)
+      if (this.#committed !== undefined)
+        throw new TypeError(
+          `step('${name}') was called after commit() by this attempt: commit() stores the result, and comes last`,
+        )
       this.#remember(name, await work())
     }
     if (this.#unstored.has(name)) {
@@ -157,14 +162,10 @@ export class OnceAttempt implements Attempt {
     return this.#record.steps?.[name]?.value
   }
 
-  /** Beside the next execution, and behind the result, nothing begins. */
+  /** Beside the next execution, and behind the work, nothing begins. */
   #assertMayBegin(call: string): void {
     this.#spec.lease.assertHeld()
     if (this.#ended) throw new TypeError(`${call} was called after the work for '${this.key}' had returned or thrown`)
-    if (this.#committed !== undefined)
-      throw new TypeError(
-        `${call} was called after commit() by this attempt: commit() stores the result, and comes last`,
-      )
   }
 
   /** The step is done, whatever becomes of its storing: every change after this one has it. */
@@ -193,8 +194,6 @@ export class OnceAttempt implements Attempt {
 
   async commit<Value>(transaction: unknown, value: Value): Promise<Value> {
     return this.#inTurn(async () => {
-      if (this.#committed !== undefined)
-        throw new TypeError('commit() was called before by this attempt: it stores the result once')
       this.#assertMayBegin('commit()')
       const { lease, records, keepMs } = this.#spec
       const next = this.#done(value)
@@ -202,7 +201,13 @@ export class OnceAttempt implements Attempt {
         records.putIn(transaction, lease.key, next, { holding: lease, version: this.#version, ttlMs: keepMs })
       let put = await putNow()
       if (this.#foundOwn(put)) put = await putNow()
-      if (put.state === 'refused') throw this.#lossError()
+      if (put.state === 'refused') {
+        const { value: found } = put.found
+        // That of a transaction that was rolled back is not found: it is tried again.
+        if (found?.state === 'done' && found.by === lease.entryId)
+          throw new TypeError('commit() was called before by this attempt: it stores the result once')
+        throw this.#lossError()
+      }
       this.#committed = put.version
       return (records.copy(lease.key, next) as { value: Value }).value
     })
