@@ -12,7 +12,7 @@ import type { Store } from '../../src/core/store.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
 import { type Attempt, once } from '../../src/recipes/once/index.ts'
-import type { OnceRecord } from '../../src/recipes/once/record.ts'
+import { isSettled, type OnceRecord } from '../../src/recipes/once/record.ts'
 import { type FakeClock, fakeClock } from '../../src/testing.ts'
 
 const SCHEDULES = Number(process.env.HOLDFAST_ROUNDS ?? 1) * 200
@@ -46,9 +46,10 @@ class Witness {
     const last = this.#last
     this.#last = record
     if (last === undefined) return
-    this.#check(last.state !== 'done' || isDeepStrictEqual(record, last), 'a result was replaced')
+    this.#check(!isSettled(last) || isDeepStrictEqual(record, last), 'a result was replaced')
+    if (record !== undefined && isSettled(record)) return
     for (const [name, step] of Object.entries(last.steps ?? {}))
-      this.#check(record?.state === 'done' || isDeepStrictEqual(record?.steps?.[name], step), `${name} was forgotten`)
+      this.#check(isDeepStrictEqual(record?.steps?.[name], step), `${name} was forgotten`)
   }
 
   begins({ id }: Attempt): void {
@@ -162,7 +163,14 @@ async function work(attempt: Attempt, random: Random, clock: FakeClock, witness:
     () => Promise.all([inTurn(), failsSoon()]),
     () => Promise.race([inTurn(), aborted(attempt.signal)]),
   ]
-  await random.pick(ways)()
+  // What is final is so whatever becomes of the lease.
+  const declined = attempt.final(new Error('declined'))
+  await random
+    .pick(ways)()
+    .catch((error: unknown) => {
+      throw random.happens(0.2) ? declined : error
+    })
+  if (random.happens(0.1)) throw declined
   if (random.happens(0.5)) throw new Error('the work failed')
   return `result of ${attempt.number}`
 }
