@@ -48,7 +48,16 @@ export const ENGINES = {
       'take',
       'pools',
     ],
-    parts: ['declare_line', 'declare_rollback', 'news_name', 'open_line', 'settle_line', 'interrupted', 'finish', 'user_code'],
+    parts: [
+      'declare_line',
+      'declare_rollback',
+      'news_name',
+      'open_line',
+      'settle_line',
+      'interrupted',
+      'finish',
+      'user_code',
+    ],
   },
 }
 
