@@ -1,0 +1,234 @@
+/**
+ * A response of `node:http` that is held back until it is stored. What the handler writes is collected, and goes out in
+ * one piece afterwards; beyond the largest body that is stored, it goes out as it comes.
+ *
+ * The end of the work is the end of the response, not that of the connection: a handler goes on when its client has
+ * gone, and so does the charge.
+ */
+import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
+
+/** Whether its head is on its way, or its end was asked for. */
+export function isBegun(response: ServerResponse): boolean {
+  return response.headersSent || response.writableEnded
+}
+
+/** Send what is stored. */
+export function send(response: ServerResponse, stored: StoredResponse, replayed: boolean): void {
+  response.statusCode = stored.status
+  for (const [name, value] of valuesOf(stored.headers)) response.setHeader(name, value)
+  if (replayed) response.setHeader(REPLAYED_HEADER, 'true')
+  endWith(response, bytesOf(stored))
+}
+
+/** Without an empty chunk: Node can be told to refuse a chunk where the status allows no body. */
+function endWith(response: ServerResponse, body: Buffer, callback?: Callback): void {
+  if (body.length > 0) response.end(body, callback)
+  else response.end(callback)
+}
+
+type Callback = () => void
+
+export class HeldResponse {
+  /** What the handler has made of it, when it has ended. */
+  readonly made: Promise<MadeResponse>
+  readonly #response: ServerResponse
+  readonly #most: number
+  readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'emit'>
+  readonly #chunks: Buffer[] = []
+  readonly #callbacks: Callback[] = []
+  /** As it was before the handler. */
+  readonly #before: Head
+  /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
+  #atEnd: Head | undefined
+  #bytes = 0
+  /** Its connection has ended, and the handler has not been told. */
+  #closed = false
+  #settle!: (made: MadeResponse) => void
+
+  constructor(response: ServerResponse, most: number) {
+    this.#response = response
+    this.#most = most
+    this.#before = headOf(response)
+    const { write, end, writeHead, flushHeaders, emit } = response
+    this.#own = { write, end, writeHead, flushHeaders, emit }
+    this.made = new Promise((settle) => {
+      this.#settle = settle
+    })
+    Object.assign(response, {
+      write: (chunk: unknown, ...rest: unknown[]) => this.#write(chunk, rest),
+      end: (...given: unknown[]) => this.#end(given),
+      writeHead: (status: number, ...rest: unknown[]) => this.#writeHead(status, rest),
+      flushHeaders: () => {},
+      emit: (event: string, ...rest: unknown[]) => this.#emit(event, rest),
+    })
+  }
+
+  /** The handler has ended it. */
+  get isOver(): boolean {
+    return this.#atEnd !== undefined
+  }
+
+  /** Let go what was held back. */
+  send(): void {
+    if (this.hasOverflown) return
+    this.#restore()
+    const response = this.#response
+    // Middleware that had wrapped the response before this one has sent one: that is what its client has.
+    if (isBegun(response)) {
+      this.#callBack()
+      return
+    }
+    if (this.#atEnd !== undefined) setHead(response, this.#atEnd)
+    const body = Buffer.concat(this.#chunks)
+    // A handler that fails in the middle has written a part, and then an error with the length of that error.
+    if (body.length > 0 && response.hasHeader('content-length')) response.setHeader('content-length', body.length)
+    endWith(response, body, () => this.#callBack())
+  }
+
+  /** Another execution has taken the place of this one, and its response is the one that counts. */
+  sendInstead(stored: StoredResponse, replayed: boolean): void {
+    if (this.hasOverflown) return
+    this.forget()
+    if (!isBegun(this.#response)) send(this.#response, stored, replayed)
+    this.#callBack()
+  }
+
+  /** The response is as it was before the handler. */
+  forget(): void {
+    if (this.hasOverflown) return
+    this.#restore()
+    if (!isBegun(this.#response)) setHead(this.#response, this.#before)
+  }
+
+  /** It was too large to be held back. */
+  get hasOverflown(): boolean {
+    return this.#bytes > this.#most
+  }
+
+  #restore(): void {
+    Object.assign(this.#response, this.#own)
+    if (!this.#closed) return
+    this.#closed = false
+    process.nextTick(() => this.#response.emit('close'))
+  }
+
+  /**
+   * A stream that is piped into a response stops at its `close`, and never ends it then. So the handler is told that
+   * its client has gone when it has made its response.
+   */
+  #emit(event: string, rest: readonly unknown[]): boolean {
+    if (event !== 'close') return Reflect.apply(this.#own.emit, this.#response, [event, ...rest]) as boolean
+    this.#closed = true
+    return true
+  }
+
+  #callBack(): void {
+    for (const callback of this.#callbacks.splice(0)) callback()
+  }
+
+  #write(chunk: unknown, rest: readonly unknown[]): boolean {
+    if (this.isOver) return false
+    const callback = rest.find((one) => typeof one === 'function') as Callback | undefined
+    const bytes = bytesIn(chunk, rest[0])
+    this.#bytes += bytes.length
+    this.#chunks.push(bytes)
+    if (!this.hasOverflown) {
+      if (callback !== undefined) process.nextTick(callback)
+      return true
+    }
+    // Too large to be stored: from now on it is a response like any other, and its end is heard of.
+    this.#restore()
+    const made = madeOf(headOf(this.#response), undefined)
+    const settle = (): void => this.#settle(made)
+    // Its client may have gone before: then nothing more is heard.
+    if (this.#response.destroyed) settle()
+    else this.#response.once('close', settle)
+    return this.#response.write(Buffer.concat(this.#chunks.splice(0)), () => callback?.())
+  }
+
+  #end(given: readonly unknown[]): ServerResponse {
+    if (this.isOver) return this.#response
+    const callback = given.find((one) => typeof one === 'function') as Callback | undefined
+    const [chunk, encoding] = given
+    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write(chunk, [encoding])
+    if (this.hasOverflown) return this.#response.end(callback)
+    checkStatus(this.#response.statusCode)
+    this.#atEnd = headOf(this.#response)
+    if (callback !== undefined) this.#callbacks.push(callback)
+    this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
+    return this.#response
+  }
+
+  /** Remember it, without sending. */
+  #writeHead(status: number, rest: readonly unknown[]): ServerResponse {
+    const response = this.#response
+    checkStatus(status)
+    response.statusCode = status
+    if (typeof rest[0] === 'string') response.statusMessage = rest[0]
+    const headers = rest.find((one) => typeof one === 'object' && one !== null)
+    for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
+      response.setHeader(name, value as string)
+    return response
+  }
+}
+
+/** Status and headers of a response that is not sent yet. */
+interface Head {
+  readonly status: number
+  readonly message: string
+  readonly headers: OutgoingHttpHeaders
+}
+
+/** As Node does when it sends it, which is too late: it would be stored by then, and each retry would be told so. */
+function checkStatus(status: unknown): void {
+  const number = Math.trunc(Number(status))
+  if (number >= 100 && number <= 999) return
+  throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
+}
+
+function headOf(response: ServerResponse): Head {
+  const headers = Object.entries(response.getHeaders()).map(([name, value]) => [
+    name,
+    Array.isArray(value) ? [...value] : value,
+  ])
+  // As Node does: a program in JavaScript may have set a string.
+  return {
+    status: Math.trunc(Number(response.statusCode)),
+    message: response.statusMessage,
+    headers: Object.fromEntries(headers),
+  }
+}
+
+/** What is as it was is left alone: its name may have capitals. */
+function setHead(response: ServerResponse, { status, message, headers }: Head): void {
+  response.statusCode = status
+  response.statusMessage = message
+  for (const name of response.getHeaderNames()) if (headers[name] === undefined) response.removeHeader(name)
+  for (const [name, value] of Object.entries(headers))
+    if (value !== undefined && response.getHeader(name) !== value) response.setHeader(name, value)
+}
+
+function madeOf({ status, headers }: Head, body: Buffer | undefined): MadeResponse {
+  return { status, headers: pairsOf(headers), body }
+}
+
+/** Headers as `writeHead` takes them: an object, or names and values in turn. */
+function headerPairs(
+  headers: OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined,
+): readonly (readonly [string, unknown])[] {
+  if (headers === undefined) return []
+  if (!Array.isArray(headers)) return Object.entries(headers).filter(([, value]) => value !== undefined)
+  // A name may come more than once: cookies do.
+  const values = new Map<string, unknown[]>()
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    const name = String(headers[index])
+    values.set(name, [...(values.get(name) ?? []), headers[index + 1]])
+  }
+  return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
+}
+
+function bytesIn(chunk: unknown, encoding: unknown): Buffer {
+  if (typeof chunk === 'string') return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as 'utf8') : 'utf8')
+  return Buffer.from(chunk as Uint8Array)
+}
