@@ -58,14 +58,14 @@ test('node:http: a request whose key cannot be looked up is not handled', async 
 
 test('node:http: a large response to a client that has gone does not keep its key in progress', async () => {
   const keys = keysOf()
-  const [begun, wrote] = [gate(), gate()]
+  const [begun, told] = [gate(), gate()]
   const port = await serving((request, response) =>
     keys.node(request, response, () => {
       begun.open()
       request.socket.once('close', () => {
+        response.once('close', () => told.open())
         response.write('y'.repeat(40_000))
         response.end()
-        wrote.open()
       })
     }),
   )
@@ -74,7 +74,7 @@ test('node:http: a large response to a client that has gone does not keep its ke
   await begun.opened
   leaving.abort()
   await asked
-  await wrote.opened
+  await told.opened
   await expect.poll(async () => (await ask(port)).body).toContain('was larger than')
 })
 

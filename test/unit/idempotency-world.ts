@@ -4,7 +4,12 @@ import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
-import { type Idempotency, type IdempotentRequest, idempotency } from '../../src/recipes/http/index.ts'
+import {
+  type Idempotency,
+  type IdempotencyOptions,
+  type IdempotentRequest,
+  idempotency,
+} from '../../src/recipes/http/index.ts'
 import { closeAll, locksOn } from './once-world.ts'
 
 const closing: (() => Promise<unknown>)[] = []
@@ -13,10 +18,10 @@ afterEach(async () => {
   await closeAll()
 })
 
-export function keysOf(): Idempotency {
+export function keysOf(options: Partial<IdempotencyOptions> = {}): Idempotency {
   const fingerprint = ({ url }: IdempotentRequest): string => url
   const headers = ['content-type', 'set-cookie']
-  return idempotency(locksOn(memory()), { scope: () => '', wait: '50ms', headers, fingerprint })
+  return idempotency(locksOn(memory()), { scope: () => '', wait: '50ms', headers, fingerprint, ...options })
 }
 
 export async function portOf(server: Server): Promise<number> {

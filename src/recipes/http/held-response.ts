@@ -5,7 +5,7 @@
  * The end of the work is the end of the response, not that of the connection: a handler goes on when its client has
  * gone, and so does the charge.
  */
-import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
@@ -29,44 +29,64 @@ function endWith(response: ServerResponse, body: Buffer, callback?: Callback): v
 
 type Callback = () => void
 
+/** What its handler calls, and the one that tells it of events. */
+type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'emit'>
+
 export class HeldResponse {
-  /** What the handler has made of it, when it has ended. */
+  /** What the handler has made of it, when it has ended. Rejects with what the handler has failed with instead. */
   readonly made: Promise<MadeResponse>
   readonly #response: ServerResponse
+  readonly #socket: IncomingMessage['socket']
   readonly #most: number
-  readonly #own: Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'emit'>
+  readonly #own: Functions
   readonly #chunks: Buffer[] = []
   readonly #callbacks: Callback[] = []
   /** As it was before the handler. */
   readonly #before: Head
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
+  #state: 'held' | 'overflown' | 'ended' | 'forgotten' = 'held'
   #bytes = 0
   /** Its connection has ended, and the handler has not been told. */
   #closed = false
   #settle!: (made: MadeResponse) => void
+  #fail!: (error: unknown) => void
+  /** Of one that has overflown: it counts as done, and cannot be stored. */
+  #settleAsSent: Callback = () => {}
 
-  constructor(response: ServerResponse, most: number) {
+  constructor({ socket }: IncomingMessage, response: ServerResponse, most: number) {
     this.#response = response
+    this.#socket = socket
     this.#most = most
     this.#before = headOf(response)
     const { write, end, writeHead, flushHeaders, emit } = response
     this.#own = { write, end, writeHead, flushHeaders, emit }
-    this.made = new Promise((settle) => {
+    this.made = new Promise((settle, fail) => {
       this.#settle = settle
+      this.#fail = fail
     })
     Object.assign(response, {
-      write: (chunk: unknown, ...rest: unknown[]) => this.#write(chunk, rest),
+      write: (...given: unknown[]) => this.#write(given),
       end: (...given: unknown[]) => this.#end(given),
-      writeHead: (status: number, ...rest: unknown[]) => this.#writeHead(status, rest),
+      writeHead: (...given: unknown[]) => this.#writeHead(given),
       flushHeaders: () => {},
-      emit: (event: string, ...rest: unknown[]) => this.#emit(event, rest),
+      emit: (...given: unknown[]) => this.#emit(given),
     })
   }
 
-  /** The handler has ended it. */
+  /** It is no longer that of the handler: ended, or taken from it. */
   get isOver(): boolean {
-    return this.#atEnd !== undefined
+    return this.#state !== 'held' && this.#state !== 'overflown'
+  }
+
+  /** It was too large to be held back. */
+  get hasOverflown(): boolean {
+    return this.#state === 'overflown'
+  }
+
+  /** Its handler has failed before it has ended it. */
+  fail(error: unknown): void {
+    this.#fail(error)
   }
 
   /** Let go what was held back. */
@@ -97,74 +117,107 @@ export class HeldResponse {
   /** The response is as it was before the handler. */
   forget(): void {
     if (this.hasOverflown) return
+    this.#state = 'forgotten'
     this.#restore()
     if (!isBegun(this.#response)) setHead(this.#response, this.#before)
   }
 
-  /** It was too large to be held back. */
-  get hasOverflown(): boolean {
-    return this.#bytes > this.#most
-  }
-
+  /** What middleware behind this one has wrapped around it goes, too: that belongs to the handler. */
   #restore(): void {
     Object.assign(this.#response, this.#own)
+    this.#tellClose()
+  }
+
+  #tellClose(): void {
     if (!this.#closed) return
     this.#closed = false
     process.nextTick(() => this.#response.emit('close'))
-  }
-
-  /**
-   * A stream that is piped into a response stops at its `close`, and never ends it then. So the handler is told that
-   * its client has gone when it has made its response.
-   */
-  #emit(event: string, rest: readonly unknown[]): boolean {
-    if (event !== 'close') return Reflect.apply(this.#own.emit, this.#response, [event, ...rest]) as boolean
-    this.#closed = true
-    return true
   }
 
   #callBack(): void {
     for (const callback of this.#callbacks.splice(0)) callback()
   }
 
-  #write(chunk: unknown, rest: readonly unknown[]): boolean {
+  #callOwn<Result>(name: keyof Functions, given: readonly unknown[]): Result {
+    return Reflect.apply(this.#own[name], this.#response, given) as Result
+  }
+
+  /**
+   * A stream that is piped into a response stops at its `close`, and never ends it then. So the handler is told that
+   * its client has gone when it has made its response.
+   */
+  #emit(given: readonly unknown[]): boolean {
+    if (given[0] !== 'close' || this.hasOverflown) return this.#callOwn('emit', given)
+    this.#closed = true
+    return true
+  }
+
+  #write(given: readonly unknown[]): boolean {
+    if (this.hasOverflown) return this.#callOwn('write', given)
     if (this.isOver) return false
-    const callback = rest.find((one) => typeof one === 'function') as Callback | undefined
-    const bytes = bytesIn(chunk, rest[0])
+    const [chunk, encoding] = given
+    const callback = callbackOf(given)
+    const bytes = bytesIn(chunk, encoding)
+    if (this.#bytes + bytes.length > this.#most) return this.#overflow(bytes, callback)
     this.#bytes += bytes.length
     this.#chunks.push(bytes)
-    if (!this.hasOverflown) {
-      if (callback !== undefined) process.nextTick(callback)
-      return true
-    }
-    // Too large to be stored: from now on it is a response like any other, and its end is heard of.
-    this.#restore()
+    if (callback !== undefined) process.nextTick(callback)
+    return true
+  }
+
+  /**
+   * Too large to be stored: from now on it is a response like any other, and its end is heard of. Its functions stay
+   * where they are: middleware behind this one may have wrapped them, and the handler still writes.
+   */
+  #overflow(bytes: Buffer, callback: Callback | undefined): boolean {
+    this.#completeHead()
     const made = madeOf(headOf(this.#response), undefined)
-    const settle = (): void => this.#settle(made)
-    // Its client may have gone before: then nothing more is heard.
-    if (this.#response.destroyed) settle()
-    else this.#response.once('close', settle)
-    return this.#response.write(Buffer.concat(this.#chunks.splice(0)), () => callback?.())
+    const socket = this.#socket
+    const settle = (): void => {
+      socket.off?.('close', settle)
+      this.#settle(made)
+    }
+    this.#settleAsSent = settle
+    // Of the responses on a connection, Node tells only that whose turn it is of its close, and tells it once. What
+    // adapters of serverless platforms have in the place of a socket tells of nothing.
+    if (socket.destroyed) settle()
+    else socket.once?.('close', settle)
+    this.#state = 'overflown'
+    this.#tellClose()
+    return this.#callOwn('write', [Buffer.concat([...this.#chunks.splice(0), bytes]), callback])
   }
 
   #end(given: readonly unknown[]): ServerResponse {
     if (this.isOver) return this.#response
-    const callback = given.find((one) => typeof one === 'function') as Callback | undefined
+    // If that throws, nothing was written.
+    if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
-    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write(chunk, [encoding])
-    if (this.hasOverflown) return this.#response.end(callback)
-    checkStatus(this.#response.statusCode)
+    const callback = callbackOf(given)
+    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write([chunk, encoding])
+    if (this.hasOverflown) {
+      this.#callOwn('end', [callback])
+      this.#settleAsSent()
+      return this.#response
+    }
     this.#atEnd = headOf(this.#response)
+    this.#state = 'ended'
     if (callback !== undefined) this.#callbacks.push(callback)
     this.#settle(madeOf(this.#atEnd, Buffer.concat(this.#chunks)))
     return this.#response
   }
 
+  /** As Node does when a handler has not: middleware behind this one may wait for it, to set headers. */
+  #completeHead(): void {
+    this.#response.writeHead(this.#response.statusCode)
+  }
+
   /** Remember it, without sending. */
-  #writeHead(status: number, rest: readonly unknown[]): ServerResponse {
+  #writeHead(given: readonly unknown[]): ServerResponse {
+    if (this.hasOverflown) return this.#callOwn('writeHead', given)
     const response = this.#response
+    const [status, ...rest] = given
     checkStatus(status)
-    response.statusCode = status
+    response.statusCode = status as number
     if (typeof rest[0] === 'string') response.statusMessage = rest[0]
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
     for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
@@ -226,6 +279,10 @@ function headerPairs(
     values.set(name, [...(values.get(name) ?? []), headers[index + 1]])
   }
   return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
+}
+
+function callbackOf(given: readonly unknown[]): Callback | undefined {
+  return given.find((one) => typeof one === 'function') as Callback | undefined
 }
 
 function bytesIn(chunk: unknown, encoding: unknown): Buffer {

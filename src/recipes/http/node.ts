@@ -17,18 +17,15 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
     const handle = (): Promise<MadeResponse> => {
       // Its handler could not end what is ended: the key would be in progress until `handlerTimeout`.
       if (isBegun(response)) throw new NotBegun()
-      const holding = new HeldResponse(response, door.maxBody)
+      const holding = new HeldResponse(request, response, door.maxBody)
       held = holding
-      return new Promise((resolve, reject) => {
-        void holding.made.then(resolve)
-        const broken = (error: unknown): void => {
-          // What is on its way to its client is not handled again; its end settles it.
-          if (holding.hasOverflown) answer500(response, error)
-          else if (holding.isOver) warn(error)
-          else reject(error)
-        }
-        run(next).catch(broken)
+      run(next).catch((error: unknown) => {
+        // What is on its way to its client is not handled again; its end settles it.
+        if (holding.hasOverflown) answer500(response, error)
+        else if (holding.isOver) warn(error)
+        else holding.fail(error)
       })
+      return holding.made
     }
     const answer = (verdict: DoorVerdict): Promise<void> | undefined => {
       if (verdict.state === 'pass') return run(next)
