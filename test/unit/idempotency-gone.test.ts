@@ -1,10 +1,11 @@
 /** Clients that go away before their response is made, and responses that no framework is told of: no key may hang. */
+import { once } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { PassThrough } from 'node:stream'
+import { PassThrough, pipeline as pipelineOf, Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import express from 'express'
 import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import type { Idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
 import { gate } from './once-world.ts'
@@ -23,25 +24,26 @@ const replay = async (port: number): Promise<readonly unknown[]> => {
   return [status, body, headers.get('idempotent-replayed')]
 }
 
+type Handler = (request: IncomingMessage, response: ServerResponse) => unknown
+const SERVERS: Readonly<Record<string, (keys: Idempotency, handler: Handler) => Promise<number>>> = {
+  'node:http': (keys, handler) =>
+    serving((request, response) => keys.node(request, response, () => handler(request, response))),
+  Express: (keys, handler) => serving(express().post('/', keys.node, handler)),
+}
+
 describe('a response that is streamed to a client that has gone is stored', () => {
-  type Handler = (request: IncomingMessage, response: ServerResponse) => unknown
-  const servers: Readonly<Record<string, (keys: Idempotency, handler: Handler) => Promise<number>>> = {
-    'node:http': (keys, handler) =>
-      serving((request, response) => keys.node(request, response, () => handler(request, response))),
-    Express: (keys, handler) => serving(express().post('/', keys.node, handler)),
-  }
   const ways: Readonly<Record<string, (source: PassThrough, response: ServerResponse) => unknown>> = {
     pipe: (source, response) => source.pipe(response),
     // It rejects when it hears that its client has gone. By then the response is made.
     pipeline: (source, response) => pipeline(source, response).catch(() => {}),
   }
-  test.each(Object.keys(servers).flatMap((name) => Object.keys(ways).map((way) => [name, way])))(
+  test.each(Object.keys(SERVERS).flatMap((name) => Object.keys(ways).map((way) => [name, way])))(
     '%s, %s',
     async (name, way) => {
       const [begun, gone] = [gate(), gate()]
       const source = new PassThrough()
       let [handled, told] = [0, 0]
-      const port = await (servers[name] as (typeof servers)[string])(keysOf(), (request, response) => {
+      const port = await (SERVERS[name] as (typeof SERVERS)[string])(keysOf(), (request, response) => {
         handled += 1
         response.once('close', () => {
           told += 1
@@ -58,6 +60,46 @@ describe('a response that is streamed to a client that has gone is stored', () =
       await expect.poll(() => replay(port)).toEqual([200, 'paid', 'true'])
       expect(handled).toBe(1)
       await expect.poll(() => told).toBe(1)
+    },
+  )
+})
+
+describe('a handler that destroys its response has failed, and the retry is handled', () => {
+  const ways: Readonly<Record<string, Handler>> = {
+    destroy: (_, response) => {
+      response.write('pa')
+      response.destroy(new Error('upstream'))
+    },
+    'destroy, when its client has gone': async (request, response) => {
+      request.socket.destroy()
+      await once(request.socket, 'close')
+      response.destroy()
+    },
+    'pipeline of a source that breaks': (_, response) => {
+      const broken = new Readable({ read: () => broken.destroy(new Error('upstream')) })
+      pipelineOf(broken, response, () => {})
+    },
+  }
+  test.each(Object.keys(SERVERS).flatMap((name) => Object.keys(ways).map((way) => [name, way])))(
+    '%s, %s',
+    async (name, way) => {
+      const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+      const logged = vi.spyOn(console, 'error').mockImplementation(() => {})
+      const closed = gate()
+      let handled = 0
+      const port = await (SERVERS[name] as (typeof SERVERS)[string])(keysOf(), (request, response) => {
+        handled += 1
+        if (handled > 1) return response.end('paid')
+        response.once('close', () => closed.open())
+        return (ways[way] as Handler)(request, response)
+      })
+      await expect(ask(port)).rejects.toThrow()
+      await expect.poll(() => ask(port)).toMatchObject({ status: 200, body: 'paid' })
+      expect(handled).toBe(2)
+      await closed.opened
+      expect([warned.mock.calls, logged.mock.calls], 'it knows what it has done').toEqual([[], []])
+      warned.mockRestore()
+      logged.mockRestore()
     },
   )
 })

@@ -50,7 +50,7 @@ test('a large response that its handler has ended is not handled again, however 
   expect((await text(client)).replaceAll(/[^y]/g, '')).toHaveLength(whole.length)
 })
 
-test.each(['its client goes before it overflows', 'its client goes after it has overflown'])(
+test.each(['its client goes before it overflows', 'its client goes after it has overflown', 'its handler destroys it'])(
   'a large response behind one that is not ended does not keep its key in progress if %s',
   async (when) => {
     const keys = keysOf()
@@ -63,14 +63,16 @@ test.each(['its client goes before it overflows', 'its client goes after it has 
         if (when.includes('before')) await gone.opened
         response.write(LARGE)
         overflown.open()
+        if (when.includes('destroys')) response.destroy()
       }
       keys.node(request, response, handle as () => unknown)
     })
     const client = connectTo(port, '127.0.0.1')
     client.write(`GET / HTTP/1.1\r\nhost: a\r\n\r\n${POST}\r\n`)
     await (when.includes('before') ? begun : overflown).opened
-    client.destroy()
+    if (when.includes('client')) client.destroy()
     await expectNotKept(port)
+    client.destroy()
   },
 )
 

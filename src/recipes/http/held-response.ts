@@ -30,7 +30,7 @@ function endWith(response: ServerResponse, body: Buffer, callback?: Callback): v
 type Callback = () => void
 
 /** What its handler calls, and the one that tells it of events. */
-type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'emit'>
+type Functions = Pick<ServerResponse, 'write' | 'end' | 'writeHead' | 'flushHeaders' | 'destroy' | 'emit'>
 
 export class HeldResponse {
   /** What the handler has made of it, when it has ended. Rejects with what the handler has failed with instead. */
@@ -45,7 +45,7 @@ export class HeldResponse {
   readonly #before: Head
   /** As it was when the handler ended it: that is stored, and that is sent, whatever is set afterwards. */
   #atEnd: Head | undefined
-  #state: 'held' | 'overflown' | 'ended' | 'forgotten' = 'held'
+  #state: 'held' | 'overflown' | 'ended' | 'destroyed' | 'forgotten' = 'held'
   #bytes = 0
   /** Its connection has ended, and the handler has not been told. */
   #closed = false
@@ -59,8 +59,8 @@ export class HeldResponse {
     this.#socket = socket
     this.#most = most
     this.#before = headOf(response)
-    const { write, end, writeHead, flushHeaders, emit } = response
-    this.#own = { write, end, writeHead, flushHeaders, emit }
+    const { write, end, writeHead, flushHeaders, destroy, emit } = response
+    this.#own = { write, end, writeHead, flushHeaders, destroy, emit }
     this.made = new Promise((settle, fail) => {
       this.#settle = settle
       this.#fail = fail
@@ -70,11 +70,12 @@ export class HeldResponse {
       end: (...given: unknown[]) => this.#end(given),
       writeHead: (...given: unknown[]) => this.#writeHead(given),
       flushHeaders: () => {},
+      destroy: (error?: Error) => this.#destroy(error),
       emit: (...given: unknown[]) => this.#emit(given),
     })
   }
 
-  /** It is no longer that of the handler: ended, or taken from it. */
+  /** It is no longer that of the handler: ended, destroyed, or taken from it. */
   get isOver(): boolean {
     return this.#state !== 'held' && this.#state !== 'overflown'
   }
@@ -82,6 +83,11 @@ export class HeldResponse {
   /** It was too large to be held back. */
   get hasOverflown(): boolean {
     return this.#state === 'overflown'
+  }
+
+  /** Its handler has cut its client off. */
+  get isDestroyed(): boolean {
+    return this.#state === 'destroyed'
   }
 
   /** Its handler has failed before it has ended it. */
@@ -223,6 +229,17 @@ export class HeldResponse {
     for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
       response.setHeader(name, value as string)
     return response
+  }
+
+  /** By the handler: where its client goes, Node does not call it. */
+  #destroy(error: Error | undefined): ServerResponse {
+    if (this.#state === 'held') {
+      this.#state = 'destroyed'
+      this.#restore()
+      this.#fail(error ?? new Error('its handler has destroyed the response to this request'))
+    }
+    this.#settleAsSent()
+    return this.#callOwn('destroy', [error])
   }
 }
 

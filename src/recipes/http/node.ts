@@ -35,6 +35,8 @@ export function nodeMiddleware(door: IdempotencyDoor): NodeMiddleware {
       return undefined
     }
     const fail = (error: unknown): void => {
+      // Its handler knows, and there is no connection left to answer on.
+      if (held?.isDestroyed === true) return
       held?.forget()
       // Its client was answered before, by a time-out for example. Nothing was done, and the key is free.
       if (error instanceof NotBegun && response.writableEnded) return
