@@ -2,7 +2,7 @@
 import { createServer, type ServerResponse } from 'node:http'
 import express from 'express'
 import fastify from 'fastify'
-import { expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
 import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
@@ -223,6 +223,61 @@ test.each(['statusCode', 'writeHead'])(
     expect(await ask(port)).toMatchObject({ status: 201, body: 'paid' })
   },
 )
+
+describe('a status message that cannot be sent is an error of the handler, and the retry is handled', () => {
+  const bodies: Readonly<Record<string, string>> = { small: 'paid', large: 'y'.repeat(40_000) }
+  test.each(Object.keys(bodies).flatMap((size) => ['with a key', 'without a key'].map((key) => [size, key])))(
+    'node:http: %s, %s',
+    async (size, key) => {
+      const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+      const keys = keysOf()
+      let message = 'paid \u2713'
+      const port = await serving((request, response) =>
+        keys.node(request, response, () => {
+          response.statusMessage = message
+          response.end(bodies[size])
+        }),
+      )
+      const asking = key === 'with a key' ? ask(port) : fetch(`http://127.0.0.1:${port}/`, { method: 'POST' })
+      expect((await asking).status).toBe(500)
+      expect(warned).toHaveBeenCalledOnce()
+      warned.mockRestore()
+      message = 'Paid'
+      const { status, headers } = await ask(port)
+      expect([status, headers.get('idempotent-replayed')]).toEqual([200, null])
+    },
+  )
+
+  test.each(Object.keys(bodies))('Express: %s, of which nothing is sent before the error', async (size) => {
+    const app = express()
+    app.set('env', 'test')
+    let message = 'paid \u2713'
+    app.post('/', keysOf().node, (_, response) => {
+      response.statusMessage = message
+      if (size === 'large') response.write(bodies[size])
+      response.end(size === 'large' ? '' : bodies[size])
+    })
+    const port = await serving(app)
+    const { status, body } = await ask(port)
+    expect([status, body.slice(0, 9)]).toEqual([500, '<!DOCTYPE'])
+    message = 'Paid'
+    const again = await ask(port)
+    expect([again.status, again.body, again.headers.get('idempotent-replayed')]).toEqual([200, bodies[size], null])
+  })
+})
+
+test('node:http: what a broken handler has said of the body is not said of the 500', async () => {
+  const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+  const port = await serving((request, response) =>
+    keysOf().node(request, response, () => {
+      response.setHeader('content-length', 100).setHeader('content-encoding', 'gzip').setHeader('x-before', 'kept')
+      throw new Error('broken')
+    }),
+  )
+  const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST' })
+  expect([response.status, await response.text(), response.headers.get('x-before')]).toEqual([500, '', 'kept'])
+  warned.mockRestore()
+})
 
 test.each([204, 304])(
   'node:http: a %i is sent and replayed by a server that refuses bodies where none belong',

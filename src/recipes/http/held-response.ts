@@ -5,7 +5,13 @@
  * The end of the work is the end of the response, not that of the connection: a handler goes on when its client has
  * gone, and so does the charge.
  */
-import type { IncomingMessage, OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import {
+  type IncomingMessage,
+  type OutgoingHttpHeader,
+  type OutgoingHttpHeaders,
+  type ServerResponse,
+  validateHeaderValue,
+} from 'node:http'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
 
 /** Whether its head is on its way, or its end was asked for. */
@@ -222,9 +228,10 @@ export class HeldResponse {
     if (this.hasOverflown) return this.#callOwn('writeHead', given)
     const response = this.#response
     const [status, ...rest] = given
-    checkStatus(status)
+    const message = typeof rest[0] === 'string' ? rest[0] : response.statusMessage
+    checkStatus(status, message)
     response.statusCode = status as number
-    if (typeof rest[0] === 'string') response.statusMessage = rest[0]
+    response.statusMessage = message
     const headers = rest.find((one) => typeof one === 'object' && one !== null)
     for (const [name, value] of headerPairs(headers as OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined))
       response.setHeader(name, value as string)
@@ -251,10 +258,11 @@ interface Head {
 }
 
 /** As Node does when it sends it, which is too late: it would be stored by then, and each retry would be told so. */
-function checkStatus(status: unknown): void {
+function checkStatus(status: unknown, message: string | undefined): void {
   const number = Math.trunc(Number(status))
-  if (number >= 100 && number <= 999) return
-  throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
+  if (!(number >= 100 && number <= 999))
+    throw new RangeError(`the status of a response is 100 to 999; got ${String(status)}`)
+  if (message !== undefined) validateHeaderValue('status message', message)
 }
 
 function headOf(response: ServerResponse): Head {

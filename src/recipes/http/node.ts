@@ -63,16 +63,27 @@ export function failRequest(request: IncomingMessage, response: ServerResponse, 
   answer500(response, error)
 }
 
+/** A handler that has broken may have said these of its body, which does not come. */
+const HEADERS_OF_BODY = ['content-length', 'content-encoding', 'transfer-encoding', 'trailer']
+
 function answer500(response: ServerResponse, error: unknown): void {
   warn(error)
   if (response.writableEnded) return
-  if (response.headersSent) {
-    // What it has of its response must not look whole.
-    response.destroy()
-    return
+  try {
+    if (!response.headersSent) {
+      response.statusCode = 500
+      // What it was may be what could not be sent.
+      response.statusMessage = ''
+      for (const name of HEADERS_OF_BODY) response.removeHeader(name)
+      response.end()
+      return
+    }
+  } catch (thrown) {
+    // Middleware may have wrapped what is called here.
+    warn(thrown)
   }
-  response.statusCode = 500
-  response.end()
+  // What it has of its response must not look whole.
+  response.destroy()
 }
 
 function warn(error: unknown): void {
