@@ -279,6 +279,21 @@ test('node:http: what a broken handler has said of the body is not said of the 5
   warned.mockRestore()
 })
 
+test.each(['small', 'large'])('the callback of end() is called once, when the %s response was sent', async (size) => {
+  const keys = keysOf()
+  const closed = gate()
+  const calls: boolean[] = []
+  const port = await serving((request, response) =>
+    keys.node(request, response, () => {
+      response.once('close', () => closed.open())
+      response.end(size === 'small' ? 'paid' : 'y'.repeat(40_000), () => calls.push(response.headersSent))
+    }),
+  )
+  await ask(port)
+  await closed.opened
+  expect(calls).toEqual([true])
+})
+
 test.each([204, 304])(
   'node:http: a %i is sent and replayed by a server that refuses bodies where none belong',
   async (status) => {

@@ -205,7 +205,8 @@ export class HeldResponse {
     if (!this.hasOverflown) this.#completeHead()
     const [chunk, encoding] = given
     const callback = callbackOf(given)
-    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function') this.#write([chunk, encoding])
+    if (chunk !== undefined && chunk !== null && typeof chunk !== 'function')
+      this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
     if (this.hasOverflown) {
       this.#callOwn('end', [callback])
       this.#settleAsSent()
