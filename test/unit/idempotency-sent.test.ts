@@ -294,6 +294,33 @@ test.each(['small', 'large'])('the callback of end() is called once, when the %s
   expect(calls).toEqual([true])
 })
 
+test('node:http: writeHead takes headers in pairs, as names and values in turn, and as an object', async () => {
+  const forms: unknown[] = [
+    [
+      ['content-type', 'text/made'],
+      ['set-cookie', 'a=1'],
+      ['set-cookie', 'b=2'],
+    ],
+    ['content-type', 'text/made', 'set-cookie', 'a=1', 'set-cookie', 'b=2'],
+    { 'content-type': 'text/made', 'set-cookie': ['a=1', 'b=2'] },
+  ]
+  for (const form of forms) {
+    const keys = keysOf()
+    const port = await serving((request, response) =>
+      keys.node(request, response, () => void response.writeHead(201, form as string[]).end('paid')),
+    )
+    for (const replayed of [null, 'true']) {
+      const { status, headers } = await ask(port)
+      expect([status, headers.get('idempotent-replayed'), headers.get('content-type')]).toEqual([
+        201,
+        replayed,
+        'text/made',
+      ])
+      expect(headers.getSetCookie()).toEqual(['a=1', 'b=2'])
+    }
+  }
+})
+
 test.each([204, 304])(
   'node:http: a %i is sent and replayed by a server that refuses bodies where none belong',
   async (status) => {

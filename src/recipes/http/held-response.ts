@@ -292,7 +292,7 @@ function madeOf({ status, headers }: Head, body: Buffer | undefined): MadeRespon
   return { status, headers: pairsOf(headers), body }
 }
 
-/** Headers as `writeHead` takes them: an object, or names and values in turn. */
+/** Headers as `writeHead` takes them: an object, names and values in turn, or pairs of them. */
 function headerPairs(
   headers: OutgoingHttpHeaders | readonly OutgoingHttpHeader[] | undefined,
 ): readonly (readonly [string, unknown])[] {
@@ -300,9 +300,10 @@ function headerPairs(
   if (!Array.isArray(headers)) return Object.entries(headers).filter(([, value]) => value !== undefined)
   // A name may come more than once: cookies do.
   const values = new Map<string, unknown[]>()
-  for (let index = 0; index + 1 < headers.length; index += 2) {
-    const name = String(headers[index])
-    values.set(name, [...(values.get(name) ?? []), headers[index + 1]])
+  const turns: readonly unknown[] = Array.isArray(headers[0]) ? headers.flat() : headers
+  for (let index = 0; index + 1 < turns.length; index += 2) {
+    const name = String(turns[index])
+    values.set(name, [...(values.get(name) ?? []), turns[index + 1]])
   }
   return [...values].map(([name, all]) => [name, all.length === 1 ? all[0] : all])
 }
