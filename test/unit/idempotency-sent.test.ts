@@ -321,12 +321,16 @@ test('node:http: writeHead takes headers in pairs, as names and values in turn, 
   }
 })
 
-test.each([204, 304])(
-  'node:http: a %i is sent and replayed by a server that refuses bodies where none belong',
-  async (status) => {
+test.each([
+  [204, ''],
+  [304, ''],
+  [204, 'paid'],
+])(
+  'node:http: a %i with a body of "%s" is sent and replayed by a server that refuses bodies where none belong',
+  async (status, body) => {
     const keys = keysOf()
     const server = createServer({ rejectNonStandardBodyWrites: true }, (request, response) =>
-      keys.node(request, response, () => void response.writeHead(status).end()),
+      keys.node(request, response, () => void response.writeHead(status).end(body)),
     )
     const port = await portOf(server.listen(0, '127.0.0.1'))
     for (const replayed of [null, 'true']) {

@@ -27,9 +27,11 @@ export function send(response: ServerResponse, stored: StoredResponse, replayed:
   endWith(response, bytesOf(stored))
 }
 
-/** Without an empty chunk: Node can be told to refuse a chunk where the status allows no body. */
+/** Without a chunk where there is no body: Node can be told to refuse it where the status allows none. */
 function endWith(response: ServerResponse, body: Buffer, callback?: Callback): void {
-  if (body.length > 0) response.end(body, callback)
+  const { statusCode } = response
+  const allowsBody = statusCode >= 200 && statusCode !== 204 && statusCode !== 304
+  if (body.length > 0 && allowsBody) response.end(body, callback)
   else response.end(callback)
 }
 
