@@ -8,6 +8,7 @@ import { createCluster } from 'redis'
 import { afterAll, afterEach, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import { conformance } from '../../conformance/index.ts'
 import { slotOf } from '../../src/clients/redis/names.ts'
+import type { Put, When } from '../../src/core/store.ts'
 import { openRedis, type RedisOptions, redis } from '../../src/engines/redis/index.ts'
 import { createLocks, type Lease, type Locks } from '../../src/index.ts'
 import { ClusterDeployment, thirdOf } from '../servers/cluster.ts'
@@ -252,6 +253,25 @@ await describeServer('a Redis Cluster to one server of which the way is bad', fi
     await proxies[0]?.heal()
     expect([...lost].map(({ key }) => key).sort()).toEqual(doomed?.map(({ lease }) => lease.key).sort())
     for (const { lease } of doomed ?? []) await locks.mutex(lease.key).acquire({ wait: '30s' })
+  })
+
+  test('a change whose answer is lost is sent once: it is of unknown outcome, and not refused for what it did itself', async () => {
+    const { store } = (await open('20s')).engine
+    const key = Array.from({ length: 100 }, (_, index) => `sent once:${index}`).find(
+      (one) => thirdOf(slotOf(`lock:${one}`)) === 0,
+    ) as string
+    const put = async (text: string, when: When): Promise<Put | undefined> =>
+      (await store?.put([{ key, value: Buffer.from(text), ttlMs: null, when }]))?.[0]
+    await vi.waitFor(async () => expect(await put('first', {})).toMatchObject({ state: 'stored' }), LIMIT)
+    const { version } = (await put('second', {})) as { readonly version: bigint }
+    proxies[0]?.blackHole('replies')
+    const changing = put('third', { version })
+    await using server = await ((await cluster.masters())[0] as RedisServer).connect()
+    const stored = async (): Promise<string> => String(await server.command('GET', `hf1:record:{lock:${key}}`))
+    await vi.waitFor(async () => expect(await stored()).toMatch(/ tthird$/), LIMIT)
+    proxies[0]?.reset()
+    await proxies[0]?.heal()
+    expect(await changing).toMatchObject({ state: 'failed', error: { outcome: 'unknown' } })
   })
 })
 

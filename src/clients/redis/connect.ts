@@ -92,6 +92,8 @@ function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>,
       // What a moved slot refuses is refused soon: for that we have an answer of our own.
       maxRedirections: 6,
       retryDelayOnTryAgain: 20,
+      // After the end of a connection, a call that may have been executed would be sent again.
+      retryDelayOnFailover: 0,
       redisOptions: { ...CONNECTION, ...account, ...tls, socketTimeout: SERVER_SILENCE_MS },
       // Certificates name hosts, and a Cluster announces addresses.
       ...(target.tls ? { dnsLookup: (address, found) => found(null, address) } : {}),
