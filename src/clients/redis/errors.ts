@@ -34,6 +34,12 @@ const REFUSED = new Set([
   ...['MOVED', 'ASK', 'CLUSTERDOWN', 'TRYAGAIN', 'CROSSSLOT', 'NOAUTH', 'WRONGPASS', 'DENIED'],
 ])
 
+/**
+ * ioredis, in Cluster, has sent a call as often as it sends one. The last try was refused. An earlier one may have been
+ * executed, if its connection ended before the answer.
+ */
+const SENT_AGAIN = /^Too many Cluster redirections\./
+
 /** Time does not mend it. */
 const LASTING = new Set(['NOAUTH', 'WRONGPASS', 'NOPERM', 'CROSSSLOT', 'DENIED', 'WRONGTYPE', 'ERR', 'NOPROTO'])
 
@@ -63,9 +69,10 @@ export function meaningOf(error: unknown): FailureMeaning {
   const sent = !(error instanceof NotSent)
   const thrown = sent ? error : error.cause
   const code = codeOf(thrown)
-  const isRefused = !sent || (code !== undefined && REFUSED.has(code))
+  const said = messageOf(thrown)
+  const isRefused = !sent || (code !== undefined && REFUSED.has(code) && !SENT_AGAIN.test(said))
   return {
-    message: sent ? messageOf(thrown) : `not connected${thrown === undefined ? '' : `: ${messageOf(thrown)}`}`,
+    message: sent ? said : `not connected${thrown === undefined ? '' : `: ${said}`}`,
     outcome: isRefused ? 'not-applied' : 'unknown',
     transient: isPassing(thrown),
     cause: withoutCommand(thrown),
