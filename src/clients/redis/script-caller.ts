@@ -151,7 +151,7 @@ export class ScriptCaller {
   ): Promise<unknown> {
     const reply = this.#wire.send(command, words, key)
     if (this.#confirm === undefined || !grants) return reply
-    return afterBoth(reply, this.#confirm(verb))
+    return afterBoth(verb, reply, this.#confirm(verb))
   }
 
   /** Resolves when there is a connection; rejects with `NotSent`. */
@@ -181,10 +181,13 @@ export class ScriptCaller {
   }
 }
 
-/** The reply, when the replicas have confirmed. What is said of a script that failed is its own error. */
-async function afterBoth(reply: Promise<unknown>, confirmed: Promise<void>): Promise<unknown> {
+/**
+ * The reply, when the replicas have confirmed. What is said of a script that failed is its own error. One that was
+ * answered has been executed, also where the server has refused to ask the replicas.
+ */
+async function afterBoth(verb: EngineCall, reply: Promise<unknown>, confirmed: Promise<void>): Promise<unknown> {
   const [said, both] = await Promise.allSettled([reply, confirmed])
   if (said.status === 'rejected') throw said.reason
-  if (both.status === 'rejected') throw both.reason
+  if (both.status === 'rejected') throw asEngineError(verb, both.reason, { outcome: 'unknown' })
   return said.value
 }
