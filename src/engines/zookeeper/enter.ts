@@ -193,18 +193,20 @@ export class EnterRequests {
   }
 
   async #renewOne({ key, id, ttlMs }: Claim): Promise<Standing> {
-    const [standing] = await this.#renew([{ key, id, ttlMs }])
-    return standing as Standing
+    const standing = (await this.#renew([{ key, id, ttlMs }]))[0] as Standing
+    if (standing.state === 'failed') throw standing.error
+    return standing
   }
 
   /** What became of one claim. Never rejects. */
   async #settle(session: ClassSession, claim: Claim, entered: EnterAnswers, startedAt: number): Promise<Standing> {
-    const { created, view } = entered
+    const { created } = entered
     try {
       if ('error' in created) throw this.#explained(created.error)
+      const view = await settled(this.#withoutTries(session, claim, entered.view))
       if ('error' in view) throw await this.#unread(session, claim, created.value, view.error)
       if (view.value === undefined) throw unsettled('enter')
-      const standing = await this.#stand(session, claim, created.value, view.value, startedAt)
+      const standing = await this.#stand(session, claim, created.value, view.value, startedAt).catch(unsure)
       session.endEntering(claim.id)
       return standing
     } catch (error) {
@@ -234,7 +236,7 @@ export class EnterRequests {
     session: ClassSession,
     claim: Claim,
     { path, czxid: token }: NumberedNode,
-    read: ZooKeeperLine,
+    view: ZooKeeperLine,
     startedAt: number,
   ): Promise<Standing> {
     const { key, id, weight, limit, ttlMs, wait } = claim
@@ -244,7 +246,6 @@ export class EnterRequests {
       await this.#takeBack(session, path)
       return { state: 'gone', why: 'unknown' }
     }
-    const view = await this.#withoutTries(session, claim, read)
     const first = findEntry(view, id)
     if (view.evicted.has(id) || (first !== undefined && first.entry.name !== name)) {
       await session.deleteDuplicates(key, id, view)
@@ -277,10 +278,11 @@ export class EnterRequests {
   }
 
   /** The line, read again where the entry waits for nothing but tries that do not hold, until they have gone. */
-  async #withoutTries(session: ClassSession, { key, id }: Claim, read: ZooKeeperLine): Promise<ZooKeeperLine> {
-    let view = read
+  async #withoutTries(session: ClassSession, { key, id }: Claim, read: Settled<MaybeLine>): Promise<MaybeLine> {
+    if ('error' in read) throw read.error
+    let view = read.value
     for (const delayMs of READ_AGAIN_MS) {
-      if (!waitsForTries(view, id)) break
+      if (view === undefined || !waitsForTries(view, id)) break
       await new Promise<void>((resolve) => this.#context.clock.timer(delayMs, resolve))
       view = (await session.lines.readNow(key)) ?? view
     }
@@ -299,6 +301,11 @@ export class EnterRequests {
 }
 
 const numbered = ({ path, stat }: CreatedNode): NumberedNode => ({ path, czxid: stat.czxid })
+
+/** The entry was created. That a later request was refused says nothing of it. */
+function unsure(error: unknown): never {
+  throw withOutcome(asEngineError('enter', error), 'unknown')
+}
 
 /** A node of a path could not be created. That it exists, or that the one above it does not, is no reason. */
 function isRefused(made: Settled<CreatedNode>): made is { readonly error: unknown } {
