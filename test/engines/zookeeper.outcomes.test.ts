@@ -1,4 +1,4 @@
-/** What is told of an enter whose entry was created, where a later request of it fails. */
+/** What is told of an enter whose entry is there, where a later request of it fails. */
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { OPCODE } from '../../src/clients/zookeeper/messages.ts'
 import { type Clock, systemClock, type Timer } from '../../src/core/clock.ts'
@@ -14,7 +14,7 @@ const LIMIT = { timeout: 30_000, interval: 10 }
 /** How long an enter first waits before it reads a line again in which only tries are in the way. */
 const FIRST_PAUSE_MS = 2
 
-await describeServer('ZooKeeper after an entry was created', findOwnZooKeeper, (source) => {
+await describeServer('ZooKeeper, where an entry is there and its enter fails', findOwnZooKeeper, (source) => {
   let server: ZooKeeperServer
 
   beforeAll(async () => {
@@ -73,5 +73,17 @@ await describeServer('ZooKeeper after an entry was created', findOwnZooKeeper, (
     function later(ms: number, fire: () => void): Timer {
       return systemClock.timer(ms, fire)
     }
+  })
+
+  test('an enter of an entry that is there says that it is an enter that failed', async () => {
+    const proxy = await FaultProxy.start(server)
+    onTestFinished(() => proxy[Symbol.asyncDispose]())
+    const engine = closedAtTheEnd(await openZooKeeper(`zookeeper://127.0.0.1:${proxy.port}`))
+    const claim = claimOf('entered again')
+    expect(await engine.enter([claim])).toMatchObject([{ state: 'held' }])
+    await proxy.refuse()
+    const message = expect.stringMatching(/^zookeeper: enter: /)
+    expect(await engine.enter([claim])).toMatchObject([{ state: 'failed', error: { message } }])
+    await proxy.heal()
   })
 })

@@ -125,7 +125,9 @@ export class EtcdEngine implements Engine {
     this.#markers = new EntryMarkers(context)
     this.#renewCalls = new RenewCalls(context, this.#markers)
     this.store = new EtcdStore(context)
-    this.#enterCalls = new EnterCalls(context, (claims) => this.#renewCalls.renew(claims.map(placeOf), {}))
+    this.#enterCalls = new EnterCalls(context, (claims) =>
+      this.#renewCalls.renew(claims.map(placeOf), { call: 'enter' }),
+    )
   }
 
   /** Takes no signal: to make one costs more than all the rest that this process does, and the client has a limit. */
@@ -134,7 +136,7 @@ export class EtcdEngine implements Engine {
   }
 
   renew(places: readonly Place[], signal?: AbortSignal): Promise<readonly Standing[]> {
-    return this.#renewCalls.renew(places, { signal })
+    return this.#renewCalls.renew(places, { call: 'renew', signal })
   }
 
   async leave(places: readonly EntryName[]): Promise<readonly boolean[]> {

@@ -14,12 +14,13 @@
  * since the line was read. So no other client ever sees an entry that does not wait.
  */
 
-import type { EtcdClient } from '../../clients/etcd/client.ts'
+import type { EtcdCallOptions, EtcdClient } from '../../clients/etcd/client.ts'
 import type { RpcError } from '../../clients/etcd/errors.ts'
 import type { ResponseHeader, TxnRequest, TxnResponse } from '../../clients/etcd/messages.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Claim, Standing } from '../../core/engine.ts'
 import { EngineError, LineFullError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import { heldCount } from '../../core/line.ts'
 import {
   type EnterRequest,
@@ -47,6 +48,12 @@ export interface EtcdContext {
   readonly entries: EtcdOwnEntries
   readonly watcher: LineWatcher
   readonly evictions: EvictionWatcher
+}
+
+/** How a renewal is made. */
+export interface RenewOptions extends EtcdCallOptions {
+  /** What the core has called: an enter renews entries that are in their lines already. */
+  readonly call: EngineCall
 }
 
 /** How often an enter is tried whose leases turn out to have ended, or are given up. */

@@ -14,7 +14,7 @@ import type { Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
 import { heldCount } from '../../core/line.ts'
 import { EVICTED_MARKER, hasToken, isUnchanged, readEntry, type StoredEntry, toLineFront } from './codec.ts'
-import type { EtcdContext } from './enter.ts'
+import type { EtcdContext, RenewOptions } from './enter.ts'
 import { unsettled } from './errors.ts'
 
 type MarkerKind = typeof EVICTED_MARKER | 'outlives'
@@ -32,12 +32,12 @@ export class EntryMarkers {
   }
 
   /** Where an entry stands that is not under a lease of ours (`own`), or that was not found. */
-  async standing(place: Place, own: StoredEntry | undefined, options: EtcdCallOptions): Promise<Standing> {
+  async standing(place: Place, own: StoredEntry | undefined, options: RenewOptions): Promise<Standing> {
     const kind = await this.#kindOf(place.key, place.id, options)
     if (kind === EVICTED_MARKER) return EVICTED
     if (own === undefined) return GONE
     // Another engine object has moved it since it was read.
-    if (kind === undefined) throw unsettled('renew', 'another client keeps changing the entry')
+    if (kind === undefined) throw unsettled(options.call, 'another client keeps changing the entry')
     return await this.#standingUnder(own.lease, place, options)
   }
 

@@ -11,6 +11,7 @@ import type { EtcdCallOptions } from '../../clients/etcd/client.ts'
 import { NO_HEADER, type RequestOp, type ResponseHeader } from '../../clients/etcd/messages.ts'
 import type { Claim, Place, Standing } from '../../core/engine.ts'
 import { EngineError } from '../../core/errors.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import {
   FRONT_SIZE,
   hasToken,
@@ -22,7 +23,7 @@ import {
   type StoredEntry,
   toLineFront,
 } from './codec.ts'
-import type { EtcdContext } from './enter.ts'
+import type { EtcdContext, RenewOptions } from './enter.ts'
 import type { EntryMarkers } from './entry-markers.ts'
 import { asEngineError, isLeaseGone, unsettled } from './errors.ts'
 import type { EtcdLease } from './leases.ts'
@@ -62,8 +63,9 @@ export class RenewCalls {
     this.#markers = markers
   }
 
-  async renew(places: readonly Place[], options: EtcdCallOptions): Promise<readonly Standing[]> {
+  async renew(places: readonly Place[], options: RenewOptions): Promise<readonly Standing[]> {
     const startedAt = this.#context.clock.now()
+    const failed = failedIn(options.call)
     // One keep-alive for all parts, unless one of them has to try again.
     const leaseFor = this.#keepingAlive(options)
     const parts: Promise<readonly Standing[]>[] = []
@@ -89,7 +91,7 @@ export class RenewCalls {
     places: readonly Place[],
     first: LeaseFor,
     startedAt: number,
-    options: EtcdCallOptions,
+    options: RenewOptions,
   ): Promise<readonly Standing[]> {
     const { leases } = this.#context
     let leaseFor = first
@@ -99,7 +101,7 @@ export class RenewCalls {
       const used = new Set(leased.map(({ lease }) => lease))
       // A lease was given up while we waited for another: it may be revoked at any moment, with all that is under it.
       if ([...used].some(({ tainted }) => tainted)) {
-        if (attempt === TRIES) throw unsettled('renew', 'leases are given up again and again')
+        if (attempt === TRIES) throw unsettled(options.call, 'leases are given up again and again')
         leaseFor = this.#keepingAlive(options)
         continue
       }
@@ -107,7 +109,7 @@ export class RenewCalls {
       try {
         const standings = await this.#readAndMove(places, leased, startedAt, options)
         if (standings !== undefined) return standings
-        if (attempt === TRIES) throw unsettled('renew', 'the leader of the cluster changes too often')
+        if (attempt === TRIES) throw unsettled(options.call, 'the leader of the cluster changes too often')
       } catch (error) {
         if (!isLeaseGone(error) || attempt === TRIES) throw error
       } finally {
@@ -122,7 +124,7 @@ export class RenewCalls {
     places: readonly Place[],
     leased: readonly LeasedPlace[],
     startedAt: number,
-    options: EtcdCallOptions,
+    options: RenewOptions,
   ): Promise<readonly Standing[] | undefined> {
     const { entries } = this.#context
     const used = [...new Set(leased.map(({ lease }) => lease))]
@@ -144,7 +146,7 @@ export class RenewCalls {
       if (lease === undefined) return await this.#markers.outlive(place, options)
       return await this.#standing({ place, lease }, read, startedAt, options)
     })
-    const answers = await Promise.all(standings.map((standing) => standing.catch(failed)))
+    const answers = await Promise.all(standings.map((standing) => standing.catch(failedIn(options.call))))
     for (const lease of used) this.#deleteAbandoned(lease)
     return answers
   }
@@ -215,7 +217,7 @@ export class RenewCalls {
     { place, lease }: LeasedPlace,
     read: RenewRead,
     startedAt: number,
-    options: EtcdCallOptions,
+    options: RenewOptions,
   ): Promise<Standing> {
     const { key, id, ttlMs } = place
     const { entries, watcher, evictions } = this.#context
@@ -273,8 +275,8 @@ export class RenewCalls {
   }
 }
 
-function failed(error: unknown): Standing {
-  return { state: 'failed', error: asEngineError('renew', error) }
+function failedIn(call: EngineCall): (error: unknown) => Standing {
+  return (error) => ({ state: 'failed', error: asEngineError(call, error) })
 }
 
 /** The place of a claim that is in its line already. */

@@ -103,7 +103,7 @@ export class ZooKeeperEngine implements Engine {
     this.#leaves = new LeaveRequests(this.#sessions)
     this.#records = new ZooKeeperStore(this.#context, this.#sessions)
     this.store = this.#records
-    this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew(places))
+    this.#enters = new EnterRequests(this.#context, this.#sessions, (places) => this.#renewals.renew('enter', places))
   }
 
   enter(claims: readonly Claim[]): Promise<readonly Standing[]> {
@@ -111,7 +111,7 @@ export class ZooKeeperEngine implements Engine {
   }
 
   renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    return this.#renewals.renew(places)
+    return this.#renewals.renew('renew', places)
   }
 
   leave(places: readonly EntryName[]): Promise<readonly boolean[]> {

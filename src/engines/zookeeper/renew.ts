@@ -9,6 +9,7 @@
  */
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import type { Place, Standing } from '../../core/engine.ts'
+import type { EngineCall } from '../../core/failed-call.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 import type { ClassSessions } from './class-sessions.ts'
 import { findEntry, readEntryData, tokenOf, writeData, type ZooKeeperLine, type ZooKeeperOwnEntry } from './codec.ts'
@@ -30,6 +31,13 @@ interface OwnPlace {
   readonly entry: ZooKeeperOwnEntry
 }
 
+/** What all places of one call have in common. */
+interface Renewal {
+  /** What the core has called: an enter renews entries that are in their lines already. */
+  readonly call: EngineCall
+  readonly startedAt: number
+}
+
 export class RenewRequests {
   readonly #context: ZooKeeperContext
   readonly #sessions: ClassSessions
@@ -41,8 +49,9 @@ export class RenewRequests {
     this.#removals = removals
   }
 
-  async renew(places: readonly Place[]): Promise<readonly Standing[]> {
-    const startedAt = this.#context.clock.now()
+  async renew(call: EngineCall, places: readonly Place[]): Promise<readonly Standing[]> {
+    const renewal = { call, startedAt: this.#context.clock.now() }
+    const failed = failedIn(call)
     const standings = new Map<Place, Promise<Standing>>()
     const own = new Map<ClassSession, OwnPlace[]>()
     for (const place of places) {
@@ -50,11 +59,11 @@ export class RenewRequests {
       const entry = session?.entries.get(place.id)
       if (place.outlives === true) standings.set(place, this.#removals.outlive(place).catch(failed))
       else if (session === undefined || entry === undefined)
-        standings.set(place, this.#find(place, session, startedAt).catch(failed))
+        standings.set(place, this.#find(place, session, renewal).catch(failed))
       else own.set(session, [...(own.get(session) ?? []), { place, entry }])
     }
     for (const [session, ownPlaces] of own) {
-      const renewing = this.#renewOwn(session, ownPlaces, startedAt)
+      const renewing = this.#renewOwn(session, ownPlaces, renewal)
       for (const { place } of ownPlaces)
         standings.set(
           place,
@@ -67,9 +76,9 @@ export class RenewRequests {
   async #renewOwn(
     session: ClassSession,
     ownPlaces: readonly OwnPlace[],
-    startedAt: number,
+    renewal: Renewal,
   ): Promise<ReadonlyMap<Place, Standing>> {
-    for (const { entry } of ownPlaces) entry.requestedAt = startedAt
+    for (const { entry } of ownPlaces) entry.requestedAt = renewal.startedAt
     const confirmed = session.zk.confirm()
     const looks = ownPlaces.filter(({ entry }) => !entry.watched).map(({ entry }) => session.watchOwn(entry))
     const lines = new Set(ownPlaces.filter(({ entry }) => !entry.held).map(({ place }) => place.key))
@@ -90,7 +99,8 @@ export class RenewRequests {
     const standings = new Map<Place, Standing>()
     for (const ownPlace of ownPlaces) {
       const { place } = ownPlace
-      standings.set(place, await this.#standing(session, ownPlace, views.get(place.key), startedAt).catch(failed))
+      const standing = this.#standing(session, ownPlace, views.get(place.key), renewal)
+      standings.set(place, await standing.catch(failedIn(renewal.call)))
     }
     return standings
   }
@@ -99,16 +109,16 @@ export class RenewRequests {
     session: ClassSession,
     { place, entry }: OwnPlace,
     line: Settled<MaybeLine> | undefined,
-    startedAt: number,
+    renewal: Renewal,
   ): Promise<Standing> {
-    if (session.entries.get(place.id) !== entry || entry.doubtful) return await this.#find(place, session, startedAt)
+    if (session.entries.get(place.id) !== entry || entry.doubtful) return await this.#find(place, session, renewal)
     if (entry.evicted) return EVICTED
-    const leftMs = Math.min(session.zk.leftMs(startedAt), place.ttlMs)
+    const leftMs = Math.min(session.zk.leftMs(renewal.startedAt), place.ttlMs)
     if (entry.held) return { state: 'held', token: entry.token, heldForMs: leftMs }
     if (line !== undefined && 'error' in line) throw line.error
     const view = line?.value
     const ahead = view?.entries.findIndex(({ name }) => name === entry.name) ?? -1
-    if (ahead < 0 || view === undefined) return await this.#find(place, session, startedAt)
+    if (ahead < 0 || view === undefined) return await this.#find(place, session, renewal)
     session.waiters.add(entry, view)
     // What was read may have told so.
     if (entry.held) return { state: 'held', token: entry.token, heldForMs: leftMs }
@@ -116,9 +126,9 @@ export class RenewRequests {
   }
 
   /** Look for an entry, and have it live by a session of ours. */
-  async #find(place: Place, known: ClassSession | undefined, startedAt: number): Promise<Standing> {
+  async #find(place: Place, known: ClassSession | undefined, renewal: Renewal): Promise<Standing> {
     const { key, id, ttlMs } = place
-    const session = known ?? (await this.#sessions.open(ttlMs, 'renew'))
+    const session = known ?? (await this.#sessions.open(ttlMs, renewal.call))
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
       const view = await session.lines.readNow(key)
       if (view !== undefined && view.duplicates.length > 0) await session.deleteDuplicates(key, id, view)
@@ -127,10 +137,10 @@ export class RenewRequests {
         session.forget(id)
         return view?.evicted.has(id) === true ? EVICTED : GONE
       }
-      const standing = await this.#adopt(session, place, found.entry.name, view, startedAt)
+      const standing = await this.#adopt(session, place, found.entry.name, view, renewal)
       if (standing !== undefined) return standing
     }
-    throw unsettled('renew')
+    throw unsettled(renewal.call)
   }
 
   /** Undefined: it has changed meanwhile. */
@@ -139,7 +149,7 @@ export class RenewRequests {
     { key, id, ttlMs }: Place,
     name: string,
     view: ZooKeeperLine,
-    startedAt: number,
+    renewal: Renewal,
   ): Promise<Standing | undefined> {
     const { names, acl } = this.#context
     const path = names.entry(key, name)
@@ -161,7 +171,7 @@ export class RenewRequests {
       }
       const { weight, limit } = view.entries[ahead] as ZooKeeperLine['entries'][number]
       const entry = session.record({ key, id, name, weight, limit, token, ttlMs, held })
-      const leftMs = Math.min(session.zk.leftMs(startedAt), ttlMs)
+      const leftMs = Math.min(session.zk.leftMs(renewal.startedAt), ttlMs)
       if (entry.held) return { state: 'held', token, heldForMs: leftMs }
       session.waiters.add(entry, view)
       return { state: 'waiting', ahead, livesForMs: leftMs }
@@ -172,6 +182,6 @@ export class RenewRequests {
   }
 }
 
-function failed(error: unknown): Standing {
-  return { state: 'failed', error: asEngineError('renew', error) }
+function failedIn(call: EngineCall): (error: unknown) => Standing {
+  return (error) => ({ state: 'failed', error: asEngineError(call, error) })
 }
