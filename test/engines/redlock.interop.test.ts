@@ -4,6 +4,7 @@ import { Redis } from 'ioredis'
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
 import { openRedlock, redlock } from '../../src/engines/redlock/index.ts'
 import { createLocks, type Locks, UnsupportedError } from '../../src/index.ts'
+import { newClaim } from '../claims.ts'
 import { findOwnRedis } from '../servers/redis.ts'
 import type { Resp } from '../servers/resp.ts'
 import { describeServer } from '../servers/suite.ts'
@@ -102,6 +103,16 @@ await describeServer('Redlock beside others', findOwnRedis, (source) => {
     expect(() => redlock({ clients: clients.slice(0, 4) })).toThrow(/odd number/)
     expect(() => redlock({ clients: clients.slice(0, 1) })).toThrow(/odd number/)
     expect(() => redlock({ clients: [clients[0], clients[0], clients[1]] as Redis[] })).toThrow(/twice/)
+  })
+
+  test('without a prefix, a key that would be one of our own is refused in the name of this engine, and nothing else', async () => {
+    await using bare = await connected(await openRedlock(`${fleet.url}?timeout=300`, { prefix: '' }))
+    const [failed, held] = await bare.enter([newClaim('hf1:counters'), newClaim(key)])
+    expect(failed).toMatchObject({
+      state: 'failed',
+      error: { engine: 'redlock', message: expect.stringMatching(/^redlock: 'hf1:counters' begins like/) },
+    })
+    expect(held).toMatchObject({ state: 'held' })
   })
 
   test('doctor finds servers that can forget their counters, that refuse to answer, or that are frozen', async () => {

@@ -79,3 +79,14 @@ test('connect() refuses the embedded default where there is no SQLite, and says 
   const [said] = await printed(program)
   expect(said).toMatch(/^EngineError false sqlite: Node .*: npm install @photostructure\/sqlite@1, or use Node/)
 })
+
+test.each([
+  { engine: 'redis', url: 'redis://127.0.0.1:1' },
+  { engine: 'redlock', url: 'redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3' },
+])('the URL of $engine needs ioredis; where it is missing, the message names this engine', async ({ engine, url }) => {
+  const program = `
+    import { connect } from './src/index.js'
+    const say = (error) => console.log(error.engine, error.message)
+    await connect('${url}').then(() => console.log('connected'), say)`
+  expect(await printed(program)).toEqual([`${engine} ${engine}: its client is not installed: npm install ioredis`])
+})

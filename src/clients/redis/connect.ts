@@ -49,13 +49,17 @@ const CONNECTION = {
 
 /** A connection to what a URL names. It connects by itself, and its client ends when the wire is closed. */
 export async function openWire(target: Target, clock: Clock): Promise<RedisWire> {
-  const [wire] = await openWires([target], clock)
+  const [wire] = await openWires(ENGINE, [target], clock)
   return wire as RedisWire
 }
 
-/** Several, for one engine: what goes to all of them in the same words is put into the form of the protocol once. */
-export async function openWires(targets: readonly Target[], clock: Clock): Promise<readonly RedisWire[]> {
-  const ioredis = await loadIoredis()
+/** Several, for `engine`: what goes to all of them in the same words is put into the form of the protocol once. */
+export async function openWires(
+  engine: string,
+  targets: readonly Target[],
+  clock: Clock,
+): Promise<readonly RedisWire[]> {
+  const ioredis = await loadIoredis(engine)
   const prepare = prepareEvalsha(ioredis.Command)
   return targets.map((target) => {
     const client = newClient(ioredis, target)
@@ -116,6 +120,6 @@ function newClient(ioredis: Pick<typeof import('ioredis'), 'Cluster' | 'Redis'>,
   })
 }
 
-async function loadIoredis(): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
-  return await loadClient(ENGINE, 'ioredis', () => import('ioredis'))
+async function loadIoredis(engine: string): Promise<Pick<typeof import('ioredis'), 'Cluster' | 'Command' | 'Redis'>> {
+  return await loadClient(engine, 'ioredis', () => import('ioredis'))
 }

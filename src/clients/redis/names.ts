@@ -15,7 +15,6 @@
  * ever have the same suffix.
  */
 import { EngineError } from '../../core/errors.ts'
-import { ENGINE } from './errors.ts'
 
 /** What the names of our own keys begin with. */
 export const RESERVED = 'hf1:'
@@ -89,9 +88,9 @@ export function checkPrefix(prefix: string): void {
 }
 
 /** A lock of that name could not be told from what we keep beside our locks. */
-export function reservedKey(serverKey: string): EngineError {
+export function reservedKey(engine: string, serverKey: string): EngineError {
   const message = `'${serverKey}' begins like the names of Holdfast's own keys: use a prefix (the usual one is 'lock:'), or another key`
-  return new EngineError(ENGINE, message, { outcome: 'not-applied', transient: false })
+  return new EngineError(engine, message, { outcome: 'not-applied', transient: false })
 }
 
 /** What about a client decides how names are made: a wire has it. */

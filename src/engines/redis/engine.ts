@@ -129,7 +129,7 @@ export class RedisEngine implements Engine {
     return this.#slots.bySlot(claims, {
       verb: 'enter',
       call: (some, slot) => this.#enter(some, slot),
-      refused: ({ key }) => failed(reservedKey(this.#names.serverKey(key))),
+      refused: ({ key }) => failed(reservedKey(ENGINE, this.#names.serverKey(key))),
       failed,
     })
   }
@@ -237,7 +237,7 @@ export class RedisEngine implements Engine {
 
   async #inspect(verb: EngineCall, key: string, what: 'all' | 'count'): Promise<InspectedLine> {
     const serverKey = this.#names.serverKey(key)
-    if (this.#names.refuses(key)) throw reservedKey(serverKey)
+    if (this.#names.refuses(key)) throw reservedKey(ENGINE, serverKey)
     return await this.#call(verb, inspect, [{ key, id: NO_ENTRY }], [what], (reply) => inspectedLine(reply, serverKey))
   }
 
@@ -251,7 +251,7 @@ export class RedisEngine implements Engine {
           watchAnswersOf(reply, some.length),
         ),
       refused: ({ key }) => {
-        throw reservedKey(this.#names.serverKey(key))
+        throw reservedKey(ENGINE, this.#names.serverKey(key))
       },
     })
   }

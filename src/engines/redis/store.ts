@@ -2,7 +2,7 @@
  * The store of a Redis engine: a record is a string in the slot of its line (lua/record.lua). It is changed by one
  * script: by itself (lua/put.lua), together with an entrance (lua/begin.lua), or before a departure (lua/finish.lua).
  */
-import { asEngineError } from '../../clients/redis/errors.ts'
+import { asEngineError, ENGINE } from '../../clients/redis/errors.ts'
 import { type RedisNames, reservedKey } from '../../clients/redis/names.ts'
 import type { Script, ScriptCaller } from '../../clients/redis/script-caller.ts'
 import { type RedisWire, scanPages } from '../../clients/redis/wire.ts'
@@ -276,7 +276,7 @@ export class RedisStore implements Store {
   }
 
   #reserved(key: string): StoreFailure {
-    return { state: 'failed', error: reservedKey(this.#names.serverKey(key)) }
+    return { state: 'failed', error: reservedKey(ENGINE, this.#names.serverKey(key)) }
   }
 }
 

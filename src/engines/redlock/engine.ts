@@ -256,7 +256,7 @@ export class RedlockEngine implements Engine {
     const allowed = claims.filter(({ key }) => !this.#refuses(key))
     const standings = (allowed.length === 0 ? [] : await this.enter(allowed)).values()
     return claims.map(({ key }): Standing => {
-      if (this.#refuses(key)) return { state: 'failed', error: reservedKey(this.#prefix + key) }
+      if (this.#refuses(key)) return { state: 'failed', error: reservedKey(ENGINE, this.#prefix + key) }
       return standings.next().value as Standing
     })
   }

@@ -24,6 +24,7 @@ import { type Duration, parseDuration } from '../../core/duration.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { showEngine } from '../../core/show.ts'
 import { RedlockEngine, type RedlockSetup } from './engine.ts'
+import { ENGINE } from './errors.ts'
 
 export type { RedisClient, RedisSubscriber } from '../../clients/redis/detect.ts'
 export type { RedlockEngine } from './engine.ts'
@@ -104,7 +105,7 @@ export async function openRedlock(
   if (replicas !== undefined) throw new TypeError("unknown option 'replicas' in a redlock URL: the servers have none")
   const setup = checked({ ...(prefix === undefined ? {} : { prefix }), ...timeout, ...options })
   const targets = hosts.map((host) => ({ ...target, kind: 'server', hosts: [host] }) as const)
-  const wires = await openWires(targets, setup.clock)
+  const wires = await openWires(ENGINE, targets, setup.clock)
   return showEngine(new RedlockEngine({ ...setup, wires }), { url })
 }
 
