@@ -1,6 +1,7 @@
 /** The client of ZooKeeper on a real server: requests, watches, sessions that go on and sessions that end. */
 import { createServer } from 'node:net'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { ZOOKEEPER_CODE } from '../../src/clients/zookeeper/errors.ts'
 import { type NodeEvent, type NodeMode, OPCODE, SPECIAL_XID } from '../../src/clients/zookeeper/messages.ts'
 import { ZooKeeperSession } from '../../src/clients/zookeeper/session.ts'
 import type { ZooKeeperServers } from '../../src/clients/zookeeper/session-connection.ts'
@@ -14,6 +15,7 @@ import { ZooKeeperTap } from '../servers/zookeeper-tap.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 const NOTHING = Buffer.alloc(0)
+const THROTTLED = { code: ZOOKEEPER_CODE.throttled, refused: true }
 
 interface Opened {
   readonly session: ZooKeeperSession
@@ -339,5 +341,16 @@ await describeServer('the client of ZooKeeper', findOwnZooKeeper, (source) => {
       numbers.map(async (index) => (await session.create(node(`/many/${index}`, 'ephemeral'))).path),
     )
     expect(paths).toEqual(numbers.map((index) => `/many/${index}`))
+  })
+
+  test('a request that was throttled confirms nothing: the server has answered it alone', async () => {
+    // One request at a time; each that waits behind it for longer than that is throttled.
+    const limits = ['-Dzookeeper.request_throttle_max_requests=1', '-Dzookeeper.throttled_op_wait_time=1']
+    await using throttling = await ZooKeeperServer.start(source, { java: limits })
+    const { session } = open({ hosts: [throttling] })
+    await vi.waitFor(async () => {
+      const confirmed = await Promise.allSettled(Array.from({ length: 10 }, () => session.confirm()))
+      expect(confirmed).toContainEqual({ status: 'rejected', reason: expect.objectContaining(THROTTLED) })
+    }, LIMIT)
   })
 })

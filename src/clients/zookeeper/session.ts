@@ -12,7 +12,7 @@
  */
 import type { Clock } from '../../core/clock.ts'
 import type { ZooKeeperEndpoint } from './endpoint.ts'
-import { answeredError, hasCode, wasRefused, type ZooKeeperError } from './errors.ts'
+import { answeredError, hasCode, wasDecided, wasRefused, type ZooKeeperError } from './errors.ts'
 import { JuteError } from './jute.ts'
 import {
   type CreatedNode,
@@ -272,8 +272,8 @@ export class ZooKeeperSession {
     try {
       await this.multi([{ check: { path: '/', version: -1 } }])
     } catch (error) {
-      // Refused, it has been decided by most servers all the same.
-      if (!wasRefused(error) || this.end !== undefined) throw error
+      // Refused, it has been decided by most servers all the same; unless one has throttled it.
+      if (!wasRefused(error) || !wasDecided(error.code) || this.end !== undefined) throw error
     }
   }
 
