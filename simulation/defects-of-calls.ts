@@ -10,7 +10,8 @@ export const CALL_DEFECTS: readonly Defect[] = [
     name: 'the turn is given on at depth one only',
     file: 'src/core/nested-lease.ts',
     find: 'if (NestedLease.#takesTurns(this.#outer)) this.#outer.cover.queue.give()',
-    replace: 'if (NestedLease.#takesTurns(this.#outer) && !this.#outer.nested) this.#outer.cover.queue.give()',
+    replace:
+      'if (NestedLease.#takesTurns(this.#outer) && !(this.#outer instanceof NestedLease)) this.#outer.cover.queue.give()',
     why: 'siblings inside a nested lease wait for a turn that never comes',
     conditions: { contexts: true },
   },

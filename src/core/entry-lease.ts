@@ -46,10 +46,6 @@ export class EntryLease implements CoreLease {
     return this.#keeper
   }
 
-  get nested(): boolean {
-    return false
-  }
-
   get entryId(): string {
     return this.#entry.id
   }

@@ -60,10 +60,11 @@ export interface CoreLease extends Lease {
   readonly holding: Holding
   /** Where it is held. */
   readonly keeper: Keeper
-  /** The id of its entry: what the condition `holding` of a store names. */
+  /**
+   * The id of its entry: what the condition `holding` of a store names. A nested lease has none of its own, but that of
+   * the lease around it.
+   */
   readonly entryId: string
-  /** A nested lease takes no place in the line of its own. */
-  readonly nested: boolean
   /** The leases that are nested in this one: they take turns, and end with it. */
   readonly cover: Cover
   /** For how long no other can hold, whether or not this one still does: past its `maxHold` it stands in the line. */

@@ -77,10 +77,6 @@ export class NestedLease implements CoreLease {
     return this.#outer.key
   }
 
-  get nested(): boolean {
-    return true
-  }
-
   get cover(): Cover {
     this.#cover ??= new Cover(this.signal)
     return this.#cover

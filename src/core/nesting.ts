@@ -6,10 +6,10 @@
  * lease. Whether it can be granted is decided by the rule of the line: a read inside a read can, a write inside a read
  * cannot.
  *
- * Only what `using` holds counts, because only there the end of the work is known. What is asked for inside of it is
- * looked at, by `using` and by `acquire` alike. Contexts whose lease has ended (a forgotten promise) do not count.
- * Siblings of one `Promise.all` are not inside each other: two of them asking for the same key queue, also inside a
- * common outer lease.
+ * Only what `using` holds counts, because only there the end of the work is known; `within` a lease that `acquire`
+ * gave, it holds that one. What is asked for inside of it is looked at, by `using` and by `acquire` alike. Contexts
+ * whose lease has ended (a forgotten promise) do not count. Siblings of one `Promise.all` are not inside each other:
+ * two of them asking for the same key queue, also inside a common outer lease.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { UNLIMITED } from './engine.ts'
@@ -54,8 +54,10 @@ export function enclosing(keeper: Keeper, key: string): CoreLease | undefined {
 
 /** Throw if what is held around us can never let `asked` through. */
 export function refuseDeadlock(keeper: Keeper, asked: Holding): void {
-  const held: Weighted[] = []
-  for (const lease of around(keeper, asked.key)) if (!lease.nested) held.push(lease.holding)
+  // A nested lease has the entry of the one that it is nested in: each is counted once.
+  const byEntry = new Map<string, Weighted>()
+  for (const lease of around(keeper, asked.key)) byEntry.set(lease.entryId, lease.holding)
+  const held = [...byEntry.values()]
   if (held.length === 0 || heldCount([...held, asked]) === held.length + 1) return
   throw new DeadlockError(
     asked.key,

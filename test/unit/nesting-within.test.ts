@@ -3,6 +3,7 @@
 import { AsyncResource } from 'node:async_hooks'
 import { describe, expect, test } from 'vitest'
 import { delegate } from '../../conformance/delegate.ts'
+import { DeadlockError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocks } from '../../src/locks.ts'
@@ -39,6 +40,27 @@ describe('`within`', () => {
     await expect(locks.rw('a').write.acquire({ within: writing, signal })).rejects.toThrow('cancelled')
     await expect(locks.rw('b').read.acquire({ within: reading, signal })).rejects.toThrow('cancelled')
     await expect(locks.rw('b').read.tryAcquire({ within: reading, signal })).rejects.toThrow('cancelled')
+  })
+
+  test('asking again inside work nested in a lease that was acquired is a DeadlockError, as inside any other', async () => {
+    const { locks, log } = inMemory()
+    const mutex = locks.mutex('a')
+    const outer = await mutex.acquire()
+    const asked: (() => Promise<unknown>)[] = [
+      () => mutex.acquire({ wait: '1s' }),
+      () => mutex.using({ wait: '1s' }, () => 'never'),
+      () => locks.all([mutex, locks.mutex('b')]).acquire({ wait: '1s' }),
+    ]
+    const refused = asked.map((ask) => watched(mutex.using({ within: outer }, ask)))
+    const { read, write } = locks.rw('c')
+    const reading = await read.acquire()
+    refused.push(watched(read.using({ within: reading }, () => write.acquire({ wait: '1s' }))))
+    await settled()
+    expect(refused.map(({ state }) => state)).toEqual(refused.map(() => 'rejected'))
+    for (const { error } of refused) expect(error).toBeInstanceOf(DeadlockError)
+    expect(log, 'only the outer ones stood in line').toEqual(['enter a', 'enter c'])
+    const inner = await read.using({ within: reading }, () => read.acquire())
+    expect(inner.held, 'what fits beside it is acquired as ever').toBe(true)
   })
 
   test('refuses what is not a lease of this key, of these locks', async () => {
