@@ -10,7 +10,6 @@ import type { Line } from '../core/engine.ts'
 import type { EntryLease } from '../core/entry-lease.ts'
 import { LeaseLostError } from '../core/errors.ts'
 import type { Keeper } from '../core/keeper.ts'
-import type { Lease } from '../core/lease.ts'
 import { type AcquireOptions, type LineLock, usingArguments, type Work } from '../core/lock.ts'
 import { joinSignals, onAbort } from '../core/on-abort.ts'
 import { checkOptions, type OptionNames } from '../core/options.ts'
@@ -91,26 +90,31 @@ export class LineElection implements Election {
       throw new TypeError(`resignOn must be an AbortSignal; got ${typeof resignOn}`)
     for (;;) {
       resignOn?.throwIfAborted()
-      let term: Lease | undefined
+      let term: EntryLease | undefined
       try {
         return await this.#term(options, resignOn, (lease) => {
           term = lease
           return work(lease)
         })
       } catch (error) {
-        if (!again || resignOn?.aborted || !endsTerm(error, this.key, term)) throw error
+        if (!again || resignOn?.aborted || !endsTerm(error, term)) throw error
       }
     }
   }
 
   /** Campaign and lead once. */
-  async #term<Result>(options: AcquireOptions, resignOn: AbortSignal | undefined, work: Work<Result>): Promise<Result> {
-    if (resignOn === undefined) return this.#lock.using(options, work)
+  async #term<Result>(
+    options: AcquireOptions,
+    resignOn: AbortSignal | undefined,
+    work: Work<Result, EntryLease>,
+  ): Promise<Result> {
+    if (resignOn === undefined) return this.#lock.using(options, (lease) => work(lease as EntryLease))
     const campaign = joinSignals([options.signal, resignOn])
     let forget: (() => void) | undefined
     try {
-      return await this.#lock.using({ ...options, signal: campaign.signal }, (lease) => {
-        const resign = (): void => (lease as EntryLease).tellToEnd(resignOn.reason)
+      return await this.#lock.using({ ...options, signal: campaign.signal }, (held) => {
+        const lease = held as EntryLease
+        const resign = (): void => lease.tellToEnd(resignOn.reason)
         forget = onAbort(resignOn, resign)
         if (resignOn.aborted) resign()
         return work(lease)
@@ -157,9 +161,11 @@ function sameLeader(a: Leader | undefined, b: Leader | undefined): boolean {
 }
 
 /**
- * Whether this error says that the term is over, and not that something else was lost or that the locks were closed.
+ * Whether this error says that the term was lost, and not that another lease was, like one that is nested in the term,
+ * or that the locks were closed.
  */
-function endsTerm(error: unknown, key: string, term: Lease | undefined): boolean {
-  if (term === undefined || !(error instanceof LeaseLostError)) return false
-  return error.key === key && error.token === term.token && error.why !== 'closed'
+function endsTerm(error: unknown, term: EntryLease | undefined): boolean {
+  const why = term?.lossError?.why
+  if (term === undefined || why === undefined || why === 'closed' || !(error instanceof LeaseLostError)) return false
+  return error.key === term.key && error.token === term.token && error.why === why
 }

@@ -1,6 +1,7 @@
 /** Elections: leading, resigning, being replaced, and watching who leads. */
 import { describe, expect, test } from 'vitest'
 import { DeadlockError, LeaseLostError } from '../../src/core/errors.ts'
+import type { Lease } from '../../src/core/lease.ts'
 import { MemoryServer, memory } from '../../src/engines/memory/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import type { Leader } from '../../src/primitives/election.ts'
@@ -104,6 +105,32 @@ describe('leading', () => {
         throw new Error('mine')
       }),
     ).rejects.toThrow('mine')
+  })
+
+  test('again ends with the loss of a lease that was nested in this one, which is no loss of the term', async () => {
+    const { clock, candidate } = world()
+    const locks = candidate('one')
+    const ends: ((term: Lease) => unknown)[] = [
+      (term) => locks.mutex('a').using({ within: term, maxHold: '10ms' }, () => clock.stall('20ms')),
+      async (term) => {
+        const around = await locks.mutex('a').acquire({ within: term })
+        await locks.mutex('a').acquire({ within: around })
+        const waiting = locks.mutex('a').acquire({ within: around })
+        await around.release()
+        await waiting
+      },
+      async (term) => {
+        await term.release()
+        term.assertHeld()
+      },
+    ]
+    const told: unknown[] = []
+    for (const end of ends) {
+      let terms = 0
+      const led = locks.election('a').lead({ again: true }, (term) => (++terms > 1 ? 'stood again' : end(term)))
+      told.push(await led.catch(({ why }) => why))
+    }
+    expect(told).toEqual(['maxHold', 'released', 'released'])
   })
 
   test('again ends when the locks are closed, and when the signal is aborted', async () => {
