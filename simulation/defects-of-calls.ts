@@ -26,7 +26,7 @@ export const CALL_DEFECTS: readonly Defect[] = [
   {
     name: 'what is nested outlives the outermost lease',
     file: 'src/core/entry-lease.ts',
-    find: "this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))",
+    find: "this.#cover?.end(this.#lossError ?? new LeaseLostError(this.key, this.token, 'released'))",
     replace: '',
     why: 'its work goes on beside the next holder, and is not told',
     conditions: { contexts: true },

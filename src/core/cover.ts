@@ -1,6 +1,7 @@
 /**
  * What a lease covers: the leases that are nested in it. They take turns, and they end with it, at the latest: when it
- * is lost, and also when it is released, because from then on others may hold.
+ * is lost, and also when it is released, because from then on others may hold. While its holder is only told to end,
+ * like a leader that resigns, it covers them on.
  */
 import { LocalQueue } from './local-queue.ts'
 import { withoutContext } from './no-context.ts'
@@ -12,10 +13,9 @@ export class Cover {
   readonly #controller = new AbortController()
   readonly #forget: () => void
 
-  /** `lost` aborts when the covering lease is lost. */
-  constructor(lost: AbortSignal) {
-    this.#forget = onAbort(lost, () => this.end(lost.reason))
-    if (lost.aborted) this.end(lost.reason)
+  /** `around`: the cover that the covering lease is itself nested in. */
+  constructor(around?: Cover) {
+    this.#forget = onAbort(around?.signal, () => this.end(around?.signal.reason))
   }
 
   /** Aborts when nothing is covered any more. */

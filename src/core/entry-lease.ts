@@ -52,7 +52,7 @@ export class EntryLease implements CoreLease {
 
   /** Made when first asked for, like the signal: most leases have none nested in them. */
   get cover(): Cover {
-    this.#cover ??= new Cover(this.signal)
+    this.#cover ??= new Cover()
     return this.#cover
   }
 
@@ -137,7 +137,7 @@ export class EntryLease implements CoreLease {
     const { lost: why } = this.#entry
     this.#keeper.publish.release({ operation, heldMs: now - grantedAt, ...(why === undefined ? {} : { why }) })
     const left = this.#leave(afterMs, byStore)
-    this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
+    this.#cover?.end(this.#lossError ?? new LeaseLostError(this.key, this.token, 'released'))
     return left
   }
 
@@ -159,6 +159,7 @@ export class EntryLease implements CoreLease {
     this.#keeper.publish.loss({ operation, token, why })
     // Listeners do not run in the async context of the code that noticed the loss.
     withoutContext(() => this.#controller?.abort(this.#lossError))
+    this.#cover?.end(this.#lossError)
   }
 }
 

@@ -78,7 +78,7 @@ export class NestedLease implements CoreLease {
   }
 
   get cover(): Cover {
-    this.#cover ??= new Cover(this.signal)
+    this.#cover ??= new Cover(this.#outer.cover)
     return this.#cover
   }
 
@@ -109,11 +109,12 @@ export class NestedLease implements CoreLease {
       const { lossError } = this
       if (lossError !== undefined) controller.abort(lossError)
       else if (this.#released === undefined) {
-        const { signal } = this.#outer.cover
+        // The first one also aborts when the holder is told to end, the other one also when the outer lease is released.
+        const { signal, stop } = joinSignals([this.#outer.signal, this.#outer.cover.signal])
         const end = (): void => controller.abort(this.lossError ?? signal.reason)
-        // It may be over while the outer one is held: of a leader that has resigned.
         if (signal.aborted) end()
-        else this.#forgetOuter = onAbort(signal, end)
+        else onAbort(signal, end)
+        this.#forgetOuter = stop
       }
     }
     return this.#controller.signal
@@ -145,6 +146,7 @@ export class NestedLease implements CoreLease {
   #lose(): void {
     this.#lossError = new LeaseLostError(this.key, this.token, 'maxHold')
     withoutContext(() => this.#controller?.abort(this.#lossError))
+    this.#cover?.end(this.#lossError)
   }
 
   limitHold(at: number): void {

@@ -216,6 +216,65 @@ describe('lead({ resignOn })', () => {
     expect((await locks.election('a').leader())?.holder).toBeUndefined()
   })
 
+  test('lets the leader nest until its work has settled, and what is nested is told to end, however deep', async () => {
+    const { locks, clock } = inMemory()
+    const a = locks.mutex('a')
+    const { opened, open } = gate()
+    const told: unknown[] = []
+    const led = watched(
+      locks.election('a').lead({ resignOn: locks.draining }, async (term) => {
+        const before = await a.acquire({ within: term })
+        const inBefore = await a.acquire({ within: before })
+        const waiting = watched(a.acquire({ within: term, wait: '1m' }))
+        for (const { signal } of [before, inBefore])
+          signal.addEventListener('abort', () => told.push(String(signal.reason)))
+        await untilTold(term)
+        expect([waiting.state, before.held, inBefore.held]).toEqual(['pending', true, true])
+        await before.release()
+        await settled()
+        await waiting.value.release()
+        await a.using({ within: term, maxHold: '1s' }, async (after) => {
+          expect(String(after.signal.reason)).toContain('being drained')
+          await a.using({ within: after }, () => clock.stall('100ms'))
+        })
+        await opened
+        return 'tidied up'
+      }),
+    )
+    await settled()
+    const drained = watched(locks.drain({ grace: '5s' }))
+    await settled()
+    await settled()
+    open()
+    await settled()
+    await settled()
+    expect(led.value).toBe('tidied up')
+    expect(told).toEqual([expect.stringContaining('being drained'), expect.stringContaining('being drained')])
+    expect([drained.state, clock.alive, clock.timers]).toEqual(['resolved', 0, 0])
+  })
+
+  test('ends what is nested in the leader with the loss of its lease, though it was told to end before', async () => {
+    const { locks, clock } = inMemory()
+    const a = locks.mutex('a')
+    const leaving = new AbortController()
+    let waiting = watched(Promise.resolve())
+    const led = watched(
+      locks.election('a', { maxHold: '1s' }).lead({ resignOn: leaving.signal }, async (term) => {
+        const nested = await a.acquire({ within: term })
+        waiting = watched(a.using({ within: term }, () => {}))
+        await a.using({ within: nested }, () => new Promise((resolve) => clock.timer(5000, () => resolve(undefined))))
+      }),
+    )
+    await settled()
+    leaving.abort('over')
+    await settled()
+    expect(waiting.state).toBe('pending')
+    await clock.advance('1s')
+    expect(waiting.error).toMatchObject({ code: 'LEASE_LOST', why: 'maxHold' })
+    await clock.advance('5s')
+    expect(led.error).toMatchObject({ why: 'maxHold' })
+  })
+
   test('ends a campaign with the reason of the signal, also one that has not begun', async () => {
     const { locks } = inMemory()
     await locks.mutex('a').acquire()

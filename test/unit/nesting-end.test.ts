@@ -1,9 +1,10 @@
 /** What a nested lease is told when the one around it ends, and what those are told that wait behind it. */
 import { describe, expect, test } from 'vitest'
+import { channels } from '../../src/core/diagnostics.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
 import type { Lease } from '../../src/core/lease.ts'
 import { createLocks } from '../../src/locks.ts'
-import { inMemory, settled, watched } from './world.ts'
+import { inMemory, settled, TTL, watched } from './world.ts'
 
 test.each(['closed', 'drained'] as const)(
   'a caller that waits behind a nested lease is told when the locks are %s, and so is the nested one',
@@ -24,6 +25,22 @@ test.each(['closed', 'drained'] as const)(
     expect([clock.alive, clock.timers]).toEqual([0, 0])
   },
 )
+
+test('all that is nested hears why the outer lease was lost, though a subscriber releases that one at once', async () => {
+  const { locks, clock } = inMemory()
+  const lock = locks.mutex('a')
+  const outer = await lock.acquire()
+  const inner = await lock.acquire({ within: outer })
+  const waiting = watched(lock.acquire({ within: outer }))
+  await settled()
+  const release = (): unknown => outer.release()
+  channels.loss.subscribe(release)
+  clock.stall(TTL)
+  expect(outer.held).toBe(false)
+  channels.loss.unsubscribe(release)
+  await settled()
+  expect([inner.signal.reason, waiting.error]).toMatchObject([{ why: 'deadline' }, { why: 'deadline' }])
+})
 
 describe('an outer lease that is released while a nested one is in use', () => {
   test('makes the nested using reject, as a loss: the rest of its work was not covered', async () => {
