@@ -151,11 +151,17 @@ export class NestedLease implements CoreLease {
 
   limitHold(at: number): void {
     this.#endsAt = Math.min(this.#endsAt, at)
-    this.#timer?.cancel()
     if (this.#endsAt === Number.POSITIVE_INFINITY) return
+    // However it ends, also unreleased, with the outer one: no timer is left.
+    onAbort(this.cover.signal, () => this.#timer?.cancel())
+    this.#setTimer()
+  }
+
+  #setTimer(): void {
+    this.#timer?.cancel()
     const { clock } = this.keeper
     // A timer may fire a little early: then it is set once more.
-    const look = (): void => withoutContext(() => (this.held ? this.limitHold(at) : undefined))
+    const look = (): void => withoutContext(() => (this.held ? this.#setTimer() : undefined))
     this.#timer = clock.timer(this.#endsAt - clock.now(), look)
   }
 
@@ -175,7 +181,6 @@ export class NestedLease implements CoreLease {
     const { held } = this
     if (this.#released === undefined) {
       this.#released = Promise.resolve(held)
-      this.#timer?.cancel()
       this.#forgetOuter?.()
       this.#cover?.end(new LeaseLostError(this.key, this.token, 'released'))
       if (NestedLease.#takesTurns(this.#outer)) this.#outer.cover.queue.give()

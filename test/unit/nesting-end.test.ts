@@ -42,6 +42,19 @@ test('all that is nested hears why the outer lease was lost, though a subscriber
   expect([inner.signal.reason, waiting.error]).toMatchObject([{ why: 'deadline' }, { why: 'deadline' }])
 })
 
+test.each(['released', 'closed'] as const)(
+  'a nested lease that was forgotten leaves no timer behind when the outer one is %s',
+  async (how) => {
+    const { locks, clock } = inMemory()
+    const lock = locks.mutex('a')
+    const outer = await lock.acquire()
+    await lock.acquire({ within: outer, maxHold: '1h' })
+    if (how === 'released') await outer.release()
+    await locks.close()
+    expect([clock.alive, clock.timers]).toEqual([0, 0])
+  },
+)
+
 describe('an outer lease that is released while a nested one is in use', () => {
   test('makes the nested using reject, as a loss: the rest of its work was not covered', async () => {
     const { locks } = inMemory()
