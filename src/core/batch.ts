@@ -15,7 +15,7 @@
 
 import type { Clock, Timer } from './clock.ts'
 import type { EngineError } from './errors.ts'
-import { type EngineCall, engineErrors, noAnswer } from './failed-call.ts'
+import { type EngineCall, failureOf, noAnswer } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
 import { withoutContext } from './no-context.ts'
 
@@ -308,9 +308,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     this.#keepAlive.end()
   }
 
-  /** What an engine throws that is no `EngineError`: of that, nothing is known. */
   #failureOf(error: unknown): EngineError {
-    const { engine, verb } = this.#spec
-    return engineErrors(engine, () => ({ outcome: 'unknown', transient: true }))(verb, error)
+    return failureOf(this.#spec.engine, this.#spec.verb, error)
   }
 }

@@ -62,6 +62,11 @@ export function engineErrors<Facts extends CallFacts = CallFacts>(
   }
 }
 
+/** The error of what an engine has thrown. If that is no `EngineError`, nothing is known of the call. */
+export function failureOf(engine: string, call: EngineCall, error: unknown): EngineError {
+  return engineErrors(engine, () => ({ outcome: 'unknown', transient: true }))(call, error)
+}
+
 /** Given up: what became of it is not known. */
 export function noAnswer(engine: string, call: EngineCall, ms: number): EngineError {
   return new EngineError(engine, `${call}: no answer within ${Math.round(ms)} ms`, { outcome: 'unknown' })

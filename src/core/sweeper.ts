@@ -12,9 +12,10 @@ import type { Publish } from './diagnostics.ts'
 import type { Engine } from './engine.ts'
 import { type Entry, marginMs } from './entry.ts'
 import type { EntryRequests } from './entry-requests.ts'
-import { EngineError } from './errors.ts'
+import type { EngineError } from './errors.ts'
+import { failureOf, noAnswer } from './failed-call.ts'
 import type { KeepAlive } from './keep-alive.ts'
-import { fallbackAfter } from './time-limit.ts'
+import { rejectAfter } from './time-limit.ts'
 import { type Scheduled, TimerQueue } from './timer-queue.ts'
 
 interface Departure extends Scheduled {
@@ -138,10 +139,7 @@ export class Sweeper {
     if (entry.pendingEnter !== 0) await entry.enterEnded()
     await Promise.race([entry.requestEnded(), this.#requests.renewalsEnded()])
     if (this.#stopped) return false
-    // No answer is waited for once the locks are closed: that would keep their process alive.
-    const { signal } = this.#stopping
-    const asked = this.#renewOnce(entry, afterMs)
-    const agreed = await fallbackAfter(this.#clock, this.#callTimeoutMs, asked, false, signal)
+    const agreed = await this.#renewOnce(entry, afterMs)
     entry.outlivesUntil = this.#clock.now() + afterMs + marginMs(entry.ttlMs)
     // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
     if (entry.isDoubtful) this.leaveLate(entry)
@@ -153,11 +151,21 @@ export class Sweeper {
   }
 
   async #renewOnce({ key, id, token, operation, wasHeld: held }: Entry, ttlMs: number): Promise<boolean> {
-    const [standing] = await this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
-    if (standing?.state === 'failed' && standing.error instanceof EngineError)
-      this.#publish.failure({ operation, verb: 'renew', held, error: standing.error })
-    // Another token is another stay in the line: ours had ended, and the key was free in between.
-    return standing?.state === 'held' && standing.token === token
+    const { name } = this.#engine
+    const ms = this.#callTimeoutMs
+    const late = (): EngineError => noAnswer(name, 'renew', ms)
+    try {
+      const asked = this.#engine.renew([{ key, id, ttlMs: Math.ceil(ttlMs), outlives: true }])
+      // No answer is waited for once the locks are closed: that would keep their process alive.
+      const [standing] = await rejectAfter(this.#clock, ms, asked, late, this.#stopping.signal)
+      if (standing?.state === 'failed') throw standing.error
+      // Another token is another stay in the line: ours had ended, and the key was free in between.
+      return standing?.state === 'held' && standing.token === token
+    } catch (error) {
+      if (!this.#stopped)
+        this.#publish.failure({ operation, verb: 'renew', held, error: failureOf(name, 'renew', error) })
+      return false
+    }
   }
 
   /** A leave of this entry that was to be sent later is not sent. */

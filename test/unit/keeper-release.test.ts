@@ -1,7 +1,7 @@
 /** Release: what it answers, what it waits for, and what of it stays in the line. */
 import { describe, expect, test } from 'vitest'
 import { published } from './published.ts'
-import { held, unreachable } from './scripted-engine.ts'
+import { failed, held, unreachable } from './scripted-engine.ts'
 import { BEAT, holding, scripted, TTL, watched } from './world.ts'
 
 describe('release', () => {
@@ -119,5 +119,27 @@ describe('release', () => {
     const released = watched(lease.release({ after: '1m' }))
     await (await engine.next('renew')).fail(unreachable())
     expect(released.value).toBe(false)
+  })
+
+  test('with `after` tells of its failure, whether the call is refused, rejects, or is not answered', async () => {
+    const told: unknown[] = []
+    for (const how of ['refused', 'rejects', 'unanswered', 'closed'] as const) {
+      using events = published('failure')
+      const { engine, clock, lease, locks } = await holding({ callTimeout: 2000 })
+      const released = watched(lease.release({ after: '1m' }))
+      const renewal = await engine.next('renew')
+      if (how === 'refused') await renewal.answer(failed(unreachable()))
+      if (how === 'rejects') await renewal.fail(new Error('boom'))
+      if (how === 'closed') void locks.close()
+      await clock.advance(2000)
+      expect([released.value, engine.log.includes('leave a')], how).toEqual([false, false])
+      told.push(events.of('failure').map(({ verb, held, error }) => [verb, held, error.message, error.outcome]))
+    }
+    expect(told).toEqual([
+      [['renew', true, 'scripted: cannot be reached', 'not-applied']],
+      [['renew', true, 'scripted: renew: boom', 'unknown']],
+      [['renew', true, 'scripted: renew: no answer within 2000 ms', 'unknown']],
+      [],
+    ])
   })
 })
