@@ -1,5 +1,6 @@
 /** Release: what it answers, what it waits for, and what of it stays in the line. */
 import { describe, expect, test } from 'vitest'
+import { channels } from '../../src/core/diagnostics.ts'
 import { published } from './published.ts'
 import { failed, held, unreachable } from './scripted-engine.ts'
 import { BEAT, holding, scripted, TTL, watched } from './world.ts'
@@ -141,5 +142,17 @@ describe('release', () => {
       [['renew', true, 'scripted: renew: no answer within 2000 ms', 'unknown']],
       [],
     ])
+  })
+
+  test('with `after` is not told as a loss as well, though a subscriber is so slow that the deadline passes', async () => {
+    const { engine, clock, lease } = await holding()
+    using events = published('release', 'loss')
+    const stall = (): void => clock.stall(TTL)
+    channels.release.subscribe(stall)
+    const released = watched(lease.release({ after: '1m' }))
+    channels.release.unsubscribe(stall)
+    await (await engine.next('renew')).answer(held(1n, 60_000))
+    expect(events.names).toEqual(['release'])
+    expect(released.value, 'the engine had it until then').toBe(true)
   })
 })
