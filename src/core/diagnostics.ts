@@ -41,7 +41,10 @@ export interface Events {
    * it; else it waits, or has given up. May come after the release.
    */
   failure: { operation: Operation; verb: 'enter' | 'renew' | 'leave'; held: boolean; error: EngineError }
-  /** An enter of unknown outcome was cleaned up, after its refusal; `wasThere`: it had been applied. */
+  /**
+   * An enter of unknown outcome was cleaned up, after its refusal; `wasThere`: it had been applied. Told once, and once
+   * more if the enter arrives after that. Where a later enter was granted, only such an arrival is told.
+   */
   cleanup: { operation: Operation; wasThere: boolean }
   /** Two keys were taken in opposite orders (`checkOrder`). */
   inversion: { first: string; second: string; message: string }

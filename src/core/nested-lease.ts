@@ -109,7 +109,7 @@ export class NestedLease implements CoreLease {
       const { lossError } = this
       if (lossError !== undefined) controller.abort(lossError)
       else if (this.#released === undefined) {
-        // The first one also aborts when the holder is told to end, the other one also when the outer lease is released.
+        // The first one aborts also when the holder is told to end, the other also when the outer lease is released.
         const { signal, stop } = joinSignals([this.#outer.signal, this.#outer.cover.signal])
         const end = (): void => controller.abort(this.lossError ?? signal.reason)
         if (signal.aborted) end()

@@ -5,8 +5,8 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, test } from 'vitest'
 import { channels, type Operation } from '../../src/core/diagnostics.ts'
 import { published } from './published.ts'
-import { busy, gone, held, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
-import { BEAT, inMemory, MARGIN, scripted, settled, TTL, watched } from './world.ts'
+import { busy, gone, held, type ScriptedEngine, unknownOutcome, unreachable, waiting } from './scripted-engine.ts'
+import { BEAT, type CountingClock, inMemory, MARGIN, scripted, settled, TTL, watched } from './world.ts'
 
 const everything = Object.keys(channels) as (keyof typeof channels)[]
 
@@ -163,6 +163,62 @@ describe('a call', () => {
       expect(events.of('cleanup')).toEqual([{ operation, wasThere }])
     }
   })
+})
+
+describe('a cleanup', () => {
+  test('is no release: a lease whose first enter was not answered has none', async () => {
+    for (const end of ['released', 'maxHold'] as const) {
+      using events = published('cleanup')
+      const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+      const asked = watched(locks.mutex('a').acquire(end === 'maxHold' ? { maxHold: '1s' } : {}))
+      await engine.next('enter')
+      await clock.advance(2500)
+      await (await engine.next('enter')).answer(held(1n))
+      await clock.advance(2000)
+      void asked.value.release()
+      await answerLeaves(engine, clock, true)
+      expect(events.all, end).toEqual([])
+    }
+  })
+
+  test('is told once for an enter that was given up, however often its leave is repeated', async () => {
+    for (const wasThere of [true, false]) {
+      using events = published('cleanup')
+      const { engine, clock, locks } = scripted()
+      watched(locks.mutex('a').tryAcquire())
+      await (await engine.next('enter')).fail(unknownOutcome())
+      await answerLeaves(engine, clock, wasThere)
+      expect(engine.log.filter((call) => call === 'leave a').length, 'it is repeated').toBeGreaterThan(2)
+      expect(events.of('cleanup').map((message) => message.wasThere)).toEqual([wasThere])
+    }
+  })
+
+  test('is told of an enter that arrives after the first leave, also where that was a release', async () => {
+    for (const granted of [true, false]) {
+      using events = published('cleanup')
+      const { engine, clock, locks } = scripted()
+      const asked = watched(granted ? locks.mutex('a').acquire() : locks.mutex('a').tryAcquire())
+      await (await engine.next('enter')).fail(unknownOutcome())
+      if (granted) {
+        await clock.advance(1000)
+        await (await engine.next('enter')).answer(held(1n))
+        void asked.value?.release()
+      }
+      await (await engine.next('leave')).answer(granted)
+      await clock.advance(BEAT)
+      await (await engine.next('leave')).answer(true)
+      expect(events.of('cleanup').map(({ wasThere }) => wasThere)).toEqual(granted ? [true] : [false, true])
+    }
+  })
+
+  /** Let a ttl pass: the first leave is answered so, and its repeats, which find nothing any more, by no. */
+  async function answerLeaves(engine: ScriptedEngine, clock: CountingClock, first: boolean): Promise<void> {
+    await (await engine.next('leave')).answer(first)
+    for (let beat = 0; beat < 5; beat += 1) {
+      await clock.advance(BEAT)
+      for (const _ of await engine.unseen()) await (await engine.next('leave')).answer(false)
+    }
+  }
 })
 
 test('a try that is cancelled before it is asked is no event at all', async () => {
