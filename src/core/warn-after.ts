@@ -58,6 +58,7 @@ export class LongHoldWarnings {
   readonly #url: string | undefined
   readonly #timed = new Map<Operation, TimedOperation>()
   readonly #queue: TimerQueue<TimedOperation>
+  #stopped = false
 
   /** `exempt`: keys that are not looked at. It may grow. `url`: where to look at lines, fit to be printed. */
   constructor(clock: Clock, limits: WarnAfterMs, tell: Publish, exempt: ReadonlySet<string>, url: string | undefined) {
@@ -97,13 +98,15 @@ export class LongHoldWarnings {
     }
   }
 
+  /** What is asked of closed locks is refused at once, and sets no timer. */
   stop(): void {
+    this.#stopped = true
     this.#queue.stop()
     this.#timed.clear()
   }
 
   #begin(operation: Operation, token: bigint | null | undefined): void {
-    if (this.#exempt.has(operation.key)) return
+    if (this.#stopped || this.#exempt.has(operation.key)) return
     const now = this.#clock.now()
     const timed = this.#timed.get(operation) ?? { operation, since: now, token, at: now, slot: -1, slackMs: 0 }
     timed.since = now

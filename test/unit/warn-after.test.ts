@@ -148,6 +148,14 @@ test('all holds share one timer, and it is gone after the locks are closed', asy
   expect(withLimits.clock.timers).toBe(without.clock.timers)
 })
 
+test('an acquire that comes after the locks are closed sets no timer', async () => {
+  const { clock, locks } = inMemory(limits)
+  await locks.mutex('a').acquire()
+  await locks.close()
+  await expect(locks.mutex('a').acquire()).rejects.toThrow(/closed/)
+  expect(clock.timers).toBe(0)
+})
+
 test.each([
   [{ warnAfter: '5m' }, /warnAfter must be like \{ hold: '5m', wait: '1m' \}; got 5m/],
   [{ warnAfter: null }, /warnAfter must be like/],
