@@ -4,15 +4,16 @@
  */
 import type { Clock } from './clock.ts'
 import { type CallOutcome, ClosedError } from './errors.ts'
-import { firstCall } from './first-call.ts'
+import { FirstCall } from './first-call.ts'
 
 export class Closing {
   readonly #engine: string
   readonly #message: string
   readonly #controller = new AbortController()
-  #closed: Promise<void> | undefined
+  /** A listener may ask for a lock, or close once more. */
+  readonly #closing = new FirstCall<void>()
 
-  /** `message`: what a caller is told that asks too late. */
+  /** `message`: what is said to a caller that asks after `begin()`, or whose call is under way then. */
   constructor(engine: string, message: string) {
     this.#engine = engine
     this.#message = message
@@ -20,7 +21,7 @@ export class Closing {
 
   /** Whether `begin()` was called. */
   get begun(): boolean {
-    return this.#closed !== undefined
+    return this.#closing.begun
   }
 
   /** Aborts when `begin()` is called. */
@@ -28,7 +29,7 @@ export class Closing {
     return this.#controller.signal
   }
 
-  /** What a caller is told that asks too late, or that is asking. */
+  /** The error for a caller that asks after `begin()`, or whose call is under way then. */
   error(outcome: CallOutcome = 'not-applied'): ClosedError {
     return new ClosedError(this.#engine, this.#message, outcome)
   }
@@ -38,11 +39,7 @@ export class Closing {
    * process stays alive until the steps are done.
    */
   begin(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {
-    // A listener may ask for a lock, or close once more.
-    const remember = (closed: Promise<void>): void => {
-      this.#closed = closed
-    }
-    return this.#closed ?? firstCall(remember, () => this.#run(clock, limitMs, steps))
+    return this.#closing.do(() => this.#run(clock, limitMs, steps))
   }
 
   async #run(clock: Clock, limitMs: number, steps: (leftMs: () => number) => Promise<void>): Promise<void> {

@@ -7,7 +7,7 @@ import { parseDuration } from './duration.ts'
 import type { Engine } from './engine.ts'
 import type { Entry } from './entry.ts'
 import { LeaseLostError, type LossReason, UnsupportedError } from './errors.ts'
-import { firstCall } from './first-call.ts'
+import { FirstCall } from './first-call.ts'
 import type { Keeper } from './keeper.ts'
 import type { CoreLease, Holding, ReleaseOptions } from './lease.ts'
 import { isShared } from './line.ts'
@@ -24,7 +24,8 @@ export class EntryLease implements CoreLease {
   #cover: Cover | undefined
   #controller: AbortController | undefined
   #lossError: LeaseLostError | undefined
-  #released: Promise<boolean> | undefined
+  /** A listener that hears of a loss, or of the end of a nested lease, may release this one again. */
+  readonly #releasing = new FirstCall<boolean>()
 
   static {
     showAs('Lease', EntryLease)
@@ -106,20 +107,12 @@ export class EntryLease implements CoreLease {
 
   release(options?: ReleaseOptions): Promise<boolean> {
     const afterMs = releaseAfterMs(options, this.#keeper.engine)
-    return this.#released ?? this.#releaseOnce(afterMs, false)
+    return this.#releasing.do(() => this.#release(afterMs, false))
   }
 
   /** For recipes: a change of the store has released it, in its step. */
   releasedByStore(): void {
-    if (this.#released === undefined) void this.#releaseOnce(0, true)
-  }
-
-  /** A listener that hears of a loss, or of the end of a nested lease, may release this one again. */
-  #releaseOnce(afterMs: number, byStore: boolean): Promise<boolean> {
-    const remember = (released: Promise<boolean>): void => {
-      this.#released = released
-    }
-    return firstCall(remember, () => this.#release(afterMs, byStore))
+    void this.#releasing.do(() => this.#release(0, true))
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,18 +1,37 @@
-/** What is done once, however often it is asked for, and by whatever it calls itself. */
-
 /**
- * Does `work`. `remember` is given the promise of its answer before it begins: a listener that it calls may ask for the
- * same again, and has to find that it is being done.
+ * What is done once, however often it is asked for, also where the work itself asks for it again: a listener that the
+ * work calls may release the very lease whose release has called it.
  */
-export function firstCall<Value>(
-  remember: (answer: Promise<Value>) => void,
-  work: () => Promise<Value>,
-): Promise<Value> {
-  let settle!: (answer: Promise<Value>) => void
-  const answer = new Promise<Value>((resolve) => {
-    settle = resolve
-  })
-  remember(answer)
-  settle(work())
-  return answer
+export class FirstCall<Value> {
+  #begun = false
+  #answer: Promise<Value> | undefined
+  #settle: ((answer: Promise<Value>) => void) | undefined
+
+  /** Whether the work was asked for. */
+  get begun(): boolean {
+    return this.#begun
+  }
+
+  /** The first call does `work`. Every call answers what came of it. */
+  do(work: () => Promise<Value>): Promise<Value> {
+    if (!this.#begun) {
+      this.#begun = true
+      const answer = promised(work)
+      this.#settle?.(answer)
+      this.#answer = answer
+    }
+    // The work has not returned its promise yet: it is the work that asks.
+    this.#answer ??= new Promise((settle) => {
+      this.#settle = settle
+    })
+    return this.#answer
+  }
+}
+
+function promised<Value>(work: () => Promise<Value>): Promise<Value> {
+  try {
+    return work()
+  } catch (error) {
+    return Promise.reject(error)
+  }
 }

@@ -8,7 +8,7 @@
 import { timeoutError, type WaitLimit } from '../core/acquire.ts'
 import { releaseAfterMs } from '../core/entry-lease.ts'
 import { AcquireTimeoutError, DeadlockError, EngineError, type LeaseLostError } from '../core/errors.ts'
-import { firstCall } from '../core/first-call.ts'
+import { FirstCall } from '../core/first-call.ts'
 import { compareKeys } from '../core/keys.ts'
 import type { CoreLease, Lease, ReleaseOptions } from '../core/lease.ts'
 import {
@@ -176,7 +176,8 @@ class PartsLease implements AllLease {
   readonly #parts: readonly CoreLease[]
   readonly tokens: ReadonlyMap<string, bigint | null>
   #signal: AbortSignal | undefined
-  #released: Promise<boolean> | undefined
+  /** A listener that hears of the end of one part may release all of them again, before the others are. */
+  readonly #releasing = new FirstCall<boolean>()
 
   constructor(key: string, parts: readonly CoreLease[]) {
     this.key = key
@@ -239,11 +240,7 @@ class PartsLease implements AllLease {
 
   async release(options?: ReleaseOptions): Promise<boolean> {
     for (const { keeper } of this.#parts) releaseAfterMs(options, keeper.engine)
-    // A listener that hears of the end of one part may release all of them again, before the others are.
-    const remember = (released: Promise<boolean>): void => {
-      this.#released = released
-    }
-    return await (this.#released ?? firstCall(remember, () => this.#release(options)))
+    return await this.#releasing.do(() => this.#release(options))
   }
 
   async #release(options: ReleaseOptions | undefined): Promise<boolean> {
