@@ -150,7 +150,7 @@ const core: readonly Defect[] = [
   {
     name: '`waiting` treated as loss',
     file: 'src/core/entry.ts',
-    find: "if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n    if (this.confirming",
+    find: "if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : SCHEDULE\n    if (this.confirming",
     replace: "if (this.phase === 'held') return { step: 'lose', why: 'expired' }\n    if (this.confirming",
     why: 'the answer to a renewal may be older than the news of the grant that overtook it',
   },
@@ -179,7 +179,7 @@ const core: readonly Defect[] = [
   {
     name: 'another token accepted',
     file: 'src/core/entry.ts',
-    find: "    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN\n",
+    find: "    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : SCHEDULE\n",
     replace: '',
     why: 'a late duplicate of the enter began another stay; the old token is stale, and the holder goes on with it',
     conditions: { duplicate: 0.5, timedFaults: ['server amnesia', 'server amnesia', 'server amnesia'] },
@@ -215,8 +215,8 @@ const core: readonly Defect[] = [
   {
     name: 'a grant announced in an earlier stay is believed',
     file: 'src/core/entry.ts',
-    find: 'if (announced === undefined || this.isDoubtful) return PLAN',
-    replace: 'if (announced === undefined) return PLAN',
+    find: 'if (announced === undefined || this.isDoubtful) return SCHEDULE',
+    replace: 'if (announced === undefined) return SCHEDULE',
     why: 'the enter that brought it in had an unknown outcome, and what was announced may be over',
   },
   {

@@ -1,5 +1,5 @@
 /**
- * Many askings, one call: this is where the speed comes from.
+ * Batching: requests of one turn become one call. This is where the speed comes from.
  *
  * What one event-loop turn asks for goes out together; what is asked while a call is in flight goes out when it is
  * answered. An idle batch sends at once, so a single caller pays one round trip and no delay.
@@ -139,7 +139,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
       if (items.length === 0) break
       this.#send(items, sent)
     }
-    // What is left waits for a call, and must not wait for as long as the timer of that call has slept.
+    // After a sleep of the machine the watch timer is late. Set it anew, so that the queue does not wait for it.
     if (this.#queue.length > 0 && this.#watch !== undefined && this.#asleepMs !== (this.#clock.asleepMs?.() ?? 0))
       this.#lookAt(this.#watchAt, this.#clock.now())
     if (this.#drainers.length === 0 || !this.idle) return
@@ -264,7 +264,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
     let next = Number.POSITIVE_INFINITY
     for (const call of [...this.#calls]) {
       const { sent, timeoutMs } = call
-      // The same sums as below: by rounding, a difference could be short of the time-out for ever.
+      // Compare sums, as `next` does. `now - sent.at` can round to just below the time-out, at every look.
       if (now >= sent.at + timeoutMs) {
         this.#timedOut(call)
       } else {
@@ -277,7 +277,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   }
 
   #lookAt(at: number, now: number): void {
-    // As for the heartbeat: a timer that has slept is set again.
+    // Timers do not run while the machine sleeps (see timer-queue.ts), so set it again.
     const asleepMs = this.#clock.asleepMs?.() ?? 0
     if (this.#watchAt <= Math.max(at, now) && asleepMs === this.#asleepMs) return
     this.#watch?.cancel()
@@ -301,7 +301,7 @@ export class Batch<Item extends { readonly key: string }, Answer> {
   #end(call: Call<Item>): void {
     const at = this.#calls.indexOf(call)
     if (at < 0) return
-    // The usual call is alone, and a splice makes an array of what it takes out.
+    // Mostly this is the only call: pop() allocates nothing, splice() would.
     if (at === this.#calls.length - 1) this.#calls.pop()
     else this.#calls.splice(at, 1)
     call.over = true

@@ -13,7 +13,7 @@ export class Closing {
   /** A listener may ask for a lock, or close once more. */
   readonly #closing = new FirstCall<void>()
 
-  /** `message`: what is said to a caller that asks after `begin()`, or whose call is under way then. */
+  /** `message`: of the error for a caller that asks after `begin()`, or whose call is under way then. */
   constructor(engine: string, message: string) {
     this.#engine = engine
     this.#message = message

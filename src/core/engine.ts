@@ -1,5 +1,5 @@
 /**
- * The contract between the core and an engine: types only.
+ * The contract between the core and an engine: types, and `UNLIMITED`.
  *
  * An engine keeps **lines**. Three verbs change entries of its own process (`enter`, `renew`, `leave`), `evict` takes
  * out any entry, two look at lines (`inspect`, `list`), and one subscription wakes waiters. The core does everything

@@ -115,7 +115,7 @@ export class EntryTracker {
     const overdue = entry.phase === 'overdue' && toldToEnd && this.#clock.now() < entry.deadline
     this.#drop(entry)
     if (held || overdue) return (await this.#sweeper.leaveAfter(entry, afterMs)) && held
-    // An evicted one is to go, not to stay; and so is another stay of one that the server let expire.
+    // What was evicted is to go. So is what a late duplicate of our enter brought in after the server let ours expire.
     return entry.lost === 'evicted' || entry.lost === 'expired' ? this.leave(entry) : false
   }
 
@@ -131,7 +131,7 @@ export class EntryTracker {
   /** It is held until `at` at most. */
   limitHold(entry: Entry, at: number): void {
     entry.endsAt = Math.min(entry.endsAt, at)
-    if (entry.phase === 'held') this.#plan(entry, this.#clock.now())
+    if (entry.phase === 'held') this.#schedule(entry, this.#clock.now())
   }
 
   /** The keys of what is held, or stands in its line because its holder may still be working. */
@@ -207,8 +207,8 @@ export class EntryTracker {
 
   #carryOut(entry: Entry, verdict: Verdict, now: number): void {
     switch (verdict.step) {
-      case 'plan':
-        this.#plan(entry, now)
+      case 'schedule':
+        this.#schedule(entry, now)
         break
       case 'ask':
         this.#ask(entry, now)
@@ -236,7 +236,7 @@ export class EntryTracker {
     entry.grantedAt = now
     this.#keepAlive.set(entry, false)
     entry.settle(HELD)
-    this.#plan(entry, now)
+    this.#schedule(entry, now)
   }
 
   #heard(news: News): void {
@@ -278,13 +278,13 @@ export class EntryTracker {
   // ---- time ----
 
   #ask(entry: Entry, now: number): void {
-    if (this.#requests.ask(entry)) this.#plan(entry, now)
+    if (this.#requests.ask(entry)) this.#schedule(entry, now)
   }
 
   /** When to look at this entry again. */
-  #plan(entry: Entry, now: number): void {
+  #schedule(entry: Entry, now: number): void {
     if (entry.phase === 'waiting') this.#keepAlive.set(entry, true)
-    const at = entry.plan(now, this.#retryDelayMs)
+    const at = entry.schedule(now, this.#retryDelayMs)
     if (at < Number.POSITIVE_INFINITY) this.#heartbeat.put(entry, at, now)
     else this.#heartbeat.remove(entry)
   }
@@ -304,7 +304,7 @@ export class EntryTracker {
       return
     }
     if (entry.pendingRequest === 0) this.#ask(entry, now)
-    else this.#plan(entry, now)
+    else this.#schedule(entry, now)
   }
 
   readonly #retryDelayMs = (ttlMs: number): number => retryDelayMs(ttlMs, this.#chance)

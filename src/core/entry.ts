@@ -21,7 +21,7 @@ import type { Claim, Standing } from './engine.ts'
 import { EngineError, LeaseLostError, type LossReason } from './errors.ts'
 import type { Change, Put } from './store.ts'
 import type { Scheduled } from './timer-queue.ts'
-import { ASK, type Outcome, PLAN, type Verdict } from './verdict.ts'
+import { ASK, type Outcome, SCHEDULE, type Verdict } from './verdict.ts'
 
 /** An answer about one entry that is not a failure. */
 export type Answer = Exclude<Standing, { state: 'failed' }>
@@ -98,8 +98,8 @@ export class Entry implements Claim, Scheduled {
   /** A grant with little time left is being renewed before it is believed. */
   confirming = false
   /**
-   * It may have expired in line and be there again, by a late duplicate of its enter. News of the stay before may still
-   * come.
+   * It may have expired in its line and have entered again, by a late duplicate of its enter. News from before that may
+   * still come.
    */
   #interrupted = false
   inJeopardy = false
@@ -189,7 +189,7 @@ export class Entry implements Claim, Scheduled {
 
   /** What an answer to the request sent at `sent` means. */
   hear(standing: Answer, sent: Sent, now: number): Verdict {
-    // Overtaken by a later answer, it may speak of an earlier stay of this id: a reason to ask, no more.
+    // Overtaken by a later answer, it may be from before this id expired and entered again: a reason to ask, no more.
     if (sent.sequence < this.#answeredSequence && this.phase !== 'held') return ASK
     this.#answeredSequence = Math.max(this.#answeredSequence, sent.sequence)
     this.inLine = standing.state === 'held' || standing.state === 'waiting'
@@ -207,7 +207,7 @@ export class Entry implements Claim, Scheduled {
 
   /** What news of a grant means: the same as an answer, but without a send to count from. */
   hearGranted(granted: Granted, now: number): Verdict {
-    if (this.phase === 'held') return PLAN
+    if (this.phase === 'held') return SCHEDULE
     // Told twice: the renewal that is to confirm it decides.
     if (this.confirming) return ASK
     // After an enter of unknown outcome this id may be in line for the second time, and the news may speak of the
@@ -249,7 +249,7 @@ export class Entry implements Claim, Scheduled {
     // From the send. But after a stall of this process, in which nothing was tried, there may be no outage at all.
     this.failingSince ??= Math.max(sent.at, now - this.ttlMs / 2)
     if (this.phase === 'entering' && (!this.wait || !error.transient)) return { step: 'refuse', error }
-    return again && this.phase === 'held' ? ASK : PLAN
+    return again && this.phase === 'held' ? ASK : SCHEDULE
   }
 
   /** News of some other kind: whatever was announced before it does not count any more. */
@@ -263,16 +263,16 @@ export class Entry implements Claim, Scheduled {
       this.#confirm(sent, heldForMs)
       return this.#believe(token, now)
     }
-    // Another token is another stay in the line: ours ended, and a late duplicate of our enter began a new one.
-    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
+    // Another token: what was granted has expired, and a late duplicate of our enter has entered with the same id.
+    if (token !== this.token) return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : SCHEDULE
     if (now >= this.deadline) return { step: 'lose', why: 'deadline' }
     this.#confirm(sent, heldForMs)
-    return PLAN
+    return SCHEDULE
   }
 
   #hearWaiting({ ahead, livesForMs }: Waiting, sent: Sent, now: number): Verdict {
     // The answer to a question from before the hold was known is no news. One from after it is: we are back in line.
-    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : PLAN
+    if (this.phase === 'held') return this.#knownSince(sent) ? { step: 'lose', why: 'expired' } : SCHEDULE
     if (this.confirming || (this.phase === 'waiting' && now >= this.#confirmedAt + this.#validMs))
       this.#interrupted = true
     this.phase = 'waiting'
@@ -284,7 +284,7 @@ export class Entry implements Claim, Scheduled {
     this.#announced = undefined
     // It was announced while the enter that is answered now was on its way, so it is newer than this answer; unless an
     // earlier enter had brought it in, whose outcome is unknown.
-    if (announced === undefined || this.isDoubtful) return PLAN
+    if (announced === undefined || this.isDoubtful) return SCHEDULE
     return this.#believe(announced.token, now)
   }
 
@@ -332,7 +332,7 @@ export class Entry implements Claim, Scheduled {
   }
 
   /** When it next needs attention, if nothing is heard until then. Infinity: an answer, or its absence, will tell. */
-  plan(now: number, retryDelayMs: (ttlMs: number) => number): number {
+  schedule(now: number, retryDelayMs: (ttlMs: number) => number): number {
     const at = this.#nextAt(now, retryDelayMs)
     if (this.endsAt > at) return at
     this.slackMs = 0

@@ -1,6 +1,6 @@
 /**
- * The contract of `store.hold`, an accelerator that a store may have: types only. It keeps *pools*. A pool is the stock
- * of some items under one key, of which parts are held for a while by ids, and then sold or given back.
+ * The contract of `store.hold`, an accelerator that a store may have: types and limits. It keeps *pools*. A pool is the
+ * stock of some items under one key, of which parts are held for a while by ids, and then sold or given back.
  *
  * At every instant, by the server's clock and for each item: sold + live holds <= stock, unless a person has forced the
  * stock below that. A hold that has lapsed counts for nothing from that instant on, whether or not it was cleared away.
@@ -29,7 +29,7 @@ export interface PoolLine {
 
 /** One thing to do with one pool. */
 export interface PoolStep {
-  /** That of the pool: as the key of a record. All steps of a pool are decided in one place. */
+  /** The key of the pool, with the rules for record keys. All steps of a pool are decided in one place. */
   readonly key: string
   /**
    * - `reserve`: hold the lines for `ms`. Answers `held`; `sold`, if this id was confirmed; `differs`, if it holds

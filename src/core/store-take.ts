@@ -1,6 +1,6 @@
 /**
  * What a store is asked by a rate limit: `take`, which draws from one key or several in one atomic step, by the rule of
- * core/rate.ts and on the server's clock. Types only.
+ * core/rate.ts and on the server's clock. Types, the size of a batch, and the error for what is no rate limit.
  *
  * A store can leave it out. Then store/draws.ts does the same with `get` and `put`.
  */
@@ -12,7 +12,7 @@ export const DRAW_BATCH_LIMIT = 200
 
 /** What is to be taken from one key. */
 export interface DrawPart {
-  /** That of the record which has the state of the limit, as `rateText` writes it. */
+  /** The key of the record with the limit's state (its text: `rateText`). */
   readonly key: string
   readonly rate: Rate
   /** How many tokens; at most `capacity` of the rate. 0: only look. */
@@ -22,7 +22,7 @@ export interface DrawPart {
 /** All parts are taken, or none. Their keys differ. */
 export interface Draw {
   readonly parts: readonly DrawPart[]
-  /** How far ahead the slots may be, in microseconds. 0: now or not at all. */
+  /** How far in the future a turn may be booked, in microseconds; 0: allowed now, or not at all. */
   readonly bookUs: number
 }
 

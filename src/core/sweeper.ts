@@ -143,7 +143,7 @@ export class Sweeper {
     if (this.#stopped) return false
     const agreed = await this.#renewOnce(entry, afterMs)
     entry.outlivesUntil = this.#clock.now() + afterMs + marginMs(entry.ttlMs)
-    // An enter of unknown outcome may still arrive, and begin a stay that no caller wants.
+    // An enter of unknown outcome may still arrive, and stand in the line for no caller.
     if (entry.isDoubtful) this.leaveLate(entry)
     return agreed
   }
@@ -161,7 +161,7 @@ export class Sweeper {
       // No answer is waited for once the locks are closed: that would keep their process alive.
       const [standing] = await rejectAfter(this.#clock, ms, asked, late, this.#stopping.signal)
       if (standing?.state === 'failed') throw standing.error
-      // Another token is another stay in the line: ours had ended, and the key was free in between.
+      // Another token: ours had expired, and the key was free until a late duplicate of our enter came in.
       return standing?.state === 'held' && standing.token === token
     } catch (error) {
       if (!this.#stopped)

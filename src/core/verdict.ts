@@ -11,7 +11,7 @@ export type Outcome =
 /** What follows from an answer. */
 export type Verdict =
   /** Nothing new. Look at it again in time. */
-  | { readonly step: 'plan' }
+  | { readonly step: 'schedule' }
   /** Something has happened, or has to be made sure of: ask now, not at the next beat. */
   | { readonly step: 'ask' }
   /** It is held. */
@@ -24,5 +24,5 @@ export type Verdict =
   | { readonly step: 'refuse'; readonly error: Error }
 
 export const HELD: Outcome = { state: 'held' }
-export const PLAN: Verdict = { step: 'plan' }
+export const SCHEDULE: Verdict = { step: 'schedule' }
 export const ASK: Verdict = { step: 'ask' }

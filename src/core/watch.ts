@@ -94,13 +94,13 @@ async function look(keeper: Keeper, key: string, tolerated: () => boolean): Prom
   }
 }
 
-/** Calls `ring` when the line of `key` may have changed, until `end`. `ready`: whether the engine does so. */
+/** Calls `wake` when the line of `key` may have changed, until `end`. `ready`: whether the engine does so. */
 export function hintsOf(
   keeper: Keeper,
   key: string,
-  ring: () => void,
+  wake: () => void,
 ): { readonly ready: Promise<boolean>; end(): Promise<void> } {
-  const asked = askForHints(keeper, key, ring)
+  const asked = askForHints(keeper, key, wake)
   return {
     ready: asked.then((hints) => hints !== undefined),
     end: async () => {
@@ -111,10 +111,10 @@ export function hintsOf(
 }
 
 /** Undefined: this engine cannot watch, or not now. */
-async function askForHints(keeper: Keeper, key: string, ring: () => void): Promise<AsyncDisposable | undefined> {
+async function askForHints(keeper: Keeper, key: string, wake: () => void): Promise<AsyncDisposable | undefined> {
   let late = false
   const watching = keeper.call('watch', async (engine) => {
-    const watch = await engine.watch?.(key, ring)
+    const watch = await engine.watch?.(key, wake)
     if (late) await watch?.[Symbol.asyncDispose]()
     return watch
   })

@@ -4,7 +4,7 @@ import { FirstCall } from '../../src/core/first-call.ts'
 import { settled, watched } from './world.ts'
 
 test.each(['within', 'after'] as const)(
-  'all who ask are told of work that throws at once, also who has asked again %s it',
+  'each caller is told of work that throws at once, also one that asks again %s it',
   async (when) => {
     const call = new FirstCall<string>()
     let done = 0
