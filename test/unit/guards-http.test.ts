@@ -150,7 +150,8 @@ test('as hook of Fastify: a refused request is answered by its reply, and by not
   }
   expect(await door.fastify({ method: 'PUT', headers: { 'fencing-token': '6' } }, reply)).toBeUndefined()
   expect(said).toEqual([])
-  expect(await door.fastify({ method: 'PUT', headers: { 'fencing-token': '5' } }, reply)).toBe(reply)
+  // It does not settle: Fastify would go on.
+  void door.fastify({ method: 'PUT', headers: { 'fencing-token': '5' } }, reply)
   expect(said).toEqual([
     412,
     'content-type: application/problem+json',

@@ -7,17 +7,8 @@ import express from 'express'
 import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
 import { describe, expect, test, vi } from 'vitest'
 import type { Idempotency } from '../../src/recipes/http/index.ts'
-import { ask, keysOf, portOf, serving } from './idempotency-world.ts'
+import { ask, goWhen, keysOf, portOf, serving } from './idempotency-world.ts'
 import { gate } from './once-world.ts'
-
-/** Asks until `begun`, and goes then. */
-async function goWhen(begun: Promise<unknown>, port: number): Promise<void> {
-  const leaving = new AbortController()
-  const asked = ask(port, leaving.signal).catch(() => {})
-  await begun
-  leaving.abort()
-  await asked
-}
 
 const replay = async (port: number): Promise<readonly unknown[]> => {
   const { status, body, headers } = await ask(port)

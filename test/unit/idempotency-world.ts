@@ -45,3 +45,12 @@ export async function ask(
   const response = await fetch(`http://127.0.0.1:${port}/`, request)
   return { status: response.status, body: await response.text(), headers: response.headers }
 }
+
+/** Asks until `begun`, and goes then. */
+export async function goWhen(begun: Promise<unknown>, port: number): Promise<void> {
+  const leaving = new AbortController()
+  const asked = ask(port, leaving.signal).catch(() => {})
+  await begun
+  leaving.abort()
+  await asked
+}

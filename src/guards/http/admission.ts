@@ -9,6 +9,7 @@
  *
  * It is typed by the few methods that `node:http`, Express, Fastify and Hono have.
  */
+import { never } from '../../core/never.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { type LeaseLike, resourceToken } from '../lease-like.ts'
 import { type Access, checkToken, type Marks, NO_MARKS, raiseMarks } from '../marks.ts'
@@ -64,7 +65,7 @@ export interface AdmissionOptions {
 export interface Admission {
   /** Middleware of Express; with node:http, call it first and go on in `next`. */
   node(request: NodeRequest, response: NodeResponse, next: () => void): void
-  /** A `preHandler` hook of Fastify. */
+  /** A `preHandler` hook of Fastify. It never settles when it has answered: Fastify would go on to the handler. */
   fastify(request: NodeRequest, reply: FastifyReply): Promise<unknown>
   /** Middleware of Hono, and of other frameworks that answer with a `Response`. */
   hono(context: HonoContext, next: () => Promise<void>): Promise<Response | undefined>
@@ -126,7 +127,7 @@ export function admission(options: AdmissionOptions): Admission {
       reply.code(problem.status)
       reply.header('content-type', PROBLEM_TYPE)
       reply.send(JSON.stringify(problem))
-      return reply
+      return never()
     },
     hono: async (context, next) => {
       const { method, url } = context.req

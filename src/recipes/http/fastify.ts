@@ -4,6 +4,7 @@
  * `onSend`: those of clients that have gone, and those that are sent past Fastify.
  */
 import { Readable } from 'node:stream'
+import { never } from '../../core/never.ts'
 import { readUpTo } from './body.ts'
 import { type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
 import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
@@ -104,7 +105,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         .catch((error: unknown) => process.emitWarning(error instanceof Error ? error : String(error)))
     })
     if (verdict === 'begun' || verdict.state !== 'answer' || isSent(reply)) return undefined
-    return reply.send(apply(reply, verdict.response, verdict.replayed))
+    reply.send(apply(reply, verdict.response, verdict.replayed))
+    return never()
   }
 
   /** If its reply had come to `onSend`, it would be handled no more. */

@@ -3,6 +3,7 @@
  * other responses what is left.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { never } from '../../core/never.ts'
 import { checkOptions, type OptionNames } from '../../core/options.ts'
 import { headers } from '../rate-limit/headers.ts'
 import type { RateLimit } from '../rate-limit/limiter.ts'
@@ -38,7 +39,10 @@ export interface LimitedHonoContext {
 export interface Limited<Request> {
   /** Middleware of Express; with node:http, call it first and go on in `next`. */
   readonly node: NodeMiddleware
-  /** A hook of Fastify: `app.addHook('onRequest', api.fastify)`. */
+  /**
+   * A hook of Fastify: `app.addHook('onRequest', api.fastify)`. It never settles when it has answered: Fastify would go
+   * on to the handler.
+   */
   readonly fastify: (request: Request, reply: LimitedFastifyReply) => Promise<unknown>
   /** Middleware of Hono. */
   readonly hono: (context: Request & LimitedHonoContext, next: () => Promise<void>) => Promise<Response | undefined>
@@ -85,7 +89,9 @@ export function limited<Request = IncomingMessage>(
     fastify: async (request, reply) => {
       const { fields, refusal } = await judge(request)
       reply.headers(Object.fromEntries(fields))
-      return refusal === undefined ? undefined : reply.code(refusal.status).send(refusal.body)
+      if (refusal === undefined) return undefined
+      reply.code(refusal.status).send(refusal.body)
+      return never()
     },
     hono: async (context, next) => {
       const { fields, refusal } = await judge(context)
