@@ -123,6 +123,15 @@ describe('Fastify:', () => {
         return reply
       },
     ],
+    [
+      'a stream that it does not return',
+      async (reply: FastifyReply, ended: Promise<void>) => {
+        await ended
+        const source = new PassThrough()
+        void reply.send(source)
+        setImmediate(() => source.end('paid'))
+      },
+    ],
   ])('an async handler answers %s to a client that has gone: that is stored', async (what, answer) => {
     const [begun, gone] = [gate(), gate()]
     let handled = 0

@@ -1,7 +1,7 @@
 /** Responses that are sent before a handler runs, or are changed after it has ended them. */
 import { createServer, type ServerResponse } from 'node:http'
 import express from 'express'
-import fastify from 'fastify'
+import fastify, { type FastifyReply } from 'fastify'
 import { describe, expect, test, vi } from 'vitest'
 import { memory } from '../../src/engines/memory/index.ts'
 import { type Idempotency, idempotency } from '../../src/recipes/http/index.ts'
@@ -152,6 +152,31 @@ test('a client is told what is stored, whatever a handler sets after it has ende
     expect([again.status, again.body, again.headers.get('content-type')]).toEqual([201, 'paid', 'text/made'])
   }
 })
+
+const AFTERWARDS: Readonly<Record<string, (reply: FastifyReply) => unknown>> = {
+  'returns nothing': () => undefined,
+  'returns something else': () => 'unpaid',
+  'sends something else': (reply) => void reply.code(402).send('unpaid'),
+  throws: () => {
+    throw new Error('after all')
+  },
+}
+
+test.each(Object.keys(AFTERWARDS))(
+  'Fastify: what a handler has sent first is told and stored, also if it %s before that is stored',
+  async (what) => {
+    const app = fastify()
+    app.addContentTypeParser('*', { parseAs: 'string' }, async (_: unknown, body: unknown) => body)
+    await app.register(keysOf().fastify)
+    app.post('/', async (_, reply) => {
+      void reply.code(201).send('paid')
+      return AFTERWARDS[what]?.(reply)
+    })
+    await app.listen({ host: '127.0.0.1', port: 0 })
+    const port = await portOf(app.server)
+    for (let time = 1; time <= 2; time += 1) expect(await ask(port)).toMatchObject({ status: 201, body: 'paid' })
+  },
+)
 
 test('a 503 that a time-out sends is the response: a retry is handled beside a handler, and not beside its step', async () => {
   const keys = keysOf()

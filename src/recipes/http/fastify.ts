@@ -70,8 +70,10 @@ interface Handling {
   notBegun(): void
   readonly verdict: Promise<DoorVerdict>
   hasBegun: boolean
-  /** The reply itself was awaited: it is sent by what the handler has begun, and not by its return. */
-  isReplyAwaited: boolean
+  /** The reply was awaited, or has come to `onSend`: it is not sent by what the handler returns. */
+  isUnderWay: boolean
+  /** What the reply is was decided: it waits until that is stored. */
+  isMade: boolean
 }
 
 /** In the config of a route: its handler was wrapped, so it tells that it begins. */
@@ -88,8 +90,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         const headers = pairsOf(reply.getHeaders())
         const response = new Promise<MadeResponse>((made, reject) => {
           const notBegun = (): void => reject(new NotBegun())
-          const handling = { headers, made, notBegun, verdict: judged, hasBegun: false, isReplyAwaited: false }
-          handlings.set(request, handling)
+          const state = { hasBegun: false, isUnderWay: false, isMade: false }
+          handlings.set(request, { headers, made, notBegun, verdict: judged, ...state })
         })
         onEnd(reply, () => sentPastFastify(request, reply))
         // The hook ends, and the handler runs.
@@ -127,12 +129,12 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
       if (handling === undefined) return Reflect.apply(handler, this, given)
       handling.hasBegun = true
       onAwait(reply, () => {
-        handling.isReplyAwaited = true
+        handling.isUnderWay = true
       })
       const answered: unknown = Reflect.apply(handler, this, given)
       // Fastify leaves it at that where nothing was returned to a client that has gone.
       const sendIfGone = (value: unknown): void => {
-        if (value === undefined && isLeftAlone(request, reply) && !handling.isReplyAwaited) reply.send()
+        if (value === undefined && isLeftAlone(request, reply) && !handling.isUnderWay) reply.send()
       }
       if (answered instanceof Promise) answered.then(sendIfGone, () => {})
       return answered
@@ -146,17 +148,23 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
   ): Promise<unknown> => {
     const handling = handlings.get(request)
     if (handling === undefined) return payload
+    handling.isUnderWay = true
+    const content = unwrapped(reply, payload)
+    const head = { status: reply.statusCode, headers: pairsOf(reply.getHeaders()) }
     // If a stream breaks here, Fastify sends an error instead, and this hook hears of that one.
-    const { body, payload: replaced } = await bodyOf(unwrapped(reply, payload), door.maxBody)
-    handlings.delete(request)
-    const made = { status: reply.statusCode, headers: pairsOf(reply.getHeaders()), body }
-    handling.made(made)
+    const { body, payload: replaced } = await bodyOf(content, door.maxBody)
+    // A handler may send twice, or send and then throw. Fastify refuses what comes after a reply that was sent: here,
+    // after one that waits to be sent.
+    if (handling.isMade) return never()
+    handling.isMade = true
+    handling.made({ ...head, body })
     // What cannot be told to a client is told to the log of the application, by this hook.
     const verdict = await handling.verdict
+    handlings.delete(request)
     if (verdict.state !== 'answer') {
       // Its handler may have gone on, and set others: what is stored is what is sent.
-      reply.code(made.status)
-      setHeaders(reply, made.headers)
+      reply.code(head.status)
+      setHeaders(reply, head.headers)
       return replaced
     }
     setHeaders(reply, handling.headers)
