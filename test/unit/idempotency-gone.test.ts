@@ -196,6 +196,22 @@ describe('Fastify:', () => {
     expect(handled).toBe(2)
   })
 
+  test('a hijacked reply that is destroyed has failed, and its retry is handled', async () => {
+    let handled = 0
+    const port = await start((_, reply) => {
+      handled += 1
+      reply.hijack()
+      const source = new PassThrough()
+      pipeline(source, reply.raw).catch(() => {})
+      source.write('pa')
+      if (handled === 1) source.destroy(new Error('broken'))
+      else source.end('id')
+    })
+    await expect(ask(port)).rejects.toThrow()
+    await expect.poll(() => ask(port)).toMatchObject({ status: 200, body: 'paid' })
+    expect(handled).toBe(2)
+  })
+
   test('a route that was declared before is not known to begin: what was ended past Fastify counts as done', async () => {
     let handled = 0
     const port = await start(async () => `paid ${++handled}`, {

@@ -34,6 +34,8 @@ export interface IdempotentFastifyReply {
     readonly headersSent: boolean
     /** It takes a body, an encoding and a callback, each of them or none. */
     end(...given: never[]): unknown
+    /** It takes an error, or none. */
+    destroy(...given: never[]): unknown
   }
   then(fulfilled: () => void, rejected: (error: Error) => void): void
 }
@@ -66,8 +68,8 @@ interface Handling {
   /** What hooks had set before it. */
   readonly headers: MadeResponse['headers']
   made(response: MadeResponse): void
-  /** A later hook has answered it. */
-  notBegun(): void
+  /** There is no response to store: a later hook has answered it, or it was destroyed. */
+  failed(error: unknown): void
   readonly verdict: Promise<DoorVerdict>
   hasBegun: boolean
   /** The reply was awaited, or has come to `onSend`: it is not sent by what the handler returns. */
@@ -88,12 +90,11 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         // Fastify calls no handler then, and nothing would end the work.
         if (isSent(reply)) throw new NotBegun()
         const headers = pairsOf(reply.getHeaders())
-        const response = new Promise<MadeResponse>((made, reject) => {
-          const notBegun = (): void => reject(new NotBegun())
+        const response = new Promise<MadeResponse>((made, failed) => {
           const state = { hasBegun: false, isUnderWay: false, isMade: false }
-          handlings.set(request, { headers, made, notBegun, verdict: judged, ...state })
+          handlings.set(request, { headers, made, failed, verdict: judged, ...state })
         })
-        onEnd(reply, () => sentPastFastify(request, reply))
+        onEnd(reply, (failure) => endedPastFastify(request, reply, failure))
         // The hook ends, and the handler runs.
         resolve('begun')
         return response
@@ -111,12 +112,17 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     return never()
   }
 
-  /** If its reply had come to `onSend`, it would be handled no more. */
-  const sentPastFastify = (request: IdempotentFastifyRequest, reply: IdempotentFastifyReply): void => {
+  /** What has come to `onSend` before, and was made, stays as it is. */
+  const endedPastFastify = (
+    request: IdempotentFastifyRequest,
+    reply: IdempotentFastifyReply,
+    failure: Error | undefined,
+  ): void => {
     const handling = handlings.get(request)
     if (handling === undefined) return
     handlings.delete(request)
-    if (!handling.hasBegun && WRAPPED in request.routeOptions.config) handling.notBegun()
+    if (!handling.hasBegun && WRAPPED in request.routeOptions.config) handling.failed(new NotBegun())
+    else if (failure !== undefined) handling.failed(failure)
     else handling.made({ status: reply.raw.statusCode, headers: [], body: undefined })
   }
 
@@ -212,12 +218,20 @@ function isLeftAlone({ raw, socket }: IdempotentFastifyRequest, reply: Idempoten
   return !isSent(reply) && !reply.raw.headersSent && (raw.aborted || socket === undefined || socket.destroyed)
 }
 
-/** Of a response whose connection has ended, no event tells that it was ended. */
-function onEnd({ raw }: IdempotentFastifyReply, ended: () => void): void {
-  const { end } = raw
+/**
+ * Of a response whose connection has ended, no event tells that it was ended. One whose client has gone is destroyed,
+ * too, but not by a call.
+ */
+function onEnd({ raw }: IdempotentFastifyReply, ended: (failure: Error | undefined) => void): void {
+  const { end, destroy } = raw
   raw.end = (...given: unknown[]) => {
     const answer: unknown = Reflect.apply(end, raw, given)
-    ended()
+    ended(undefined)
+    return answer
+  }
+  raw.destroy = (...given: unknown[]) => {
+    const answer: unknown = Reflect.apply(destroy, raw, given)
+    ended((given[0] as Error | undefined) ?? new Error('its handler has destroyed the response to this request'))
     return answer
   }
 }
