@@ -147,6 +147,20 @@ describe('Fastify:', () => {
     expect(handled).toBe(1)
   })
 
+  test('a large stream to a client that has gone is ended, as without this plugin', async () => {
+    const [begun, gone] = [gate(), gate()]
+    const source = new Readable({ read: () => source.push(Buffer.alloc(10_000)) })
+    const port = await start(async (request, reply) => {
+      request.socket.once('close', () => gone.open())
+      begun.open()
+      await gone.opened
+      return reply.send(source)
+    })
+    await goWhen(begun.opened, port)
+    await expect.poll(() => source.destroyed).toBe(true)
+    await expect.poll(() => replay(port)).toEqual(isNotKept)
+  })
+
   test('a hook after this one that ends the response leaves the key free', async () => {
     let [isLate, handled] = [true, 0]
     const port = await start(async () => `paid ${++handled}`, {
