@@ -159,3 +159,13 @@ test.each(['node:http', 'Express'])(
     expect(handled).toBe(1)
   },
 )
+
+test('Hono: what is left is told in a Response that the handler has made itself', async () => {
+  const api = rateLimit(locksOn(memory()), { name: 'api', limit: 3, per: '1h' })
+  const app = new Hono()
+  app.use(limited<Context>(api, { key: () => 'ann' }).hono)
+  app.get('/', () => new Response('done'))
+  const url = await listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }) as Server)
+  const answer = await fetch(url)
+  expect([await answer.text(), answer.headers.get('ratelimit-policy')]).toEqual(['done', '"api";q=3;w=3600'])
+})

@@ -100,8 +100,9 @@ export function limited<Request = IncomingMessage>(
           status: refusal.status,
           headers: fields.map(([name, value]) => [name, value]),
         })
-      for (const [name, value] of fields) context.header(name, value)
       await next()
+      // Told before, they would not be in a `Response` that the handler has made itself.
+      for (const [name, value] of fields) context.header(name, value)
       return undefined
     },
   }
