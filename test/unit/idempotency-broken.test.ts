@@ -262,3 +262,20 @@ test.each<[string, Error]>([
     warned.mockRestore()
   },
 )
+
+test('Hono: headers that middleware before has told the context are those of a replay, too', async () => {
+  const app = new Hono()
+  let asked = 0
+  app.use(async (context, next) => {
+    context.header('x-request-id', `${++asked}`)
+    context.header('content-type', 'text/before')
+    await next()
+  })
+  app.use(keysOf().hono)
+  app.post('/', (context) => context.text('paid', 200, { 'set-cookie': 'a=1' }))
+  const port = await portOf(serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }) as Server)
+  const [first, again] = [await ask(port), await ask(port)]
+  expect([first.headers.get('x-request-id'), again.headers.get('x-request-id')]).toEqual(['1', '2'])
+  for (const { headers } of [first, again]) expect(headers.get('content-type')).toContain('text/plain')
+  for (const { headers } of [first, again]) expect(headers.getSetCookie()).toEqual(['a=1'])
+})

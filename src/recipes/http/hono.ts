@@ -34,12 +34,19 @@ export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
     if (verdict.state === 'pass') await next()
     if (verdict.state !== 'answer') return undefined
     const response = responseOf(verdict.response, verdict.replayed)
-    // Hono adds the headers of what it replaces: those of middleware before this one, and none of a handler.
-    if (!handled) return response
+    // With the headers of middleware before this one, and none of a handler.
+    if (!handled) addHeaders(response.headers, context.res.headers)
+    // Hono adds those of what it replaces, over ours.
     context.res = undefined as unknown as Response
     context.res = response
     return response
   }
+}
+
+/** What has a name that is not there yet. Of one name there may be several: cookies. */
+function addHeaders(to: Headers, from: Headers): void {
+  const own = new Set(to.keys())
+  for (const [name, value] of from) if (!own.has(name)) to.append(name, value)
 }
 
 async function describe(door: IdempotencyDoor, context: IdempotentHonoContext): Promise<IdempotentRequest> {
