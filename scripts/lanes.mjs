@@ -1,9 +1,9 @@
 /**
  * How test files that start servers run side by side: in lanes.
  *
- * A lane is a worker of vitest. It runs one file at a time, and takes the next one when it is done. There is one lane
- * more than there are cores: files mostly wait, and a lane keeps half a core busy. With more, leases would be lost for
- * want of a processor. The longest file goes first: one that starts last would leave the other lanes idle.
+ * A lane is a worker of vitest. It runs one file at a time, and takes the next one when it is done. There are two
+ * lanes more than cores: files mostly wait, and a lane keeps less than half a core busy. With more, leases would be lost
+ * for want of a processor. The longest file goes first: one that starts last would leave the other lanes idle.
  *
  * How long files take is in seconds.json, which `npm test -- --record` writes (on a quiet machine). A file that is not
  * in there is taken to be of middling length. `node scripts/lanes.mjs` prints what to expect of them.
@@ -22,7 +22,7 @@ const MOST_LANES = 8
 /** A server that is not ours is shared by all files. They would find each other's keys there. */
 const sharesServers = Object.keys(process.env).some((name) => /^HOLDFAST_TEST_\w+_URL$/.test(name))
 
-export const lanes = sharesServers ? 1 : Math.min(Math.max(2, availableParallelism()) + 1, MOST_LANES)
+export const lanes = sharesServers ? 1 : Math.min(Math.max(2, availableParallelism()) + 2, MOST_LANES)
 
 const table = JSON.parse(readFileSync(TABLE, 'utf8'))
 
