@@ -2,8 +2,8 @@
  * How test files that start servers run side by side: in lanes.
  *
  * A lane is a worker of vitest. It runs one file at a time, and takes the next one when it is done. There are two
- * lanes more than cores: files mostly wait, and a lane keeps less than half a core busy. With more, leases would be lost
- * for want of a processor. The longest file goes first: one that starts last would leave the other lanes idle.
+ * lanes more than cores: files mostly wait, and a lane keeps less than half a core busy. With more, leases would be
+ * lost for want of a processor. The longest file goes first: one that starts last would leave the other lanes idle.
  *
  * How long files take is in seconds.json, which `npm test -- --record` writes (on a quiet machine). A file that is not
  * in there is taken to be of middling length. `node scripts/lanes.mjs` prints what to expect of them.

@@ -172,7 +172,7 @@ export function guard(options: PostgresGuardOptions = {}): PostgresGuard {
     const isInside = insideTransaction(client)
     if (isInside === undefined) await refuseOutsideTransaction(client, table, 'a guard', OPEN_ONE)
     await answered(asked, askerOf(client)(raising[access], [asked.resource, String(asked.token)], 'fixed'))
-    // Only now: a BEGIN that was sent right before is answered only now, too.
+    // After the answer: only now the client knows of a BEGIN that was sent right before.
     if (isInside?.() === false) throw notInTransaction('a guard', OPEN_ONE)
   }
 

@@ -20,7 +20,7 @@ export class EtcdMembers {
   readonly #clock: Clock
   #next = 0
   #current: EtcdConnection | undefined
-  /** With those that are retired, as long as they have calls to answer. */
+  /** All open connections; those that are retired, too, while they have calls to answer. */
   readonly #connections = new Set<EtcdConnection>()
   #connecting: Promise<EtcdConnection> | undefined
   #closed = false

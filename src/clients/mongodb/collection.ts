@@ -156,7 +156,7 @@ export class MongodbCollection {
     } catch (error) {
       // What the driver still has may be sent later: only if it has given up is it certain that it was not.
       if (this.#uses === uses && !(error instanceof NoAnswer)) throw new NotSent(error)
-      // Once for this call, and else for another one, or for a second attempt of this one.
+      // More than one use since: by another call, or by the driver's own second attempt at this one.
       const isAnswer = mongodbCodeOf(error) !== undefined
       throw this.#uses > uses + 1 && isAnswer && isLasting(error) ? new PerhapsRepeated(error) : error
     }

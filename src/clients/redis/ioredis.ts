@@ -57,7 +57,7 @@ export class IoredisWire implements RedisWire {
     if (options.owned && !this.cluster) this.silence = new SilenceCheck(clock, () => client.disconnect(true))
     this.inOrder = !this.cluster
     this.keyPrefix = client.options.keyPrefix || (isCluster(client) && client.options.redisOptions?.keyPrefix) || ''
-    // Words that are prepared are not given a prefix, and are not looked at for where they go.
+    // Prepared commands bypass the key prefix of ioredis and its routing: they need a client without either.
     const plain = !this.cluster && this.keyPrefix === ''
     this.#prepare = options.prepare ?? (plain ? prepareFor(client) : undefined)
     neverCrash(client)

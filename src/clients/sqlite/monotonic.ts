@@ -31,11 +31,11 @@ function offset(): bigint {
   if (process.platform !== 'linux')
     throw refusal(`${name} does not tell the time of the host on this system: use Node, or another engine`)
   const call = firstThatWorks(bun === undefined ? denoCall : bunCall, name)
-  return between(call)
+  return offsetBetweenClocks(call)
 }
 
 /** The reading with the least time around it is the best. */
-function between(call: ClockCall): bigint {
+function offsetBetweenClocks(call: ClockCall): bigint {
   let best: { readonly offsetNs: bigint; readonly widthNs: bigint } | undefined
   for (let turn = 0; turn < TRIES; turn += 1) {
     const into = new BigInt64Array(2)

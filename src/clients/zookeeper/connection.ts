@@ -210,7 +210,8 @@ export class ZooKeeperConnection {
       this.#options.event({ ...readEvent(reader), inOrder: this.#watchesUnanswered === 0 })
       return
     }
-    // Nor does the answer to one of several messages that set watches: what the next one has missed is not told yet.
+    // With several messages that set watches under way, the zxid waits for the answer to the last: what the others have
+    // missed is not told yet.
     const hasMore = head.xid === SPECIAL_XID.setWatches && this.#watchesUnanswered > 1
     if (head.zxid > 0n && !hasMore) this.#options.zxid(head.zxid)
     if (head.xid < 0) this.#hearUnnumbered(head)

@@ -15,9 +15,9 @@
  * is known to the leader from then on; but that the leader still leads is known only after the next write.
  */
 
-/** How much earlier something was sent that the leader has surely heard of. */
+/** When a write is answered, the leader has heard of all that was sent by this share of the session time before it. */
 const HEARD_SHARE = 1 / 4
-/** How close together moments are noted. */
+/** Of two sends that are closer together than this share of the session time, one is noted. */
 const NOTE_SHARE = 1 / 32
 
 export class SessionLife {

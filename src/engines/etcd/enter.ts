@@ -327,7 +327,7 @@ function failedAlone(error: unknown): Standing {
   return { state: 'failed', error: asEngineError('enter', error) }
 }
 
-/** The same entry has entered when the line was empty, so it stands in front, by another name than its id. */
+/** An earlier enter of this id found the line empty, so its entry stands in front, under the name of this engine. */
 function isThereByAnotherName({ id }: Claim, { entries }: LineFront): boolean {
   return entries.some((entry) => entry.id === id && entry.name !== id)
 }

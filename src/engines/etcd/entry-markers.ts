@@ -31,14 +31,14 @@ export class EntryMarkers {
     this.#context = context
   }
 
-  /** Where an entry stands that is not under a lease of ours (`own`), or that was not found. */
-  async standing(place: Place, own: StoredEntry | undefined, options: RenewOptions): Promise<Standing> {
+  /** Where an entry stands that is not under a lease of this engine. `found` is undefined if it is not there. */
+  async standing(place: Place, found: StoredEntry | undefined, options: RenewOptions): Promise<Standing> {
     const kind = await this.#kindOf(place.key, place.id, options)
     if (kind === EVICTED_MARKER) return EVICTED
-    if (own === undefined) return GONE
-    // Another engine object has moved it since it was read.
+    if (found === undefined) return GONE
+    // Another engine object has put it under another lease since it was read.
     if (kind === undefined) throw unsettled(options.call, 'another client keeps changing the entry')
-    return await this.#standingUnder(own.lease, place, options)
+    return await this.#standingUnder(found.lease, place, options)
   }
 
   /** Where an entry stands that lives as long as this lease does. */
@@ -72,8 +72,8 @@ export class EntryMarkers {
   }
 
   /**
-   * Delete an entry, with its marker, whose name we do not know. Such an entry entered an empty line, so it can only
-   * stand in front. Answers whether it was there.
+   * Delete an entry whose id is known and whose name is not, and its marker. Such an entry entered an empty line, so it
+   * can only stand in front. Answers whether it was there.
    */
   async deleteFirst(key: string, id: string): Promise<boolean> {
     const { client, names } = this.#context

@@ -172,8 +172,7 @@ export class LineWatcher {
       if (line.readAgain && this.#lines.get(line.key) === line) void this.#read(line, { missed: true })
     } catch {
       line.reading = false
-      // The next renewal of a waiter brings what this read was to bring. Where events were missed, that may be too
-      // late.
+      // If no events were missed, the next renewal of a waiter reads the same. If some were, that may be too late.
       if ((!missed && !line.readAgain) || this.#lines.get(line.key) !== line) return
       this.#end(line)
       this.#wakeAll(line)

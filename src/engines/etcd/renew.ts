@@ -167,7 +167,7 @@ export class RenewCalls {
     const fronts = new Map<string, ReadFront>()
     for (const [index, key] of lines.entries()) {
       const front = lineFrontIn(response, owns.length + index)
-      // Where all entries that were read hold, more entries behind them may hold.
+      // Only the front was read. If all of it holds, entries behind it may hold: then the whole line is read.
       const isAll = front.count === front.entries.length || front.stranger !== undefined
       const isEnough = front.held < front.entries.length || isAll
       fronts.set(key, isEnough ? { front, revision: header.revision } : await this.#wholeLine(key, options))

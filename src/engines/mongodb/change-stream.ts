@@ -184,7 +184,7 @@ export class MongodbChangeStream {
     await collection.command({ killCursors: collection.name, cursors: [cursor] }, KILL_MS).catch(() => undefined)
   }
 
-  /** A stream that is open was opened on the primary of then. */
+  /** An open stream belongs to the primary that it was opened on. */
   readonly #onTopology = (event: MongodbDocument): void => {
     const primary = primaryIn(event.newDescription)
     const before = this.#primary ?? primaryIn(event.previousDescription)

@@ -108,7 +108,7 @@ async function rights(collection: MongodbCollection): Promise<Finding> {
     return { name, status: 'ok', finding: `this user may change documents of '${collection.name}'` }
   } catch (error) {
     if (mongodbCodeOf(error) !== MONGODB_CODE.unauthorized) throw error
-    const todo = 'it needs find, insert, update, remove, createIndex, createCollection and changeStream on it'
+    const todo = 'grant it find, insert, update, remove, createIndex, createCollection and changeStream on it'
     return { name, status: 'fail', finding: `this user may not change documents of '${collection.name}'`, todo }
   }
 }

@@ -58,7 +58,7 @@ export interface StageOptions {
 export function stages(parts: readonly (readonly Step[])[], options: StageOptions): Pipeline {
   const pieces: Step[][] = []
   for (let at = 0; at < parts.length; at += PARTS_PER_STAGE) pieces.push(parts.slice(at, at + PARTS_PER_STAGE).flat())
-  // The short way takes the place of all steps at once: so it is there only where one stage has all of them.
+  // `unless` replaces all steps, so it needs them in one stage.
   const { unless: _, ...long } = options
   return pieces.map((steps, index) => stage(steps, index === 0 ? '' : '$news', pieces.length === 1 ? options : long))
 }

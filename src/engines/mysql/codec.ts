@@ -76,11 +76,11 @@ export function keysArgument(keys: readonly string[]): string {
   return `'${keys.map((key) => literal(hex(key))).join(',')}'`
 }
 
-/** Before which all keys with this prefix are, as an argument. */
+/** The exclusive upper bound of all keys with this prefix, as an argument. */
 export function endOf(prefix: string): string {
   const bytes = Buffer.from(prefix)
   const last = bytes.length - 1
-  // Well-formed text has no byte 0xff that could not be raised.
+  // UTF-8 has no byte 0xff, so the last byte can be raised by one.
   if (last < 0) return 'NULL'
   bytes[last] = (bytes[last] as number) + 1
   return `x'${bytes.toString('hex')}'`

@@ -23,13 +23,13 @@ import { isCrowded } from './errors.ts'
 import { type MysqlNames, renamed } from './names.ts'
 
 /**
- * Of all connections that listen, one sleeps and the others wait for its named lock: see sql/call.sql. So long at most
- * is waited for the lock, and as long is slept then.
+ * Of all connections that listen, one sleeps and the others wait for its named lock: see sql/call.sql. This limits the
+ * wait for the lock, and again the sleep after it.
  */
 const SLEEP_S = 300
-/** A call that lasts this much longer than both is no sleep: the connection is dead. */
+/** A call may last twice as long as `SLEEP_S`. One that lasts this much longer hangs on a dead connection. */
 const OVERSLEPT_MS = 10_000
-/** News that were made this much earlier than others, and are seen later, are left to the waiter's next renewal. */
+/** News older than the newest by more than this are not told by the server: the waiter's next renewal finds them. */
 const MARGIN_US = 5_000_000
 /** A server may end a sleep for reasons of its own, and at once: then this long is waited before the next call. */
 const PAUSE_MS = 100

@@ -37,7 +37,7 @@ const MAKE =
   `LAST_INSERT_ID(GREATEST(${NOW}, ` +
   '(SELECT m.floor + 1 FROM `holdfast_meta` m WHERE m.one = 1 LOCK IN SHARE MODE)))) ' +
   'ON DUPLICATE KEY UPDATE token = token + 0 * LAST_INSERT_ID(0)'
-const RENEWED = `WHERE k = UNHEX(?) AND id = UNHEX(?) AND due_at > ${NOW} AND evicted = 0`
+const STILL_THERE = `WHERE k = UNHEX(?) AND id = UNHEX(?) AND due_at > ${NOW} AND evicted = 0`
 /**
  * NOW is from before the statement waited, and a later renewal may have been answered meanwhile. So an entry that has
  * this ttl already is not cut short, unless by a clock that was set back far.
@@ -45,16 +45,17 @@ const RENEWED = `WHERE k = UNHEX(?) AND id = UNHEX(?) AND due_at > ${NOW} AND ev
 const RENEW =
   `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ` +
   `due_at = IF(outlives OR (ttl = CAST(? AS SIGNED) AND due_at < ${UNTIL} + 60000000), ` +
-  `GREATEST(due_at, ${UNTIL}), ${UNTIL}), ttl = ? ${RENEWED}`
+  `GREATEST(due_at, ${UNTIL}), ${UNTIL}), ttl = ? ${STILL_THERE}`
 const RENEW_OUTLIVING =
-  `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ttl = ?, due_at = ${UNTIL}, ` + `outlives = 1 ${RENEWED}`
+  `UPDATE \`holdfast_line\` SET token = LAST_INSERT_ID(token), ttl = ?, due_at = ${UNTIL}, ` +
+  `outlives = 1 ${STILL_THERE}`
 const FREE =
   'UPDATE `holdfast_line` SET due_at = 0, token = LAST_INSERT_ID(token) ' +
   `WHERE k = UNHEX(?) AND id = UNHEX(?) AND due_at > ${NOW}`
 
 /** Enter a line that has a row and is free. */
 export function takeStatement(claim: Claim, engineId: string): MysqlStatement {
-  return { sql: TAKE, values: entered(claim, engineId) }
+  return { sql: TAKE, values: enterValues(claim, engineId) }
 }
 
 /**
@@ -62,7 +63,7 @@ export function takeStatement(claim: Claim, engineId: string): MysqlStatement {
  * the floor keeps other processes from removing rows meanwhile: see sql/tidy.sql.
  */
 export function makeStatement(claim: Claim, engineId: string): MysqlStatement {
-  return { sql: MAKE, values: entered(claim, engineId) }
+  return { sql: MAKE, values: enterValues(claim, engineId) }
 }
 
 /** Renew an entry that is alone in its line. See sql/renew.sql for `outlives`. */
@@ -80,7 +81,7 @@ export function freeStatement({ key, id }: EntryName): MysqlStatement {
   return { sql: FREE, values: [hex(key), id] }
 }
 
-function entered({ key, id, holder, weight, limit, ttlMs }: Claim, engineId: string): string[] {
+function enterValues({ key, id, holder, weight, limit, ttlMs }: Claim, engineId: string): string[] {
   const ttl = `${ttlMs}000`
   return [id, hex(holder), engineId, String(weight), String(limit), ttl, ttl, hex(key)]
 }
@@ -151,8 +152,8 @@ export function freeAllStatement(places: readonly EntryName[], start: number): M
 }
 
 /**
- * Which each item is in the order of the keys, from 1. By so much the token of a claim is above the number that came
- * back.
+ * The rank of each item in the order of the keys, from 1. The token of a claim is the number that came back plus its
+ * rank.
  */
 export function ranks(items: readonly { readonly key: string }[]): readonly number[] {
   const order = inOrder(items.map(({ key }, index) => ({ key, index })))
@@ -204,7 +205,7 @@ export function splitBatch<Item extends { readonly key: string }>(
   const [first] = items
   if (items.length === 1 && first !== undefined) return [{ way: wayOf(first), items, at: [0] }]
   const ways = new Map<CallWay, number[]>()
-  const twice = keysTwice(items)
+  const twice = repeatedKeys(items)
   for (const [index, item] of items.entries()) {
     const way = twice.has(item.key) ? 'call' : wayOf(item)
     const at = ways.get(way)
@@ -235,7 +236,7 @@ export async function callParts<Item, Answer>(
   return answers
 }
 
-function keysTwice(items: readonly { readonly key: string }[]): ReadonlySet<string> {
+function repeatedKeys(items: readonly { readonly key: string }[]): ReadonlySet<string> {
   const [once, twice] = [new Set<string>(), new Set<string>()]
   for (const { key } of items) (once.has(key) ? twice : once).add(key)
   return twice
@@ -244,13 +245,13 @@ function keysTwice(items: readonly { readonly key: string }[]): ReadonlySet<stri
 /** Let the items of small parts go with the procedure. */
 function joinSmallParts(ways: Map<CallWay, number[]>): void {
   if (ways.size === 1) return
-  const call = ways.get('call') ?? []
+  const byProcedure = ways.get('call') ?? []
   for (const [way, at] of ways) {
     if (way === 'call' || at.length >= FEW) continue
     ways.delete(way)
-    call.push(...at)
+    byProcedure.push(...at)
   }
   // In the order of the batch: if all go this way, the answers need no sorting.
-  call.sort((a, b) => a - b)
-  if (call.length > 0) ways.set('call', call)
+  byProcedure.sort((a, b) => a - b)
+  if (byProcedure.length > 0) ways.set('call', byProcedure)
 }

@@ -164,7 +164,7 @@ export class ProcedureCalls {
   }
 }
 
-/** A number that no other statement has had, as good as certainly. */
+/** A random number: practically never one that an earlier statement has left in LAST_INSERT_ID. */
 function freshNumber(): number {
   return Math.floor(systemChance.fraction() * 2 ** 52)
 }

@@ -5,7 +5,7 @@
 import type { Finding } from '../../core/engine.ts'
 import type { Session, SessionRows } from './session.ts'
 
-/** Of the connections that a server takes, in use. */
+/** A server that has this share of its connections in use is told of. */
 const TIGHT = 0.9
 
 const FACTS = `
@@ -17,13 +17,13 @@ export async function diagnose(session: Session): Promise<readonly Finding[]> {
   const [facts = {}] = await session.ask(FACTS)
   return [
     { name: 'postgresql', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },
-    silence(facts),
+    cutOffHolders(facts),
     connections(facts),
   ]
 }
 
-/** The session sets how long the server keeps a silent peer. On some systems the server cannot. */
-function silence({ local, idle }: SessionRows[number]): Finding {
+/** The session sets how long the server keeps a silent peer. `idle` is 0 on systems where the server cannot. */
+function cutOffHolders({ local, idle }: SessionRows[number]): Finding {
   const name = 'cut-off holders'
   if (local === true) return { name, status: 'ok', finding: 'the server is on this host, and notices at once' }
   if (idle !== '0') return { name, status: 'ok', finding: 'the server frees the locks of a silent session by itself' }

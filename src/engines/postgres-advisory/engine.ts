@@ -356,7 +356,7 @@ export class PostgresAdvisoryEngine implements Engine {
       session.end()
       throw closedError(call)
     }
-    // Its end is told once. If that was before it was ours, nothing would ever tell it again.
+    // A session tells its end once. If it has ended before it is stored here, this is the only place to see it.
     if (session.over) throw noSession(call, new Error('it has ended as it began'))
     this.#session = session
     return session

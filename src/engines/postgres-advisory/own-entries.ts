@@ -157,7 +157,7 @@ export class OwnAdvisoryEntries {
     return this.all().reduce((at, entry) => Math.min(at, givenUpAt([entry], entry.askedAt)), NEVER)
   }
 
-  /** Whether it was there. A key without entries is forgotten: to give back its lock, get the key before. */
+  /** Whether it was there. A key without entries is forgotten: who gives back its lock reads the key before. */
   remove({ key, id }: EntryName): boolean {
     const own = this.#keys.get(key)
     const there = own?.entries.delete(id) === true
@@ -188,7 +188,7 @@ export class OwnAdvisoryEntries {
 
 /**
  * When the first of these is given up that the core has asked for at that time. A busy core asks a little later than it
- * plans to. By then it has lost what it held, for want of an answer.
+ * plans to, so it is allowed a tenth of the ttl more. By then it has no answer, and has lost what it held.
  */
 export function givenUpAt(asked: readonly { readonly ttlMs: number }[], askedAt: number): number {
   return asked.reduce((at, { ttlMs }) => Math.min(at, askedAt + ttlMs * 1.1), NEVER)

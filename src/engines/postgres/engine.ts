@@ -243,7 +243,7 @@ export class PostgresEngine implements Engine {
     })
     const before = this.#news
     this.#news = news
-    // Also while the channel is deaf: entries of now are told of as soon as it is not.
+    // Also while the channel cannot hear: entries that enter now get their news once it hears again.
     this.#listensAs = this.#engineId
     await before?.[Symbol.asyncDispose]()
     try {

@@ -95,7 +95,7 @@ export class PostgresStore implements Store {
   readonly #table: string
   readonly #sweep: RecordSweep
   readonly #lines: LinesBeside
-  /** The tables were there: a call has been answered. */
+  /** A call has succeeded, so the tables are there. */
   #isReady = false
 
   constructor({ call, names, clock, lines }: PostgresStoreSetup) {

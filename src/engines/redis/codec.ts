@@ -171,7 +171,7 @@ export class StandingReader {
       const extras = new Extras('enter', reply, 2)
       return this.#read(String(reply[1]), extras, claims, Number(reply[0]))
     }
-    // Tokens are never 0: that, and what an absent answer is read as, is no grant.
+    // No token is 0, and `Number(null)` is: so 0 is no grant.
     const firstToken = Number(reply)
     if (typeof reply === 'boolean' || !(firstToken > 0))
       throw unexpectedAnswer(ENGINE, 'enter', `the answer is ${JSON.stringify(reply)}`)

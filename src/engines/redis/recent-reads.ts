@@ -47,7 +47,7 @@ export class RecentReads {
       if (value === null) this.#known.delete(key)
       else this.#known.set(key, { version, readAt: sentAt, expiresAt: sentAt + (livesForMs ?? Infinity) })
     }
-    // The whole of it, now and then: to look for the oldest would cost each read more.
+    // When it is full, all of it is forgotten: to look for the oldest would cost each read more.
     if (this.#known.size > MOST_KEYS) this.#known = new Map()
   }
 

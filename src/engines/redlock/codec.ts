@@ -44,7 +44,7 @@ export class RedlockScriptArguments {
   #lastTake: { readonly requests: readonly TakeRequest[]; readonly words: string[] | undefined } | undefined
   #lastLeave: { readonly requests: readonly LeaveRequest[]; readonly words: string[] } | undefined
 
-  /** `engineId` is the end of the name of our channel. */
+  /** `engineId`: the id of this engine object. The name of its channel ends with it. */
   constructor(names: RedisNames, engineId: string) {
     this.#names = names
     this.#engineId = engineId

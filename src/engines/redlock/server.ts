@@ -97,7 +97,7 @@ export class RedlockServer implements QuorumServer {
     if (final.length === requests.length) this.#leave(requests, onReply)
     else if (final.length === 0) this.#undo(requests, onReply)
     else {
-      // Some for good, some that undo an attempt: rare, and the order among them means nothing.
+      // A mixed batch is rare, and the order of leaves for good and of undone attempts does not matter: two calls.
       const attempts = requests.filter(({ upToAttempt }) => upToAttempt !== undefined)
       this.#leave(final, (left) => {
         this.#undo(attempts, (undone) => {

@@ -10,7 +10,7 @@ import type { SqliteStatements } from './sql/statements.ts'
 
 /** Below this, one by one is as fast. */
 const WORTHWHILE = 4
-/** After a batch that was not of the usual kind, so many are not tried. */
+/** After a batch that was not of the usual kind, so many batches are not tried this way. */
 const PAUSE = 16
 
 /** What the entries of a batch have in common. */

@@ -266,8 +266,8 @@ export class SqliteEngine implements Engine {
   }
 
   /**
-   * What was not committed has given us no number: the one that we made a wake file for may soon be another engine's,
-   * and so would be the file.
+   * The transaction has failed, so the number that this engine made a wake file for is not its own: another engine may
+   * be given it, and with it the file.
    */
   #failed(): void {
     if (this.#registry.engineId === undefined) this.#wakeFiles.close()

@@ -83,7 +83,7 @@ export class SqliteStore implements Store {
   async putIn(transaction: unknown, change: Change): Promise<Put> {
     const database = this.#checkDatabase(transaction)
     const { writer, file, clock } = this.#options
-    // The writer opens the file on its first call: this one has nothing else to do.
+    // An empty call: the writer opens the file on its first one.
     if (writer.lockFile === undefined) await writer.run('put', () => {})
     const epoch = writer.lockFile?.epoch ?? 0
     let sql = this.#prepared.get(database)

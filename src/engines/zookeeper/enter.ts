@@ -160,7 +160,8 @@ export class EnterRequests {
   ): Promise<void> {
     let left = claims
     for (let attempt = 1; left.length > 0; attempt += 1) {
-      // Of two claims of a line without a node, the second could be let in alone, if another client creates it between.
+      // The node of the line first: else another client could create it between the first claim, which would fail for
+      // want of it, and the second, which would succeed.
       const parents = this.#createLines(session, attempt === 1 ? this.#lines.sharedUnknown(left) : left)
       const created = left.map((claim) => settled(session.zk.create(this.#node(session, claim)).then(numbered)))
       const reading = session.lines.readAll([...new Set(left.map(({ key }) => key))])

@@ -193,8 +193,8 @@ function entryNamed(name: string, groups: Record<string, string | undefined>): N
 
 /**
  * An entry of Kazoo or Curator. Curator's mutex has no readers. A lock object of Kazoo has one name for all its
- * entries, and Curator's may have none: so the number belongs to the id. Else the word of an eviction would also speak
- * of the next entry of that object.
+ * entries, and Curator's may have none: so the number belongs to the id. Else the marker of an eviction would also fit
+ * the next entry of that object.
  */
 function foreignEntry(name: string, { reads, number }: Record<string, string | undefined>): NamedEntry {
   const limit = reads === 'r' ? UNLIMITED : 1

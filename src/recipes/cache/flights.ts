@@ -5,7 +5,7 @@ import { onAbort } from '../../core/on-abort.ts'
 export class SingleFlights<Outcome> {
   readonly #flights = new Map<string, Promise<Outcome>>()
 
-  /** The one that is on its way, or a new one. It belongs to none of its callers: that one of them goes is nothing. */
+  /** The one that is on its way, or a new one. It belongs to none of its callers: one that goes does not end it. */
   join(key: string, begin: () => Promise<Outcome>): Promise<Outcome> {
     const known = this.#flights.get(key)
     if (known !== undefined) return known
@@ -24,7 +24,7 @@ export class SingleFlights<Outcome> {
   }
 }
 
-/** Wait for it, for so long at most; undefined: it was longer. Rejects with the signal's own reason. */
+/** Wait for it, for so long at most; undefined: it took longer. Rejects with the signal's own reason. */
 export function waitFor<Outcome>(
   flight: Promise<Outcome>,
   clock: Clock,

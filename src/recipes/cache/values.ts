@@ -45,7 +45,7 @@ export function mapValues(map: Map<string, { value: Uint8Array; until: number }>
     async set(key, value, ttlMs) {
       const now = systemClock.now()
       map.set(key, { value, until: now + ttlMs })
-      // Those that are over go when others come: two are looked at for each one, so that it comes round.
+      // Each new value has two old ones looked at, which go if they are over: so the look keeps ahead of the growth.
       for (let looks = 0; looks < LOOKS; looks += 1) {
         const { value: entry, done } = looking.next()
         if (done === true) looking = map.entries()

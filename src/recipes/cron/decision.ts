@@ -97,7 +97,7 @@ function dueTicks(
     const endedAt = last.endedAt ?? now
     if (now - endedAt <= graceMs) oldest = Math.min(oldest, last.startedAt)
   }
-  // So is one that was due when an earlier tick was taken over, which comes first.
+  // Likewise a tick that was due while an earlier one was taken over, which comes first.
   if (last !== undefined && last.attempt > 1 && last.endedAt !== undefined && now - last.endedAt <= graceMs)
     oldest = Math.min(oldest, last.startedAt - graceMs)
   // A tick that is as old as the grace is not late yet.

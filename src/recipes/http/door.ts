@@ -214,7 +214,7 @@ export class IdempotencyDoor {
     }
   }
 
-  /** There is one, and it is not known. Its client may have sent what no parser reads; or a parser is missing. */
+  /** Whether there is a body that was not read: its client has sent what no parser reads, or a parser is missing. */
   #lacksBody({ body, header, raw }: IdempotentRequest): boolean {
     if (this.#options.fingerprint !== undefined) return false
     const isKnown = body !== undefined || !hasBody(header)

@@ -138,7 +138,7 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         handling.isUnderWay = true
       })
       const answered: unknown = Reflect.apply(handler, this, given)
-      // Fastify leaves it at that where nothing was returned to a client that has gone.
+      // Fastify sends nothing where the handler returned nothing and its client has gone. Then its work would not end.
       const sendIfGone = (value: unknown): void => {
         if (value === undefined && isLeftAlone(request, reply) && !handling.isUnderWay) reply.send()
       }

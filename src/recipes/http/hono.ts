@@ -29,14 +29,14 @@ export function honoMiddleware(door: IdempotencyDoor): HonoMiddleware {
     const verdict = await door.judge(await describe(door, context), async () => {
       handled = true
       await next()
-      return makeResponse(context, door.maxBody)
+      return readResponse(context, door.maxBody)
     })
     if (verdict.state === 'pass') await next()
     if (verdict.state !== 'answer') return undefined
     const response = responseOf(verdict.response, verdict.replayed)
     // With the headers of middleware before this one, and none of a handler.
     if (!handled) addHeaders(response.headers, context.res.headers)
-    // Hono adds those of what it replaces, over ours.
+    // Setting `context.res` would merge in the headers of the response before it, over ours: so that one goes first.
     context.res = undefined as unknown as Response
     context.res = response
     return response
@@ -63,7 +63,7 @@ function bodyOf(req: IdempotentHonoContext['req']): Promise<ArrayBuffer> {
   return req.raw === undefined || req.raw.bodyUsed ? req.arrayBuffer() : req.raw.clone().arrayBuffer()
 }
 
-async function makeResponse(context: IdempotentHonoContext, most: number): Promise<MadeResponse> {
+async function readResponse(context: IdempotentHonoContext, most: number): Promise<MadeResponse> {
   const { res } = context
   const made = { status: res.status, headers: [...res.headers] }
   if (res.body === null) return { ...made, body: Buffer.alloc(0) }

@@ -82,7 +82,7 @@ function answer500(response: ServerResponse, error: unknown): void {
     // Middleware may have wrapped what is called here.
     warn(thrown)
   }
-  // What it has of its response must not look whole.
+  // The client must not take what it has for the whole response.
   response.destroy()
 }
 

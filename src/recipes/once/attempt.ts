@@ -183,7 +183,7 @@ export class OnceAttempt implements Attempt {
   }
 
   async #storeSteps(name: string): Promise<void> {
-    // It went with a step that ended a little earlier.
+    // It was stored together with another step.
     if (!this.#unstored.has(name)) return
     const storing = [...this.#unstored]
     const put = await this.#put(this.#soFar, 'step')

@@ -26,7 +26,8 @@ export interface ReplaceOptions extends ListOptions {
   readonly order?: number
   /** How long to wait for the one before it to end: for ever unless given. Then: `AcquireTimeoutError`. */
   readonly wait?: Duration
-  /** How long an upload lives without renewal: after a crash, the next one waits this long. That of the locks. */
+  /** How long an upload lives without renewal: after a crash, the next one waits this long. The ttl of
+   * the locks unless given. */
   readonly ttl?: Duration
   /** Cancels the waiting, not the work. The call rejects with the signal's own reason. */
   readonly signal?: AbortSignal

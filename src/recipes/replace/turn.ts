@@ -153,7 +153,7 @@ export class ReplaceTurn implements Turn {
       throw new TypeError(`an upload of '${this.key}' is published when turn.resume() has gone through all batches`)
     const decide: Decide = (record) => publishUpload(record, this.#spec.live, this.#given)
     this.publishing = true
-    // What was published before was told to readers together with it, and a newer one may have been told since.
+    // If it is published already, `flip` is not called again: readers may be on a newer one.
     if (!(await this.#isWorthTrying(transaction, decide))) return
     // The record first: a turn that is refused tells readers nothing.
     if (await this.#change(transaction, decide)) await flip(this.generation)

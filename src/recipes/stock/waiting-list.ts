@@ -3,10 +3,10 @@
  * first served. The lines are mutexes; one that has all of its own is the *first in line* for its items.
  *
  * The first in line asks for its items. If there are not enough, then the pool remembers for a while that it wants
- * them: a caller that is not in line gets none of them meanwhile, and a step that gives some back is told to ring. Rung
- * for, or when the next hold lapses, the first in line asks again. So a cart for four is not overtaken for ever by
- * carts for one, and waiters of different items do not wait for each other. One that wants two items keeps both lines
- * waiting.
+ * them: a caller that is not in line gets none of them meanwhile, and a step that gives some back is told to ring. When
+ * the bell rings, or the next hold lapses, the first in line asks again. So a cart for four is not overtaken for ever
+ * by carts for one, and waiters of different items do not wait for each other. One that wants two items keeps both
+ * lines waiting.
  *
  * To ring is to enter the line of the bell and leave it again: those who watch that line hear of it.
  */
@@ -25,7 +25,7 @@ const WANT_MS = 20_000
 const LONGEST_PAUSE_MS = 8_000
 /** Where the engine does not tell of changes of a line, so that no bell is heard. */
 const LONGEST_DEAF_PAUSE_MS = 1_000
-/** If the process that rings dies, the bell is as before after this. */
+/** If the process that rings dies, the bell can be rung again after this. */
 const BELL_TTL_MS = 5_000
 
 /** What the pool has answered, and when it was asked. */

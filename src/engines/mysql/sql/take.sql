@@ -99,7 +99,7 @@ BEGIN
             -- As in holdfast_put_record.
             SELECT m.floor INTO its_version FROM `holdfast_meta` m WHERE m.one = 1;
           END IF;
-          -- Longer than it has to be, and not anew each time: while the expiry stays, no index has to be changed.
+          -- The expiry is set later than needed, and rarely, because each change of it changes an index.
           SET lives = LEAST(CEILING(own_debt / own_step) * own_step_us, 3e15);
           IF its_expiry IS NULL OR its_expiry < now_us + lives THEN
             SET its_expiry = now_us + lives + LEAST(lives, 86400000000) + 60000000;

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION public.holdfast_begin_2(
 DECLARE
   prepared text := public.holdfast_begin_call_2(row_wait_ms);
   answers json[] := array_fill(NULL::json, ARRAY[cardinality(keys)]);
-  -- Those that are not refused as things are.
+  -- The keys of entrances that a look without a lock does not refuse.
   wanted text[] := '{}';
   own_key text;
   i integer;

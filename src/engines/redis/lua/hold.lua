@@ -89,7 +89,7 @@ local function remove_hold(pool, id, hold)
   if hold.state == 'h' then give_back(pool, hold.lines) end
 end
 
--- Take back some holds that have lapsed. In one call no more lapse: when there were none left once, there are none.
+-- Take back some holds that have lapsed. `now` is fixed for the call: once none is left, none appears.
 local function take_back(pool)
   if not pool.more then return false end
   local ids = call('ZRANGEBYSCORE', pool.lapses, '-inf', digits(now), 'LIMIT', 0, TAKEN_BACK_AT_ONCE)

@@ -15,7 +15,7 @@ local function one_step()
     local lines = ARGV[4]
     local name, quantity = string.match(lines, '^([^\n]+)\n(%d+)$')
     if not name or call('ZRANGEBYSCORE', lapses, '-inf', now, 'LIMIT', 0, 1)[1] then return nil end
-    -- What is to be forgotten is looked for now and then: where there is something, ten at once are.
+    -- One call of four looks for what is to be forgotten. If there is something, the long way forgets up to ten.
     if now % 4 == 0 and call('ZRANGEBYSCORE', forgets, '-inf', now, 'LIMIT', 0, 1)[1] then return nil end
     local item = call('HGET', pool, name)
     -- It is wanted by none.

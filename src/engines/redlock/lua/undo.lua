@@ -1,5 +1,6 @@
 -- Undo attempts: give back what an attempt has taken, and nothing that a later one has. The first waiter is told: it
--- may have been waiting for this entry. An entry that stays in line is the first itself, and asks again by itself.
+-- may have been waiting for this entry. An entry that is put back in line is the first waiter itself, and asks again by
+-- itself.
 --
 -- KEYS                 none
 -- ARGV  1              the engine id
