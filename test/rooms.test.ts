@@ -1,7 +1,7 @@
 /** The rooms of `src/` keep their directions, and no two files import each other in a circle. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { cycles, forbidden, importsOfSource, picture, ROOMS, roomOf, sourceFiles } from './rooms.ts'
+import { cycles, forbidden, importsOfSource, picture, ROOMS, roomOf, sourceFiles, unused } from './rooms.ts'
 
 const imports = importsOfSource()
 
@@ -12,6 +12,10 @@ test('every file is in a room, and every room has files', () => {
 
 test('a room imports only what the table allows', () => {
   expect(forbidden(imports)).toEqual([])
+})
+
+test('the table allows nothing that no file does', () => {
+  expect(unused(imports)).toEqual([])
 })
 
 test('no files import each other in a circle, types included', () => {

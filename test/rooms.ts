@@ -13,32 +13,23 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   'clients/shared': ['core'],
   'clients/redis': ['core', 'clients/shared'],
   'clients/postgres': ['core', 'clients/shared'],
-  'clients/mysql': ['core', 'clients/shared'],
+  'clients/mysql': ['clients/shared'],
   'clients/etcd': ['core', 'clients/shared'],
   'clients/zookeeper': ['core', 'clients/shared'],
   'clients/mongodb': ['core', 'clients/shared'],
   'clients/sqlite': ['core', 'clients/shared'],
   transactions: ['core', 'clients/shared', 'clients/postgres', 'clients/mysql', 'clients/sqlite'],
-  guards: [
-    'core',
-    'clients/shared',
-    'clients/redis',
-    'clients/postgres',
-    'clients/mysql',
-    'clients/mongodb',
-    'clients/sqlite',
-    'transactions',
-  ],
+  guards: ['core', 'clients/redis', 'clients/postgres', 'clients/mongodb', 'clients/sqlite', 'transactions'],
   'engines/shared': ['core', 'clients/shared'],
   'engines/memory': ['core', 'engines/shared'],
-  'engines/sqlite': ['core', 'clients/shared', 'clients/sqlite', 'engines/shared', 'transactions'],
-  'engines/redis': ['core', 'clients/shared', 'clients/redis', 'engines/shared'],
+  'engines/sqlite': ['core', 'clients/sqlite', 'engines/shared', 'transactions'],
+  'engines/redis': ['core', 'clients/redis', 'engines/shared'],
   'engines/redlock': ['core', 'clients/shared', 'clients/redis', 'engines/shared'],
   'engines/postgres': ['core', 'clients/shared', 'clients/postgres', 'engines/shared', 'transactions'],
   'engines/postgres-advisory': ['core', 'clients/shared', 'clients/postgres', 'engines/shared'],
   'engines/mysql': ['core', 'clients/shared', 'clients/mysql', 'engines/shared', 'transactions'],
-  'engines/etcd': ['core', 'clients/shared', 'clients/etcd', 'engines/shared'],
-  'engines/zookeeper': ['core', 'clients/shared', 'clients/zookeeper', 'engines/shared'],
+  'engines/etcd': ['core', 'clients/etcd'],
+  'engines/zookeeper': ['core', 'clients/zookeeper', 'engines/shared'],
   'engines/mongodb': ['core', 'clients/shared', 'clients/mongodb', 'engines/shared'],
   locks: ['core', 'primitives'],
   store: ['core', 'locks'],
@@ -86,13 +77,23 @@ export function forbidden(imports: readonly Import[]): readonly string[] {
   return [...new Set(wrong.map(({ from, to }) => `${from} -> ${to}`))].sort()
 }
 
-function mayImport(from: string, to: string): boolean {
-  if (from === to) return true
-  return (ROOMS[from] ?? []).some((allowed) => allowed === '*' || allowed === to || isBelow(to, allowed))
+/** What the table allows, and no file does, as `room -> room`. */
+export function unused(imports: readonly Import[]): readonly string[] {
+  const used = imports.map(({ from, to }) => ({ from: roomOf(from), to: roomOf(to) }))
+  return Object.entries(ROOMS).flatMap(([room, allowed]) =>
+    allowed
+      .filter((one) => !used.some(({ from, to }) => from === room && to !== room && allows(one, to)))
+      .map((one) => `${room} -> ${one}`),
+  )
 }
 
-function isBelow(room: string, pattern: string): boolean {
-  return pattern.endsWith('/*') && room.startsWith(pattern.slice(0, -1))
+function mayImport(from: string, to: string): boolean {
+  if (from === to) return true
+  return (ROOMS[from] ?? []).some((allowed) => allows(allowed, to))
+}
+
+function allows(allowed: string, room: string): boolean {
+  return allowed === '*' || allowed === room || (allowed.endsWith('/*') && room.startsWith(allowed.slice(0, -1)))
 }
 
 /** Files that import each other in a circle, each circle once, beginning with the first by name. */
