@@ -8,5 +8,5 @@
  * Nothing here imports a test runner. `runCases` runs the same cases without one and returns the results.
  */
 export { type Fault, type FaultyEngine, type FaultyVerb, faulty, type PlannedFault } from './faulty.ts'
-export { conformance, type Outcome, type Result, type RunOptions, runCases, type TestRunner } from './run.ts'
+export { type ConformanceOptions, conformance, type Outcome, type Result, runCases, type TestRunner } from './run.ts'
 export type { Ability, ActorModule, EngineModule, World } from './world.ts'

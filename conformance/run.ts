@@ -7,6 +7,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Duration, parseDuration } from '../src/core/duration.ts'
 import { ActorPool } from './actor/actor-pool.ts'
 import type { Case, Group } from './case.ts'
 import { groups } from './cases/index.ts'
@@ -16,13 +17,13 @@ import { UnhandledErrors } from './unhandled-errors.ts'
 import type { World } from './world.ts'
 
 /** Which cases to run, and how often. */
-export interface RunOptions {
+export interface ConformanceOptions {
   /** How much more than usual to try: 1, or the environment variable HOLDFAST_ROUNDS. */
   readonly rounds?: number
   /** Where chance begins: 1, or the environment variable HOLDFAST_SEED. A failure that chance found names its seed. */
   readonly seed?: number
   /** How long a case may take at most: 20 s, or as long as the case says. */
-  readonly limitMs?: number
+  readonly limit?: Duration
   /** How many cases that mostly wait are played at a time: 8. More where waiting is long. */
   readonly atOnce?: number
   /** Run only cases for which this answers true. */
@@ -55,7 +56,7 @@ const USUALLY_AT_ONCE = 8
 /** Run the suite in one world, and close it. Never rejects for a case that failed. */
 export async function runCases(
   makeWorld: () => World | Promise<World>,
-  options: RunOptions = {},
+  options: ConformanceOptions = {},
 ): Promise<readonly Result[]> {
   const results: Result[] = []
   const run = new Run(makeWorld, options)
@@ -75,7 +76,7 @@ export function conformance(
   runner: TestRunner,
   engine: string,
   makeWorld: () => World | Promise<World>,
-  options: RunOptions = {},
+  options: ConformanceOptions = {},
 ): void {
   const { describe, it, afterAll } = runner
   describe(`${engine} conforms`, () => {
@@ -96,7 +97,7 @@ export function conformance(
   })
 }
 
-function chosen({ only }: RunOptions): readonly Group[] {
+function chosen({ only }: ConformanceOptions): readonly Group[] {
   if (only === undefined) return groups
   return groups
     .map((group) => ({ ...group, cases: group.cases.filter(({ name }) => only(name, group.property)) }))
@@ -120,8 +121,8 @@ class Run {
   #ahead = 0
   #stage: Promise<Stage> | undefined
 
-  constructor(makeWorld: () => World | Promise<World>, options: RunOptions) {
-    this.#limitMs = options.limitMs
+  constructor(makeWorld: () => World | Promise<World>, options: ConformanceOptions) {
+    this.#limitMs = options.limit === undefined ? undefined : parseDuration(options.limit, 'limit')
     this.#rounds = options.rounds ?? wholeNumber('HOLDFAST_ROUNDS')
     this.#atOnce = options.atOnce ?? USUALLY_AT_ONCE
     const seed = options.seed ?? wholeNumber('HOLDFAST_SEED')

@@ -40,11 +40,11 @@ await describeServer('Redis with replicas', findOwnRedis, (source) => {
   }
 
   /** How many replicas know that the key is held with that token. */
-  async function confirmed(K: string, token: bigint | null): Promise<number> {
+  async function confirmed(serverKey: string, token: bigint | null): Promise<number> {
     let count = 0
     for (const replica of replicas) {
       await using client = await replica.connect()
-      if (String(await client.command('GET', K)).includes(`:${token} `)) count += 1
+      if (String(await client.command('GET', serverKey)).includes(`:${token} `)) count += 1
     }
     return count
   }

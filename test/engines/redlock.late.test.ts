@@ -126,12 +126,12 @@ await describeServer('Redlock, late', findOwnRedis, (source) => {
     open.push({ [Symbol.asyncDispose]: async () => void clients.map((client) => client.disconnect()) })
     const engine = await connected(redlock({ clients, timeout: 500 }))
     open.push(engine)
-    const [ear, watcher] = [await third.connect(), await first.connect()]
-    open.push(ear, watcher)
-    await ear.command('CONFIG', 'SET', 'notify-keyspace-events', 'Kgx$')
+    const [listener, watcher] = [await third.connect(), await first.connect()]
+    open.push(listener, watcher)
+    await listener.command('CONFIG', 'SET', 'notify-keyspace-events', 'Kgx$')
     const events: string[] = []
-    ear.onMessage = (_, event) => events.push(event)
-    await ear.command('SUBSCRIBE', '__keyspace@0__:lock:again')
+    listener.onMessage = (_, event) => events.push(event)
+    await listener.command('SUBSCRIBE', '__keyspace@0__:lock:again')
     proxy.blackHole('requests')
     const claim = claimOf('again', { ttlMs: 2_000 })
     expect((await engine.enter([claim]))[0]?.state).toBe('held')

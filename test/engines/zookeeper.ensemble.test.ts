@@ -71,7 +71,7 @@ await describeServer('three servers of ZooKeeper', findOwnZooKeeper, ({ program 
       }),
     {
       atOnce: 16,
-      limitMs: CASE_LIMIT_MS,
+      limit: CASE_LIMIT_MS,
       only: (name, property) => !ON_ONE_SERVER.includes(property) && !RESTARTS_OF_ONE.test(name),
     },
   )

@@ -2,7 +2,7 @@
  * Engines as the matrix plays them: each with a server of its own, with the worlds that their tests have. And, for each
  * library that a user may bring, how a client of it is made.
  */
-import type { RunOptions, World } from '../../conformance/index.ts'
+import type { ConformanceOptions, World } from '../../conformance/index.ts'
 import type { Engine } from '../../src/core/engine.ts'
 import { mongodb } from '../../src/engines/mongodb/index.ts'
 import { mysql } from '../../src/engines/mysql/index.ts'
@@ -31,7 +31,7 @@ interface Brought {
 
 export interface PlayedEngine {
   world(): Promise<World>
-  readonly options?: RunOptions
+  readonly options?: ConformanceOptions
 }
 
 async function present<Source extends object>(finding: Promise<Source | Missing>): Promise<Source> {

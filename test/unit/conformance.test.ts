@@ -66,7 +66,7 @@ const memoryWorld = (): World => {
 async function outcomeOf(world: () => World, wanted: string, limitMs?: number): Promise<Result> {
   const [result] = await runCases(world, {
     only: (name) => name === wanted,
-    ...(limitMs === undefined ? {} : { limitMs }),
+    ...(limitMs === undefined ? {} : { limit: limitMs }),
   })
   return result ?? expect.fail(`no case is called '${wanted}'`)
 }

@@ -9,7 +9,7 @@ test.each([
   ['redlock://a', /got 1/],
   ['redlock://a,b,c,d', /got 4/],
   ['redlock://a,b,a', /there twice/],
-  ['redlock://a,b,c?timeout=soon', /timeout in a redlock URL is a number of milliseconds; got 'soon'/],
+  ['redlock://a,b,c?timeout=soon', /timeout must be milliseconds or a string like '250ms'.*; got 'soon'/],
   ['redlock://a,b,c?timeout=0', /timeout must be a whole number of milliseconds, 1 or more; got 0/],
   ['redlock://a,b,c?replicas=2', /unknown option 'replicas'/],
   ['redlock://a,b,c?nonsense=2', /unknown option 'nonsense'/],
@@ -18,12 +18,16 @@ test.each([
   await expect(openRedlock(url)).rejects.toThrow(why)
 })
 
-test('a URL names servers, a prefix, and how long a silent server is waited for, which bounds the ttl', async () => {
-  const engine = await openRedlock('redlock://:secret@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/1?timeout=20&prefix=p:')
-  expect(engine.name).toBe('redlock')
-  expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: 'none', minTtlMs: 80 })
-  await engine[Symbol.asyncDispose]()
-})
+test.each(['20', '20ms'])(
+  'a URL names servers, a prefix, and a time-out, which bounds the ttl: %s',
+  async (timeout) => {
+    const hosts = '127.0.0.1:1,127.0.0.1:2,127.0.0.1:3'
+    const engine = await openRedlock(`redlock://:secret@${hosts}/1?timeout=${timeout}&prefix=p:`)
+    expect(engine.name).toBe('redlock')
+    expect(engine.traits).toMatchObject({ order: 'none', fencing: true, sharing: 'none', minTtlMs: 80 })
+    await engine[Symbol.asyncDispose]()
+  },
+)
 
 test('it has no store, and says what to give instead: servers that know nothing of each other keep no record', async () => {
   await using locks = createLocks(await openRedlock('redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3'))

@@ -87,10 +87,10 @@ export function redlock(options: RedlockOptions): RedlockEngine {
 /**
  * The engine behind a URL. It connects by itself, and closes its connections when it is closed.
  *
- *     redlock://user:password@host1:6379,host2:6379,host3:6379/0?prefix=lock:&timeout=50
+ *     redlock://user:password@host1:6379,host2:6379,host3:6379/0?prefix=lock:&timeout=50ms
  *
- * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout` in milliseconds. User, password and
- * database are those of all servers.
+ * The options in it are those of a redis URL (`prefix`, `tls`, `ca`), and `timeout`. User, password and database are
+ * those of all servers.
  */
 export async function openRedlock(
   url: string,
@@ -125,10 +125,10 @@ function checked(options: Pick<RedlockOptions, 'prefix' | 'timeout' | 'clock'>):
 }
 
 /** The URL without the one option that other redis URLs do not have, and that option. */
-function withoutTimeout(url: string): { readonly url: string; readonly timeout?: number } {
+function withoutTimeout(url: string): { readonly url: string; readonly timeout?: Duration } {
   const found = /([?&])timeout=([^&#]*)(&?)/.exec(url)
   if (found === null) return { url }
   const [whole, before, text = '', after] = found
-  if (!/^\d+$/.test(text)) throw new TypeError(`timeout in a redlock URL is a number of milliseconds; got '${text}'`)
-  return { url: url.replace(whole, after === '' ? '' : (before ?? '')), timeout: Number(text) }
+  const timeout = /^\d+$/.test(text) ? Number(text) : (text as Duration)
+  return { url: url.replace(whole, after === '' ? '' : (before ?? '')), timeout }
 }
