@@ -57,7 +57,7 @@ export const rules: readonly Rule[] = [
   },
   {
     name: `a line of code or comment has at most ${MOST_COLUMNS} columns, but for what is one long string or pattern`,
-    files: /\.(?:ts|mjs|lua|sql)$/,
+    files: /\.(?:ts|mjs|lua|sql|c)$/,
     except: GENERATED,
     find: (text, path) => longLines(path.endsWith('.sql') ? text : withoutStrings(text), MOST_COLUMNS),
     bad: `/** ${'long '.repeat(MOST_COLUMNS / 5)} */`,
@@ -72,7 +72,7 @@ export const rules: readonly Rule[] = [
   },
   {
     name: 'a comment, and the name of a test, names its actors: the holder, the waiter, this process, the server',
-    files: /^(?:src|conformance|simulation|test|bench)\/.*\.(?:ts|mjs|lua|sql)$/,
+    files: /^(?:src|conformance|simulation|test|bench)\/.*\.(?:ts|mjs|lua|sql|c)$/,
     // This file has the words in its rule and in its examples.
     except: new RegExp(`${GENERATED.source}|^test/tidy\\.ts$`),
     find: (text) =>

@@ -1,10 +1,11 @@
 /*
- * A wall clock that a test sets: loaded into a server with LD_PRELOAD, it answers with the time that stands in the file named by HOLDFAST_CLOCK, in
- * nanoseconds since 1970. It stands still until the file is changed. The monotonic clock, by which a server paces its own work, is left alone.
- * With HOLDFAST_CLOCK_AHEAD instead, in milliseconds, it goes on, and is ahead of the real one by as much: the clock of a host that is wrong.
+ * A wall clock that a test sets: loaded into a server with LD_PRELOAD, it answers with the time that stands in the file
+ * named by HOLDFAST_CLOCK, in nanoseconds since 1970. It stands still until the file is changed. The monotonic clock,
+ * by which a server paces its own work, is left alone. With HOLDFAST_CLOCK_AHEAD instead, in milliseconds, it goes on,
+ * and is ahead of the real one by as much: the clock of a host that is wrong.
  *
- * A thread that waits until some time by the wall clock waits as long as it meant to: the kernel does not know of ours, by which that time may be months away. MariaDB waits so to
- * write pages, and would sometimes never do.
+ * A thread that waits until some time by the wall clock waits as long as it meant to: the kernel does not know of ours,
+ * by which that time may be months away. MariaDB waits so to write pages, and would sometimes never do.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -31,7 +32,8 @@ __attribute__((constructor)) static void open_clock(void) {
 }
 
 int clock_gettime(clockid_t id, struct timespec *now) {
-  if ((wall == NULL && ahead == 0) || (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE)) return (int)syscall(SYS_clock_gettime, id, now);
+  int is_wall = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE;
+  if ((wall == NULL && ahead == 0) || !is_wall) return (int)syscall(SYS_clock_gettime, id, now);
   int64_t nanoseconds;
   if (wall == NULL) {
     if (syscall(SYS_clock_gettime, id, now) != 0) return -1;
@@ -60,7 +62,7 @@ time_t time(time_t *now) {
   return precise.tv_sec;
 }
 
-/* As seconds: no server has run, by the monotonic clock, for thirty years; and nobody means to wait for that long. */
+/* As seconds: no server has run, by the monotonic clock, for thirty years, and none means to wait for that long. */
 #define AGE 1000000000
 
 int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
