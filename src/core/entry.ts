@@ -122,6 +122,8 @@ export class Entry implements Claim, Scheduled {
   left: Promise<boolean> | undefined
   /** Owned by the sweeper: the newest leave of it. */
   newestLeave: object | undefined
+  /** Owned by the sweeper: the engine has answered a leave of it. There may be more of them. */
+  leaveAnswered = false
 
   /** Owned by the heartbeat. */
   at = 0

@@ -31,8 +31,6 @@ interface Departure extends Scheduled {
   readonly notBefore: number
   readonly held: boolean
   readonly answer: (wasHeld: boolean) => void
-  /** The engine has answered a leave, and it is repeated all the same. */
-  answered: boolean
 }
 
 /**
@@ -193,7 +191,6 @@ export class Sweeper {
         overAt: 0,
         held,
         answer,
-        answered: false,
         at: 0,
         slot: -1,
         slackMs: 0,
@@ -236,11 +233,11 @@ export class Sweeper {
   #answered(departure: Departure, wasThere: boolean, now: number): void {
     departure.answer(wasThere && departure.held)
     const { entry, doubtfulUntil } = departure
-    // To take out what was granted is a release. A repeat takes out what has arrived late, or has nothing to do.
-    const tells = departure.answered ? wasThere : !entry.wasHeld
+    // To take out what was granted is a release. A later leave takes out what has arrived late, or has nothing to do.
+    const tells = entry.leaveAnswered ? wasThere : !entry.wasHeld
     if (doubtfulUntil > Number.NEGATIVE_INFINITY && tells)
       this.#publish.cleanup({ operation: entry.operation, wasThere })
-    departure.answered = true
+    entry.leaveAnswered = true
     if (now < doubtfulUntil) this.#repeat(departure, Math.min(now + entry.ttlMs / 3, doubtfulUntil), now)
   }
 

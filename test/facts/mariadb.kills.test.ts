@@ -20,6 +20,8 @@ const TOLD = {
   'a SELECT INTO of a sum over rows': 'select count(v) into x from t where a = 1 and n > 1',
   'a SELECT INTO of EXISTS': 'select exists (select 1 from t where a = 1 and n > 1) into x',
   'a SELECT INTO of the smallest of one row': `select min(v) into x from (select v ${FIRST}) first`,
+  'an INSERT': `delete from t where a = 3; insert into t select 3, n, v from t where a = 1 and n = 2;
+    set x = if(row_count() = 1, 1, null); while exists (select 1 from t where a = 3) do delete from t where a = 3; end while`,
   'an UPDATE': 'update t set v = v + 1 where a = 1 and n > 1; set x = if(row_count() = 3, 1, null)',
 }
 /** So many killed calls that were told so prove that none is skipped. */

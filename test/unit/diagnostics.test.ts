@@ -211,6 +211,34 @@ describe('a cleanup', () => {
     }
   })
 
+  test('is told once, and once more for the arrival, though the answer to the enter comes last', async () => {
+    using events = published('cleanup')
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    watched(locks.mutex('a').tryAcquire())
+    const enter = await engine.next('enter')
+    await clock.advance(1000)
+    await (await engine.next('leave')).answer(false)
+    await clock.advance(BEAT)
+    await (await engine.next('leave')).answer(true)
+    await enter.answer(held(1n))
+    await (await engine.next('leave')).answer(false)
+    expect(events.of('cleanup').map(({ wasThere }) => wasThere)).toEqual([false, true])
+  })
+
+  test('is told of an enter whose answer arrives after the release of what a later one was granted', async () => {
+    using events = published('cleanup')
+    const { engine, clock, locks } = scripted({ callTimeout: 1000 })
+    const asked = watched(locks.mutex('a').acquire())
+    const enter = await engine.next('enter')
+    await clock.advance(2500)
+    await (await engine.next('enter')).answer(held(1n))
+    void asked.value.release()
+    await (await engine.next('leave')).answer(true)
+    await enter.answer(held(2n))
+    await (await engine.next('leave')).answer(true)
+    expect(events.of('cleanup').map(({ wasThere }) => wasThere)).toEqual([true])
+  })
+
   /** Let a ttl pass: the first leave is answered so, and its repeats, which find nothing any more, by no. */
   async function answerLeaves(engine: ScriptedEngine, clock: CountingClock, first: boolean): Promise<void> {
     await (await engine.next('leave')).answer(first)
