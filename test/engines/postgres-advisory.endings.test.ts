@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import type pg from 'pg'
-import { beforeAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import {
@@ -16,9 +16,10 @@ import {
 } from '../../src/engines/postgres-advisory/index.ts'
 import { createLocks, type Locks } from '../../src/locks.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { findPostgres, PostgresConnection, type PostgresServer } from '../servers/postgres.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
+import { withLooker } from './postgres-looker.ts'
 
 /** Ends the session of a pid when it has answered what it was asked last. For `node -e`. */
 const END_WHEN_IDLE = `
@@ -43,15 +44,8 @@ await describeServer('ends of sessions', findPostgres, (source) => {
   let database: string
   let looker: PostgresConnection
 
-  beforeAll(async () => {
-    server = await PostgresServer.start(source)
-    database = await server.database()
-    looker = await server.connect(database)
-    return async () => {
-      await looker[Symbol.asyncDispose]()
-      await server.drop(database)
-      await server[Symbol.asyncDispose]()
-    }
+  withLooker(source, (there) => {
+    ;({ server, database, looker } = there)
   })
 
   const open = async (): Promise<Locks> => createLocks(await openPostgresAdvisory(database))

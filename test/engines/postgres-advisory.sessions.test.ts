@@ -2,7 +2,7 @@
  * What is special about session locks: strangers use the same locks, a crash can take tokens back, and a pooler would
  * give the locks away.
  */
-import { beforeAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { advisoryKey } from '../../src/clients/postgres/advisory-key.ts'
 import { openPostgresAdvisory } from '../../src/engines/postgres-advisory/index.ts'
 import { connect, UnsupportedError } from '../../src/index.ts'
@@ -11,6 +11,7 @@ import { xactLock } from '../../src/transactions/postgres.ts'
 import { findPgBouncer, PgBouncer } from '../servers/pgbouncer.ts'
 import { findPostgres, type PostgresConnection, PostgresServer } from '../servers/postgres.ts'
 import { describeServer, present } from '../servers/suite.ts'
+import { withLooker } from './postgres-looker.ts'
 
 const LIMIT = { timeout: 30_000, interval: 10 }
 
@@ -19,15 +20,8 @@ await describeServer('session locks', findPostgres, (source) => {
   let database: string
   let looker: PostgresConnection
 
-  beforeAll(async () => {
-    server = await PostgresServer.start(source)
-    database = await server.database()
-    looker = await server.connect(database)
-    return async () => {
-      await looker[Symbol.asyncDispose]()
-      await server.drop(database)
-      await server[Symbol.asyncDispose]()
-    }
+  withLooker(source, (there) => {
+    ;({ server, database, looker } = there)
   })
 
   const open = async (): Promise<Locks> => createLocks(await openPostgresAdvisory(database))

@@ -1,5 +1,5 @@
 /** Records beside session locks: their connection is not that of the locks, and neither fails with the other. */
-import { beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { isStored, putOne, putting, read, textOf } from '../../conformance/records.ts'
 import type { Store } from '../../src/core/store.ts'
 import {
@@ -9,24 +9,18 @@ import {
 } from '../../src/engines/postgres-advisory/index.ts'
 import { createLocks } from '../../src/index.ts'
 import { fakeClock } from '../../src/testing.ts'
-import { findPostgres, PostgresConnection, PostgresServer } from '../servers/postgres.ts'
+import { findPostgres, PostgresConnection, type PostgresServer } from '../servers/postgres.ts'
 import { FaultProxy } from '../servers/proxy.ts'
 import { describeServer } from '../servers/suite.ts'
+import { withLooker } from './postgres-looker.ts'
 
 await describeServer('records beside session locks', findPostgres, (source) => {
   let server: PostgresServer
   let database: string
   let looker: PostgresConnection
 
-  beforeAll(async () => {
-    server = await PostgresServer.start(source)
-    database = await server.database()
-    looker = await server.connect(database)
-    return async () => {
-      await looker[Symbol.asyncDispose]()
-      await server.drop(database)
-      await server[Symbol.asyncDispose]()
-    }
+  withLooker(source, (there) => {
+    ;({ server, database, looker } = there)
   })
 
   test('a connection that the server ends, and a statement that fails, cost no lock', async () => {
