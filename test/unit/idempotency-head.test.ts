@@ -158,3 +158,45 @@ test.each([
     }
   },
 )
+
+test.each([
+  ['empty', ''],
+  ['small', 'paid'],
+  ['large', 'y'.repeat(40_000)],
+])(
+  'Express: middleware before the guard whose end() takes a chunk and an encoding is given no callback (%s)',
+  async (_, body) => {
+    const closed = gate()
+    let told = 0
+    const app = express()
+    // As those of compression and of sessions are.
+    app.use((__, response, next) => {
+      const { end } = response
+      Object.assign(response, {
+        end: (chunk?: string | Buffer, encoding?: BufferEncoding): unknown => {
+          if (chunk) Buffer.byteLength(chunk, encoding)
+          return Reflect.apply(end, response, [chunk, encoding])
+        },
+      })
+      next()
+    })
+    const handle: express.RequestHandler = (__, response) => {
+      response.once('close', () => closed.open())
+      response.status(body === '' ? 204 : 201)
+      if (body !== '') response.write(body)
+      response.end(() => {
+        told += 1
+      })
+    }
+    app.post('/', keysOf().node, handle)
+    app.patch('/', keysOf().node, (__, response) => void response.status(204).end())
+    const port = await serving(app)
+    const url = `http://127.0.0.1:${port}/`
+    const headers = { 'idempotency-key': 'k' }
+    expect(await ask(port)).toMatchObject({ status: body === '' ? 204 : 201, body })
+    for (let time = 1; time <= 2; time += 1)
+      expect((await fetch(url, { method: 'PATCH', headers })).status, 'without a callback').toBe(204)
+    await closed.opened
+    expect(told).toBe(1)
+  },
+)

@@ -27,12 +27,15 @@ export function send(response: ServerResponse, stored: StoredResponse, replayed:
   endWith(response, bytesOf(stored))
 }
 
-/** Without a chunk where there is no body: Node can be told to refuse it where the status allows none. */
-function endWith(response: ServerResponse, body: Buffer, callback?: Callback): void {
+/**
+ * Without a chunk where there is no body: Node can be told to refuse it where the status allows none. And without a
+ * callback, here as everywhere: the `end` of middleware before this one may take it for a chunk, or drop it.
+ */
+function endWith(response: ServerResponse, body: Buffer): void {
   const { statusCode } = response
   const allowsBody = statusCode >= 200 && statusCode !== 204 && statusCode !== 304
-  if (body.length > 0 && allowsBody) response.end(body, callback)
-  else response.end(callback)
+  if (body.length > 0 && allowsBody) response.end(body)
+  else response.end()
 }
 
 type Callback = () => void
@@ -117,7 +120,8 @@ export class HeldResponse {
     const body = Buffer.concat(this.#chunks)
     // A handler that fails in the middle has written a part, and then an error with the length of that error.
     if (body.length > 0 && response.hasHeader('content-length')) response.setHeader('content-length', body.length)
-    endWith(response, body, () => this.#callBack())
+    response.once('finish', () => this.#callBack())
+    endWith(response, body)
   }
 
   /** Another execution has taken the place of this one, and its response is the one that counts. */
@@ -210,7 +214,8 @@ export class HeldResponse {
     if (chunk !== undefined && chunk !== null && typeof chunk !== 'function')
       this.#write(typeof encoding === 'string' ? [chunk, encoding] : [chunk])
     if (this.hasOverflown) {
-      this.#callOwn('end', [callback])
+      if (callback !== undefined) this.#response.once('finish', callback)
+      this.#callOwn('end', [])
       this.#settleAsSent()
       return this.#response
     }
