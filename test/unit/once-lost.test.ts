@@ -1,8 +1,11 @@
 /** `once` on the memory engine: what an execution has done for good is stored, though its lease was lost meanwhile. */
 import { afterEach, describe, expect, test } from 'vitest'
+import { delegate } from '../../conformance/delegate.ts'
 import { LeaseLostError } from '../../src/core/errors.ts'
+import type { Put } from '../../src/core/store.ts'
+import { memory } from '../../src/engines/memory/index.ts'
 import { type Attempt, type OnceOptions, once, ReplayedFailureError } from '../../src/recipes/once/index.ts'
-import { closeAll, type Fleet, fleet, gate, turns } from './once-world.ts'
+import { closeAll, type Fleet, fleet, gate, locksOn, turns } from './once-world.ts'
 
 afterEach(closeAll)
 
@@ -58,6 +61,31 @@ describe.each(Object.keys(LOSSES))('an execution that has lost its lease by %s, 
     await expect(first).rejects.toThrow(LeaseLostError)
     expect(await other.run('a', () => 'again')).toMatchObject({ value: 'again', replayed: false })
   })
+})
+
+test('a commit that was rolled back, and is refused when it is tried again after the loss, has not failed for good', async () => {
+  const engine = memory()
+  const { store } = engine
+  const rolledBack: Put = { state: 'stored', version: 1_000n, mark: 0n, serverTimeMs: 0 }
+  const inTransactions = delegate(engine, {
+    store: {
+      traits: store.traits,
+      get: (keys) => store.get(keys),
+      put: (changes) => store.put(changes),
+      list: (prefix) => store.list(prefix),
+      putIn: async () => rolledBack,
+    },
+  })
+  const locks = locksOn(inTransactions)
+  const pay = once(locks, { failures: 'keep' })
+  const lost = pay.run('a', async (attempt) => {
+    await attempt.commit({}, 'paid')
+    await locks.evict('once::a', attempt.token as bigint)
+    await turns()
+    return attempt.commit({}, 'paid')
+  })
+  await expect(lost).rejects.toThrow(LeaseLostError)
+  expect(await pay.run('a', () => 'paid again')).toMatchObject({ value: 'paid again', replayed: false })
 })
 
 test('a step that ends after the loss of the lease, and cannot be stored, is not done again', async () => {

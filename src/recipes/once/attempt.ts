@@ -267,7 +267,9 @@ export class OnceAttempt implements Attempt {
         if (this.#unstored.size > 0) await this.#put(this.#soFar, 'step')
         return undefined
       }
-      const failure = keep || isAnswer ? this.#failed(error) : undefined
+      // A lease that is lost may be what the work threw for, also where it has called `commit`: that is not kept.
+      const isFinal = isAnswer || (keep && lease.lossError === undefined)
+      const failure = isFinal ? this.#failed(error) : undefined
       const ending = (): Uint8Array => records.encode(lease.key, failure ?? this.#thrown())
       // A transaction that is still open would be waited for.
       const forSure = (failure !== undefined || this.#unstored.size > 0) && this.#committed === undefined
