@@ -169,3 +169,19 @@ test('Hono: what is left is told in a Response that the handler has made itself'
   const answer = await fetch(url)
   expect([await answer.text(), answer.headers.get('ratelimit-policy')]).toEqual(['done', '"api";q=3;w=3600'])
 })
+
+test('Hono: of two limits, a response tells the headers of the inner one, which may have refused it', async () => {
+  const app = new Hono()
+  for (const [name, limit] of Object.entries({ api: 100, login: 1 }))
+    app.use(limited<Context>(rateLimit(locksOn(memory()), { name, limit, per: '1h' }), { key: () => 'ann' }).hono)
+  app.get('/', (context) => context.text('done'))
+  const url = await listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }) as Server)
+  for (const status of [200, 429]) {
+    const answer = await fetch(url)
+    expect([answer.status, answer.headers.get('ratelimit')]).toEqual([
+      status,
+      expect.stringMatching(/^"login";r=0;t=\d+$/),
+    ])
+    expect(answer.headers.get('ratelimit-policy')).toBe('"login";q=1;w=3600')
+  }
+})

@@ -33,6 +33,7 @@ export interface LimitedFastifyReply {
 /** What Hono has of a context. */
 export interface LimitedHonoContext {
   header(name: string, value: string): void
+  readonly res: { readonly headers: { has(name: string): boolean } }
 }
 
 /** Middleware for each framework. */
@@ -101,8 +102,9 @@ export function limited<Request = IncomingMessage>(
           headers: fields.map(([name, value]) => [name, value]),
         })
       await next()
-      // Told before, they would not be in a `Response` that the handler has made itself.
-      for (const [name, value] of fields) context.header(name, value)
+      // Told before, they would not be in a `Response` that the handler has made itself. What a limit behind this one
+      // has told stays, as in other frameworks: it may have refused the request.
+      for (const [name, value] of fields) if (!context.res.headers.has(name)) context.header(name, value)
       return undefined
     },
   }
