@@ -94,3 +94,20 @@ test.each([[new Error('stopped')], [undefined]])(
     await drained
   },
 )
+
+test.each(Object.keys(FRAMEWORKS))(
+  '%s: a client is answered whose handler has lost its lease, and has not ended its response in time',
+  async (name) => {
+    const begun = gate<Attempt>()
+    const handler: Handler = (attempt) => {
+      begun.open(attempt)
+      return new Promise(() => {})
+    }
+    const { locks, port } = await twoServers(name, handler, { handlerTimeout: '100ms' })
+    const asked = ask(port)
+    const { token } = await begun.opened
+    await locks.evict('http::k', token as bigint)
+    const { status, body } = await asked
+    expect([status, JSON.parse(body).type]).toEqual([409, 'urn:holdfast:in-progress'])
+  },
+)

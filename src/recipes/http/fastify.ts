@@ -7,7 +7,7 @@ import { Readable } from 'node:stream'
 import { never } from '../../core/never.ts'
 import { readUpTo } from './body.ts'
 import { type DoorVerdict, type IdempotencyDoor, NotBegun } from './door.ts'
-import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, type StoredResponse, valuesOf } from './exchange.ts'
+import { bytesOf, type MadeResponse, pairsOf, REPLAYED_HEADER, valuesOf } from './exchange.ts'
 
 /** What Fastify has of a request. */
 export interface IdempotentFastifyRequest {
@@ -100,16 +100,33 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
         return response
       })
       judged.then(resolve, reject)
-      // The handler has had its time. (What has been sent by then is told by the other hook.)
       judged
-        .catch((error: unknown) => {
-          if (handlings.delete(request) && !isSent(reply)) reply.send(error)
-        })
+        .then(
+          (judgement) => {
+            if (judgement.state === 'answer')
+              sendInstead(request, reply, (handling) => applyInstead(reply, handling, judgement))
+          },
+          (error: unknown) => sendInstead(request, reply, () => error),
+        )
         .catch((error: unknown) => process.emitWarning(error instanceof Error ? error : String(error)))
     })
     if (verdict === 'begun' || verdict.state !== 'answer' || isSent(reply)) return undefined
-    reply.send(apply(reply, verdict.response, verdict.replayed))
+    reply.send(apply(reply, verdict))
     return never()
+  }
+
+  /** The handler has had its time. What it has sent by then waits in `onSend`, and hears of the verdict there. */
+  const sendInstead = (
+    request: IdempotentFastifyRequest,
+    reply: IdempotentFastifyReply,
+    payload: (handling: Handling) => unknown,
+  ): void => {
+    const handling = handlings.get(request)
+    handlings.delete(request)
+    if (handling === undefined || handling.isMade || isSent(reply)) return
+    // What `onSend` still reads is not sent over it.
+    handling.isMade = true
+    reply.send(payload(handling))
   }
 
   /** What has come to `onSend` before, and was made, stays as it is. */
@@ -157,11 +174,17 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
     handling.isUnderWay = true
     const content = unwrapped(reply, payload)
     const head = { status: reply.statusCode, headers: pairsOf(reply.getHeaders()) }
-    // If a stream breaks here, Fastify sends an error instead, and this hook hears of that one.
-    const { body, payload: replaced } = await bodyOf(content, door.maxBody)
+    const { body, payload: replaced } = await bodyOf(content, door.maxBody).catch((error: unknown) => {
+      // If a stream breaks here, Fastify sends an error instead, and this hook hears of that one.
+      if (!handling.isMade) throw error
+      return never()
+    })
     // A handler may send twice, or send and then throw. Fastify refuses what comes after a reply that was sent: here,
     // after one that waits to be sent.
-    if (handling.isMade) return never()
+    if (handling.isMade) {
+      leaveUnread(replaced)
+      return never()
+    }
     handling.isMade = true
     handling.made({ ...head, body })
     // What cannot be told to a client is told to the log of the application, by this hook.
@@ -173,8 +196,8 @@ export function fastifyPlugin(door: IdempotencyDoor): FastifyPlugin {
       setHeaders(reply, head.headers)
       return replaced
     }
-    setHeaders(reply, handling.headers)
-    return apply(reply, verdict.response, verdict.replayed)
+    leaveUnread(replaced)
+    return applyInstead(reply, handling, verdict)
   }
 
   const plugin: FastifyPlugin = async (app) => {
@@ -195,11 +218,19 @@ function describe(request: IdempotentFastifyRequest) {
   return { method, url, header, body, raw: request }
 }
 
-function apply(reply: IdempotentFastifyReply, stored: StoredResponse, replayed: boolean): Buffer {
-  reply.code(stored.status)
-  for (const [name, value] of valuesOf(stored.headers)) reply.header(name, value)
+type AnswerVerdict = Extract<DoorVerdict, { state: 'answer' }>
+
+function apply(reply: IdempotentFastifyReply, { response, replayed }: AnswerVerdict): Buffer {
+  reply.code(response.status)
+  for (const [name, value] of valuesOf(response.headers)) reply.header(name, value)
   if (replayed) reply.header(REPLAYED_HEADER, 'true')
-  return bytesOf(stored)
+  return bytesOf(response)
+}
+
+/** With nothing of what its handler has set. */
+function applyInstead(reply: IdempotentFastifyReply, { headers }: Handling, answer: AnswerVerdict): Buffer {
+  setHeaders(reply, headers)
+  return apply(reply, answer)
 }
 
 /** These, and no others. */
@@ -264,4 +295,9 @@ async function bodyOf(payload: unknown, most: number): Promise<{ body: Buffer | 
   const read = await readUpTo(payload as AsyncIterable<unknown>, most)
   if (read.state === 'whole') return { body: read.bytes, payload: read.bytes }
   return { body: undefined, payload: Readable.from(read.chunks()) }
+}
+
+/** Its source ends with it. */
+function leaveUnread(payload: unknown): void {
+  if (payload instanceof Readable) payload.destroy()
 }
