@@ -1,6 +1,6 @@
 /** Nothing is lost or refused without a cause. */
 import type { Check } from '../checks.ts'
-import type { Attempt, Call, FaultKind, History } from '../history.ts'
+import type { Attempt, Call, FaultKind, History, Holding } from '../history.ts'
 import { callsById, latestEndAwake, stopsOf, timeOutside, toldBy } from './calls.ts'
 import { named, stayOf, staysByToken } from './safety.ts'
 
@@ -31,7 +31,7 @@ function* needlessLoss(history: History): Iterable<string> {
     if (holding.lostWhy === 'maxHold') continue
     if (holding.lostWhy === 'closed' && history.troubled(holding.process, holding.grantedAt, at)) continue
     // A holder that does not listen learns of it late: it happened some time after the last look.
-    const since = (holding.lostAt ?? holding.believedAt) - holding.ttlMs - callTimeoutMs
+    const since = (holding.lostAt ?? holding.believedAt) - ttlOf(history, holding) - callTimeoutMs
     const troubles = [...history.troubles(holding.process, since, at)]
     const [only] = troubles
     if (only === undefined)
@@ -39,6 +39,13 @@ function* needlessLoss(history: History): Iterable<string> {
     else if (troubles.length === 1 && SINGLE.has(only.kind))
       yield `${named(holding)} was lost at ${at.toFixed(3)} (${holding.lostWhy}), for one ${only.kind}`
   }
+}
+
+/** Several keys are lost together: for as long as the longest ttl among them, one of them may have been gone. */
+function ttlOf({ holdings }: History, { alone, ttlMs, process, grantedAt }: Holding): number {
+  if (alone) return ttlMs
+  const parts = holdings.filter((other) => other.process === process && other.grantedAt === grantedAt)
+  return Math.max(...parts.map((part) => part.ttlMs))
 }
 
 /**
