@@ -1,6 +1,6 @@
 /**
- * What the documentation lists is what the code has: commands and their options, engines and their traits; and every
- * page can be found. That links lead somewhere is a rule of tidy.ts.
+ * What the documentation lists is what the code has: commands and their options, findings, engines and their traits;
+ * and every page can be found. That links lead somewhere is a rule of tidy.ts.
  */
 import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -10,6 +10,7 @@ import { COMMON, type CommandSpec } from '../src/cli/args.ts'
 import { COMMANDS } from '../src/cli/commands.ts'
 import { openEngine } from '../src/connect.ts'
 import type { Engine, Traits } from '../src/core/engine.ts'
+import { FINDING_NAMES } from '../src/core/finding-names.ts'
 import { migrationFor as mysqlMigration } from '../src/engines/mysql/migration.ts'
 import { migrationFor as postgresMigration } from '../src/engines/postgres/migration.ts'
 import { documentedPages } from './documented.ts'
@@ -35,6 +36,11 @@ function unknownWords(line: string, specs: ReadonlyMap<string, CommandSpec>): re
   const options = new Set(known.flatMap(([long, { short }]) => [`--${long}`, ...(short ? [`-${short}`] : [])]))
   return words.filter((word) => /^-{1,2}[a-z]/.test(word) && !options.has(word)).map((word) => `${name} ${word}`)
 }
+
+test('docs/cli.md lists what findings of doctor are called', () => {
+  const [, section = ''] = /^## doctor$(.*?)^## /ms.exec(readFileSync('docs/cli.md', 'utf8')) ?? []
+  expect([...section.matchAll(/^\| `([^`]+)` \|/gm)].map(([, name]) => name)).toEqual(FINDING_NAMES)
+})
 
 describe('the command in the documentation', () => {
   async function specs(): Promise<ReadonlyMap<string, CommandSpec>> {

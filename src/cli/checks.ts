@@ -5,6 +5,7 @@
 import { systemClock as clock, systemChance } from '../core/clock.ts'
 import { formatDuration } from '../core/duration.ts'
 import type { Engine, Finding } from '../core/engine.ts'
+import type { FindingName, NamedFinding } from '../core/finding-names.ts'
 import { rejectAfter } from '../core/time-limit.ts'
 import type { Locks } from '../locks.ts'
 
@@ -18,7 +19,7 @@ export interface Examined {
 
 interface Check {
   /** What a finding is called that says that the check could not be made. */
-  readonly name: string
+  readonly name: FindingName
   run(examined: Examined): Promise<readonly Finding[]>
 }
 
@@ -27,10 +28,13 @@ const scratchKey = (): string => `holdfast:doctor:${systemChance.id()}`
 
 const LEAST_NODE = [20, 19] as const
 
-async function nodeVersion(): Promise<readonly Finding[]> {
+async function nodeVersion(): Promise<readonly NamedFinding[]> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   const enough = major > LEAST_NODE[0] || (major === LEAST_NODE[0] && minor >= LEAST_NODE[1])
-  const found = { name: 'node', finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}` }
+  const found = {
+    name: 'node',
+    finding: `Node ${process.versions.node} on ${process.platform} ${process.arch}`,
+  } as const
   return [
     enough
       ? { ...found, status: 'ok' }
@@ -39,7 +43,7 @@ async function nodeVersion(): Promise<readonly Finding[]> {
 }
 
 /** The one on which all others depend. */
-async function reachable({ engine, locks }: Examined): Promise<readonly Finding[]> {
+async function reachable({ engine, locks }: Examined): Promise<readonly NamedFinding[]> {
   try {
     await locks.inspect(scratchKey())
     return [{ name: 'reachable', status: 'ok', finding: `${engine.name} answers` }]
@@ -60,7 +64,7 @@ const ROUND_TRIPS = 21
 /** A renewal has a third of the ttl; with the usual 30 s this is where trouble would begin. */
 const SLOW_MS = 1_000
 
-async function roundTrip({ locks }: Examined): Promise<readonly Finding[]> {
+async function roundTrip({ locks }: Examined): Promise<readonly NamedFinding[]> {
   const key = scratchKey()
   const times: number[] = []
   for (let i = 0; i < ROUND_TRIPS; i += 1) {
@@ -83,7 +87,7 @@ async function roundTrip({ locks }: Examined): Promise<readonly Finding[]> {
 }
 
 /** Enter, renew, leave, on a key of our own: what every lock is made of. */
-async function verbs({ engine }: Examined): Promise<readonly Finding[]> {
+async function verbs({ engine }: Examined): Promise<readonly NamedFinding[]> {
   const key = scratchKey()
   const ttlMs = Math.max(5_000, engine.traits.minTtlMs)
   const tokens: (bigint | null)[] = []
@@ -123,7 +127,7 @@ async function diagnosis({ engine }: Examined): Promise<readonly Finding[]> {
 }
 
 /** What an engine cannot promise, it says here as well. */
-async function loss({ engine }: Examined): Promise<readonly Finding[]> {
+async function loss({ engine }: Examined): Promise<readonly NamedFinding[]> {
   if (engine.traits.lossBeforeNext) return []
   const finding = `${engine.name} can let the next one in before a holder knows that it lost`
   return [{ name: 'loss', status: 'warn', finding, todo: 'check tokens at the resource, or use leases' }]
@@ -133,7 +137,7 @@ async function loss({ engine }: Examined): Promise<readonly Finding[]> {
 const POLLED_MS = 1_000
 
 /** Two clients on one key: the second one waits, and is woken. */
-async function handOff({ engine, locks: first, another }: Examined): Promise<readonly Finding[]> {
+async function handOff({ engine, locks: first, another }: Examined): Promise<readonly NamedFinding[]> {
   const key = scratchKey()
   await using other = await another()
   const { locks: second } = other
@@ -180,7 +184,7 @@ const CHECKS: readonly Check[] = [
 ]
 
 export async function examine(examined: Examined): Promise<readonly Finding[]> {
-  const findings = [...(await nodeVersion()), ...(await reachable(examined))]
+  const findings: Finding[] = [...(await nodeVersion()), ...(await reachable(examined))]
   if (findings.some(({ status }) => status === 'fail')) return findings
   for (const check of CHECKS) findings.push(...(await attempt(check, examined)))
   return findings

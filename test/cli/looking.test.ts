@@ -298,7 +298,7 @@ test('doctor: all is well', async () => {
   expect(diagnosis).toMatchObject({ holdfast: 1, command: 'doctor', engine: 'sqlite', url: world.url, ok: true })
   expect(diagnosis.checks.filter(({ status }) => status !== 'ok')).toEqual([])
   for (const { todo } of diagnosis.checks) expect(todo).toBe(null)
-  for (const name of ['node', 'reachable', 'round trip', 'verbs', 'hand-off', 'file', 'file system', 'sqlite'])
+  for (const name of ['node', 'reachable', 'round trip', 'verbs', 'hand-off', 'file', 'file system', 'version'])
     expect(statusOf(diagnosis, name)).toBe('ok')
   expect((await world.run('doctor')).exit).toBe(0)
   expect(await world.json('ls')).toMatchObject({ lines: [] })

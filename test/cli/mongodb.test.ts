@@ -25,7 +25,7 @@ describe('holdfast on a stand-in for MongoDB', () => {
 
   test('doctor finds the server, the set, and what wakes waiters', async () => {
     const found = await world.doctor(server.url)
-    expect(found.get('server')?.finding).toMatch(/^MongoDB 5\.0/)
+    expect(found.get('version')?.finding).toMatch(/^MongoDB 5\.0/)
     expect(found.get('deployment')?.finding).toContain("the replica set 'rs' with one member")
     expect(found.get('waking')).toMatchObject({ status: 'ok' })
     expect([...found.values()].filter(({ status }) => status === 'fail')).toEqual([])

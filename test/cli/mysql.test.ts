@@ -44,15 +44,15 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
       'reachable',
       'round trip',
       'verbs',
-      'server',
+      'version',
       'durability',
       'clock skew',
       'connections',
-      'listening',
+      'waking',
       'hand-off',
     ]
     expect([...found.values()].map(({ name, status }) => [name, status])).toEqual(names.map((name) => [name, 'ok']))
-    expect(found.get('server')?.finding).toMatch(/^MariaDB \d+/)
+    expect(found.get('version')?.finding).toMatch(/^MariaDB \d+/)
   })
 
   test('doctor warns of a server that does not write to its disk, fails one that cannot log what we do, or refuses writes', async () => {
@@ -68,7 +68,7 @@ await describeServer('holdfast on MariaDB', findOwnMariadb, (source) => {
     })
     // A user who may write all the same is told, too: others may not.
     const privileged = `mysql://root@${careless.host}:${careless.port}/holdfast`
-    expect((await world.doctor(privileged)).get('server')).toMatchObject({
+    expect((await world.doctor(privileged)).get('version')).toMatchObject({
       status: 'fail',
       todo: expect.stringContaining('primary'),
     })

@@ -64,17 +64,17 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
         'reachable',
         'round trip',
         'verbs',
-        'postgresql',
+        'version',
         'durability',
         'database',
         'clock skew',
         'connections',
         'snapshots',
-        'listening',
+        'waking',
         'hand-off',
       ].map((name) => [name, 'ok']),
     )
-    expect(found.get('postgresql')?.finding).toMatch(/^PostgreSQL \d+.*a primary$/)
+    expect(found.get('version')?.finding).toMatch(/^PostgreSQL \d+.*a primary$/)
   })
 
   test('doctor warns of a server that does not write to its disk, and of a pooler through which nothing is heard', async (context) => {
@@ -83,7 +83,7 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     await using bouncer = await PgBouncer.start(program, careless)
     const found = await world.doctor(bouncer.through(await careless.database()))
     expect(found.get('durability')).toMatchObject({ status: 'warn', finding: 'fsync off' })
-    expect(found.get('listening')).toMatchObject({ status: 'warn', todo: expect.stringContaining('listenUrl') })
+    expect(found.get('waking')).toMatchObject({ status: 'warn', todo: expect.stringContaining('listenUrl') })
     expect(found.get('hand-off')).toMatchObject({ status: 'ok' })
   })
 
@@ -107,6 +107,6 @@ await describeServer('holdfast on PostgreSQL', findOwnPostgres, (source) => {
     await world.run('migrate', '--url', url)
     await using standby = await PostgresServer.start(source, { standbyOf: server.url })
     const found = await world.doctor(standby.url.replace(/\/postgres$/, new URL(url).pathname))
-    expect(found.get('postgresql')).toMatchObject({ status: 'fail', finding: expect.stringContaining('a replica') })
+    expect(found.get('version')).toMatchObject({ status: 'fail', finding: expect.stringContaining('a replica') })
   })
 })

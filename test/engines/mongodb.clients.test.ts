@@ -125,7 +125,7 @@ describe('on a stand-in', () => {
       // As a server answers a client with `serverApi: { version: '1', strict: true }`.
       const data = { failCommands: ['buildInfo'], errorCode: 323 }
       await client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
-      expect(await engine.diagnose()).toContainEqual(expect.objectContaining({ name: 'server', status: 'warn' }))
+      expect(await engine.diagnose()).toContainEqual(expect.objectContaining({ name: 'version', status: 'warn' }))
     } finally {
       await engine[Symbol.asyncDispose]()
       await client.close()

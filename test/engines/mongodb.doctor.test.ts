@@ -42,16 +42,16 @@ describe('the doctor, on a stand-in, says', () => {
     await start(false)
     expect(await found('deployment')).toMatchObject({ status: 'warn', finding: 'a stand-alone server' })
     expect(await found('waking')).toMatchObject({ status: 'warn', todo: expect.stringContaining('waiters poll') })
-    expect(await found('write concern')).toMatchObject({ status: 'ok' })
+    expect(await found('durability')).toMatchObject({ status: 'ok' })
   })
 
   test('whether a majority has its writes in its journals', async () => {
-    expect(await found('write concern')).toMatchObject({ status: 'ok', finding: expect.stringContaining('journals') })
+    expect(await found('durability')).toMatchObject({ status: 'ok', finding: expect.stringContaining('journals') })
     await client.db('admin').command({ replSetReconfig: { writeConcernMajorityJournalDefault: false } })
-    expect(await found('write concern')).toMatchObject({ status: 'warn', todo: expect.stringContaining('power cut') })
+    expect(await found('durability')).toMatchObject({ status: 'warn', todo: expect.stringContaining('power cut') })
     await refuse('replSetGetConfig')
     const notLookedAt = { status: 'ok', finding: expect.stringContaining('may not be looked at') }
-    expect(await found('write concern')).toMatchObject(notLookedAt)
+    expect(await found('durability')).toMatchObject(notLookedAt)
   })
 
   test('how far the clock of the server is from ours', async () => {

@@ -26,13 +26,11 @@ await describeServer(
       const engine = await openMysql(server.url)
       await using locks = createLocks(engine)
       const [version, ...others] = await engine.diagnose()
-      expect(version).toMatchObject({ name: 'server', status: 'ok', finding: expect.stringMatching(/^MySQL \d+\./) })
-      expect(others).toContainEqual(
-        expect.objectContaining({ name: 'listening', finding: expect.stringMatching(/^no/) }),
-      )
+      expect(version).toMatchObject({ name: 'version', status: 'ok', finding: expect.stringMatching(/^MySQL \d+\./) })
+      expect(others).toContainEqual(expect.objectContaining({ name: 'waking', finding: expect.stringMatching(/^no/) }))
       await locks.mutex('first').using(() => undefined)
       expect(await engine.diagnose()).toContainEqual({
-        name: 'listening',
+        name: 'waking',
         status: 'ok',
         finding: 'a connection that sleeps can be woken',
       })

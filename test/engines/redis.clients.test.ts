@@ -155,7 +155,7 @@ await describeServer('brought clients', findOwnRedis, (source) => {
       expect((await made.diagnose()).map(({ name }) => name)).toEqual([
         'version',
         'eviction',
-        'persistence',
+        'durability',
         'replicas',
         'strangers',
         ...(kind.name === 'node-redis' ? ['client'] : []),

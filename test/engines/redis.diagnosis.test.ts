@@ -34,7 +34,7 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
     for (const server of servers.splice(0)) await server[Symbol.asyncDispose]()
   })
 
-  test('is named, with what to do about it: eviction, persistence, replicas, strangers', async () => {
+  test('is named, with what to do about it: eviction, durability, replicas, strangers', async () => {
     const server = await start('--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru')
     await startReplica(server)
     await using client = await server.connect()
@@ -49,7 +49,7 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
         finding: expect.stringContaining('allkeys-lru'),
         todo: expect.stringContaining('noeviction'),
       },
-      persistence: { status: 'warn', todo: expect.stringContaining('appendonly yes') },
+      durability: { status: 'warn', todo: expect.stringContaining('appendonly yes') },
       replicas: { status: 'warn', todo: expect.stringContaining('durability: { replicas: 1 }') },
       strangers: { status: 'warn', finding: expect.stringMatching(/: lock:somebody:else$/) },
     })
@@ -58,15 +58,14 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
   test('snapshots are told from no persistence at all', async () => {
     const server = await start()
     await using engine = await openRedis(server.url)
-    const persistence = async (): Promise<unknown> =>
-      (await engine.diagnose()).find(({ name }) => name === 'persistence')
-    expect(await persistence()).toMatchObject({
+    const durability = async (): Promise<unknown> => (await engine.diagnose()).find(({ name }) => name === 'durability')
+    expect(await durability()).toMatchObject({
       status: 'warn',
       finding: expect.stringContaining('not known to store anything'),
     })
     await using client = await server.connect()
     await client.command('CONFIG', 'SET', 'save', '900 1')
-    expect(await persistence()).toMatchObject({
+    expect(await durability()).toMatchObject({
       status: 'warn',
       finding: expect.stringContaining('snapshots only (900 1)'),
     })
@@ -77,7 +76,7 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
     await startReplica(server)
     await using engine = await openRedis(server.url, { durability: { replicas: 1 } })
     const findings = await engine.diagnose()
-    expect(findings.map(({ name }) => name)).toEqual(['version', 'eviction', 'persistence', 'replicas', 'strangers'])
+    expect(findings.map(({ name }) => name)).toEqual(['version', 'eviction', 'durability', 'replicas', 'strangers'])
     expect(findings.filter(({ status }) => status !== 'ok')).toEqual([])
   })
 
@@ -97,7 +96,7 @@ await describeServer('what is wrong with a Redis', findOwnRedis, (source) => {
         await expect(locks.mutex('theirs').acquire()).rejects.toThrow('without expiry')
       expect(heard.map(({ engine, name }) => [engine, name])).toEqual([
         ['redis', 'eviction'],
-        ['redis', 'persistence'],
+        ['redis', 'durability'],
         ['redis', 'strangers'],
       ])
       expect(heard[2]?.message).toContain("'lock:theirs'")

@@ -326,7 +326,7 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
     expect(found.get('ensemble')).toMatchObject({ status: 'warn', finding: 'standalone' })
     expect(found.get('session limits')).toMatchObject({ status: 'ok', finding: '1000 ms to 1200000 ms, tick 500 ms' })
     expect(found.get('snapshots')).toMatchObject({ status: 'ok', finding: expect.stringContaining('GiB of snapshots') })
-    expect(found.get('access')).toMatchObject({ status: 'ok', finding: expect.stringContaining('no user is given') })
+    expect(found.get('rights')).toMatchObject({ status: 'ok', finding: expect.stringContaining('no user is given') })
   })
 
   test.each([
@@ -335,10 +335,10 @@ await describeServer('locks on ZooKeeper', findOwnZooKeeper, (source) => {
   ])('doctor finds out whether rights are checked: $status, with $settings', async ({ settings, status, words }) => {
     await using other = await ZooKeeperServer.start(source, { settings })
     const { engine } = await open(`zookeeper://ann:secret@127.0.0.1:${other.port}`)
-    const access = async (): Promise<unknown> => (await engine.diagnose()).find(({ name }) => name === 'access')
-    expect(await access()).toMatchObject({ status: 'ok', finding: expect.stringContaining('does not exist') })
+    const rights = async (): Promise<unknown> => (await engine.diagnose()).find(({ name }) => name === 'rights')
+    expect(await rights()).toMatchObject({ status: 'ok', finding: expect.stringContaining('does not exist') })
     await engine.enter([claimOf('makes the path')])
-    expect(await access()).toMatchObject({ status, finding: expect.stringContaining(words) })
+    expect(await rights()).toMatchObject({ status, finding: expect.stringContaining(words) })
     const ann = direct({ hosts: [other], auth: { scheme: 'digest', credentials: 'ann:secret' } })
     expect(await ann.getChildren('/holdfast')).toEqual(['makes the path'])
     if (settings.length > 0)

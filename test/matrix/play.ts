@@ -92,12 +92,12 @@ function runtime(): string {
   return deno === undefined ? `Node ${node}` : `Deno ${deno}`
 }
 
-/** What `holdfast doctor` finds first that has a version in it. As there, a lock is held before. */
+/** Which server it is, as `holdfast doctor` finds it. As there, a lock is held before. */
 async function aboutServer(world: World): Promise<string | undefined> {
   const engine = await world.engine()
   const locks = createLocks(engine)
   await locks.mutex('first').using(() => undefined)
   const findings = (await engine.diagnose?.()) ?? []
   await locks.close()
-  return findings.find(({ finding }) => /\d+\.\d+/.test(finding))?.finding
+  return findings.find(({ name }) => name === 'version')?.finding
 }

@@ -7,7 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { neverCrash } from '../shared/drivers.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 import type { RedisWire, Server } from './wire.ts'
@@ -69,7 +69,7 @@ export class NodeRedisWire implements RedisWire {
   readonly keyPrefix = ''
   connection = 0
   readonly listen?: (channel: string, listener: ChannelListener) => Promise<ListenConnection>
-  readonly finding?: Finding
+  readonly finding?: NamedFinding
   trouble: Error | undefined
   onChange: () => void = () => undefined
   readonly #client: AnyNodeRedis
@@ -136,7 +136,7 @@ async function connectable(client: NodeRedisListener): Promise<NodeRedisListener
 }
 
 /** Only its owner can give it a limit: we could end its connection only by closing it for good. */
-const PATIENT_FOR_EVER: Finding = {
+const PATIENT_FOR_EVER: NamedFinding = {
   name: 'client',
   status: 'warn',
   finding: 'node-redis waits for ever on a connection on which nothing is answered',

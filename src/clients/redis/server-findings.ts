@@ -3,7 +3,7 @@
  * replicas that are not waited for, keys of strangers that never end.
  */
 
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { globEscape } from './names.ts'
 import { type RedisWire, type Server, scanPages } from './wire.ts'
 
@@ -21,27 +21,27 @@ export interface ServerQuestion {
   readonly thorough: boolean
 }
 
-/**
- * They are called `version`, `eviction`, `persistence`, `replicas` and `strangers`; of several servers, the worst. And
- * `client`, if something is wrong with the client. Rejects with the client's own error.
- */
-export async function serverFindings(question: ServerQuestion): Promise<readonly Finding[]> {
+/** Of several servers, the worst; and what is wrong with the client. Rejects with the client's own error. */
+export async function serverFindings(question: ServerQuestion): Promise<readonly NamedFinding[]> {
   const { wire } = question
-  const findings: Finding[] = []
+  const findings: NamedFinding[] = []
   for (const server of await wire.servers()) findings.push(...(await examine(server, question)))
   return worstOfEach(wire.finding === undefined ? findings : [...findings, wire.finding])
 }
 
-async function examine(server: Server, { prefix, replicas, thorough }: ServerQuestion): Promise<readonly Finding[]> {
+async function examine(
+  server: Server,
+  { prefix, replicas, thorough }: ServerQuestion,
+): Promise<readonly NamedFinding[]> {
   const info = String(await server.send('INFO', []))
   const field = (name: string): string => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1] ?? ''
-  const found = [version(field), eviction(field), await persistence(server, field), replication(field, replicas)]
+  const found = [version(field), eviction(field), await durability(server, field), replication(field, replicas)]
   return thorough && prefix !== '' ? [...found, await strangers(server, prefix)] : found
 }
 
 type Field = (name: string) => string
 
-function version(field: Field): Finding {
+function version(field: Field): NamedFinding {
   const name = 'version'
   const product = field('valkey_version') === '' ? 'Redis' : 'Valkey'
   const text = field('valkey_version') || field('redis_version')
@@ -56,7 +56,7 @@ function version(field: Field): Finding {
   }
 }
 
-function eviction(field: Field): Finding {
+function eviction(field: Field): NamedFinding {
   const [name, policy] = ['eviction', field('maxmemory_policy')] as const
   if (field('maxmemory') === '0') return { name, status: 'ok', finding: 'no limit of memory is set' }
   if (policy === 'noeviction') return { name, status: 'ok', finding: policy }
@@ -69,8 +69,8 @@ function eviction(field: Field): Finding {
   }
 }
 
-async function persistence(server: Server, field: Field): Promise<Finding> {
-  const name = 'persistence'
+async function durability(server: Server, field: Field): Promise<NamedFinding> {
+  const name = 'durability'
   if (field('aof_enabled') === '1') return { name, status: 'ok', finding: 'append-only file' }
   // A user may lack the permission to ask for the configuration.
   const save = settingIn(await server.send('CONFIG', ['GET', 'save']).catch(() => undefined), 'save')
@@ -105,7 +105,7 @@ function settingIn(reply: unknown, name: string): string {
   return candidates.find((candidate) => typeof candidate === 'string') ?? ''
 }
 
-function replication(field: Field, waitedFor: number): Finding {
+function replication(field: Field, waitedFor: number): NamedFinding {
   const [name, connected] = ['replicas', Number(field('connected_slaves'))] as const
   if (connected === 0) return { name, status: 'ok', finding: 'none' }
   const least = majority(connected)
@@ -120,7 +120,7 @@ export function majority(replicas: number): number {
   return Math.floor((replicas + 1) / 2)
 }
 
-async function strangers(server: Server, prefix: string): Promise<Finding> {
+async function strangers(server: Server, prefix: string): Promise<NamedFinding> {
   const endless: string[] = []
   let more = 0
   for await (const names of scanPages(server, `${globEscape(prefix)}*`, 'string')) {
@@ -138,9 +138,9 @@ async function strangers(server: Server, prefix: string): Promise<Finding> {
 }
 
 /** Of several servers, what is worst. */
-export function worstOfEach(findings: readonly Finding[]): readonly Finding[] {
+export function worstOfEach(findings: readonly NamedFinding[]): readonly NamedFinding[] {
   const rank = { ok: 0, warn: 1, fail: 2 }
-  const worst = new Map<string, Finding>()
+  const worst = new Map<string, NamedFinding>()
   for (const finding of findings) {
     const known = worst.get(finding.name)
     if (known === undefined || rank[finding.status] > rank[known.status]) worst.set(finding.name, finding)

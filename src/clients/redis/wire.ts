@@ -7,7 +7,7 @@
  */
 
 import type { Clock, Timer } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { KeepAlive } from '../../core/keep-alive.ts'
 import type { ChannelListener, ListenConnection } from '../shared/listen.ts'
 
@@ -29,7 +29,7 @@ export interface RedisWire {
   /** What the client last complained of; undefined when all is well. */
   readonly trouble: Error | undefined
   /** What about the client itself weakens a promise. */
-  readonly finding?: Finding
+  readonly finding?: NamedFinding
   /** Called whenever `ready` or `trouble` may have changed. */
   onChange: () => void
   /** To be told of what is asked and answered, where a connection that is silent is ours to end. */

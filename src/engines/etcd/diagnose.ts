@@ -1,6 +1,6 @@
 /** What about a cluster could break the promises of locks on it. */
 import type { EtcdClient } from '../../clients/etcd/client.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 
 /**
  * The first releases without this defect: a leader that was replaced while it was frozen or cut off comes back and ends
@@ -12,11 +12,11 @@ const MENDED: readonly (readonly [number, number, number])[] = [
 ]
 const OLDEST: readonly [number, number] = [3, 4]
 
-export async function diagnose(client: EtcdClient): Promise<readonly Finding[]> {
+export async function diagnose(client: EtcdClient): Promise<readonly NamedFinding[]> {
   return [versionFinding(await client.version()), await smallestTtl(client)]
 }
 
-export function versionFinding(version: string): Finding {
+export function versionFinding(version: string): NamedFinding {
   const name = 'version'
   const finding = `etcd ${version}`
   const [major = 0, minor = 0, patch = 0] = version.split('.').map((part) => Number.parseInt(part, 10))
@@ -36,7 +36,7 @@ export function versionFinding(version: string): Finding {
 /** The shortest ttl of locks on etcd. A server with a long election time-out grants more. */
 const LEAST_SECONDS = 2
 
-async function smallestTtl(client: EtcdClient): Promise<Finding> {
+async function smallestTtl(client: EtcdClient): Promise<NamedFinding> {
   const { lease, seconds } = await client.grant(LEAST_SECONDS)
   await client.revoke(lease)
   const name = 'smallest ttl'

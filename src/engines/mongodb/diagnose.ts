@@ -6,7 +6,7 @@ import type { MongodbCollection } from '../../clients/mongodb/collection.ts'
 import { MONGODB_CODE, mongodbCodeOf, NO_CHANGE_STREAMS } from '../../clients/mongodb/errors.ts'
 import type { MongodbDocument } from '../../clients/mongodb/wire.ts'
 import { wallClockMs } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { asEngineError } from './errors.ts'
 import { TTL_INDEX } from './names.ts'
 
@@ -19,7 +19,7 @@ export interface ExaminedMongodb {
   readonly listens: boolean
 }
 
-export async function diagnose({ collection, listens }: ExaminedMongodb): Promise<readonly Finding[]> {
+export async function diagnose({ collection, listens }: ExaminedMongodb): Promise<readonly NamedFinding[]> {
   try {
     const askedAt = wallClockMs()
     const hello = await collection.command({ hello: 1 }, LIMIT_MS)
@@ -27,7 +27,7 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
     // A client that keeps to the Stable API may not ask.
     const build = await collection.command({ buildInfo: 1 }, LIMIT_MS).catch(() => undefined)
     return [
-      server(build),
+      versionFinding(build),
       deployment(hello),
       ...(await durability(collection, hello)),
       clockSkew(hello, halfwayMs),
@@ -40,20 +40,20 @@ export async function diagnose({ collection, listens }: ExaminedMongodb): Promis
   }
 }
 
-function server(build: MongodbDocument | undefined): Finding {
-  const name = 'server'
+function versionFinding(build: MongodbDocument | undefined): NamedFinding {
+  const name = 'version'
   if (build === undefined) {
     const todo = `use MongoDB ${LEAST_MAJOR}.0 or newer`
     return { name, status: 'warn', finding: 'MongoDB, whose version may not be asked for', todo }
   }
   const { version } = build
-  const found = { name, finding: `MongoDB ${String(version)}` }
+  const found = { name, finding: `MongoDB ${String(version)}` } as const
   const [major = 0] = String(version).split('.').map(Number)
   if (major < LEAST_MAJOR) return { ...found, status: 'fail', todo: `use MongoDB ${LEAST_MAJOR}.0 or newer` }
   return { ...found, status: 'ok' }
 }
 
-function deployment({ setName, msg, hosts, passives, primary }: MongodbDocument): Finding {
+function deployment({ setName, msg, hosts, passives, primary }: MongodbDocument): NamedFinding {
   const name = 'deployment'
   if (msg === 'isdbgrid') {
     const todo = 'locks on sharded clusters are not tested: shard the collection by _id, or do not shard it'
@@ -72,8 +72,11 @@ function deployment({ setName, msg, hosts, passives, primary }: MongodbDocument)
 }
 
 /** Whether a majority writes to its disks before it confirms: that is the default, and can be switched off. */
-async function durability(collection: MongodbCollection, { setName }: MongodbDocument): Promise<readonly Finding[]> {
-  const name = 'write concern'
+async function durability(
+  collection: MongodbCollection,
+  { setName }: MongodbDocument,
+): Promise<readonly NamedFinding[]> {
+  const name = 'durability'
   const ours = "locks are written with w: 'majority', whatever the client is set to"
   if (typeof setName !== 'string') return [{ name, status: 'ok', finding: ours }]
   const database = collection.client.db('admin')
@@ -88,7 +91,7 @@ async function durability(collection: MongodbCollection, { setName }: MongodbDoc
   return [{ name, status: 'warn', finding: `${ours}, but members confirm before they journal`, todo }]
 }
 
-function clockSkew({ localTime }: MongodbDocument, halfwayMs: number): Finding {
+function clockSkew({ localTime }: MongodbDocument, halfwayMs: number): NamedFinding {
   const aheadMs = (localTime instanceof Date ? localTime.getTime() : Number.NaN) - halfwayMs
   const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
   const finding = `the server's clock is ${difference}; leases go by the server's alone`
@@ -96,7 +99,7 @@ function clockSkew({ localTime }: MongodbDocument, halfwayMs: number): Finding {
 }
 
 /** Whether this user may write, by a change that finds nothing to change. */
-async function rights(collection: MongodbCollection): Promise<Finding> {
+async function rights(collection: MongodbCollection): Promise<NamedFinding> {
   const name = 'rights'
   try {
     const nothing = {
@@ -114,7 +117,7 @@ async function rights(collection: MongodbCollection): Promise<Finding> {
 }
 
 /** Whether there is the index by which empty lines are taken away. */
-async function cleaning(collection: MongodbCollection): Promise<Finding> {
+async function cleaning(collection: MongodbCollection): Promise<NamedFinding> {
   const name = 'clearing away'
   const todo = `let a user who may run db.${collection.name}.createIndex({ remove_at: 1 }, { expireAfterSeconds: 0 })`
   try {
@@ -133,7 +136,7 @@ async function cleaning(collection: MongodbCollection): Promise<Finding> {
 
 const NAMESPACE_NOT_FOUND = 26
 
-async function waking(collection: MongodbCollection): Promise<Finding> {
+async function waking(collection: MongodbCollection): Promise<NamedFinding> {
   const name = 'waking'
   try {
     const stream = { aggregate: collection.name, pipeline: [{ $changeStream: {} }], cursor: {} }

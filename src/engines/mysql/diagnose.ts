@@ -7,7 +7,7 @@ import { isMissing } from '../../clients/mysql/errors.ts'
 import type { MysqlWire, ResultRows } from '../../clients/mysql/wire.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { asEngineError } from './errors.ts'
 import { MysqlListener } from './listen.ts'
 import { type MysqlNames, renamed } from './names.ts'
@@ -35,19 +35,19 @@ const FACTS = `SELECT VERSION(), @@read_only, @@innodb_flush_log_at_trx_commit, 
   @@max_connections, CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR)`
 const CONNECTIONS = `SHOW GLOBAL STATUS LIKE 'Threads_connected'`
 
-export async function diagnose(examined: ExaminedMysql): Promise<readonly Finding[]> {
+export async function diagnose(examined: ExaminedMysql): Promise<readonly NamedFinding[]> {
   try {
     const askedAt = wallClockMs()
     const [[version, readOnly, flushing, hasLog, logFormat, most, nowUs] = []] = await ask(examined, FACTS)
     const clockAheadMs = Number(nowUs) / 1000 - (askedAt + wallClockMs()) / 2
     const [[, used] = []] = await ask(examined, CONNECTIONS)
     return [
-      server(String(version), Number(readOnly) !== 0),
+      versionFinding(String(version), Number(readOnly) !== 0),
       durability(Number(flushing)),
       ...(Number(hasLog) === 0 ? [] : [binaryLog(String(logFormat))]),
       clockSkew(clockAheadMs),
       connections(Number(used), Number(most)),
-      ...(await listening(examined)),
+      ...(await waking(examined)),
     ]
   } catch (error) {
     throw asEngineError('diagnose', error)
@@ -64,12 +64,12 @@ async function ask({ wire, clock }: ExaminedMysql, sql: string): Promise<ResultR
 }
 
 /** `version` as the server says it: `10.11.14-MariaDB-0+deb12u2`. */
-function server(version: string, readOnly: boolean): Finding {
+function versionFinding(version: string, readOnly: boolean): NamedFinding {
   const mariadb = /mariadb/i.test(version)
   const found = {
-    name: 'server',
+    name: 'version',
     finding: `${mariadb ? 'MariaDB' : 'MySQL'} ${version}${readOnly ? ', read-only' : ''}`,
-  }
+  } as const
   if (readOnly)
     return { ...found, status: 'fail', todo: 'read_only is on, as on a replica: name the primary in the URL' }
   if (numberOf(version) < (mariadb ? LEAST_MARIADB : LEAST_MYSQL))
@@ -84,8 +84,8 @@ function numberOf(version: string): number {
 }
 
 /** `flushing`: innodb_flush_log_at_trx_commit. With 1, a crash of the machine loses no commit. */
-function durability(flushing: number): Finding {
-  const found = { name: 'durability', finding: `innodb_flush_log_at_trx_commit is ${flushing}` }
+function durability(flushing: number): NamedFinding {
+  const found = { name: 'durability', finding: `innodb_flush_log_at_trx_commit is ${flushing}` } as const
   if (flushing === 1) return { ...found, status: 'ok' }
   const todo =
     'a crash of the machine can lose the last second, and with it locks that are held: set it to 1, unless the data ' +
@@ -93,30 +93,30 @@ function durability(flushing: number): Finding {
   return { ...found, status: 'warn', todo }
 }
 
-function binaryLog(format: string): Finding {
-  const found = { name: 'binary log', finding: `binlog_format is ${format}` }
+function binaryLog(format: string): NamedFinding {
+  const found = { name: 'binary log', finding: `binlog_format is ${format}` } as const
   if (format !== 'STATEMENT') return { ...found, status: 'ok' }
   const todo = 'transactions that are READ COMMITTED cannot be logged so: set it to ROW or MIXED'
   return { ...found, status: 'fail', todo }
 }
 
-function clockSkew(aheadMs: number): Finding {
+function clockSkew(aheadMs: number): NamedFinding {
   const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
   const finding = `the server's clock is ${difference}; leases go by the server's alone`
   return { name: 'clock skew', status: 'ok', finding }
 }
 
-function connections(used: number, most: number): Finding {
-  const found = { name: 'connections', finding: `${used} of ${most} in use` }
+function connections(used: number, most: number): NamedFinding {
+  const found = { name: 'connections', finding: `${used} of ${most} in use` } as const
   if (used < most * TIGHT) return { ...found, status: 'ok' }
   return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections' }
 }
 
 /** Nothing, where this engine does not listen. */
-async function listening(examined: ExaminedMysql): Promise<readonly Finding[]> {
+async function waking(examined: ExaminedMysql): Promise<readonly NamedFinding[]> {
   const { connect } = examined.wire
   if (!examined.listens || connect === undefined) return []
-  const name = 'listening'
+  const name = 'waking'
   try {
     if (await isWoken(examined, connect))
       return [{ name, status: 'ok', finding: 'a connection that sleeps can be woken' }]

@@ -2,7 +2,7 @@
  * What `holdfast doctor` says of a PostgreSQL server on which sessions hold the locks: which one it is, when it notices
  * a holder that is cut off, and whether it has connections left, since each process needs one.
  */
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import type { Session, SessionRows } from './session.ts'
 
 /** A server that has this share of its connections in use is told of. */
@@ -13,17 +13,17 @@ SELECT current_setting('server_version') AS version, inet_server_addr() IS NULL 
   current_setting('tcp_keepalives_idle') AS idle, current_setting('max_connections')::int AS most,
   (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used`
 
-export async function diagnose(session: Session): Promise<readonly Finding[]> {
+export async function diagnose(session: Session): Promise<readonly NamedFinding[]> {
   const [facts = {}] = await session.ask(FACTS)
   return [
-    { name: 'postgresql', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },
+    { name: 'version', status: 'ok', finding: `PostgreSQL ${String(facts.version)}` },
     cutOffHolders(facts),
     connections(facts),
   ]
 }
 
 /** The session sets how long the server keeps a silent peer. `idle` is 0 on systems where the server cannot. */
-function cutOffHolders({ local, idle }: SessionRows[number]): Finding {
+function cutOffHolders({ local, idle }: SessionRows[number]): NamedFinding {
   const name = 'cut-off holders'
   if (local === true) return { name, status: 'ok', finding: 'the server is on this host, and notices at once' }
   if (idle !== '0') return { name, status: 'ok', finding: 'the server frees the locks of a silent session by itself' }
@@ -35,8 +35,8 @@ function cutOffHolders({ local, idle }: SessionRows[number]): Finding {
   }
 }
 
-function connections({ used, most }: SessionRows[number]): Finding {
-  const found = { name: 'connections', finding: `${String(used)} of ${String(most)} in use` }
+function connections({ used, most }: SessionRows[number]): NamedFinding {
+  const found = { name: 'connections', finding: `${String(used)} of ${String(most)} in use` } as const
   if (Number(used) < Number(most) * TIGHT) return { ...found, status: 'ok' }
   return { ...found, status: 'warn', todo: 'each process needs one of its own: raise max_connections' }
 }

@@ -5,7 +5,7 @@
 
 import type { PostgresWire } from '../../clients/postgres/wire.ts'
 import { type Clock, wallClockMs } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { asEngineError } from './errors.ts'
 
 /** The oldest version that knows everything we ask of it. */
@@ -64,20 +64,20 @@ interface ServerFacts {
   readonly nowMs: number
 }
 
-export async function diagnose(examined: ExaminedServer): Promise<readonly Finding[]> {
+export async function diagnose(examined: ExaminedServer): Promise<readonly NamedFinding[]> {
   try {
     const askedAt = wallClockMs()
     const facts = JSON.parse(String(await ask(examined, FACTS))) as ServerFacts
     const clockAheadMs = facts.nowMs - (askedAt + wallClockMs()) / 2
     return [
-      server(facts),
+      versionFinding(facts),
       durability(facts),
       database(facts),
       clockSkew(clockAheadMs),
       connections(facts),
       snapshots(facts),
       // A replica refuses to listen, too.
-      ...(facts.replica ? [] : await listening(examined)),
+      ...(facts.replica ? [] : await waking(examined)),
     ]
   } catch (error) {
     throw asEngineError('diagnose', error)
@@ -88,14 +88,14 @@ function ask({ wire }: ExaminedServer, text: string, ...values: readonly string[
   return wire.ask(text, values, { connectMs: LIMIT_MS, answerMs: LIMIT_MS })
 }
 
-function server({ version, versionNumber, replica }: ServerFacts): Finding {
-  const found = { name: 'postgresql', finding: `PostgreSQL ${version}, ${replica ? 'a replica' : 'a primary'}` }
+function versionFinding({ version, versionNumber, replica }: ServerFacts): NamedFinding {
+  const found = { name: 'version', finding: `PostgreSQL ${version}, ${replica ? 'a replica' : 'a primary'}` } as const
   if (replica) return { ...found, status: 'fail', todo: 'a replica refuses writes: name the primary in the URL' }
   if (versionNumber >= LEAST_VERSION) return { ...found, status: 'ok' }
   return { ...found, status: 'fail', todo: `use PostgreSQL ${LEAST_VERSION / 10_000} or newer` }
 }
 
-function durability({ fsync, fullPageWrites, synchronousCommit }: ServerFacts): Finding {
+function durability({ fsync, fullPageWrites, synchronousCommit }: ServerFacts): NamedFinding {
   const name = 'durability'
   const off = [...(fsync ? [] : ['fsync']), ...(fullPageWrites ? [] : ['full_page_writes'])]
   if (off.length > 0) {
@@ -107,8 +107,8 @@ function durability({ fsync, fullPageWrites, synchronousCommit }: ServerFacts): 
   return { name, status: 'ok', finding: `fsync on, synchronous_commit ${synchronousCommit}${ours}` }
 }
 
-function database({ isolation, encoding }: ServerFacts): Finding {
-  const found = { name: 'database', finding: `encoded in ${encoding}, transactions are ${isolation}` }
+function database({ isolation, encoding }: ServerFacts): NamedFinding {
+  const found = { name: 'database', finding: `encoded in ${encoding}, transactions are ${isolation}` } as const
   if (isolation === 'read committed' && encoding === 'UTF8') return { ...found, status: 'ok' }
   return {
     ...found,
@@ -117,19 +117,19 @@ function database({ isolation, encoding }: ServerFacts): Finding {
   }
 }
 
-function clockSkew(aheadMs: number): Finding {
+function clockSkew(aheadMs: number): NamedFinding {
   const difference = `${Math.abs(aheadMs).toFixed(0)} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} this host's`
   const finding = `the server's clock is ${difference}; leases go by the server's alone`
   return { name: 'clock skew', status: 'ok', finding }
 }
 
-function connections({ used, most }: ServerFacts): Finding {
-  const found = { name: 'connections', finding: `${used} of ${most} in use` }
+function connections({ used, most }: ServerFacts): NamedFinding {
+  const found = { name: 'connections', finding: `${used} of ${most} in use` } as const
   if (used < most * TIGHT) return { ...found, status: 'ok' }
   return { ...found, status: 'warn', todo: 'renewals need one: raise max_connections, or use a pooler' }
 }
 
-function snapshots({ oldestSnapshot }: ServerFacts): Finding {
+function snapshots({ oldestSnapshot }: ServerFacts): NamedFinding {
   const name = 'snapshots'
   if (oldestSnapshot < OLD_SNAPSHOT) return { name, status: 'ok', finding: 'no old one is open' }
   const todo =
@@ -139,10 +139,10 @@ function snapshots({ oldestSnapshot }: ServerFacts): Finding {
 }
 
 /** Nothing, where this engine does not listen. */
-async function listening(examined: ExaminedServer): Promise<readonly Finding[]> {
+async function waking(examined: ExaminedServer): Promise<readonly NamedFinding[]> {
   const { listen } = examined
   if (listen === undefined) return []
-  const name = 'listening'
+  const name = 'waking'
   try {
     if (await hears(examined, listen)) return [{ name, status: 'ok', finding: 'notifications arrive' }]
   } catch (error) {

@@ -5,7 +5,7 @@
 import type { RedisNames } from '../../clients/redis/names.ts'
 import { serverFindings } from '../../clients/redis/server-findings.ts'
 import type { RedisWire } from '../../clients/redis/wire.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 
 export interface ExaminedRedis {
   readonly wire: RedisWire
@@ -16,6 +16,6 @@ export interface ExaminedRedis {
   readonly thorough: boolean
 }
 
-export function diagnose({ wire, names, replicas, thorough }: ExaminedRedis): Promise<readonly Finding[]> {
+export function diagnose({ wire, names, replicas, thorough }: ExaminedRedis): Promise<readonly NamedFinding[]> {
   return serverFindings({ wire, prefix: names.serverKey(''), replicas, thorough })
 }

@@ -24,6 +24,7 @@ import type {
 } from '../../core/engine.ts'
 import type { EngineError } from '../../core/errors.ts'
 import type { EngineCall } from '../../core/failed-call.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import type { Store } from '../../core/store.ts'
 import {
   type CallItem,
@@ -205,7 +206,7 @@ export class RedisEngine implements Engine {
     await this.#wire.close()
   }
 
-  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly Finding[]> {
+  #diagnose({ thorough }: { readonly thorough: boolean }): Promise<readonly NamedFinding[]> {
     return diagnose({ wire: this.#wire, names: this.#names, replicas: this.#replicas, thorough })
   }
 

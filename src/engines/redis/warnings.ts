@@ -1,13 +1,13 @@
 /** What is wrong with the server, published as the event `warning`: each kind once for each engine object. */
 import { ENGINE } from '../../clients/redis/errors.ts'
 import { channels, publish } from '../../core/diagnostics.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 
 export class ServerWarnings {
-  readonly #diagnose: () => Promise<readonly Finding[]>
+  readonly #diagnose: () => Promise<readonly NamedFinding[]>
   readonly #given = new Set<string>()
 
-  constructor(diagnose: () => Promise<readonly Finding[]>) {
+  constructor(diagnose: () => Promise<readonly NamedFinding[]>) {
     this.#diagnose = diagnose
   }
 
@@ -19,7 +19,7 @@ export class ServerWarnings {
     for (const finding of findings) if (finding.status !== 'ok') this.warnOf(finding)
   }
 
-  warnOf({ name, finding, todo }: Pick<Finding, 'name' | 'finding' | 'todo'>): void {
+  warnOf({ name, finding, todo }: Pick<NamedFinding, 'name' | 'finding' | 'todo'>): void {
     if (!channels.warning.hasSubscribers || this.#given.has(name)) return
     this.#given.add(name)
     publish.warning({ engine: ENGINE, name, message: todo === undefined ? finding : `${finding}: ${todo}` })

@@ -6,7 +6,7 @@ import { codeOf } from '../../clients/redis/errors.ts'
 import { serverFindings, worstOfEach } from '../../clients/redis/server-findings.ts'
 import { CallLimits } from '../../clients/shared/call-limits.ts'
 import type { Clock } from '../../core/clock.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import { majorityOf } from './quorum-decision.ts'
 import type { RedlockServer } from './server.ts'
 
@@ -20,24 +20,21 @@ interface ServerAnswers {
   /** How far its clock is ahead of ours; undefined if this user may not ask. */
   readonly aheadMs: number | undefined
   readonly durable: boolean
-  readonly findings: readonly Finding[]
+  readonly findings: readonly NamedFinding[]
   /** What it has refused to say, or why it stopped answering. */
   readonly error: Error | undefined
 }
 
-/**
- * Findings are called `servers`, `questions`, `counters`, `clocks`, `version`, `eviction`, `replicas` and `strangers`;
- * of several servers, the worst. A server that fails is a finding, too: never rejects.
- */
-export async function diagnose(servers: readonly RedlockServer[], clock: Clock): Promise<readonly Finding[]> {
+/** Of what is found on several servers, the worst. A server that fails is a finding, too: never rejects. */
+export async function diagnose(servers: readonly RedlockServer[], clock: Clock): Promise<readonly NamedFinding[]> {
   const limits = new CallLimits(clock)
   const asked = await Promise.all(servers.filter(({ ready }) => ready).map((server) => ask(server, clock, limits)))
   const present = asked.filter((answers) => answers !== undefined)
   return [
     presence(present.length, servers.length),
     ...questions(present),
-    ...counters(present.map(({ durable }) => durable)),
-    ...clocks(present.flatMap(({ aheadMs }) => aheadMs ?? [])),
+    ...durability(present.map(({ durable }) => durable)),
+    ...clockSkew(present.flatMap(({ aheadMs }) => aheadMs ?? [])),
     ...worstOfEach(present.flatMap(({ findings }) => findings)),
   ]
 }
@@ -59,14 +56,14 @@ async function ask(server: RedlockServer, clock: Clock, limits: CallLimits): Pro
   return { aheadMs, durable, findings, error }
 }
 
-function questions(present: readonly ServerAnswers[]): readonly Finding[] {
+function questions(present: readonly ServerAnswers[]): readonly NamedFinding[] {
   const errors = present.flatMap(({ error }) => error ?? [])
   if (errors.length === 0) return []
   const finding = `${errors.length} of ${present.length} servers have not answered every question: ${errors[0]?.message}`
   return [{ name: 'questions', status: 'warn', finding, todo: 'let this user call INFO, TIME, CONFIG GET and SCAN' }]
 }
 
-function presence(present: number, all: number): Finding {
+function presence(present: number, all: number): NamedFinding {
   const name = 'servers'
   const spare = present - majorityOf(all)
   const finding = `${present} of ${all} answer`
@@ -86,9 +83,9 @@ async function isDurable({ wire }: RedlockServer): Promise<boolean> {
   return JSON.stringify(reply instanceof Map ? [...reply] : (reply ?? '')).includes('always')
 }
 
-function counters(durable: readonly boolean[]): readonly Finding[] {
+function durability(durable: readonly boolean[]): readonly NamedFinding[] {
   if (durable.length === 0) return []
-  const name = 'counters'
+  const name = 'durability'
   const weak = durable.filter((one) => !one).length
   if (weak === 0) return [{ name, status: 'ok', finding: 'every server writes its counters to disk before it answers' }]
   const finding =
@@ -106,9 +103,9 @@ async function clockAheadMs({ wire }: RedlockServer, clock: Clock): Promise<numb
   return Number(seconds) * 1000 + Number(micros) / 1000 - (sentAt + clock.now()) / 2
 }
 
-function clocks(ahead: readonly number[]): readonly Finding[] {
+function clockSkew(ahead: readonly number[]): readonly NamedFinding[] {
   if (ahead.length < 2) return []
-  const name = 'clocks'
+  const name = 'clock skew'
   const apartMs = Math.max(...ahead) - Math.min(...ahead)
   const finding = `the clocks of the servers are ${apartMs < 1 ? 'together' : `${Math.round(apartMs)} ms apart`}`
   if (apartMs <= APART_MS) return [{ name, status: 'ok', finding }]
@@ -116,15 +113,16 @@ function clocks(ahead: readonly number[]): readonly Finding[] {
   return [{ name, status: 'warn', finding, todo }]
 }
 
-async function findingsOn({ wire, names }: RedlockServer): Promise<readonly Finding[]> {
+async function findingsOn({ wire, names }: RedlockServer): Promise<readonly NamedFinding[]> {
   const findings = await serverFindings({ wire, prefix: names.serverKey(''), replicas: 0, thorough: true })
   return findings.flatMap(adapted)
 }
 
 /** Of what is said of a single server, what matters to a Redlock. */
-function adapted(found: Finding): readonly Finding[] {
+function adapted(found: NamedFinding): readonly NamedFinding[] {
   const { name } = found
-  if (name === 'persistence') return []
+  // Of the servers of a Redlock more is asked: `isDurable`.
+  if (name === 'durability') return []
   if (name === 'replicas' && found.status !== 'ok') {
     const finding = 'a server has replicas: one that is promoted instead of it may not know the last locks'
     return [{ name, status: 'warn', finding, todo: 'no fail-over for the servers of a Redlock: the others stand in' }]

@@ -9,13 +9,13 @@ import { loadDriver, versionOf } from '../../clients/sqlite/driver.ts'
 import { defaultFile, networkTypeOf } from '../../clients/sqlite/folder.ts'
 import { readProc } from '../../clients/sqlite/host.ts'
 import { stateFolder } from '../../clients/sqlite/places.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 
 const OTHERS_WRITE = 0o022
 const LARGE_WAL_BYTES = 64 * 1024 * 1024
 
 /** `isDefaultFile`: the user has named no file, so that other users have others. */
-export async function diagnose(file: string, isDefaultFile: boolean): Promise<readonly Finding[]> {
+export async function diagnose(file: string, isDefaultFile: boolean): Promise<readonly NamedFinding[]> {
   return [
     permissions(file),
     fileSystem(file),
@@ -26,7 +26,7 @@ export async function diagnose(file: string, isDefaultFile: boolean): Promise<re
   ]
 }
 
-function permissions(file: string): Finding {
+function permissions(file: string): NamedFinding {
   const name = 'file'
   // Windows has neither such modes nor such numbers.
   if (process.getuid === undefined)
@@ -47,7 +47,7 @@ function permissions(file: string): Finding {
   return { name, status: 'ok', finding: file }
 }
 
-function fileSystem(file: string): Finding {
+function fileSystem(file: string): NamedFinding {
   const name = 'file system'
   const mounts = readProc('/proc/self/mountinfo')
   if (mounts === undefined) return { name, status: 'ok', finding: 'not known on this system' }
@@ -61,19 +61,19 @@ function fileSystem(file: string): Finding {
   }
 }
 
-async function version(): Promise<Finding> {
+async function version(): Promise<NamedFinding> {
   const driver = await loadDriver()
   const database = driver.open(':memory:')
   try {
-    return { name: 'sqlite', status: 'ok', finding: `SQLite ${versionOf(database)} from ${driver.name}` }
+    return { name: 'version', status: 'ok', finding: `SQLite ${versionOf(database)} from ${driver.name}` }
   } finally {
     database.close()
   }
 }
 
-function log(file: string): Finding {
+function log(file: string): NamedFinding {
   const size = statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0
-  const found = { name: 'write-ahead log', finding: `${Math.ceil(size / 1024)} KiB` }
+  const found = { name: 'write-ahead log', finding: `${Math.ceil(size / 1024)} KiB` } as const
   if (size < LARGE_WAL_BYTES) return { ...found, status: 'ok' }
   return {
     ...found,
@@ -86,7 +86,7 @@ function log(file: string): Finding {
  * Every user has a default file of their own, and locks in two files do not exclude each other: the classic surprise
  * with sudo and cron.
  */
-function stateFolders(file: string): Finding {
+function stateFolders(file: string): NamedFinding {
   const name = 'state folders'
   const others = [...ownOthers(file), ...othersFiles(file)]
   if (others.length === 0) return { name, status: 'ok', finding: `${file} is the only one found` }

@@ -5,12 +5,12 @@
 import { randomUUID } from 'node:crypto'
 import { hasCode } from '../../clients/zookeeper/errors.ts'
 import { askWord } from '../../clients/zookeeper/four-letter-word.ts'
-import type { Finding } from '../../core/engine.ts'
+import type { NamedFinding } from '../../core/finding-names.ts'
 import type { ClassSession, ZooKeeperContext } from './class-session.ts'
 
 const OLDEST: readonly [number, number] = [3, 5]
 
-export async function diagnose(context: ZooKeeperContext, session: ClassSession): Promise<readonly Finding[]> {
+export async function diagnose(context: ZooKeeperContext, session: ClassSession): Promise<readonly NamedFinding[]> {
   const { servers, clock } = context
   await session.zk.confirm()
   const askAll = (word: string): Promise<readonly (string | undefined)[]> =>
@@ -24,11 +24,11 @@ export async function diagnose(context: ZooKeeperContext, session: ClassSession)
       session.zk.timeoutMs,
     ),
     snapshotFinding(settings),
-    await accessFinding(context, session),
+    await rightsFinding(context, session),
   ]
 }
 
-export function versionFinding(said: readonly (string | undefined)[]): Finding {
+export function versionFinding(said: readonly (string | undefined)[]): NamedFinding {
   const name = 'version'
   const versions = [
     ...new Set(said.flatMap((text) => /Zookeeper version: (\d+\.\d+\.\d+)/i.exec(text ?? '')?.[1] ?? [])),
@@ -45,7 +45,7 @@ export function versionFinding(said: readonly (string | undefined)[]): Finding {
     : { name, status: 'ok', finding }
 }
 
-function ensembleFinding(said: readonly (string | undefined)[]): Finding {
+function ensembleFinding(said: readonly (string | undefined)[]): NamedFinding {
   const name = 'ensemble'
   const modes = said.map((text) => /^Mode: (\w+)/m.exec(text ?? '')?.[1] ?? 'no answer')
   const finding = modes.join(', ')
@@ -57,7 +57,7 @@ function ensembleFinding(said: readonly (string | undefined)[]): Finding {
 }
 
 /** `settings`: what the word `conf` answers. */
-function sessionFinding(settings: string | undefined, grantedMs: number): Finding {
+function sessionFinding(settings: string | undefined, grantedMs: number): NamedFinding {
   const name = 'session limits'
   const setting = (key: string): number | undefined => {
     const found = new RegExp(`^${key}=(\\d+)`, 'm').exec(settings ?? '')?.[1]
@@ -82,7 +82,7 @@ const GIB = 2 ** 30
 const MANY_BYTES = 5 * GIB
 
 /** `settings`: what the word `conf` answers, for each server. No word tells whether old files are purged. */
-export function snapshotFinding(settings: readonly (string | undefined)[]): Finding {
+export function snapshotFinding(settings: readonly (string | undefined)[]): NamedFinding {
   const name = 'snapshots'
   const sizes = settings.flatMap((text) => {
     const setting = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(text ?? '')?.[1] ?? ''
@@ -102,8 +102,8 @@ export function snapshotFinding(settings: readonly (string | undefined)[]): Find
  * No word tells whether the servers check rights. So it is tried: a node that no client may touch is created, written
  * and deleted in one step, which is refused as a whole where rights are checked. Nothing is left of it either way.
  */
-async function accessFinding({ servers, names }: ZooKeeperContext, { zk }: ClassSession): Promise<Finding> {
-  const name = 'access'
+async function rightsFinding({ servers, names }: ZooKeeperContext, { zk }: ClassSession): Promise<NamedFinding> {
+  const name = 'rights'
   if (servers.auth === undefined)
     return { name, status: 'ok', finding: 'no user is given: every client may touch locks' }
   const path = `${names.base}/doctor-${randomUUID()}`
